@@ -613,8 +613,13 @@ class Engine(Protocol):
             NotFoundError: When Spark doesn't find a class of the catalog or its driver.
         """
 
-    def highest_mark(self, frame: Any, column: str) -> tuple[str, str | None]:
+    def highest_mark(self, frame: Any, column: str, within: Callable[[str], str | None]) -> tuple[str, str | None]:
         """Return the type of a column of :meth:`read_source`, and its highest value as Spark writes it in UTC.
+
+        Args:
+            frame: The rows.
+            column: The column.
+            within: Returns, for its type, the rows to look among as a predicate in Spark SQL; ``None`` for all.
 
         Raises:
             InputError: When there is no such column, or it's NULL in some row, which would never be taken.

@@ -92,7 +92,7 @@ def test_each_row_of_a_table_is_taken_once(shop: Shop, namespace: str, home: Pat
     # A change, a new row, one that is yet to come; and then a batch that is refused.
     postgres.run(
         f"""UPDATE {namespace}."Order Lines" SET price = 9, at = now() WHERE id = 1""",
-        f"""INSERT INTO {namespace}."Order Lines" VALUES (6, now(), NULL, -1), (7, '2999-01-01Z', NULL, 1)""",
+        f"""INSERT INTO {namespace}."Order Lines" VALUES (6, now(), NULL, -1), (7, '9999-12-31Z', NULL, 1)""",
     )
     rejected = take(checks=["in_range(price, 0, 100)"], on_failure="drop")
     assert rejected.status == "rejected"
@@ -102,6 +102,9 @@ def test_each_row_of_a_table_is_taken_once(shop: Shop, namespace: str, home: Pat
     assert lake.table(target).rows == 5
     again = take()
     assert (again.status, again.publication.rows) == ("published", 2)
+    # What is yet to come hides none that comes meanwhile.
+    postgres.run(f"""INSERT INTO {namespace}."Order Lines" VALUES (8, now(), NULL, 1)""")
+    assert take().publication.rows == 1
     (commit,) = [one for one in lake.log(limit=3) if one.hash == again.publication.commit]
     assert [uri for uri, _ in files_in(commit)] == [f"source://shop/{namespace}/Order%20Lines"]
     assert not list((home / ".lakegate" / "sources").iterdir())

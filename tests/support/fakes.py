@@ -95,6 +95,8 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         self.versions: dict[str, TableVersion] = {}
         self.sources: dict[str, Sequence[Row]] = {}
         self.mark: tuple[str, str | None] = ("bigint", None)
+        self.looked_within: str | None = None
+        self.changed: Sequence[SourceFile] = ()
         self.writes = 0
         self.scans = 0
         self.cancelled = False
@@ -113,7 +115,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
             journal=self.journal,
             narrator=SilentNarrator(),
             warehouse="mem://warehouse",
-            changed_files=lambda _: (),
+            changed_files=lambda _: self.changed,
             publish_attempts=self.publish_attempts,
         )
 
@@ -157,7 +159,8 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
     def read_source(self, catalog: SourceCatalog, source: Source) -> Any:
         raise NotImplementedError
 
-    def highest_mark(self, frame: Any, column: str) -> tuple[str, str | None]:
+    def highest_mark(self, frame: Any, column: str, within: Callable[[str], str | None]) -> tuple[str, str | None]:
+        self.looked_within = within(self.mark[0])
         return self.mark
 
     def append(self, batch: Batch, target: WriteTarget, step: Step | None = None) -> None:

@@ -184,7 +184,8 @@ class MarkRanges(Value):
 
         def mark(text: str) -> str:
             zone = "Z" if self.kind == "timestamp" else ""
-            return f"CAST('{text}{zone}' AS {spark_type})"
+            # A mark that people name may be beyond a smaller whole number.
+            return f"CAST('{text}{zone}' AS {'bigint' if self.kind == 'bigint' else spark_type})"
 
         parts = (
             f"{column} <= {mark(upto)}" + ("" if after is None else f" AND {column} > {mark(after)}")
@@ -232,35 +233,25 @@ def kind_of(spark_type: str, column: str) -> str:
     return "bigint" if kind in _INTEGERS else kind
 
 
-def to_take(
-    column: str, kind: str, highest: str | None, taken: Iterable[MarkRanges], *, until: str | None, now: datetime
-) -> MarkRanges | None:
-    """Return the rows to take now: up to the highest mark there is, without those that were taken.
+def highest_to_take(column: str, kind: str, *, until: str | None, now: datetime) -> MarkRanges | None:
+    """Return the rows that may be taken now, whatever was taken before; ``None`` if all may.
 
     No time that is yet to come is taken, and no day that isn't over: more rows of it may come.
 
     Args:
         column: The watermark.
         kind: As of :func:`kind_of`.
-        highest: The highest mark of the table, as Spark writes it; ``None`` if it has no row.
-        taken: What runs have published of it.
         until: Highest mark to take, if there is a limit.
         now: The time, in UTC.
 
     Raises:
-        InputError: When ``until`` isn't a mark of that kind, or the highest mark is beyond what can be compared.
+        InputError: When ``until`` isn't a mark of that kind.
 
     Example:
-        >>> before = MarkRanges(column="id", kind="bigint", ranges=((None, "3"), ("5", "7")))
-        >>> to_take("id", "bigint", "9", [before], until=None, now=datetime.now(UTC)).ranges
-        (('3', '5'), ('7', '9'))
+        >>> str(highest_to_take("at", "date", until=None, now=datetime(2024, 5, 2, 12, tzinfo=UTC)))
+        'at up to 2024-05-01'
     """
-    if highest is None:
-        return None
-    read = _READ[kind]
-    limits = [_mark(highest, kind, f"The highest value of column '{column}'")]
-    if until is not None:
-        limits.append(_mark(until, kind, "'until'"))
+    limits = [] if until is None else [_mark(until, kind, "'until'")]
     utc = now.astimezone(UTC).replace(tzinfo=None)
     if kind == "timestamp":
         limits.append(utc)
@@ -268,7 +259,31 @@ def to_take(
         limits.append(utc + _EARLIEST_ZONE)
     elif kind == "date":
         limits.append((utc - _LATEST_ZONE).date() - timedelta(days=1))
-    end = min(limits)
+    return MarkRanges(column=column, kind=kind, ranges=((None, str(min(limits))),)) if limits else None
+
+
+def to_take(column: str, kind: str, highest: str | None, taken: Iterable[MarkRanges]) -> MarkRanges | None:
+    """Return the rows to take now: up to the highest mark there is, without those that were taken.
+
+    Args:
+        column: The watermark.
+        kind: As of :func:`kind_of`.
+        highest: The highest mark among the rows of :func:`highest_to_take`, as Spark writes it; ``None`` if there is no
+            such row. What is above it is left, though the limit be higher: rows may come there.
+        taken: What runs have published of it.
+
+    Raises:
+        InputError: When the highest mark is beyond what can be compared.
+
+    Example:
+        >>> before = MarkRanges(column="id", kind="bigint", ranges=((None, "3"), ("5", "7")))
+        >>> to_take("id", "bigint", "9", [before]).ranges
+        (('3', '5'), ('7', '9'))
+    """
+    if highest is None:
+        return None
+    read = _READ[kind]
+    end = _mark(highest, kind, f"The highest value of column '{column}'")
     every = [(after, read(upto)) for one in taken for after, upto in one.ranges]
     later = sorted((read(after), upto) for after, upto in every if after is not None)
     missing: list[tuple[Any, Any]] = []
@@ -288,22 +303,34 @@ def to_take(
 def _mark(text: str, kind: str, what: str) -> Any:
     try:
         found: Any = _READ[kind](text)
+        if kind == "timestamp" and found.tzinfo is not None:
+            found = found.astimezone(UTC).replace(tzinfo=None)
     except (ValueError, ArithmeticError):
         raise InputError(
             f"{what} is {text!r}, which isn't a {kind} that can be compared.",
-            hint="Correct that row, or leave it out by --until." if kind.startswith("timestamp") else None,
+            hint="Times and dates must be of the years 1 to 9999." if kind not in ("bigint", "decimal") else None,
         ) from None
-    if kind == "timestamp" and found.tzinfo is not None:
-        found = found.astimezone(UTC).replace(tzinfo=None)
+    if kind == "timestamp_ntz" and found.tzinfo is not None:
+        raise InputError(
+            f"{what} is {text!r}, but the column's times have no zone.",
+            hint=f"Write it as the column does, without one: {found.replace(tzinfo=None).isoformat()}",
+        )
     if kind == "decimal" and not found.is_finite():
         raise InputError(f"{what} is {text!r}, which isn't a number that can be compared.")
     return found
 
 
 def overlapping(version: str, others: Sequence[str]) -> bool:
-    """Return whether a source's rows of ``version`` may be among those of ``others``; never for files."""
-    mine = MarkRanges.parse(version)
+    """Return whether a source's rows of ``version`` may be among those of ``others``; never for files.
+
+    A table that is taken as a whole holds the rows that are taken by their marks.
+
+    Example:
+        >>> rows = MarkRanges(column="id", kind="bigint", ranges=((None, "7"),)).version
+        >>> overlapping(rows, ["sha256:1"]), overlapping("sha256:1", [rows]), overlapping("sha256:1", ["sha256:2"])
+        (True, True, False)
+    """
+    mine, found = MarkRanges.parse(version), [MarkRanges.parse(other) for other in others]
     if mine is None:
-        return False
-    found = (MarkRanges.parse(other) for other in others)
+        return any(found)
     return any(theirs is None or mine.overlaps(theirs) for theirs in found)

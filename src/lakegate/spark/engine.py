@@ -341,8 +341,8 @@ class SparkEngine:
             frame.schema  # noqa: B018 - Connect plans lazily
         return frame
 
-    def highest_mark(self, frame: Any, column: str) -> tuple[str, str | None]:
-        """Return the type of a column, and its highest value as text in UTC."""
+    def highest_mark(self, frame: Any, column: str, within: Callable[[str], str | None]) -> tuple[str, str | None]:
+        """Return the type of a column, and its highest value among some rows, as text in UTC."""
         found = next((field for field in frame.schema.fields if field.name.lower() == column.lower()), None)
         if found is None:
             raise InputError(
@@ -350,7 +350,8 @@ class SparkEngine:
                 hint=f"{did_you_mean(column, frame.columns)}Its columns: {', '.join(frame.columns)}.",
                 column=column,
             )
-        name = quote(found.name)
+        name, spark_type = quote(found.name), found.dataType.simpleString()
+        limit = within(spark_type)
         with translated(f"looking for the highest {column}", query=True):
             if found.nullable and frame.where(f"{name} IS NULL").selectExpr("1").limit(1).collect():
                 raise InputError(
@@ -358,8 +359,9 @@ class SparkEngine:
                     hint="Make a view that has a value there, such as coalesce(updated_at, created_at), and take that.",
                     column=column,
                 )
-            highest = frame.selectExpr(f"max({name}) AS mark").selectExpr("CAST(mark AS STRING)").collect()[0][0]
-        return found.dataType.simpleString(), highest
+            rows = frame if limit is None else frame.where(limit)
+            highest = rows.selectExpr(f"max({name}) AS mark").selectExpr("CAST(mark AS STRING)").collect()[0][0]
+        return spark_type, highest
 
     def compare(
         self, before: TableAt, after: TableAt, key: Sequence[str], *, renamed: Mapping[str, str]

@@ -15,7 +15,7 @@ from lakegate.errors import InputError
 from lakegate.model.batch import KnownFile, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import WriteMode
-from lakegate.model.source import MarkRanges, Source, kind_of, to_take
+from lakegate.model.source import MarkRanges, Source, highest_to_take, kind_of, to_take
 from lakegate.wap.claims import POLL_S, RECOVER_EVERY, still_working
 from lakegate.wap.context import Context
 from lakegate.wap.history import sync
@@ -49,12 +49,16 @@ def rows_left(
     recover(context)
     sync(context, "main")
     _wait(context, str(table), file, run_id, wait_s)
-    spark_type, highest = context.engine().highest_mark(frame, column)
+
+    def within(spark_type: str) -> str | None:
+        kind = kind_of(spark_type, column)
+        limit = highest_to_take(column, kind, until=source.until, now=datetime.now(UTC))
+        return None if limit is None else limit.where(spark_type)
+
+    spark_type, highest = context.engine().highest_mark(frame, column, within)
     kind = kind_of(spark_type, column)
     published = context.journal.earlier(str(table), [file])
-    taken = to_take(
-        column, kind, highest, _like(table, published, column, kind), until=source.until, now=datetime.now(UTC)
-    )
+    taken = to_take(column, kind, highest, _like(table, published, column, kind))
     return (frame.where("false"), "") if taken is None else (frame.where(taken.where(spark_type)), taken.version)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,9 +11,9 @@ import pytest
 from lakegate.errors import InputError, RetryableError
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.request import IngestRequest, WriteMode
-from lakegate.model.source import MarkRanges, Source
+from lakegate.model.source import MarkRanges, Source, highest_to_take, to_take
 from lakegate.wap.claims import RowsTakenError
-from lakegate.wap.ingest import ingest
+from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.revert import revert
 from lakegate.wap.watermark import rows_left
 from support.fakes import FakeLakehouse
@@ -68,7 +69,8 @@ def test_what_is_left_is_what_commits_do_not_hold(house: FakeLakehouse) -> None:
     for _ in range(2):
         assert said(left(house, 30)) == "id up to 10, and after 20 up to 30"
         house.lose_journal()
-    assert said(left(house, 30, Source.parse(str(ORDERS), watermark="id", until="5"))) == "id up to 5"
+    assert said(left(house, 5, Source.parse(str(ORDERS), watermark="id", until="9"))) == "id up to 5"
+    assert house.looked_within == "(`id` <= CAST('9' AS bigint))"
 
 
 def test_rows_that_others_took_are_not_published_again(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +94,64 @@ def test_rows_that_others_took_are_not_published_again(house: FakeLakehouse, mon
     ):
         ingest(house.context, taking(house, "r4", later))
     assert said(left(house, 15)) == "id after 10 up to 15"
+
+
+@pytest.mark.parametrize(
+    ("kind", "latest"),
+    [
+        ("timestamp", "2024-05-02 12:00:00Z"),
+        ("timestamp_ntz", "2024-05-03 02:00:00"),
+        ("date", "2024-05-01"),
+        ("bigint", None),
+    ],
+)
+def test_the_clock_limits_which_rows_are_looked_at_and_ends_no_range(kind: str, latest: str | None) -> None:
+    """What a limit left out comes later: only a mark that was read is an end."""
+    limit = highest_to_take("at", kind, until=None, now=datetime(2024, 5, 2, 12, tzinfo=UTC))
+    assert (limit and limit.where(kind)) == (latest and f"(`at` <= CAST('{latest}' AS {kind}))")
+    highest = "5" if kind == "bigint" else "2024-04-01"
+    assert str(to_take("at", kind, highest, [])).startswith(f"at up to {highest}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "until", "said"),
+    [
+        ("timestamp_ntz", "2024-05-02T10:00:00Z", "the column's times have no zone"),
+        ("timestamp", "0001-01-01T00:00:00+14:00", "isn't a timestamp that can be compared"),
+        ("date", "+12024-01-01", "isn't a date that can be compared"),
+    ],
+)
+def test_a_limit_that_is_no_mark_is_refused(kind: str, until: str, said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        highest_to_take("at", kind, until=until, now=datetime(2024, 5, 2, tzinfo=UTC))
+    assert caught.value.hint
+
+
+def test_a_retry_that_finds_no_rows_left_is_skipped(house: FakeLakehouse) -> None:
+    order = taking(house, "r2", left(house, 8))
+    ingest(house.context, taking(house, "r1", left(house, 10)))
+    with pytest.raises(RowsTakenError):
+        resume(house.context, "r2", until="publish", request=lambda: order)
+    none = order.model_copy(update={"batch": order.batch.only((order.batch.files[0].model_copy(update={"rows": 0}),))})
+    house.changed = order.batch.files
+    run = resume(house.context, "r2", until="publish", request=lambda: none)
+    assert (run.status, run.detail) == ("skipped", f"{ORDERS.uri} has no rows to take; nothing to publish.")
+    assert said(left(house, 20)) == "id after 10 up to 20"
+
+
+def test_a_whole_table_does_not_go_on_top_of_its_marked_rows(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = left(house, 10)
+
+    def elsewhere() -> None:
+        mine = house.journal
+        house.lose_journal()
+        ingest(house.context, taking(house, "r1", version))
+        house.journal = mine
+
+    with when_reached(monkeypatch, "before-publish", elsewhere), pytest.raises(InputError, match="r1"):
+        ingest(house.context, taking(house, "r2", "sha256:1").model_copy(update={"on_changed": "refuse"}))
 
 
 def test_a_run_that_is_taking_rows_is_waited_for(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
