@@ -96,7 +96,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         self.sources: dict[str, Sequence[Row]] = {}
         self.mark: tuple[str, str | None] = ("bigint", None)
         self.looked_within: str | None = None
-        self.changed: Sequence[SourceFile] = ()
+        self.changed_sources: Sequence[SourceFile] = ()
         self.writes = 0
         self.scans = 0
         self.cancelled = False
@@ -115,7 +115,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
             journal=self.journal,
             narrator=SilentNarrator(),
             warehouse="mem://warehouse",
-            changed_files=lambda _: self.changed,
+            changed_files=lambda _: self.changed_sources,
             publish_attempts=self.publish_attempts,
         )
 

@@ -254,7 +254,10 @@ def test_copies_of_rows_that_another_run_took_are_dropped(
     monkeypatch.setattr("lakegate.wap.ingest.claim_files", taken)
     with pytest.raises(RowsTakenError):
         lake.write(TABLE, ["a.csv"], run_id="r-1")
-    assert (dropped, house.journal.get("r-1").finished_at) == (list(copies.files), None)
+    suspended = house.journal.get("r-1")
+    assert dropped == list(copies.files)
+    assert suspended is not None
+    assert suspended.finished_at is None
 
 
 def test_columns_stay_renamed_where_files_differ_in_what_was_inferred(house: FakeLakehouse, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_retry_that_finds_no_rows_left_is_skipped(house: FakeLakehouse) -> Non
     with pytest.raises(RowsTakenError):
         resume(house.context, "r2", until="publish", request=lambda: order)
     none = order.model_copy(update={"batch": order.batch.only((order.batch.files[0].model_copy(update={"rows": 0}),))})
-    house.changed = order.batch.files
+    house.changed_sources = order.batch.files
     run = resume(house.context, "r2", until="publish", request=lambda: none)
     assert (run.status, run.detail) == ("skipped", f"{ORDERS.uri} has no rows to take; nothing to publish.")
     assert said(left(house, 20)) == "id after 10 up to 20"
