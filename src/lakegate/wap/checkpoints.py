@@ -95,11 +95,13 @@ class Needed(Value):
     """The files that commits need, and where tables were.
 
     Attributes:
+        root: The warehouse's canonical path, which the others begin with: under another one they match nothing.
         digests: Of the files' canonical paths (:func:`digest`), one after the other, in base64.
         folders: Folders of each table, by its name.
         names: Names that each table had, by its content id.
     """
 
+    root: str
     digests: str
     folders: Mapping[str, tuple[str, ...]]
     names: Mapping[str, tuple[str, ...]]

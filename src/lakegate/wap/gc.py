@@ -253,6 +253,8 @@ class Garbage:
         """Begin with what the newest checkpoint of ``main`` knows; what its history needs is noted for the next one."""
         if past.checkpoint is not None:
             needed = load_needed(self._context, past.checkpoint) if self._keeps_all else None
+            if needed is not None and needed.root != self._root:
+                needed = None  # the same files are spelt in another way there, so none of them would be found
             digests = frozenset[bytes]() if needed is None else needed.all_digests()
             self._reachable.begin(frozenset(map(hash_of, past.older)), past.foreign, needed, digests)
             self._digests.update(digests)
@@ -266,7 +268,8 @@ class Garbage:
         folders, names, foreign = self._reachable.known()
         # What is known of tables that can't be read, or lie elsewhere, isn't all.
         is_all = self._keeps_all and not self._reachable.problems and not self._elsewhere
-        needed = Needed(digests=joined(frozenset(self._digests)), folders=folders, names=names) if is_all else None
+        digests = joined(frozenset(self._digests))
+        needed = Needed(root=self._root, digests=digests, folders=folders, names=names) if is_all else None
         self.needed = foreign, needed
 
     def collect(self, *, dry_run: bool) -> list[CollectedFolder]:

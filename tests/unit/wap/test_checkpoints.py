@@ -15,6 +15,7 @@ from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.wap import checkpoints, gc, history
 from lakegate.wap.checkpoints import CHECKPOINT_PROPERTY
 from lakegate.wap.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files, read_past, sync
+from support import gc_world
 from support.examples import examples
 from support.gc_world import NAMES, ROOT, YOUNG, Play, World
 from support.memory_journal import MemoryDatabase
@@ -181,6 +182,19 @@ def test_only_new_states_are_looked_at_and_the_rest_stays() -> None:
     assert (report.files, report.problems) == (1, ())
     pointer = next(iter(world.catalog.list_tables(new)))
     assert set(world.looked) == {pointer.metadata_location}
+
+
+def test_a_warehouse_under_another_name_makes_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = grown()
+    checkpointed(world)
+    link = "file:///private/lake"
+    moved = {path.replace(ROOT, link): file for path, file in world.files.items()}
+    world.files = {path: file.model_copy(update={"path": path}) for path, file in moved.items()}
+    world.checkpoints = {path.replace(ROOT, link): text for path, text in world.checkpoints.items()}
+    monkeypatch.setattr(gc_world, "ROOT", link)
+    report = world.gc()
+    assert (report.files, set(world.files)) == (0, set(moved))
+    assert "by another path" in report.problems[0].message
 
 
 def test_what_cannot_be_read_is_in_no_checkpoint() -> None:
