@@ -388,7 +388,8 @@ def expire_branches(
     for ref, run in _kept_branches(context):
         if run.finished_at is None or run.finished_at > now - keep:
             continue
-        touched = not _is_untouched(context, ref, run)
+        # Once somebody published it by name, the run's word for what it wrote is what they had made of it.
+        touched = (run.adopted and run.status != "published") or not _is_untouched(context, ref, run)
         if not touched and not dry_run:
             try:
                 if not _drop(context, ref, run):
@@ -396,7 +397,8 @@ def expire_branches(
             except ConflictError:
                 touched = True
         if touched:
-            problem = f"Branch {ref.name} of run {run.run_id} is kept: somebody else has written to it since."
+            why = "it was to be published by name" if run.adopted else "somebody else has written to it since"
+            problem = f"Branch {ref.name} of run {run.run_id} is kept: {why}."
             hint = f"If nobody needs it any more: lakegate discard {ref.name}"
             kept.append(GcProblem(subject=ref.name, message=problem, hint=hint))
             continue

@@ -98,7 +98,7 @@ def test_a_kept_branch_survives_a_publish_that_is_killed_in_its_audit(
 
     def dies() -> None:
         # While it is under way, its branch doesn't go with those whose time is over.
-        assert expire_branches(house.context, keep=timedelta(0), now=later, dry_run=False) == ([], [])
+        assert expire_branches(house.context, keep=timedelta(0), now=later, dry_run=False)[0] == []
         raise Died
 
     with monkeypatch.context() as patch:
@@ -132,6 +132,9 @@ def test_a_kept_branch_survives_a_publish_that_fails(
     for name in ("status", "error", "finished_at", "branch", "branch_kept"):
         assert getattr(known(house), name) == getattr(before, name), name
     drop_orphaned_branches(house.context)
+    later = datetime.now(UTC) + timedelta(days=99)
+    dropped, problems = expire_branches(house.context, keep=timedelta(0), now=later, dry_run=False)
+    assert (dropped, [one.subject for one in problems]) == ([], [branch])
     assert branches(house) == ["main", branch]
     assert review.publish_branch(house.context, branch, configured=configured).status == "published"
     assert house.rows_on("main", "nyc.trips") == ([*CLEAN, *MORE] if kept is rejected else CLEAN)
