@@ -12,7 +12,7 @@ from sqlalchemy import delete, or_, select, tuple_, update
 from lakegate.journal import runs as stored
 from lakegate.journal.commits import add
 from lakegate.journal.database import Transaction
-from lakegate.journal.files import CLAIM_COLUMNS, PUBLISHED, lock_name
+from lakegate.journal.files import CLAIM_COLUMNS, CLAIMED, PUBLISHED, lock_name
 from lakegate.journal.outbox import queue
 from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LANDINGS, RUN_TABLES, RUNS
 from lakegate.model.journal import HistoryEvent, PastCommit
@@ -209,6 +209,10 @@ def record(
         _rename_claims(tx, then, now)
     _drop_claims(tx, net)
     _publish_files(tx, net)
+    if net.renames:
+        # A run that hasn't ended yet, but was published before a rename, has claimed its files under the old name.
+        settled = tx.values([event.run_id for event in new])
+        tx.execute(delete(CLAIMS).where(CLAIMS.c.run_id.in_(settled), CLAIMS.c.state == CLAIMED))
     _update_runs(tx, net, target)
     if first:
         # Nobody knows what was delivered before the journal was lost: what is recent is told once more, and the rest

@@ -10,7 +10,7 @@ from lakegate.errors import AlreadyExistsError, ConfigurationError, InputError, 
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.model.run import Run
-from lakegate.wap.recover import rebuild
+from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert import restore_table
 from lakegate.wap.table_changes import drop_table, rename_table
 from support.flow_support import when_reached
@@ -121,6 +121,21 @@ def test_what_was_under_way_goes_to_a_table_of_the_old_name(house: House, monkey
         assert house.add("r2", B).status == "published"
     assert (house.rows(), house.rows("nyc.rides")) == (B, A)
     assert house.add("r2-again", B, file="r2", table=RIDES).status == "published"
+
+
+def test_a_file_published_just_before_is_free_under_the_old_name(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.add("r1", A)
+
+    def publish() -> None:
+        house.dies_at(monkeypatch, "after-publish", lambda: house.add("r2", B))
+
+    with when_reached(monkeypatch, "before-publish", publish):
+        rename(house)
+    house.kill()
+    recover(house.context)
+    assert (house.status("r2"), house.rows("nyc.rides")) == (("published", None), [*A, *B])
+    assert house.add("r2-again", B, file="r2", table=TRIPS).status == "published"
+    assert again(house, "r2") == ["skipped"] * 2
 
 
 def test_new_content_of_a_file_replaces_what_was_published_under_the_old_name(house: House) -> None:
