@@ -34,7 +34,7 @@ from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.notices import Event, Level
 from lakegate.model.quarantine import parse_limit
 from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent, SchemaMode, TableMode, WriteMode
-from lakegate.model.secrets import FORMS, SecretReference, is_loopback
+from lakegate.model.secrets import FORMS, SecretReference, is_loopback, is_reference
 from lakegate.model.words import nearest, parse_duration
 
 FILE_NAME = "lakegate.toml"
@@ -49,11 +49,17 @@ _REPORT_FIELDS = re.compile(r"\{(run_id|table|branch)\}")
 _SNOWFLAKE_ACCOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
 _LONGEST_SNOWFLAKE_NAME = 255
 _SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_SECRET_IN_JDBC_URL = re.compile(
-    r"//[^/?;]*@|:[^:@/]+/[^@/]*@|[?&;][^=?&;]*(?:passw|pwd|secret|token)[^=?&;]*=", re.IGNORECASE
+_SENSITIVE = (
+    r"passw|passphrase|pwd|secret|token|credential|authorization|(?:access|account|api|private|secret)[-_.]?key"
 )
-_SECRET_OPTION = re.compile(r"(?:password|passwd|pwd|passphrase|secret|token|credential|access-key)$", re.IGNORECASE)
-_COORDINATES = re.compile(r"[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+")
+_SECRET_IN_URL = re.compile(
+    # Who logs in, before the host; as Oracle's URLs say it; and parameters, also in MySQL's (a=b,c=d) and Db2's :a=b;.
+    r"//[^/?;]*@|:[^:@/]+/[^@?;]*@"
+    rf"|[?&;,(:]\s*(?:user(?:_?(?:name|id))?|uid|[^=?&;,(:)]*(?:{_SENSITIVE})(?!-id)[^=?&;,(:)]*)\s*=",
+    re.IGNORECASE,
+)
+_SECRET_OPTION = re.compile(rf"(?:{_SENSITIVE})(?:ord|d)?$", re.IGNORECASE)
+_COORDINATES = re.compile(r"^[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+$")
 _SPARKS_OWN = frozenset({"lakegate", "spark_catalog", "system", "session", "global_temp"})
 _PASSWORD_IN_URL = re.compile(r"^[^:/]+://[^@/]*:[^@]*@|[?&](?:password|passfile)=", re.IGNORECASE)
 
@@ -482,7 +488,7 @@ class SourceSettings(_Section):
     def _validate_url(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith("jdbc:"):
             raise ValueError("must be a JDBC URL, such as 'jdbc:postgresql://db.example.com/shop'")
-        if value is not None and _SECRET_IN_JDBC_URL.search(value):
+        if value is not None and _SECRET_IN_URL.search(value):
             raise ValueError("must not hold a user's name, a password or a token: 'user', 'password' and 'options' do")
         return value
 
@@ -492,6 +498,10 @@ class SourceSettings(_Section):
         for name, text in value.items():
             if _SECRET_OPTION.search(name):
                 _reference(text)
+            elif not is_reference(text) and _SECRET_IN_URL.search(text):
+                raise ValueError(
+                    f"'{name}' must not hold a user's name, a password or a token: give those by themselves"
+                )
         return value
 
     @model_validator(mode="after")

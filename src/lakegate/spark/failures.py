@@ -20,6 +20,7 @@ from lakegate.errors import (
     SourceError,
     StorageUnavailableError,
 )
+from lakegate.progress import without_secrets
 
 _LOCK = threading.Lock()
 
@@ -186,7 +187,7 @@ def _source_error(name: str, text: str) -> LakegateError | None:
     if not _holds(text, ("JDBC", "SQLException", "java.sql.", "PSQL", "ClassNotFoundException", *missing)):
         return None
     reasons = [reason for reason in _SAID_BY_DATABASE.findall(text) if reason.strip()]
-    reason = first_sentence(reasons[-1] if reasons else text).rstrip(".")
+    reason = without_secrets(first_sentence(reasons[-1] if reasons else text)).rstrip(".")
     section = name.partition(".")[0]
     if _holds(text, ("ConnectException", "UnknownHostException", "SocketTimeoutException", "Connection refused")):
         return RetryableError(
@@ -206,7 +207,7 @@ def _source_error(name: str, text: str) -> LakegateError | None:
     if _holds(text, missing):
         return NotFoundError(
             f"Source {name} doesn't exist, or may not be read: {reason}.",
-            hint=f"To see what there is: lakegate inspect --source {section} --sql 'SHOW TABLES IN schema'",
+            hint=f"To see what there is: lakegate inspect --source {section} --rows 1000 --sql 'SHOW TABLES IN schema'",
         )
     return SourceError(
         f"Source {name} can't be read: {reason}.",

@@ -47,6 +47,11 @@ def test_a_value_that_does_not_fit_is_not_quoted_where_values_are_hidden(hides: 
             SourceError,
             "can't be read: Failed JDBC",
         ),
+        (
+            "[FAILED_JDBC.LOAD_TABLE] Failed JDBC jdbc:x://h?password=hunter2 on the operation: Load.",
+            SourceError,
+            "Failed JDBC jdbc:x://h?password=… on",
+        ),
         ("[DIVIDE_BY_ZERO] x", QueryError, "a query's own"),
     ],
 )
