@@ -43,12 +43,14 @@ _PATIENCE_S = 2.0
 
 def local_stack(home: Path, settings: Settings, narrator: Narrator) -> LocalStack:
     """Return the handle of a project's embedded stack; starts nothing."""
+    from lakegate.local.drivers import driver_artifact
 
     def warehouse() -> SparkStores:
         return stores_of([settings.catalog.warehouse] if settings.catalog.warehouse else [], settings.storage)
 
     idle_s = parse_duration(settings.local.idle_stop).total_seconds()
-    return LocalStack(home, settings.local, narrator, warehouse, idle_s=idle_s)
+    drivers = [driver_artifact(source) for source in settings.sources.values() if source.url is not None]
+    return LocalStack(home, settings.local, narrator, warehouse, idle_s=idle_s, drivers=drivers)
 
 
 class Components:
@@ -309,7 +311,7 @@ class Components:
                 options[key] = text
         if given.url is not None:
             options |= {"url": given.url, **({"user": given.user} if given.user else {})}
-            driver = options.get("driver") or self._driver(given)
+            driver = self._driver(given)
             options |= {"driver": driver} if driver else {}
         if has_secret:
             self._require_private_engine(name)
@@ -319,12 +321,16 @@ class Components:
         """Return the class of a database's driver, which the local Spark has then; another one must have it."""
         from lakegate.local.drivers import driver_artifact, driver_class
 
+        named = source.options.get("driver")
         if self._session is not None or self.settings.engine.url is not None:
-            return "org.postgresql.Driver" if source.driver is None else ""
+            return named or ("org.postgresql.Driver" if source.driver is None else "")
         artifact = driver_artifact(source)
-        found = driver_class(artifact, self.narrator)
-        if self.stack.switch(SparkStores(drivers=(artifact,)), in_transaction=False):
-            self.engine.close()  # its sessions ended with the old Spark
+        found = named or driver_class(artifact, self.narrator)
+        engines = [self.__dict__[name] for name in ("engine", "file_engine") if name in self.__dict__]
+        in_transaction = any(engine.in_transaction for engine in engines)
+        if self.stack.switch(SparkStores(drivers=(artifact,)), in_transaction=in_transaction):
+            for engine in engines:
+                engine.close()  # its sessions ended with the old Spark
         return found
 
     def _require_private_engine(self, source: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -2582,13 +2583,17 @@ class Lake:
 
     def _rows_of_source(self, table: str, source: Source, options: IngestOptions) -> Any:
         """Return a DataFrame of the rows to take now."""
+        if source.watermark is not None and (given := options.get("on_changed")) not in (None, "append"):
+            raise InputError(
+                f"on_changed = '{given}' is about a source that is taken as a whole, not about rows by a watermark.",
+                hint="Leave it out. With --mode upsert, changed rows replace the old ones.",
+            )
         frame = self._components.engine.read_source(self._components.source_catalog(source.name), source)
         run_id, version = options["run_id"] or "", ""
         if source.watermark is not None:
             name, mode = TableIdentifier.parse(table), self.mode_of(table, **options)
-            frame, version = rows_left(
-                self._context, name, source, frame, run_id=run_id, mode=mode, wait_s=self.settings.ingest.wait_s
-            )
+            wait_s = min(self.settings.ingest.wait_s, options.get("timeout_s") or math.inf)
+            frame, version = rows_left(self._context, name, source, frame, run_id=run_id, mode=mode, wait_s=wait_s)
         self._taken[run_id] = _Taken(source=source.uri, version=version)
         return frame
 

@@ -222,6 +222,10 @@ def test_a_call_with_files_forgets_what_rows_of_its_run_were_read_from(house: Fa
     assert not lake._taken
     with pytest.raises(InputError, match="source://shop/t is ingested alone"):
         lake._paths(TABLE, ["a.csv", "source://shop/t"], {"run_id": "r-1"})
+    with pytest.raises(InputError, match="on_changed = 'replace' is about a source that is taken as a whole"):
+        lake._paths(TABLE, "source://shop/t?watermark=id", {"run_id": "r-1", "on_changed": "replace"})
+    with pytest.raises(InputError, match="A source of the empty name"):
+        lake._paths(TABLE, "source:///t", {"run_id": "r-1"})
 
 
 def test_copies_of_a_run_that_never_began_are_dropped(house: FakeLakehouse, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -52,6 +52,7 @@ class LocalStack:
         warehouse: Returns the object stores that Spark must reach for the tables' files; asked before it is started or
             used.
         idle_s: Seconds after which servers that nobody uses are stopped; 0 for never.
+        drivers: Those that the settings name: a Spark that is started has no other any more.
     """
 
     def __init__(
@@ -62,11 +63,13 @@ class LocalStack:
         warehouse: Callable[[], SparkStores] = SparkStores,
         *,
         idle_s: float = 0.0,
+        drivers: Collection[Artifact] = (),
     ) -> None:
         self._folder = StackFolder(home)
         self._settings = settings
         self._narrator = narrator
         self._warehouse = warehouse
+        self._drivers = drivers
         self._usage = Usage(self._folder, self._folder.usage_path, "restarting the local Spark")
         self._stack_usage = Usage(self._folder, self._folder.stack_usage_path, "stopping the local stack")
         self._idle_s = idle_s
@@ -93,7 +96,8 @@ class LocalStack:
             return running
         self._folder.create()
         self.keep()
-        reached = self._alive().stores.having(self._warehouse()).having(wanted)
+        known = self._alive().stores.without_drivers_but(self._drivers)
+        reached = known.having(self._warehouse()).having(wanted)
         jars = prepare(self._narrator, artifacts=(*ARTIFACTS, *store_artifacts(reached)))
         with self._locked():
             return self._running(wanted) or self._start(jars, reached, wanted)

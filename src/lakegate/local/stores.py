@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from lakegate.config import AdlsSettings, GcsSettings, S3Settings, StorageSettings
 from lakegate.model.artifacts import S3_ARTIFACTS, Artifact
@@ -36,6 +36,10 @@ class SparkStores(Value):
         """Return whether every requested server runs, at the requested place."""
         return self.having(wanted) == self
 
+    def without_drivers_but(self, known: Collection[Artifact]) -> SparkStores:
+        """Return these stores without the drivers that aren't among ``known``."""
+        return self.model_copy(update={"drivers": tuple(one for one in self.drivers if one in known)})
+
     def having(self, wanted: SparkStores) -> SparkStores:
         """Return these stores with those that are wanted, which win where both name a place.
 
@@ -47,7 +51,8 @@ class SparkStores(Value):
             s3=wanted.s3 or self.s3,
             gcs=wanted.gcs or self.gcs,
             adls=wanted.adls or self.adls,
-            drivers=tuple(dict.fromkeys((*self.drivers, *wanted.drivers))),
+            # Of two versions on a class path, the first would hold.
+            drivers=tuple({(one.group, one.name): one for one in (*self.drivers, *wanted.drivers)}.values()),
         )
 
 

@@ -306,6 +306,11 @@ class SparkEngine:
         self._own[key] = session
         return SparkTransaction(session, branch, create=self._create, ended=lambda: self._own.pop(key, None))
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction of this program is open, whose session must not end."""
+        return any(key.startswith("transaction:") for key in self._own)
+
     def query(self, sql: str, ref: Ref) -> Any:
         """Return a DataFrame of ``sql`` with plain table names read at the commit of ``ref``.
 
@@ -336,7 +341,7 @@ class SparkEngine:
                 for token in sql_tokens(text):
                     if token.kind == "quoted":
                         require_safe_name(token.name, "The name")
-                require_harmless(session, text, is_query=True)
+                require_harmless(session, text, is_query=True, only=catalog.name)
                 frame = session.sql(text)
             frame.schema  # noqa: B018 - Connect plans lazily
         return frame
@@ -486,8 +491,7 @@ class SparkEngine:
     def _source(self, batch: Batch) -> tuple[Any, Schema]:
         with self._opening:
             if batch not in self._sources:
-                in_transaction = any(key.startswith("transaction:") for key in self._own)
-                if self._before_reading is not None and self._before_reading(batch, in_transaction):
+                if self._before_reading is not None and self._before_reading(batch, self.in_transaction):
                     self.close()  # its sessions ended with the old Spark
                 with translated(f"reading {batch.uris[0]}", source=True):
                     self._sources[batch] = read_batch(self.session, batch)

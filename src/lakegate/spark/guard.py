@@ -198,7 +198,7 @@ class Plan:
     read: frozenset[str] = frozenset()
 
 
-def require_harmless(session: Any, text: str, *, is_query: bool) -> frozenset[TableIdentifier]:
+def require_harmless(session: Any, text: str, *, is_query: bool, only: str | None = None) -> frozenset[TableIdentifier]:
     """Have Spark analyse a text, and refuse it when it does what the session is not for.
 
     A classic session is part of the user's own application, and isn't asked.
@@ -208,6 +208,7 @@ def require_harmless(session: Any, text: str, *, is_query: bool) -> frozenset[Ta
         text: What is to be run: a query in parentheses, or a statement that begins as one that is allowed.
         is_query: Whether it may read more than tables of the lake, as a query in a user's Spark may. A transaction uses
             nothing but tables of its branch.
+        only: The one catalog whose tables a query may read; ``None`` for any.
 
     Returns:
         The names of the lake's tables that a transaction reads.
@@ -217,7 +218,7 @@ def require_harmless(session: Any, text: str, *, is_query: bool) -> frozenset[Ta
     """
     if not is_connect(session):
         return frozenset()
-    plan = read_plan(_explained(session, text), is_query=is_query)
+    plan = read_plan(_explained(session, text), is_query=is_query, only=only)
     if plan.problem is not None:
         raise QueryError(
             f"A {'query' if is_query else 'transaction'} can't {plan.problem}; nothing was run.",
@@ -279,7 +280,7 @@ def _inert(token: SqlToken) -> SqlToken:
     return replace(token, text=sql_string(inert) if token.kind == "string" else quote(inert))
 
 
-def read_plan(explained: str, *, is_query: bool) -> Plan:
+def read_plan(explained: str, *, is_query: bool, only: str | None = None) -> Plan:
     r"""Read an explained plan.
 
     Example:
@@ -299,6 +300,8 @@ def read_plan(explained: str, *, is_query: bool) -> Plan:
     # What is resolved, and no relation, is named without its catalog.
     names = [*relations, *(f"{CATALOG}.{name}" for _, name in resolved)]
     strange = [name for name in names if name.startswith(f"{CATALOG}.") and ("@" in name or "#" in name)]
+    if only is not None:
+        strange += [f"{name}, which isn't of source {only}" for name in relations if _parts(name)[0] != only]
     if not is_query:
         strange += [name for name in relations if not name.startswith(f"{CATALOG}.")]
         strange += [name for name in relations if any("." in part for part in _parts(name))]
