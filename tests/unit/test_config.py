@@ -146,7 +146,7 @@ _DRIVER = {"driver": "a:b:1", "driver_sha256": "0" * 64}
     ],
 )
 def test_a_source_without_secrets_is_taken(given: dict[str, Any]) -> None:
-    assert SourceSettings.model_validate(given)
+    assert SourceSettings.model_validate(given).options == given.get("options", {})
 
 
 @pytest.mark.parametrize(
