@@ -120,15 +120,11 @@ def with_outcome(run: Run | None, run_id: str, outcome: RunOutcome, target: str)
     run = _published(run, run_id, outcome.published, target) if outcome.published is not None else run
     if run is not None and outcome.revived:
         run = run.model_copy(update={"status": "published", "reverted_by": None})
-    if (
-        run is None
-        or outcome.reverted is None
-        or not set(run.tables)
-        <= {
-            *outcome.reverted.tables,
-            *outcome.reverted.formerly,
-        }
-    ):
+    if run is None or outcome.reverted is None:
+        return run
+    # A run that knows a table by its new name means another one by the old name.
+    names = {then: now for then, now in outcome.reverted.formerly if now not in run.tables}
+    if not {names.get(table, table) for table in run.tables} <= set(outcome.reverted.tables):
         return run
     return run.model_copy(update={"status": "reverted", "reverted_by": outcome.reverted.run_id})
 
@@ -225,7 +221,7 @@ def record(
             if event.commit not in seen:
                 queue(tx, event.kind, event.tables, ref=target, commit=event.commit, run_id=event.run_id)
         lost = seen.keys() - {event.commit for event in events}
-        queue(tx, "current", _tables_of(tx, {seen[commit] for commit in lost}), ref=target, commit=head)
+        queue(tx, "current", tables_of(tx, {seen[commit] for commit in lost}), ref=target, commit=head)
     made = {one.commit: one.run_id for one in new}
     tx.insert(EVENTS, [(target, *one) for one in made.items()], ("target", "commit_hash", "run_id"))
     add(tx, target, commits)
@@ -241,7 +237,8 @@ def _recorded(tx: Transaction, target: str) -> dict[str, str]:
     return dict(tx.execute(query).tuples().all())
 
 
-def _tables_of(tx: Transaction, run_ids: Collection[str]) -> Collection[str]:
+def tables_of(tx: Transaction, run_ids: Collection[str]) -> Collection[str]:
+    """Return the tables of runs, by the names that these wrote to."""
     if not run_ids:
         return ()
     query = select(RUN_TABLES.c.table_name).distinct().where(RUN_TABLES.c.run_id.in_(tx.values(run_ids)))

@@ -463,6 +463,11 @@ class Journal:
         with self._database.reading() as tx:
             return frozenset(tx.scalars(select(RUNS.c.run_id).where(RUNS.c.status == "published")))
 
+    def tables_of(self, run_ids: Collection[str]) -> Collection[str]:
+        """Return the tables of runs, by the names that these wrote to."""
+        with self._database.reading() as tx:
+            return history.tables_of(tx, run_ids)
+
     def synced(self, target: str) -> str | None:
         """Return the commit of ``target`` up to which its history is recorded, or ``None``."""
         with self._database.reading() as tx:

@@ -89,7 +89,7 @@ class HistoryEvent(Value):
         time: When it was made; used for runs that the journal has lost.
         kind: What made it.
         renames: Old and new name of each table that it renamed.
-        formerly: What ``tables`` were called when the runs that it reverts wrote to them.
+        formerly: What ``tables`` were called when the runs that it reverts wrote to them, and their names now.
     """
 
     commit: str
@@ -102,7 +102,7 @@ class HistoryEvent(Value):
     time: datetime | None = None
     kind: Literal["published", "reverted", "restored"] = "published"
     renames: tuple[tuple[str, str], ...] = ()
-    formerly: tuple[str, ...] = ()
+    formerly: tuple[tuple[str, str], ...] = ()
 
 
 class PastCommit(Value):

@@ -221,6 +221,20 @@ def formerly_in(commit: Commit) -> tuple[tuple[str, str], ...]:
     return _pairs(commit, FORMERLY_PROPERTY)
 
 
+def go_back(names: dict[str, str], renames: Iterable[tuple[str, str]], commit: str) -> None:
+    """Let ``names``, from those after a commit to those of now, be from those before it.
+
+    Args:
+        names: Changed in place; tables that are called the same now are left out.
+        renames: What the commit renamed.
+        commit: Its hash.
+    """
+    for old, new in renames:
+        names[old] = names.get(new, new)
+        # What was called like that earlier is another table.
+        names[new] = f"{new}_before_{commit[:12]}"
+
+
 def _pairs(commit: Commit, key: str) -> tuple[tuple[str, str], ...]:
     names = commit.properties.get(key, "").split()
     return tuple(zip(names[::2], names[1::2], strict=False))
@@ -384,7 +398,7 @@ def _event_of(commit: Commit) -> HistoryEvent | None:
         revives=revived_in(commit),
         kind=_KINDS.get(kind_of(commit) or "", "published"),
         renames=renames_in(commit),
-        formerly=tuple(then for then, _ in formerly_in(commit)),
+        formerly=formerly_in(commit),
     )
 
 
@@ -658,7 +672,10 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
     if run.request.on_same_content == "append":
         contents = {}
     reverted: set[str] = set()
+    names: dict[str, str] = {}
     for event in events:
+        tables = {names.get(table, table) for table in event.tables}
+        go_back(names, event.renames, event.commit)
         theirs = {*event.files, *((uri, version) for _, uri, version, _ in event.revives)}
         versions = [version for _, version in event.files]
         both = {
@@ -667,7 +684,7 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
             *(contents[version] for version in contents.keys() & {version for _, version in theirs}),
             *(uri for uri, version in ours if overlapping(version, [its for one, its in theirs if one == uri])),
         }
-        if both and event.run_id not in reverted and set(event.tables) & set(run.tables):
+        if both and event.run_id not in reverted and tables & set(run.tables):
             raise AlreadyPublishedError(
                 f"{min(both)} was published to {run.table} by run {event.run_id} during this run; nothing was "
                 f"published a second time.",

@@ -22,6 +22,7 @@ from lakegate.errors import (
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import QueuedPublish
+from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import (
     RUN_ID_PROPERTY,
@@ -44,6 +45,7 @@ from lakegate.wap.history import (
     AUDIT_PROPERTY,
     BRANCH_PROPERTY,
     FILES_PROPERTY,
+    FORMERLY_PROPERTY,
     KEYS_PROPERTY,
     MODE_PROPERTY,
     READS_PROPERTY,
@@ -61,6 +63,7 @@ from lakegate.wap.history import (
 )
 from lakegate.wap.lifecycle import Progress
 from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, rebase
+from lakegate.wap.revert_plan import BranchHistory
 from lakegate.wap.stage import namespaces_for
 
 States = Mapping[TableIdentifier, TablePointer | None]
@@ -370,14 +373,14 @@ class _Rebased:
             puts=tuple(pointers),
             unchanged=tuple(TableIdentifier.stored(name) for name in self._reads()),
             namespaces=namespaces_for(self._context, pointers, head),
-            properties=self._shared_properties(others) if others else self._own_properties(),
+            properties=self._shared_properties(others) if others else self._own_properties(head),
         )
 
     def _shared_properties(self, others: Sequence[QueuedPublish]) -> dict[str, str]:
         parts = [part_of_run(self._run, _summary(self._reports))]
         return shared_properties(self._run.table, [*parts, *(part_of_run(one.run, one.audit) for one in others)])
 
-    def _own_properties(self) -> dict[str, str]:
+    def _own_properties(self, head: Ref) -> dict[str, str]:
         run = self._run
         properties = {
             RUN_ID_PROPERTY: run.run_id,
@@ -395,10 +398,19 @@ class _Rebased:
         properties[MODE_PROPERTY] = _mode_of(run) or ""
         if run.request is not None:
             properties[FILES_PROPERTY] = encode_files(run.request.own_files)
-            properties[REVERTS_PROPERTY] = " ".join(run.request.replaces)
-        elif run.reverts:
-            properties[REVERTS_PROPERTY] = " ".join(run.reverts)
+        reverts = run.reverts if run.request is None else run.request.replaces
+        properties[REVERTS_PROPERTY] = " ".join(reverts)
+        properties[FORMERLY_PROPERTY] = self._formerly(reverts, head)
         return {key: value for key, value in properties.items() if value}
+
+    def _formerly(self, reverts: Sequence[str], head: Ref) -> str:
+        """Return what the run's tables were called when those that it reverts wrote to them, and their names now."""
+        ours = set(self._run.tables)
+        theirs = self._context.journal.tables_of(reverts)
+        if all(table in ours or is_quarantine(table) for table in theirs):
+            return ""  # as nearly always: nobody reads the history for it
+        former = BranchHistory(self._context, head, since=None).former
+        return " ".join(name for then, now in former if now in ours for name in (then, now))
 
 
 def _mode_of(run: Run) -> str | None:

@@ -154,7 +154,7 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
                 table=str(table),
                 run_id=run_of(renamed),
             )
-        reverts = [run_id for change in history.changes(table) if (run_id := run_of(change.commit))]
+        reverts = history.runs(table)
         going, coming = history.side_effects(table, reverts)
         return RevertPlan(
             message=f"Restore {table} as at commit {at.hash[:12]}",

@@ -25,6 +25,7 @@ from lakegate.wap.history import (
     files_of_snapshots,
     find_commit,
     formerly_in,
+    go_back,
     identities_in,
     keys_in,
     kind_of,
@@ -176,6 +177,11 @@ class BranchHistory:
                     found.append(Change(self._context, commit, table, before, after))
         return self._changes[table]
 
+    def runs(self, table: TableIdentifier) -> Sequence[str]:
+        """Return the runs that wrote to ``table``, oldest first; not those that only renamed it."""
+        commits = (one.commit for one in self.changes(table) if not renames_in(one.commit))
+        return [run_id for commit in commits if (run_id := run_of(commit))]
+
     def commit_of(self, run_id: str) -> Commit:
         """Return the commit of a run that is among them, or that one of them reverts."""
         return self._runs[run_id]
@@ -229,9 +235,13 @@ class BranchHistory:
         for run_id in reverts_in(commit):
             self._reverters.setdefault(run_id, []).append(commit)
             if run_id not in self._runs:
-                names = dict(formerly_in(commit))
-                now = {then: self._names.get(_key(commit), {}).get(name, name) for then, name in names.items()}
-                self._runs[run_id] = _called(find_commit(self._context, run_id, self._head), now)
+                names, found = self._names.get(_key(commit), {}), find_commit(self._context, run_id, self._head)
+                # Likewise, a run that knows a table by its new name means another one by the old name.
+                former = {then: now for then, now in formerly_in(commit) if now not in tables_in(found)}
+                now = {**names, **{then: names.get(name, name) for then, name in former.items()}}
+                self.former += [(then, now[then]) for then in former]
+                self._runs[run_id] = _called(found, now)
+                self._names[_key(found)] = now
                 self._add_reverts(self._runs[run_id])
 
     def _before(self, commit: Commit, table: TableIdentifier) -> TablePointer | None:
@@ -249,11 +259,8 @@ class BranchHistory:
         for commit in reversed(commits):
             pairs = renames_in(commit)
             called = _called(commit, names, without=[old for old, _ in pairs])
-            for old, new in pairs:
-                names[old] = names.get(new, new)
-                self.former.append((old, names[old]))
-                # What was called like that earlier is another table.
-                names[new] = f"{new}_before_{commit.hash[:12]}"
+            go_back(names, pairs, commit.hash)
+            self.former += [(old, names[old]) for old, _ in pairs]
             if names:
                 self._names[_key(commit)] = dict(names)
             found.append(called)

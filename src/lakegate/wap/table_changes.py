@@ -14,7 +14,6 @@ from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, UndoneTable
 from lakegate.points import unknown_table
 from lakegate.wap.context import Context
-from lakegate.wap.history import run_of
 from lakegate.wap.rename import plan_rename
 from lakegate.wap.revert import held_by, run_plan
 from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan
@@ -42,7 +41,7 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, tar
         rows, files = held_by(context, now)
         undone = UndoneTable(table=str(table), rows=None if rows is None else -rows, data_files=-files, dropped=True)
         history = BranchHistory(context, head, since=None)
-        reverts = [run_id for change in history.changes(table) if (run_id := run_of(change.commit))]
+        reverts = history.runs(table)
         going, coming = history.side_effects(table, reverts)
         return RevertPlan(
             message=f"Drop {table}",
@@ -98,8 +97,7 @@ def truncate(context: Context, tx: Transaction, table: TableIdentifier) -> None:
 def runs_in(context: Context, table: TableIdentifier, head: Ref) -> tuple[str, ...]:
     """Return the runs whose rows a table may hold, newest first."""
     history = BranchHistory(context, head, since=None)
-    changes = (one.commit for one in history.changes(table) if history.holds(one.commit, table))
-    return tuple(reversed([run_id for commit in changes if (run_id := run_of(commit))]))
+    return tuple(run for run in reversed(history.runs(table)) if history.reverter(run, table) is None)
 
 
 def expire_snapshots(

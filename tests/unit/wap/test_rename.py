@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 import pytest
 
-from lakegate.errors import AlreadyExistsError, ConfigurationError, InputError, NotFoundError
+from lakegate.errors import (
+    AlreadyExistsError,
+    ConfigurationError,
+    InputError,
+    NotFoundError,
+    NotRevertableError,
+)
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.model.run import Run
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert import restore_table
-from lakegate.wap.table_changes import drop_table, rename_table
+from lakegate.wap.table_changes import drop_table, rename_table, runs_in
+from lakegate.wap.transaction import Transaction, transaction
 from support.flow_support import when_reached
 from support.revert_support import A, B, C, D, House
 
@@ -144,6 +154,102 @@ def test_new_content_of_a_file_replaces_what_was_published_under_the_old_name(ho
     rename(house)
     run = house.add("r3", D, file="f", version="2", on_changed="replace", table=RIDES)
     assert (run.status, house.rows("nyc.rides")) == ("published", [*B, *D])
+
+
+def write_both(house: House, run: str, tables: Mapping[str, Any]) -> None:
+    def body(tx: Transaction) -> None:
+        for table, rows in tables.items():
+            tx.overwrite(table, rows)
+
+    house.work(run, body)
+
+
+def truncated(house: House, table: TableIdentifier, run: str = "t") -> None:
+    with transaction(
+        house.context,
+        run_id=run,
+        name=run,
+        branch=f"wap/{run}",
+        target="main",
+        configured=lambda _: (),
+        on_failure="keep",
+        undoes=partial(runs_in, house.context, table),
+    ) as tx:
+        tx.overwrite(str(table), [])
+
+
+def test_a_file_of_a_truncated_run_from_before_is_not_brought_back_twice(house: House) -> None:
+    house.add("r1", A, file="f")
+    rename(house)
+    truncated(house, RIDES)
+    assert (house.rows("nyc.rides"), house.status("r1")) == ([], ("reverted", "t"))
+    assert house.add("r2", A, file="f", table=RIDES).status == "published"
+    with pytest.raises(NotRevertableError, match=r"would bring back .*f\.parquet"):
+        house.undo("t")
+    house.undo("r2")
+    house.undo("t")
+    assert (house.rows("nyc.rides"), house.status("r1")) == (A, ("published", None))
+    assert again(house, "f") == ["skipped"] * 2
+    # What is reverted once more is gone under both names.
+    house.undo("x-t")
+    assert (house.rows("nyc.rides"), house.status("r1")) == ([], ("reverted", "x-x-t"))
+
+
+def test_a_rename_is_reverted_after_the_table_was_truncated(house: House) -> None:
+    house.add("r1", A)
+    rename(house)
+    truncated(house, RIDES)
+    assert house.status("n") == ("published", None)
+    house.undo("n")
+    assert house.rows() == []
+    house.undo("t")
+    assert (house.rows(), again(house, "r1", table=TRIPS)) == (A, ["skipped"] * 2)
+
+
+@pytest.mark.parametrize("undone", ["replaced after", "replaced before", "reverted", "truncated"])
+def test_what_comes_back_across_a_rename_counts_as_published(house: House, undone: str) -> None:
+    house.add("r0", C)
+    house.add("r1", A, file="f")
+    if undone == "reverted":
+        house.undo("r1", new="over")
+    elif undone == "truncated":
+        truncated(house, TRIPS, run="over")
+    elif undone == "replaced before":
+        house.add("over", D, file="f", version="2", on_changed="replace")
+    rename(house)
+    if undone == "replaced after":
+        house.add("over", D, file="f", version="2", on_changed="replace", table=RIDES)
+    assert house.status("r1") == ("reverted", "over")
+    house.undo("over")
+    assert (house.rows("nyc.rides"), house.status("r1")) == ([*A, *C], ("published", None))
+    assert again(house, "f") == ["skipped"] * 2
+    assert house.status("r1") == ("published", None)
+
+
+def test_a_file_is_published_once_while_its_table_gets_another_name_and_its_own_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.add("r0", B)
+
+    def meanwhile() -> None:
+        rename(house)
+        assert house.add("other", A, file="f", table=RIDES).status == "published"
+        rename(house, RIDES, TRIPS, run="n2")
+
+    with when_reached(monkeypatch, "before-publish", meanwhile):
+        assert house.add("r1", A, file="f").status == "skipped"
+    assert house.rows() == [*A, *B]
+
+
+def test_a_run_that_wrote_to_a_new_table_of_the_old_name_has_its_rows_there(house: House) -> None:
+    house.add("r1", A)
+    rename(house)
+    house.add("r2", C, table=TRIPS)
+    write_both(house, "both", {"nyc.trips": [*C, *D], "nyc.rides": [*A, *B]})
+    drop_table(house.context, RIDES, new_run_id="d")
+    assert [house.status(run)[0] for run in ("r1", "both")] == ["reverted", "published"]
+    rebuild(house.context, "main")
+    assert [house.status(run)[0] for run in ("r1", "both")] == ["reverted", "published"]
 
 
 def test_names_that_are_taken_or_unknown_are_refused(house: House) -> None:
