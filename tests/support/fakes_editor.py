@@ -70,8 +70,8 @@ class TableEdits:
         return pointer
 
     def with_properties(self, pointer: TablePointer, properties: Mapping[str, str]) -> TablePointer:
-        del properties
-        return self._saved(self.versions[pointer.metadata_location], pointer)
+        version = self.versions[pointer.metadata_location]
+        return self._saved(replace(version, properties={**version.properties, **properties}), pointer)
 
     @staticmethod
     def following(pointer: TablePointer, now: TablePointer | None) -> TablePointer:

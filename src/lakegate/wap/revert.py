@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from lakegate.errors import InputError, NotFoundError, NotReplayableError, NotRevertableError, OutcomeUnknownError
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.quarantine import is_quarantine, table_of
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKind, UndoneTable, new_run_id
 from lakegate.wap import failpoints
@@ -39,6 +40,7 @@ from lakegate.wap.history import (
 )
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.optimistic_commit import commit_on_head, publish_lock
+from lakegate.wap.quarantine import MADE_FOR
 from lakegate.wap.reachable import keep_files, keep_files_of
 from lakegate.wap.rename import plan_rename
 from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_revert
@@ -361,6 +363,11 @@ def _write(context: Context, run_id: str, plan: TablePlan, pointer: TablePointer
                 pointer = context.editor.replay(one.after, one.change.snapshot_ids, pointer, keep_row_ids=True)
         if plan.drops:
             pointer = context.editor.drop_files(pointer, plan.drops, {RUN_ID_PROPERTY: run_id})
+        if is_quarantine(pointer.table):
+            # A state from before its table was renamed says that it's the quarantine table of the old name.
+            owner = str(table_of(pointer.table))
+            if context.reader.metadata(pointer).properties.get(MADE_FOR, owner) != owner:
+                pointer = context.editor.with_properties(pointer, {MADE_FOR: owner})
     except NotReplayableError as error:
         raise NotRevertableError(
             f"{plan.undone.table} can't be brought to the state without these rows: {error.message}",

@@ -17,8 +17,9 @@ from lakegate.errors import (
     NotRevertableError,
 )
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import Ref
+from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
+from lakegate.wap.quarantine import MADE_FOR
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert import restore_table
 from lakegate.wap.table_changes import drop_table, rename_table, runs_in
@@ -239,6 +240,22 @@ def test_a_file_is_published_once_while_its_table_gets_another_name_and_its_own_
     with when_reached(monkeypatch, "before-publish", meanwhile):
         assert house.add("r1", A, file="f").status == "skipped"
     assert house.rows() == [*A, *B]
+
+
+def test_a_reverted_change_of_the_quarantine_leaves_it_with_the_table(house: House) -> None:
+    house.add("r1", A)
+    held = "nyc.trips__quarantine"
+    house.work("held", lambda tx: tx.overwrite(held, B))
+    pointer = house.catalog.get_table(TableIdentifier.stored(held), house.head())
+    assert pointer is not None
+    made = house.context.editor.with_properties(pointer, {MADE_FOR: "nyc.trips"})
+    house.catalog.commit(CommitRequest(branch="main", base=house.head().hash, message="held", puts=(made,)))
+    write_both(house, "released", {"nyc.trips": [*A, *B], held: []})
+    rename(house)
+    house.undo("released")
+    pointer = house.catalog.get_table(TableIdentifier.parse("nyc.rides__quarantine"), house.head())
+    assert pointer is not None
+    assert house.context.reader.metadata(pointer).properties[MADE_FOR] == "nyc.rides"
 
 
 def test_a_run_that_wrote_to_a_new_table_of_the_old_name_has_its_rows_there(house: House) -> None:
