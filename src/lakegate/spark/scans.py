@@ -268,8 +268,10 @@ class KeyLookup:
             if max(len(low), len(high)) <= _LONGEST_BOUND:
                 between = f"{name} BETWEEN CAST({sql_string(low)} AS {kind}) AND CAST({sql_string(high)} AS {kind})"
                 # Where a file's texts are no UTF-8, Iceberg makes other texts of them, and so bounds that leave out
-                # rows that are there.
-                yield unpushed(between) if kind == "string" else between
+                # rows that are there. But ASCII stays as it is, and what becomes another text begins, there and here,
+                # beyond all ASCII: those bounds come before and after ASCII as the texts themselves do.
+                is_kept = kind != "string" or (low.isascii() and high.isascii())
+                yield between if is_kept else unpushed(between)
 
     def _selected(self, columns: Sequence[str], of: Sequence[str]) -> list[str]:
         return [f"{path(column, of)} AS {name}" for column, name in zip(columns, self._names, strict=True)]
@@ -467,9 +469,11 @@ def _by_hash(frame: Any, key: IntegerKey) -> ScanResult:
     Shared out by the hash first, so that Spark doesn't group each task's rows, of which none have the same key.
     """
     present = " AND ".join(f"{quote(column)} IS NOT NULL" for column in key.columns)
-    hashes = frame.selectExpr(f"IF({present}, {key.sql}, NULL) AS hash").repartition("hash")
+    keys = frame.where(present).selectExpr(f"{key.sql} AS hash").repartition("hash").groupBy("hash").count()
+    # One task would get all rows without a key.
+    others = frame.where(f"NOT ({present})").selectExpr("CAST(NULL AS BIGINT) AS hash", "count(1) AS count")
     wanted = ("coalesce(sum(count), 0)", "count_if(count > 1 AND hash IS NOT NULL)")
-    total, repeated = hashes.groupBy("hash").count().selectExpr(*wanted).collect()[0]
+    total, repeated = keys.union(others).selectExpr(*wanted).collect()[0]
     return ScanResult(total=total, failing=(), is_unique=None if repeated else True)
 
 

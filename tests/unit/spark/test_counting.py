@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lakegate.errors import EngineError
-from lakegate.spark.scans import aggregate, count
+from lakegate.model.tables import IntegerKey
+from lakegate.spark.scans import KeyLookup, aggregate, count
 
 
 class Frame:
@@ -67,3 +70,56 @@ def test_aggregates_are_shared_out_and_distinct_values_counted_apart() -> None:
     assert aggregate(Frame(), ()) == (10, ())
     with pytest.raises(EngineError, match="10 and 11"):
         aggregate(Frame(10, 11), ["sum(a)", "count(DISTINCT a)"])
+
+
+class Plan:
+    """Notes the steps that each frame is made by."""
+
+    def __init__(self, steps: tuple[str, ...], made: list[tuple[str, ...]]) -> None:
+        self.steps, self.made = steps, made
+
+    def __getattr__(self, name: str) -> Any:
+        def step(*given: Any) -> Plan:
+            self.made.append((*self.steps, f"{name} {' '.join(one for one in given if isinstance(one, str))}"))
+            return Plan(self.made[-1], self.made)
+
+        return step
+
+    def collect(self) -> list[tuple[int, int]]:
+        return [(10, 0)]
+
+
+def test_rows_without_a_key_are_not_shared_out_by_its_hash() -> None:
+    made: list[tuple[str, ...]] = []
+    key = IntegerKey(columns=("a", "b"), sql="xxhash64(`a`, `b`)", is_hash=True)
+    assert count(Plan((), made), (), key).is_unique
+    present = "`a` IS NOT NULL AND `b` IS NOT NULL"
+    (shared,) = (steps for steps in made if steps[-1].startswith("repartition"))
+    assert f"where {present}" in shared
+    assert (f"where NOT ({present})",) in made
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high", "is_pushed"),
+    [
+        ("string", "a", "b~", True),
+        ("string", "a", "b\x80", False),
+        ("string", "\x80", "\x80", False),
+        ("int", "1", "9", True),
+    ],
+)
+def test_texts_are_looked_up_by_metrics_where_their_bounds_are_ascii(
+    kind: str, low: str, high: str, is_pushed: bool
+) -> None:
+    nobody: Any = SimpleNamespace()
+    (range_,) = KeyLookup._ranges(nobody, {"k": kind}, [low.encode(), high.encode()])  # noqa: SLF001 - of Spark's filter
+    assert range_.startswith("k BETWEEN") == is_pushed
+
+
+def test_ascii_comes_before_and_after_any_bytes_as_before_and_after_what_is_decoded_of_them() -> None:
+    r = random.Random("ascii")  # noqa: S311 - the same data every time
+    for _ in range(2_000):
+        given = bytes(r.choice(b"\x00ab~\x7f\x80\xbf\xc3\xe2\xef\xf0\xff") for _ in range(r.randrange(5)))
+        bound = bytes(r.choice(b"\x00ab~\x7f") for _ in range(r.randrange(5)))
+        decoded = given.decode(errors="replace").encode()
+        assert (given < bound, given > bound) == (decoded < bound, decoded > bound)
