@@ -1,7 +1,9 @@
 """Keys as single integers: what lets the scan prove by bitmaps that a key is unique, or a job by hashes.
 
 As many distinct integers as keys prove that no key occurs twice, *whatever* function made the integers of the keys. So
-a bound that is wrong costs time, never a verdict: where the numbers differ, the keys themselves are counted.
+within a batch a bound that is wrong costs time, never a verdict: where the numbers differ, the keys themselves are
+counted. With ``scope='table'`` bounds also say which of the table's rows are read (:func:`within_bounds`): these the
+verdict relies on, as whatever is answered by manifests does.
 """
 
 from __future__ import annotations
