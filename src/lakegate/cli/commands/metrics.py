@@ -34,7 +34,8 @@ def metrics(app: App, /, *, file: Path | None) -> None:
     """Print metrics in Prometheus' text format.
 
     Each run adds what it counted to the journal when it ends, so they count all processes and machines that share the
-    journal. Reading them takes milliseconds, and starts nothing. The dashboard serves the same at /metrics.
+    journal. Reading them takes milliseconds, and starts nothing. The dashboard serves the same at /metrics,
+    unless people log in to it by OpenID Connect, which a scraper can't.
     """
     if app.json and file is not None:
         raise click.UsageError("--file goes with --output prometheus.")
