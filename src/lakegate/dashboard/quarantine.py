@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from itertools import islice
 from typing import Any
 
 from lakegate.dashboard.model import MAIN, ReadModel
@@ -29,7 +28,6 @@ from lakegate.model.rows import json_safe
 from lakegate.model.schema import masked_row
 from lakegate.wap.release import quarantined_rows, summaries
 
-_MOST_FILES = 10_000
 _MOST_ROWS = 20
 _NO_EXAMPLES = re.compile(r"\bexamples=0\b")
 
@@ -130,7 +128,7 @@ def count_waiting(model: ReadModel, tables: Mapping[str, TablePointer]) -> dict[
 
 def _waiting(model: ReadModel, pointer: TablePointer) -> int:
     total = 0
-    for file in islice(model.reader.files(pointer), _MOST_FILES):
+    for file in model.reader.files(pointer):
         metric = file.columns.get(RELEASED_BY)
         total += file.rows if metric is None or metric.null_count is None else metric.null_count
     return total

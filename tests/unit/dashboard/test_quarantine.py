@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,10 +12,11 @@ from lakegate.alerts.message import compose
 from lakegate.config import NotifySettings
 from lakegate.dashboard.overview import overview
 from lakegate.dashboard.period import period
-from lakegate.dashboard.quarantine import QuarantineDetail, get_quarantine
+from lakegate.dashboard.quarantine import QuarantineDetail, count_waiting, get_quarantine
 from lakegate.model.notices import AlertGroup, Notice
 from lakegate.model.run import Run
 from lakegate.model.schema import MASK
+from lakegate.model.tables import DataFile
 from lakegate.reports.junit import junit
 from lakegate.reports.period_page import period_page
 from lakegate.reports.run_page import run_page
@@ -101,3 +104,13 @@ def test_reports_and_alerts_say_what_was_quarantined(house: FakeLakehouse, run: 
     message = compose(notice, NotifySettings(), AlertGroup(number=1), window_s=0)
     assert ("Quarantined by", "not_null_id (2), in_range_fare (1)") in message.facts
     assert any("quarantine show" in command for _, command in message.commands)
+
+
+def test_no_file_of_a_quarantine_table_is_left_uncounted() -> None:
+    file = DataFile(path="f", rows=3, size_bytes=1, columns={})
+    reader = SimpleNamespace(files=lambda _: iter([file] * 10_001))
+    model: Any = SimpleNamespace(
+        reader=reader, each=lambda items, do: [*map(do, items)], remembered=lambda _, compute: compute()
+    )
+    pointer: Any = SimpleNamespace(table="nyc.trips__quarantine")
+    assert count_waiting(model, {"nyc.trips__quarantine": pointer}) == {"nyc.trips": 30_003}
