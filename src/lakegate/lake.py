@@ -892,6 +892,7 @@ class Lake:
         where: str | None = None,
         changes: Mapping[str, str] | None = None,
         actor: str | None = None,
+        confirmed: Mapping[str, int] | None = None,
     ) -> Run:
         """Publish quarantined rows that wait, as they are or fixed, if they pass today's checks; once.
 
@@ -903,19 +904,21 @@ class Lake:
             changes: New values: column to an expression in Spark SQL, such as ``{"fare": "abs(fare)"}``. ``"NULL"`` for
                 a column that the table no longer has leaves its values out.
             actor: Who releases them, to be recorded with the run, where a program acts for somebody.
+            confirmed: How many rows of each run somebody was shown, run id to number: if others wait by now, nothing is
+                published.
 
         Returns:
             The run, a transaction. The rows stay in the quarantine table, marked with its id.
 
         Raises:
             AuditFailedError: The rows fail one of the table's checks, which all block here. Nothing was published.
-            InputError: No row that waits is chosen, or an expression can't be used.
+            InputError: No row that waits is chosen, others than were confirmed are, or an expression can't be used.
             NotFoundError: No row of the table was ever quarantined.
             SchemaError: The table has no column for a value that some row has, or one whose type can't hold it.
         """
         identifier = TableIdentifier.parse(table)
         self._find_quarantine(identifier)
-        chosen = RowSelection(run_id=run_id, check=check, where=where)
+        chosen = RowSelection(run_id=run_id, check=check, where=where, confirmed=confirmed)
         new, hides = dict(changes or {}), self._hides(identifier)
 
         def work(tx: Transaction) -> Transaction:
@@ -972,6 +975,7 @@ class Lake:
         check: str | None = None,
         where: str | None = None,
         actor: str | None = None,
+        confirmed: Mapping[str, int] | None = None,
     ) -> Run:
         """Delete quarantined rows that wait.
 
@@ -981,17 +985,20 @@ class Lake:
             check: Only rows that fail the check of this name.
             where: Only rows for which this predicate in Spark SQL is true.
             actor: Who drops them, to be recorded with the run, where a program acts for somebody.
+            confirmed: How many rows of each run somebody was shown, run id to number: if others wait by now, nothing is
+                dropped.
 
         Returns:
             The run, a transaction, which can be reverted.
 
         Raises:
-            InputError: No row that waits is chosen, or the predicate can't be used.
+            InputError: No row that waits is chosen, others than were confirmed are, or the predicate can't be used.
             NotFoundError: No row of the table was ever quarantined.
         """
         identifier = TableIdentifier.parse(table)
         self._find_quarantine(identifier)
-        chosen, hides = RowSelection(run_id=run_id, check=check, where=where), self._hides(identifier)
+        chosen = RowSelection(run_id=run_id, check=check, where=where, confirmed=confirmed)
+        hides = self._hides(identifier)
 
         def work(tx: Transaction) -> Transaction:
             drop(self._context, tx, identifier, chosen, hides=hides)

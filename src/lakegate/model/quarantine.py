@@ -210,8 +210,10 @@ class RowSelection(Value):
         run_id: The run that set them aside.
         check: Name of a check that they fail, as their reasons have it.
         where: Predicate in Spark SQL about one row of the quarantine table.
+        confirmed: How many rows of each run must be meant, or nothing is done; ``None`` for any.
     """
 
     run_id: str | None = None
     check: str | None = None
     where: str | None = None
+    confirmed: Mapping[str, int] | None = None

@@ -148,7 +148,7 @@ def release(
     ``hides`` says that errors may not quote values.
 
     Raises:
-        InputError: When no row is chosen, or an expression can't be used.
+        InputError: When no row is chosen, or others than were confirmed, or an expression can't be used.
         SchemaError: When a column to change doesn't exist; when the table has no column for a value that some of the
             rows have, or one of a type that can't hold it.
     """
@@ -316,6 +316,15 @@ def _require_rows(tx: Transaction, aside: TableIdentifier, chosen: RowSelection,
             hint=f"lakegate quarantine list {table_of(aside)}",
             table=str(aside),
         )
+    if chosen.confirmed is not None:
+        by_run = f"SELECT {RUN_ID}, count(1) FROM {_name(aside)} WHERE {_condition(chosen)} GROUP BY {RUN_ID}"  # noqa: S608 - likewise
+        if dict(tx.engine.sql(by_run).collect()) != chosen.confirmed:
+            raise InputError(
+                f"Other rows wait in {aside} by now: {rows:,}, when {sum(chosen.confirmed.values()):,} were confirmed. "
+                "Nothing was done.",
+                hint="Look at them again, and then confirm.",
+                table=str(table_of(aside)),
+            )
     for name, number in zip(lost, values, strict=True):
         if number:
             raise SchemaError(

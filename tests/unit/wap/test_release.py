@@ -11,9 +11,9 @@ import pytest
 
 from lakegate.errors import EngineError, InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import COLUMNS
+from lakegate.model.quarantine import COLUMNS, RowSelection
 from lakegate.model.schema import Column, Schema
-from lakegate.wap.release import columns_to_release, release_corrected
+from lakegate.wap.release import columns_to_release, drop, release_corrected
 from lakegate.wap.transaction import Transaction
 
 TRIPS = TableIdentifier.parse("nyc.trips")
@@ -111,3 +111,25 @@ def test_an_upsert_in_a_transaction_knows_what_is_masked() -> None:
     engine = Mock()
     Transaction(context, progress, engine).upsert("nyc.trips", [], keys=["id"])
     assert engine.upsert.call_args.kwargs == {"masked": ("id",)}
+
+
+@pytest.mark.parametrize(
+    ("waiting", "confirmed"), [({"r1": 2}, {"r1": 2}), ({"r1": 2, "r2": 9}, {"r1": 2}), ({"r2": 2}, {"r1": 2})]
+)
+def test_only_rows_that_were_confirmed_are_dropped(waiting: dict[str, int], confirmed: dict[str, int]) -> None:
+    asked: list[str] = []
+
+    def sql(statement: str) -> Any:
+        asked.append(statement)
+        return SimpleNamespace(
+            collect=lambda: [*waiting.items()] if "GROUP BY" in statement else [(sum(waiting.values()),)]
+        )
+
+    tx: Any = SimpleNamespace(engine=SimpleNamespace(table=str, sql=sql))
+    context: Any = SimpleNamespace(masked=())
+    if waiting == confirmed:
+        drop(context, tx, TRIPS, RowSelection(confirmed=confirmed))
+    else:
+        with pytest.raises(InputError, match=f"Other rows wait .*: {sum(waiting.values())}, when 2 were confirmed"):
+            drop(context, tx, TRIPS, RowSelection(confirmed=confirmed))
+    assert any(one.startswith("DELETE") for one in asked) == (waiting == confirmed)

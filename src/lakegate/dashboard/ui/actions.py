@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import streamlit as st
 from markupsafe import Markup
@@ -95,9 +95,11 @@ def offer_release(found: QuarantineDetail, run_id: str | None) -> None:
         return
     table, lake = found.table, shared().lake
     details = Markup("<div>{}: {}</div>").format(markup.text(table), counted(found.waiting, "row"))
+    # Rows that are set aside while somebody decides aren't what they decide on.
+    shown: Any = {"run_id": run_id, "confirmed": {one.run_id: one.waiting for one in found.runs if one.waiting}}
     _offer(
-        _Offer("release", table, details, lambda name, _: lake.quarantine_release(table, run_id=run_id, actor=name)),
-        _Offer("drop", table, details, lambda name, _: lake.quarantine_drop(table, run_id=run_id, actor=name)),
+        _Offer("release", table, details, lambda name, _: lake.quarantine_release(table, actor=name, **shown)),
+        _Offer("drop", table, details, lambda name, _: lake.quarantine_drop(table, actor=name, **shown)),
     )
 
 
@@ -112,15 +114,16 @@ def _offer(*offers: _Offer) -> None:
                 _confirm(one)
 
 
-def show_outcome() -> bool:
-    """Say how the visitor's last action ended, once.
+def show_outcome() -> str | None:
+    """Say how the visitor's last action ended, once, if it has.
 
     Returns:
-        Whether one did what it should, so that its branch is gone.
+        What it was about if it did what it should, so that its branch is gone.
     """
-    ended: Work | None = st.session_state.pop("lg-ended", None)
-    if ended is None:
-        return False
+    ended: Work | None = st.session_state.get("lg-ended")
+    if ended is None or not ended.is_done:
+        return None
+    del st.session_state["lg-ended"]
     about = markup.code(ended.about)
     if ended.error is not None:
         parts.trouble(ended.error, ended.hint, tone="bad")
@@ -132,11 +135,11 @@ def show_outcome() -> bool:
         parts.html(
             Markup('<div class="todo live">{} {} in {}</div>').format(done, what, markup.run_link(ended.run.run_id))
         )
-    return ended.error is None
+    return ended.about if ended.error is None else None
 
 
 def _confirm(offer: _Offer) -> None:
-    @st.dialog(_TITLES[offer.kind], on_dismiss=_end_dialog)
+    @st.dialog(_TITLES[offer.kind], on_dismiss=_dismissed)
     def ask() -> None:
         _ask(offer)
 
@@ -166,6 +169,13 @@ def _ask(offer: _Offer) -> None:
             return
         st.session_state["lg-work"] = Work(offer.kind, offer.about, name).begin(lambda: offer.do(name, reason))
         st.rerun(scope="fragment")
+
+
+def _dismissed() -> None:
+    # What was begun goes on; a later page says how it ended.
+    if (work := st.session_state.get("lg-work")) is not None:
+        st.session_state["lg-ended"] = work
+    _end_dialog()
 
 
 def _end_dialog() -> None:

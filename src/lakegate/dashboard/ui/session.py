@@ -90,6 +90,11 @@ class Work:
         threading.Thread(target=self._work, args=(do,), name=f"lakegate-{self.action}").start()
         return self
 
+    @property
+    def is_done(self) -> bool:
+        """Whether it ended, well or not."""
+        return self._done.is_set()
+
     def wait(self, label: str) -> None:
         """Wait for its end; Streamlit stops the page here if the window is closed."""
         with st.spinner(f"{label}: it continues if you close this window.", show_time=True):

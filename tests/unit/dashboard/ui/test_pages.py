@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from lakegate.config import Settings, UiSettings
 from lakegate.dashboard.model import ReadModel
 from lakegate.dashboard.queries import Queries
-from lakegate.dashboard.ui import engine, session
+from lakegate.dashboard.ui import actions, engine, session
 from lakegate.dashboard.ui.access import Access
 from lakegate.dashboard.ui.session import Shared
 from lakegate.errors import CatalogUnavailableError
@@ -275,9 +277,12 @@ def test_quarantined_rows_are_on_the_pages_of_their_table_and_run(house: FakeLak
     assert "-77" not in shown("run", run=run.run_id)
 
 
-def test_quarantined_rows_can_be_released_or_deleted_by_who_may(house: FakeLakehouse, load: Load) -> None:
+def test_quarantined_rows_can_be_released_or_deleted_by_who_may(
+    house: FakeLakehouse, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = load({"id": 1, "fare": 1}, {"id": None, "fare": 2}, checks="not_null(id, severity='quarantine')")
-    model, lake = model_of(house), SimpleNamespace(home=Path(), settings=Settings())
+    release = Mock(return_value=run)
+    model, lake = model_of(house), SimpleNamespace(home=Path(), settings=Settings(), quarantine_release=release)
     for may_act in (False, True):
         session.share(Shared(lake, model, Access("none", may_act, UiSettings())))  # type: ignore[arg-type]
         for app in (opened("table", table="nyc.trips", view="Quarantine"), opened("run", run=run.run_id)):
@@ -286,3 +291,25 @@ def test_quarantined_rows_can_be_released_or_deleted_by_who_may(house: FakeLakeh
     app.button(key="lg-release-nyc.trips").click().run()
     assert "</bdi>: 1 row<" in html_of(app), "it asks first"
     assert app.button(key="lg-confirm").label == "Release"
+    monkeypatch.setattr(actions, "_confirm", lambda offer: offer.do("ann", ""))
+    app.button(key="lg-release-nyc.trips").click().run()
+    assert release.call_args.kwargs["confirmed"] == {run.run_id: 1}, "it does what it asked"
+
+
+def test_a_dismissed_action_says_later_how_it_ended(house: FakeLakehouse, load: Load) -> None:
+    run = load({"id": 1, "fare": 1}, {"id": None, "fare": 2}, checks="not_null(id, severity='quarantine')")
+    lake: Any = SimpleNamespace(home=Path(), settings=Settings())
+    session.share(Shared(lake, model_of(house), Access("none", allow_actions=False, settings=UiSettings())))
+    app, goes_on = opened("run", run=run.run_id), Event()
+    work = session.Work("drop", "nyc.trips", "ann").begin(lambda: run if goes_on.wait(60) else None)
+    with pytest.MonkeyPatch.context() as patch:
+        state = {session.BUSY: True, "lg-work": work}
+        patch.setattr("streamlit.session_state", state)
+        actions._dismissed()  # noqa: SLF001 - Streamlit calls it
+        assert state == {"lg-ended": work}
+    app.session_state["lg-ended"] = work
+    assert "quarantined rows of" not in html_of(app.run())
+    goes_on.set()
+    work._done.wait(60)  # noqa: SLF001 - a page waits for it with a spinner
+    assert "quarantined rows of" in html_of(app.run())
+    assert "quarantined rows of" not in html_of(app.run()), "it's said once"

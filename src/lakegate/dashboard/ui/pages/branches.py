@@ -176,7 +176,7 @@ def _delta(one: TableDelta) -> str:
 
 def _show_one(name: str) -> None:
     parts.heading(f"Branch {name}", markup.link("All branches", "branches"))
-    if show_outcome():
+    if show_outcome() == name:
         return
     one = get_branch(shared().model, name, examples=shared().access.settings.examples)
     run = one.run
