@@ -46,6 +46,7 @@ class TableState:
         snapshots: All snapshots that it knows, oldest first.
         definition: All that its rows are read and written by: schemas, partitioning, sort orders, properties.
         refs: Iceberg's own branches and tags inside the table, other than its main one, and the snapshots they name.
+        next_row_id: Id of its next new row (format version 3).
     """
 
     uuid: str
@@ -53,6 +54,7 @@ class TableState:
     snapshots: Sequence[Snapshot]
     definition: Any
     refs: Mapping[str, int] = field(default_factory=dict)
+    next_row_id: int | None = None
 
 
 def state_of(document: Mapping[str, Any], pointer: TablePointer, snapshots: Sequence[Snapshot]) -> TableState:
@@ -66,6 +68,7 @@ def state_of(document: Mapping[str, Any], pointer: TablePointer, snapshots: Sequ
         snapshots=snapshots,
         definition=(_normalised(kept), _normalised(properties), ids),
         refs={name: ref["snapshot-id"] for name, ref in (document.get("refs") or {}).items() if name != MAIN},
+        next_row_id=document.get("next-row-id"),
     )
 
 
@@ -214,7 +217,8 @@ def _same_snapshots(before: TableState, after: TableState) -> bool:
 
 def _only_forgot(before: TableState, after: TableState) -> bool:
     is_there = any(snapshot.snapshot_id == after.current for snapshot in after.snapshots)
-    return is_there and before.current == after.current
+    # Others may have had ids since, in rows that are gone again: what began before must not give these to its own.
+    return is_there and before.current == after.current and before.next_row_id == after.next_row_id
 
 
 def _rows(chain: Sequence[Snapshot] | None) -> tuple[int | None, int | None]:

@@ -93,6 +93,7 @@ def test_snapshots_that_were_forgotten_change_nothing() -> None:
     assert told(changed(shorter, two)) == ("expire", (), ())
     assert changed(replace(shorter, definition="others"), two).kind == "rewrite"
     assert changed(replace(shorter, uuid="u2"), two).kind == "rewrite"
+    assert changed(replace(shorter, next_row_id=9), replace(two, next_row_id=7)).kind == "rewrite"
 
 
 def test_a_rollback_to_an_older_snapshot_is_a_rewrite() -> None:
