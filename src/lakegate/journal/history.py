@@ -200,6 +200,9 @@ def record(
         _reconsider_files(tx, events)
     _retract(tx, target, list(gone))
     new = _unrecorded(tx, target, events)
+    has_head = bool(
+        tx.scalar(select(EVENTS.c.commit_hash).where(EVENTS.c.target == target, EVENTS.c.commit_hash == head))
+    )
     net = net_history(new)
     for then, now in net.renames:
         _rename_claims(tx, then, now)
@@ -225,7 +228,7 @@ def record(
     made = {one.commit: one.run_id for one in new}
     tx.insert(EVENTS, [(target, *one) for one in made.items()], ("target", "commit_hash", "run_id"))
     add(tx, target, commits)
-    if new or not events:
+    if not has_head:  # else somebody has recorded up to here, or further
         tx.insert(HISTORY, [(target, head)], ("target", "head"), key="target")
     if rebuild:
         tx.execute(update(HISTORY).where(HISTORY.c.target == target).values(has_all_commits=1))

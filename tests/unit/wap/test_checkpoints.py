@@ -143,6 +143,15 @@ def test_a_history_that_lost_the_checkpoint_is_read_without_it() -> None:
     assert not world.journal.commits.has("main", main.hash)
 
 
+def test_a_slow_reader_puts_no_head_back() -> None:
+    world = grown(1)
+    without_runs = world.write("main", "a").hash
+    head = publish(world, "r9", "f9")
+    sync(world.context, "main")
+    world.journal.record("main", [], without_runs)
+    assert world.journal.synced("main") == head
+
+
 def test_a_reset_reads_what_came_since_the_checkpoint() -> None:
     world = grown()
     named = checkpointed(world)
