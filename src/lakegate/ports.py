@@ -288,6 +288,9 @@ class TableReader(Protocol):
             at_least: Small files are counted in partitions that have so many of them.
         """
 
+    def outdated_snapshots(self, pointer: TablePointer, *, at_least: int, before: datetime) -> int:
+        """Return how many snapshots :meth:`TableEditor.trimmed` would drop."""
+
     def read_rows(
         self,
         pointer: TablePointer,
@@ -422,6 +425,9 @@ class TableEditor(Protocol):
         Raises:
             AuditFailedError: When the new manifests don't list the same files.
         """
+
+    def can_have_fewer_manifests(self, pointer: TablePointer) -> bool:
+        """Return whether :meth:`rewrite_manifests` would do anything."""
 
     def with_properties(self, pointer: TablePointer, properties: Mapping[str, str]) -> TablePointer:
         """Return the table with some of its properties set."""

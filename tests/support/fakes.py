@@ -326,6 +326,9 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         assert small_bytes > at_least > 1
         return self.layouts.get(str(pointer.table), TableLayout())
 
+    def outdated_snapshots(self, pointer: TablePointer, *, at_least: int, before: datetime) -> int:
+        return sum(one.time < before for one in self.versions[pointer.metadata_location].snapshots[:-at_least])
+
     def files(self, pointer: TablePointer) -> Iterator[DataFile]:
         version = self.versions[pointer.metadata_location]
         return iter(_data_file(snapshot_id, rows) for snapshot_id, rows in version.rows.items())

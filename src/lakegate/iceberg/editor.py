@@ -208,6 +208,11 @@ class IcebergTableEditor:
         head = producer.write(ManifestList(head.manifests.meta, tuple(manifests)), "replace", done)
         return _commit(table, [head.snapshot or {}])
 
+    def can_have_fewer_manifests(self, pointer: TablePointer) -> bool:
+        """Return whether :meth:`rewrite_manifests` would do anything."""
+        table = self._table(pointer)
+        return SnapshotProducer(table, Head.of(table), metadata.new_snapshot_id(table.document)).can_have_fewer()
+
     def with_properties(self, pointer: TablePointer, properties: Mapping[str, str]) -> TablePointer:
         """Return the table with some of its properties set."""
         table = self._table(pointer)

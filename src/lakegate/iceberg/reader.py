@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic_core import from_json
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.schema import Schema as IcebergSchema
 
 from lakegate.iceberg import metadata
@@ -35,8 +37,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOOKED_UP_AT_ONCE = 16
+_TARGET_BYTES, _TARGET_BYTES_DEFAULT = "write.target-file-size-bytes", 512 << 20
 _CHANGES_REMEMBERED = 8
 """Snapshots whose files are kept: a change is first classified, and then its rows are audited."""
+_Place: TypeAlias = tuple[int, str]
+"""A partition: its spec and its values."""
 
 
 class IcebergTableReader:
@@ -155,29 +160,53 @@ class IcebergTableReader:
 
     def layout(self, pointer: TablePointer, *, small_bytes: int, at_least: int) -> TableLayout:
         """Return how the files of the snapshot at ``pointer`` lie; small ones count where there are ``at_least``."""
-        snapshot = metadata.snapshot_of(self._files.metadata(pointer).document, pointer)
-        sizes, small, deletes = dict[str, int](), Counter[tuple[int, str]](), list[str | None]()
+        document = self._files.metadata(pointer).document
+        snapshot = metadata.snapshot_of(document, pointer)
+        # No compaction touches larger ones: Iceberg's min-file-size-bytes.
+        small_bytes = min(small_bytes, metadata.setting(document, _TARGET_BYTES, _TARGET_BYTES_DEFAULT) * 3 // 4)
+        sizes, small, deletes = dict[str, int](), Counter[_Place](), list[tuple[_Place, ManifestDataFile, int]]()
+        numbers, oldest = dict[str, int](), dict[_Place, int]()
         used = set[str]()
         for manifest in () if snapshot is None else self._manifests(snapshot, pointer):
             for entry in self._entries(manifest, pointer):
                 file = entry.data_file
                 if entry.status == ManifestEntryStatus.DELETED:
                     continue
+                place = manifest.partition_spec_id, repr(file.partition)
+                number = manifest.sequence_number if entry.sequence_number is None else entry.sequence_number
                 if manifest.content != ManifestContent.DATA:
-                    deletes.append(only_target(file))
+                    deletes.append((place, file, number))
                     continue
+                numbers[file.file_path] = number
+                oldest[place] = min(number, oldest.get(place, number))
                 used.add(manifest.manifest_path)
                 sizes[file.file_path] = file.file_size_in_bytes
                 if file.file_size_in_bytes < small_bytes:
-                    small[manifest.partition_spec_id, repr(file.partition)] += 1
+                    small[place] += 1
+
+        def applies(place: _Place, delete: ManifestDataFile, number: int) -> bool:
+            by_position = delete.content == DataFileContent.POSITION_DELETES
+            target = only_target(delete)
+            first = oldest.get(place) if target is None else numbers.get(target)
+            if not by_position and not len(delete.partition):
+                first = min(oldest.values(), default=None)
+            return first is not None and (first <= number if by_position else first < number)
+
         return TableLayout(
             data_files=len(sizes),
             size_bytes=sum(sizes.values()),
             small_files=sum(number for number in small.values() if number >= at_least),
             # A compaction may leave those of the files that it replaced, which do nothing.
-            delete_files=sum(target is None or target in sizes for target in deletes),
+            delete_files=sum(applies(*delete) for delete in deletes),
             manifests=len(used),
         )
+
+    def outdated_snapshots(self, pointer: TablePointer, *, at_least: int, before: datetime) -> int:
+        """Return how many snapshots the editor's ``trimmed`` would drop."""
+        document = self._files.metadata(pointer).document
+        shorter = metadata.trimmed(document, pointer.metadata_location, at_least, before=before)
+        then, now = (one.get("snapshots") or () for one in (document, shorter))
+        return len(then) - len(now)
 
     def read_rows(
         self,

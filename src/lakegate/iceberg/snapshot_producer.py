@@ -295,25 +295,14 @@ class SnapshotProducer:
         Raises:
             AuditFailedError: When what was written doesn't list the same files.
         """
-        groups: defaultdict[tuple[int, str], list[tuple[ListedManifest, _Manifest]]] = defaultdict(list)
         manifests = [manifest for manifest in self.head.manifests.manifests if manifest.live_files]
-        for manifest in manifests:
-            content = self._read_if_known(manifest) if manifest.file.content == ManifestContent.DATA else None
-            if content is not None:
-                groups[content.spec_id, content.container.schema].append((manifest, content))
-        limit = metadata.setting(self.table.document, "commit.manifest.target-size-bytes", _MERGE_BYTES_DEFAULT)
         replaced, written = set[str](), list[ListedManifest]()
-        for group in groups.values():
-            entries = sorted((entry.existing() for _, one in group for entry in one.live), key=_by_partition)
-            size = sum(line.file.manifest_length for line, _ in group) / sum(len(one.entries) for _, one in group)
-            most = max(1, int(limit / size))
-            parts = [entries[start : start + most] for start in range(0, len(entries), most)]
-            if len(parts) < len(group):
-                first, lines = group[0][1], [line for line, _ in group]
-                new = [self._numbered(self._write(first.container, one, first.spec_id), lines) for one in parts]
-                self._require_same(entries, new)
-                written += new
-                replaced.update(line.file.manifest_path for line in lines)
+        for group, parts in self._regrouped(manifests):
+            first, lines = group[0][1], [line for line, _ in group]
+            new = [self._numbered(self._write(first.container, one, first.spec_id), lines) for one in parts]
+            self._require_same([entry for part in parts for entry in part], new)
+            written += new
+            replaced.update(line.file.manifest_path for line in lines)
         if not replaced:
             return manifests, {}
         kept = [manifest for manifest in manifests if manifest.file.manifest_path not in replaced]
@@ -324,6 +313,28 @@ class SnapshotProducer:
             "entries-processed": sum(line.live_files for line in written),
         }
         return [*written, *kept], counts
+
+    def can_have_fewer(self) -> bool:
+        """Return whether :meth:`rewritten` would do anything."""
+        return any(self._regrouped([one for one in self.head.manifests.manifests if one.live_files]))
+
+    def _regrouped(
+        self, manifests: Sequence[ListedManifest]
+    ) -> Iterator[tuple[list[tuple[ListedManifest, _Manifest]], list[list[Entry]]]]:
+        """Yield the manifests that can be fewer, and the data files of each of those that they'd become."""
+        groups: defaultdict[tuple[int, str], list[tuple[ListedManifest, _Manifest]]] = defaultdict(list)
+        for manifest in manifests:
+            content = self._read_if_known(manifest) if manifest.file.content == ManifestContent.DATA else None
+            if content is not None:
+                groups[content.spec_id, content.container.schema].append((manifest, content))
+        limit = metadata.setting(self.table.document, "commit.manifest.target-size-bytes", _MERGE_BYTES_DEFAULT)
+        for group in groups.values():
+            entries = sorted((entry.existing() for _, one in group for entry in one.live), key=_by_partition)
+            size = sum(line.file.manifest_length for line, _ in group) / sum(len(one.entries) for _, one in group)
+            most = max(1, int(limit / size))
+            parts = [entries[start : start + most] for start in range(0, len(entries), most)]
+            if len(parts) < len(group):
+                yield group, parts
 
     def _require_same(self, entries: Sequence[Entry], written: Sequence[ListedManifest]) -> None:
         """Check that new manifests, as they're read again, list just these files."""

@@ -162,11 +162,10 @@ def due(
     reasons = "; ".join(_compacted_for(layout, policy))
     if reasons:
         found["compact"] = reasons
-    if layout.manifests >= policy.manifests:
+    if layout.manifests >= policy.manifests and context.editor.can_have_fewer_manifests(pointer):
         found["rewrite-manifests"] = counted(layout.manifests, "manifest")
     age = parse_duration(policy.expire)
-    snapshots = context.reader.snapshots(pointer)
-    old = sum(one.time < now - age for one in snapshots[: -policy.keep]) if age else 0
+    old = context.reader.outdated_snapshots(pointer, at_least=policy.keep, before=now - age) if age else 0
     if old:
         found["expire"] = f"{counted(old, 'snapshot')} older than {policy.expire}"
     return found, layout.small_files

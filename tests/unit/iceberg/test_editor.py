@@ -667,14 +667,15 @@ def test_a_compaction_is_not_rebased_with_another_definition_or_other_rows(
         editor.replay_rewrite(rewritten(fewer, {"snapshots": snapshots}), base, main)
 
 
-def with_delete_file(pointer: TablePointer) -> TablePointer:
+def with_delete_file(pointer: TablePointer, **changes: Any) -> TablePointer:
     """Return the same state with a file of position deletes beside its data files."""
     table = TableState(pointer, document_at(pointer), TableFiles())
     producer = SnapshotProducer(table, Head.of(table), pointer.snapshot_id)
     listed = producer.head.manifests
     content = producer._read(listed.manifests[0])  # noqa: SLF001 - nobody writes such files in Python
     kind = bytes([2 * DataFileContent.POSITION_DELETES])  # what a file holds is its first field, a zigzag varint
-    entry = replace(content.live[0], raw=kind + content.live[0].raw[1:], status=int(ManifestEntryStatus.ADDED))
+    raw = kind + content.live[0].raw[1:]
+    entry = replace(content.live[0], raw=raw, status=int(ManifestEntryStatus.ADDED), **changes)
     line = producer._write(content.container, [entry], content.spec_id, content=ManifestContent.DELETES)  # noqa: SLF001
     location = table.new_path(f"snap-{uuid4()}.avro")
     lines = ManifestList(listed.meta, (*listed.manifests, line))
@@ -682,6 +683,28 @@ def with_delete_file(pointer: TablePointer) -> TablePointer:
     snapshots = document_at(pointer)["snapshots"]
     snapshots[-1]["manifest-list"] = location
     return rewritten(pointer, {"snapshots": snapshots})
+
+
+def test_only_what_maintenance_can_mend_makes_it_due(tables: IcebergTables) -> None:
+    table = tables.create()
+    append(table, [0])
+    append(table, [1])
+    pointer = pointer_to(table)
+
+    def found(pointer: TablePointer) -> tuple[int, int]:
+        layout = IcebergTableReader().layout(pointer, small_bytes=1 << 20, at_least=2)
+        return layout.small_files, layout.delete_files
+
+    assert found(pointer) == (2, 0)
+    assert found(with_delete_file(pointer)) == (2, 1)
+    assert found(with_delete_file(pointer, sequence_number=0)) == (2, 0)  # older than all that is there
+    assert found(rewritten(pointer, {"properties": {"write.target-file-size-bytes": "100"}})) == (0, 0)
+
+    later, document = datetime.now(UTC), document_at(pointer)
+    tag = {"kept": {"snapshot-id": document["snapshots"][0]["snapshot-id"], "type": "tag"}}
+    tagged = rewritten(pointer, {"refs": {**document["refs"], **tag}})
+    outdated = IcebergTableReader().outdated_snapshots
+    assert (outdated(pointer, at_least=1, before=later), outdated(tagged, at_least=1, before=later)) == (1, 0)
 
 
 def test_a_compaction_is_not_rebased_onto_a_table_that_went_back(
@@ -865,6 +888,7 @@ def test_manifests_are_rewritten_with_the_same_files_sorted_by_partition(
         assert (summary["operation"], summary["lakegate.run-id"]) == ("replace", "r")
         assert (summary["manifests-replaced"], summary["entries-processed"]) == (str(number), str(number))
         assert editor.rewrite_manifests(fewer, {}) == fewer
+        assert (editor.can_have_fewer_manifests(pointer), editor.can_have_fewer_manifests(fewer)) == (True, False)
     layout = IcebergTableReader().layout(before, small_bytes=1 << 20, at_least=2)
     assert (layout.data_files, layout.small_files, layout.manifests, layout.delete_files) == (4, 2, 4, 0)
     assert row_ids(fewer) == row_ids(numbered)

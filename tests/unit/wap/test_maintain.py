@@ -89,6 +89,7 @@ def test_what_is_due_follows_from_how_files_lie_and_from_the_policy(world: World
     average = found("nyc.trips", small_files=26, manifests=201, average_file="4m")
     assert average == {"compact": "30 files of 3.3 MB on average"}
     assert found("nyc.zones", small_files=91, average_file="1m") == {}
+    assert found("nyc.zones", small_files=91, manifests=2) == {}  # there can't be fewer
     for run, rows in (("b", B), ("c", C)):
         world.house.add(run, rows, table=TableIdentifier.parse("nyc.calm"))
     assert found("nyc.calm", keep=1) == {"expire": "2 snapshots older than 30d"}
