@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from lakegate.model.refs import Commit
 from lakegate.model.run import RUN_ID_PROPERTY
-from lakegate.wap.history import REVERTS_PROPERTY, TABLES_PROPERTY, files_in, parts_of
+from lakegate.wap.history import TABLES_PROPERTY, files_in, parts_of, reverts_in
 from proofs.operations import BAD_FILE, TABLES, CheckSet, File, Ingest, Step, Transact
 
 Row: TypeAlias = tuple[int | None, int | None, str]
@@ -170,7 +170,7 @@ class Model:
             effect = self.by_outsiders[commit.hash]
             return Event(commit.hash, f"outsider {commit.hash[:6]}", (effect,), (effect.table,))
         assert run_id not in self.published(), f"P5 run {run_id} was published twice"
-        undoes = tuple(commit.properties.get(REVERTS_PROPERTY, "").split())
+        undoes = reverts_in(commit)
         event = Event(commit.hash, run_id, undoes=undoes)
         if run_id in self.ingests:
             return self._ingested(event, commit)

@@ -207,8 +207,15 @@ def kind_of(commit: Commit) -> str | None:
 
 
 def reverts_in(commit: Commit) -> tuple[str, ...]:
-    """Return the runs that ``commit`` reverted, or whose files it replaced."""
-    return tuple(commit.properties.get(REVERTS_PROPERTY, "").split())
+    """Return the runs that ``commit`` reverted, or whose files it replaced.
+
+    Raises:
+        NewerFormatError: When it says so in a form that is not known here.
+    """
+    try:
+        return tuple(unpacked(commit.properties.get(REVERTS_PROPERTY, "")).split())
+    except (ValueError, zlib.error) as error:
+        raise _unreadable(commit, REVERTS_PROPERTY, error) from None
 
 
 def renames_in(commit: Commit) -> tuple[tuple[str, str], ...]:

@@ -55,6 +55,7 @@ from lakegate.wap.history import (
     encode_files,
     events_of,
     find_publication,
+    packed,
     part_of_run,
     publication_of,
     require_not_published,
@@ -399,7 +400,7 @@ class _Rebased:
         if run.request is not None:
             properties[FILES_PROPERTY] = encode_files(run.request.own_files)
         reverts = run.reverts if run.request is None else run.request.replaces
-        properties[REVERTS_PROPERTY] = " ".join(reverts)
+        properties[REVERTS_PROPERTY] = packed(" ".join(reverts))  # a truncation's are all that the table had
         properties[FORMERLY_PROPERTY] = self._formerly(reverts, head)
         return {key: value for key, value in properties.items() if value}
 

@@ -19,6 +19,7 @@ from lakegate.errors import (
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
+from lakegate.wap import history
 from lakegate.wap.quarantine import MADE_FOR
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert import restore_table
@@ -194,6 +195,18 @@ def test_a_file_of_a_truncated_run_from_before_is_not_brought_back_twice(house: 
     # What is reverted once more is gone under both names.
     house.undo("x-t")
     assert (house.rows("nyc.rides"), house.status("r1")) == ([], ("reverted", "x-x-t"))
+
+
+def test_many_runs_that_a_truncation_takes_back_are_packed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "_LONGEST_PLAIN", 0)
+    house.add("r1", A, file="f")
+    house.add("r2", B)
+    truncated(house, TRIPS)
+    commit = next(iter(house.catalog.history("main")))
+    assert commit.properties[history.REVERTS_PROPERTY].startswith("zlib:")
+    assert history.reverts_in(commit) == ("r2", "r1")
+    assert house.add("again", A, file="f").status == "published"
+    assert again(house, "f", table=TRIPS) == ["skipped"] * 2
 
 
 def test_a_rename_is_reverted_after_the_table_was_truncated(house: House) -> None:
