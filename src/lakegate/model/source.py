@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ _PART = re.compile(r'`(?P<ticks>[^`]+)`|"(?P<quotes>[^"]+)"|(?P<bare>[^.`"]+)')
 _NAME = re.compile(r'(?:`[^`]+`|"[^"]+"|[^.`"]+)(?:\.(?:`[^`]+`|"[^"]+"|[^.`"]+))*')
 # Spark writes names into the database's SQL in its quotes, but lets a quote in a name end them.
 _UNSAFE = re.compile(r"""[\x00-\x1f\x7f"'`\[\];\\]""")
+_LONGEST_SQL = 1000  # characters, as in a URI; a journal's index takes 2,700 at most
 _VERSION = "rows:"
 _EARLIEST_ZONE = timedelta(hours=14)
 _LATEST_ZONE = timedelta(hours=12)
@@ -125,7 +127,10 @@ class Source:
     def uri(self) -> str:
         """What claims and commits know it by, whatever is taken of it."""
         if self.sql is not None:
-            return f"{SCHEME}{quote(self.name)}/?{urlencode({'sql': self.sql})}"
+            said = urlencode({"sql": self.sql})
+            if len(said) > _LONGEST_SQL:
+                said = f"sql-sha256={hashlib.sha256(self.sql.encode()).hexdigest()}"
+            return f"{SCHEME}{quote(self.name)}/?{said}"
         return SCHEME + "/".join(quote(part, safe="") for part in (self.name, *self.table))
 
     def __str__(self) -> str:

@@ -127,6 +127,13 @@ def test_a_limit_that_is_no_mark_is_refused(kind: str, until: str, said: str) ->
     assert caught.value.hint
 
 
+def test_a_long_query_fits_into_the_index_of_a_journal() -> None:
+    short, long, longer = (Source("shop", sql=f"SELECT {'é' * length}").uri for length in (9, 500, 501))
+    assert "?sql=SELECT" in short
+    assert len(long) < 100
+    assert long != longer
+
+
 def test_a_retry_that_finds_no_rows_left_is_skipped(house: FakeLakehouse) -> None:
     order = taking(house, "r2", left(house, 8))
     ingest(house.context, taking(house, "r1", left(house, 10)))
