@@ -6,6 +6,9 @@ start is a small client (:func:`main`): it hands over its arguments, environment
 passes signals on, and ends as the fork did. Where a fork would differ from a process of its own
 (:func:`surroundings`), or the program on disk has changed since, the command runs as if there were none.
 
+A fork begins when its client, which knows its id by then, has told it so. Until then either may give up, and the
+command runs where it was started; from then on it never does, so that nothing runs twice.
+
 This module imports next to nothing, as every command begins with it. See docs/decisions/0085.
 """
 
@@ -34,10 +37,12 @@ COMMANDS = frozenset(
 _WITH_VALUE = ("--home", "--engine", "--catalog", "--log-format")
 _READ_AT_START = (
     *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "MIMALLOC_", "OPENSSL_"),
-    *("ARROW_", "GRPC_", "OMP_", "OPENBLAS_", "PROTOCOL_BUFFERS", "PYICEBERG_"),
+    *("ARROW_", "GRPC_", "OMP_", "OPENBLAS_", "PANDAS_", "PROTOCOL_BUFFERS", "PYICEBERG_", "SPARK_CONNECT_"),
 )
 """How variables begin that the interpreter and libraries read when they are loaded, and not again."""
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+_CONFINEMENT = ("Cap", "NoNewPrivs", "Seccomp", "Cpus_allowed", "Mems_allowed")
+"""How the lines of ``/proc/self/status`` begin that say what a process may do and where."""
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SOCKET = "preload.sock"
 """Where the process listens, in ``.lakegate``."""
@@ -45,9 +50,14 @@ _LONGEST_ADDRESS = 107
 """Bytes: ``sun_path`` of unix(7)."""
 _COLD = 0
 """In place of a process's id: run the command without us."""
-_INTERNAL = 70
+_GO = b"\1"
+_PATIENCE_S = 1.0
+"""How long a client waits for each answer before it runs the command itself."""
+_INTERNAL, _INTERRUPTED = 70, 130
 _NUMBER = 4
 _GLANCE_S = 1.0
+_PR_SET_PDEATHSIG = 1
+_YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 
 def main() -> NoReturn:
@@ -56,7 +66,10 @@ def main() -> NoReturn:
     command = "completion" if "_LAKEGATE_COMPLETE" in os.environ else command_of(words)
     is_linux = sys.platform == "linux"
     home = served_home(words) if is_linux and command in COMMANDS else None
-    status = None if home is None else _hand_over(home, words)
+    try:
+        status = None if home is None else _hand_over(home, words)
+    except KeyboardInterrupt:
+        os._exit(_INTERRUPTED)
     if status is not None:
         _end_like(status)
     from lakegate.cli import main as program
@@ -67,7 +80,7 @@ def main() -> NoReturn:
 def begin(words: list[str]) -> None:
     """Leave a process behind that runs the next commands in a project whose servers run.
 
-    There's none if one is there already, or the settings refuse it.
+    There's none if one is there already, the settings refuse it, or one has failed since the servers were started.
 
     Args:
         words: The command line that has just been run.
@@ -86,7 +99,10 @@ def begin(words: list[str]) -> None:
         return
     handle = _lock(folder)
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    failed = os.pread(handle, 64, 0)
     os.close(handle)
+    if failed == _servers(folder):
+        return
     command = (sys.executable, "-P", "-m", __name__, home)
     variables = process.environment(_read_at_start(os.environ))
     process.spawn(command, env=variables, cwd=folder, log=folder / "logs" / "preload.log")
@@ -105,8 +121,14 @@ def surroundings() -> dict[str, Any]:
         "variables": _read_at_start(os.environ),
         "user": [os.getresuid(), os.getresgid(), sorted(os.getgroups()), os.nice(0)],
         "limits": [resource.getrlimit(limit) for limit in dict.fromkeys(limits)],
-        "machine": [os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES],  # noqa: PTH115
+        "machine": [os.readlink(f"/proc/self/{name}") for name in ("root", *(f"ns/{name}" for name in _NAMESPACES))],  # noqa: PTH115
+        "confinement": _confinement(),
     }
+
+
+def _confinement() -> list[str]:
+    with open("/proc/self/status", encoding="utf-8") as lines:  # noqa: PTH123 - pathlib is slow to load
+        return [line for line in lines if line.startswith(_CONFINEMENT)]
 
 
 def command_of(words: list[str]) -> str | None:
@@ -122,8 +144,8 @@ def command_of(words: list[str]) -> str | None:
 
 def served_home(words: list[str]) -> str | None:
     """Return the project's folder if it has had servers, as :func:`lakegate.config.find_home` finds it."""
-    if any(word.startswith(("/dev/fd/", "/proc/")) for word in words):  # a shell's <(…), of this process only
-        return None
+    if any("/dev/fd/" in text or "/proc/" in text for text in (*words, *os.environ.values())):
+        return None  # a shell's <(…), which only this process has
     try:
         folder = os.getcwd()  # noqa: PTH109 - pathlib is slow to load
     except OSError:
@@ -153,33 +175,29 @@ def _hand_over(home: str, words: list[str]) -> int | None:
     """Have a command run, and return how it ended, as :func:`os.waitpid` does; ``None`` if nobody runs it."""
     import socket
 
+    is_refused = os.environ.get("LAKEGATE_LOCAL_PRELOAD", "true").strip().lower() not in _YES
+    if is_refused or not all(_is_open(number) for number in (0, 1, 2)):  # else the socket would become one of these
+        return None
     with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_PATIENCE_S)
         try:
             connection.connect(os.path.join(home, ".lakegate", SOCKET))  # noqa: PTH118
-        except OSError:
+            if not _is_ours(connection) or not (pid := _order(connection, words)):
+                return None
+            _start(connection, pid)
+        except OSError:  # it ended just now, or hangs
             return None
-        if not _is_ours(connection):
-            return None
-        signals = _Signals()
-        try:
-            pid = _order(connection, words)
-        except OSError:  # it ended just now
-            pid = _COLD
-        signals.pass_to(pid)
-        if pid == _COLD:
-            return None
+        connection.settimeout(None)
         status = _receive(connection)
         return signal.SIGKILL if status is None else status
 
 
-def _order(connection: socket.socket, words: list[str]) -> int:
-    """Hand over what a command needs, and return the id of the process that runs it."""
+def _order(connection: socket.socket, words: list[str]) -> int | None:
+    """Hand over what a command needs, and return the id of the process that waits for :func:`_start` to run it."""
     import json
-    import socket
 
     umask = os.umask(0o077)
     os.umask(umask)
-    opened = [number for number in (0, 1, 2) if _is_open(number)]
     order = {
         "words": words,
         "surroundings": surroundings(),
@@ -187,45 +205,36 @@ def _order(connection: socket.socket, words: list[str]) -> int:
         "folder": os.getcwd(),  # noqa: PTH109
         "path": sys.path,
         "umask": umask,
-        "opened": opened,
     }
     data = json.dumps(order).encode()
-    socket.send_fds(connection, [_to_bytes(len(data))], opened)
-    connection.sendall(data)
-    return _receive(connection) or _COLD
+    connection.sendall(_to_bytes(len(data)) + data)
+    return _receive(connection)
 
 
-class _Signals:
-    """Passes signals on to the process that runs a command. Those that come before there is one wait for it."""
+def _start(connection: socket.socket, pid: int) -> None:
+    """Have a process begin; before that, signals act on this one, and are passed on from then on.
 
-    def __init__(self) -> None:
-        self._pid = _COLD
-        self._early: list[int] = []
-        known = {number: signal.getsignal(number) for number in (*_PASSED_ON, signal.SIGTSTP)}
-        self._before: dict[int, Any] = {
-            number: handler for number, handler in known.items() if handler is not signal.SIG_IGN
-        }
-        for number in self._before:
-            signal.signal(number, self._pause if number == signal.SIGTSTP else self._pass_on)
+    It's given the standard streams only now: who reads them would wait for their end in a process that hangs, too.
+    """
+    import socket
 
-    def pass_to(self, pid: int) -> None:
-        self._pid = pid
-        if pid == _COLD:
-            for number, handler in self._before.items():
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        _send_signal(pid, number)
+
+    def pause(_number: int, _frame: FrameType | None) -> None:
+        _send_signal(pid, signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        _send_signal(pid, signal.SIGCONT)
+
+    handlers = {**dict.fromkeys(_PASSED_ON, pass_on), signal.SIGTSTP: pause}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, handlers)
+    try:
+        socket.send_fds(connection, [_GO], [0, 1, 2])
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, handler)
-        for number in self._early:
-            os.kill(os.getpid(), number)
-
-    def _pass_on(self, number: int, _frame: FrameType | None) -> None:
-        if self._pid == _COLD:
-            self._early.append(number)
-        else:
-            _send_signal(self._pid, number)
-
-    def _pause(self, _number: int, _frame: FrameType | None) -> None:
-        for pid, number in ((self._pid, signal.SIGSTOP), (os.getpid(), signal.SIGSTOP), (self._pid, signal.SIGCONT)):
-            if pid != _COLD:
-                _send_signal(pid, number)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _is_ours(connection: socket.socket) -> bool:
@@ -251,9 +260,10 @@ def _to_bytes(number: int) -> bytes:
 
 def _receive(connection: socket.socket) -> int | None:
     """Return a number that was sent; ``None`` if the other end is gone."""
-    import socket
-
-    data = connection.recv(_NUMBER, socket.MSG_WAITALL)
+    try:
+        data = connection.recv(_NUMBER)  # sent at once, they come at once
+    except ConnectionResetError:
+        return None
     return int.from_bytes(data, "big") if len(data) == _NUMBER else None
 
 
@@ -284,42 +294,54 @@ def serve(home: Path) -> None:
     """
     import fcntl
     import json
-    import selectors
     import socket
     import time
 
     folder = home / ".lakegate"
+    lock = _lock(folder)
     try:
-        fcntl.flock(_lock(folder), fcntl.LOCK_EX | fcntl.LOCK_NB)  # until it ends
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until it ends
     except OSError:
         return
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, _servers(folder), 0)  # stays if this fails
+    for number in (*_PASSED_ON, signal.SIGQUIT):  # the command that left this behind may ignore some
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     started = time.time_ns()
     own = json.loads(json.dumps(surroundings()))  # in which tuples are lists, as in what clients send
-    _load()
-    versions = _versions()
-    if max(versions.values()) > started:  # it was upgraded while it was loaded
-        return
     address, draft = folder / SOCKET, folder / f"{SOCKET}.new"
     draft.unlink(missing_ok=True)
     os.umask(0o077)
-    with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as ready:
-        listening.bind(str(draft))
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(draft))  # before it takes the time to load: not every file system has sockets
+        _load()
+        versions = _versions() | {file: _changed_at(file) for file in [str(home / "lakegate.toml")]}
+        is_current = not any(started < at <= time.time_ns() for at in versions.values())  # or changed while it loaded
         listening.listen(64)
+        listening.settimeout(_GLANCE_S)
         draft.rename(address)
-        ready.register(listening, selectors.EVENT_READ)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a supervisor ended
-        while _has_servers(folder):
-            if not ready.select(_GLANCE_S):
+        while is_current and _has_servers(folder):
+            try:
+                connection, _ = listening.accept()
+            except TimeoutError:
                 continue
-            connection, _ = listening.accept()
-            if any(_changed_at(file) != at for file, at in versions.items()):
-                connection.close()
-                break
-            if os.fork() == 0:
+            is_current = all(_changed_at(file) == at for file, at in versions.items())
+            if is_current and os.fork() == 0:
                 listening.close()
-                _supervise(connection, own)
+                os.close(lock)
+                try:
+                    _supervise(connection, own)
+                finally:  # of a client that has gone
+                    os._exit(_INTERNAL)
             connection.close()
     address.unlink(missing_ok=True)
+    os.ftruncate(lock, 0)
+
+
+def _servers(folder: Path) -> bytes:
+    """Return what changes when the servers do."""
+    return str(_changed_at(str(folder / "stack.json"))).encode()
 
 
 def _lock(folder: Path) -> int:
@@ -388,77 +410,83 @@ def _has_servers(folder: Path) -> bool:
 def _supervise(connection: socket.socket, own: Mapping[str, Any]) -> NoReturn:
     """Run a client's order in a fork, and tell the client how it ended; if the client is killed, so is the fork."""
     import json
-    import selectors
-    import socket
+    import select
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if not _is_ours(connection):
         os._exit(1)
-    length, descriptors, _, _ = socket.recv_fds(connection, _NUMBER, 3)
     with connection.makefile("rb") as stream:
-        order = json.loads(stream.read(int.from_bytes(length, "big")))
+        order = json.loads(stream.read(int.from_bytes(stream.read(_NUMBER), "big")))
     if order["surroundings"] != own:
         connection.sendall(_to_bytes(_COLD))
         os._exit(0)
     os.chdir(order["folder"])
     lives, held = os.pipe()
-    pid = os.fork()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until they end the fork as they'd end the command
+    supervisor, pid = os.getpid(), os.fork()
     if pid == 0:
-        try:
-            os.close(lives)
-            connection.close()
-            _become(order, dict(zip(order["opened"], descriptors, strict=True)))
-            from lakegate.cli import main as program
-
-            program.main()
-        finally:  # only if that failed; Python itself would end as a failed audit does
-            os._exit(_INTERNAL)
+        os.close(lives)
+        _run(connection, supervisor, order)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.close(held)
-    for descriptor in descriptors:
-        os.close(descriptor)
     connection.sendall(_to_bytes(pid))
-    with selectors.DefaultSelector() as ready:
-        ready.register(lives, selectors.EVENT_READ)
-        ready.register(connection, selectors.EVENT_READ)
-        if any(key.fileobj is connection for key, _ in ready.select()):
-            _send_signal(pid, signal.SIGKILL)
+    ready = select.poll()
+    ready.register(lives)
+    ready.register(connection, 0)  # for POLLHUP: what the client says is the fork's to read
+    if any(descriptor == connection.fileno() for descriptor, _ in ready.poll()):
+        _send_signal(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
-    try:
-        connection.sendall(_to_bytes(status))
-    except OSError:
-        os._exit(1)
+    connection.sendall(_to_bytes(status))
     os._exit(0)
 
 
-def _become(order: Mapping[str, Any], descriptors: Mapping[int, int]) -> None:
+def _run(connection: socket.socket, supervisor: int, order: Mapping[str, Any]) -> NoReturn:
+    """Run an order in this process, if and when its client says so."""
+    import ctypes
+    import socket
+    import traceback
+
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+        said, descriptors, _, _ = socket.recv_fds(connection, len(_GO), 3)
+        if said != _GO or os.getppid() != supervisor:
+            os._exit(_INTERNAL)
+        connection.close()
+        _become(order, descriptors)
+        from lakegate.cli import main as program
+
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+        program.main()
+    except ConnectionError:
+        pass
+    except KeyboardInterrupt:
+        os._exit(_INTERRUPTED)
+    except BaseException:  # noqa: BLE001 - Python would end as a failed audit does
+        traceback.print_exc()
+    finally:
+        os._exit(_INTERNAL)
+
+
+def _become(order: Mapping[str, Any], descriptors: list[int]) -> None:
     """Give this process what the client has."""
     import importlib
     import time
 
-    for number in (0, 1, 2):
-        os.close(number)
-    for number, descriptor in descriptors.items():
+    for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
-    for descriptor in descriptors.values():
-        if descriptor not in descriptors:
-            os.close(descriptor)
+        os.close(descriptor)
     os.environ.clear()
     os.environ.update(order["variables"])
     os.umask(order["umask"])
     time.tzset()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.stdin = _opened(0, "r", descriptors)
-    sys.stdout = _opened(1, "w", descriptors)
-    sys.stderr = _opened(2, "w", descriptors)
+    sys.stdin, sys.stdout, sys.stderr = _opened(0, "r"), _opened(1, "w"), _opened(2, "w")
     sys.argv = ["lakegate", *order["words"]]
     sys.path[:] = order["path"]
     importlib.invalidate_caches()
 
 
-def _opened(number: int, mode: str, descriptors: Mapping[int, int]) -> Any:
-    """Return a standard stream as Python opens it when it starts; ``None`` when it is closed."""
-    if number not in descriptors:
-        return None
+def _opened(number: int, mode: str) -> Any:
+    """Return a standard stream as Python opens it when it starts."""
     like: Any = (sys.__stdin__, sys.__stdout__, sys.__stderr__)[number]
     stream: Any = open(number, mode, encoding=like.encoding, errors=like.errors, closefd=False)  # noqa: SIM115 - for as long as the process lives
     if mode == "w":

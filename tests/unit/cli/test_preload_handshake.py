@@ -1,0 +1,309 @@
+"""What a command comes to that is killed, interrupted or left alone while it's handed over."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lakegate.cli import preload
+from lakegate.local import process
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="preloads on Linux only")
+# A program that loads in no time, and runs its last argument. Told apart by who runs it.
+PROGRAM = """
+import os, signal, sys, time, types
+from lakegate.cli import preload
+
+def main(leave_behind=None):
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, interrupt)
+    where = "cold" if leave_behind else "fork"
+    try:
+        exec(sys.argv[-1], {**globals(), "where": where})
+        code = 0
+    except KeyboardInterrupt:
+        code = 130
+    os._exit(code)
+
+sys.modules["lakegate.cli.main"] = program = types.ModuleType("lakegate.cli.main")
+program.main = main
+import lakegate.cli
+lakegate.cli.main = program
+preload._PATIENCE_S = HOW_LONG
+"""
+SERVER = "preload._load = lambda: None; from pathlib import Path; preload.serve(Path(os.environ['LAKE']))"
+SAY = "os.write(1, where.encode())"
+
+
+class _Lake:
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.folder = home / ".lakegate"
+        self.folder.mkdir(parents=True)
+        self.log = home / "ran"
+        self.startup = home / "startup" / "sitecustomize.py"
+        self.startup.parent.mkdir()
+        self.startup.touch()
+        self.variables = {"LAKE": str(home), "PYTHONPATH": str(self.startup.parent)}
+        self.servers: list[subprocess.Popen[str]] = []
+        (self.folder / "stack.json").write_text(json.dumps({"services": {"nessie": {"pid": os.getpid()}}}))
+        self.note = f"os.write(os.open({str(self.log)!r}, os.O_CREAT | os.O_APPEND | os.O_WRONLY), b'ran ')"
+
+    def start(self, text: str, *shell: str, patience: float = 60, **variables: str) -> subprocess.Popen[str]:
+        program = PROGRAM.replace("HOW_LONG", str(patience))
+        words = [sys.executable, "-c", program + text]
+        return subprocess.Popen(
+            ["/bin/sh", "-c", f'{"; ".join(shell)} exec "$0" "$@"', *words, "runs", variables.pop("code", SAY)],
+            cwd=self.home,
+            env={**os.environ, "LAKEGATE_LOCAL_PRELOAD": "true", **self.variables, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def client(self, code: str = SAY, *shell: str, patience: float = 60, **variables: str) -> subprocess.Popen[str]:
+        return self.start("preload.main()", *shell, patience=patience, code=code, **variables)
+
+    def run(self, code: str = SAY, *shell: str, patience: float = 60, **variables: str) -> tuple[int, str]:
+        running = self.client(code, *shell, patience=patience, **variables)
+        printed, _ = running.communicate(timeout=60)
+        return running.returncode, printed
+
+    def serve(self, *shell: str) -> psutil.Process:
+        server = self.start(SERVER, *shell)
+        self.servers.append(server)
+        until(self._answers)
+        return psutil.Process(server.pid)
+
+    def close(self) -> None:
+        for server in self.servers:
+            server.kill()
+            server.communicate(timeout=60)
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
+            asking.connect(str(self.folder / preload.SOCKET))
+            return True
+        return False
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def is_gone(process_: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process_.status() == psutil.STATUS_ZOMBIE
+    return True
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[_Lake, psutil.Process]]:
+    lake = _Lake(tmp_path_factory.mktemp("lake"))
+    server = lake.serve('trap "" HUP QUIT;')  # as below nohup
+    yield lake, server
+    lake.close()
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[_Lake]:
+    lake = _Lake(tmp_path)
+    yield lake
+    lake.close()
+
+
+@pytest.fixture
+def lake(served: tuple[_Lake, psutil.Process]) -> Iterator[_Lake]:
+    lake, server = served
+    yield lake
+    until(lambda: not server.children())
+    lake.log.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def server(served: tuple[_Lake, psutil.Process]) -> psutil.Process:
+    return served[1]
+
+
+@pytest.fixture
+def unanswered(tmp_path: Path) -> Iterator[tuple[_Lake, socket.socket]]:
+    lake = _Lake(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(lake.folder / preload.SOCKET))
+        listening.listen()
+        yield lake, listening
+
+
+RAW = """
+import socket
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(os.path.join(os.environ["LAKE"], ".lakegate", preload.SOCKET))
+pid = preload._order(connection, sys.argv[1:])
+print(pid, flush=True)
+"""
+
+
+def test_nothing_runs_for_a_client_that_is_gone_before_it_said_go(lake: _Lake, server: psutil.Process) -> None:
+    for last in ("", "preload._receive = lambda _: os._exit(0)"):  # with and without the fork's id
+        gone = lake.start(last + RAW, code=lake.note)
+        gone.communicate(timeout=60)
+        assert gone.returncode == 0
+    until(lambda: not server.children())
+    assert not lake.log.exists()
+
+
+def test_a_fork_ends_with_its_supervisor_and_the_client_knows(lake: _Lake) -> None:
+    running = lake.client("print(os.getppid(), flush=True); time.sleep(300)")
+    assert running.stdout is not None
+    supervisor = psutil.Process(int(running.stdout.readline()))
+    (fork,) = supervisor.children()
+    supervisor.kill()
+    running.communicate(timeout=60)
+    assert running.returncode == -signal.SIGKILL
+    until(lambda: is_gone(fork))
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_with_a_closed_stream_a_command_runs_where_it_was_started(lake: _Lake, closed: str) -> None:
+    code = f"os.write(os.open({str(lake.log)!r}, os.O_CREAT | os.O_WRONLY), where.encode())"
+    assert lake.run(code, f"exec {closed};")[0] == 0
+    assert lake.log.read_text() == "cold"
+
+
+def test_a_server_that_hangs_is_not_waited_for(lake: _Lake, server: psutil.Process) -> None:
+    server.suspend()
+    try:
+        assert lake.run(f"{lake.note}; {SAY}", patience=0.05) == (0, "cold")
+    finally:
+        server.resume()
+    assert lake.run() == (0, "fork")  # after it has looked at the other
+    until(lambda: not server.children())
+    assert lake.log.read_text() == "ran "
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_before_it_begins_a_signal_ends_a_command(
+    unanswered: tuple[_Lake, socket.socket], number: int, code: int
+) -> None:
+    lake, listening = unanswered
+    running = lake.client()
+    with listening.accept()[0] as connection:
+        assert connection.recv(1)
+        running.send_signal(number)
+        assert running.communicate(timeout=60)[0] == ""
+    assert running.returncode == code
+
+
+def test_a_signal_just_after_go_is_the_command_s(lake: _Lake) -> None:
+    # It's pending before the fork has handlers for it.
+    early = """
+os.kill(pid, signal.SIGINT)
+socket.send_fds(connection, [preload._GO], [0, 1, 2])
+print(preload._receive(connection) >> 8)
+"""
+    running = lake.start(RAW + early, code="time.sleep(300)")
+    assert running.communicate(timeout=60)[0].split()[1:] == ["130"]
+
+
+def test_a_program_that_can_t_run_says_why(lake: _Lake) -> None:
+    running = lake.client("raise ValueError('no such thing')")
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 70
+    assert "ValueError: no such thing" in told
+
+
+def test_a_fork_has_neither_ignored_signals_nor_descriptors_of_the_process_it_comes_from(lake: _Lake) -> None:
+    code = "print([signal.getsignal(number) == signal.SIG_IGN for number in (1, 2, 3)], signal.pthread_sigmask(0, ()))"
+    code += (
+        '; print(sorted(os.path.basename(os.readlink(f"/proc/self/fd/{one}")) for one in os.listdir("/proc/self/fd")'
+    )
+    code += ' if os.path.exists(f"/proc/self/fd/{one}")), flush=True)'
+    state, opened = lake.run(code)[1].splitlines()
+    assert state == "[False, False, False] set()"
+    assert "preload" not in opened
+
+
+def test_a_variable_that_refuses_it_is_heeded_at_once(lake: _Lake) -> None:
+    assert lake.run() == (0, "fork")
+    assert lake.run(LAKEGATE_LOCAL_PRELOAD="off") == (0, "cold")
+    assert lake.run(GOOGLE_APPLICATION_CREDENTIALS="/dev/fd/63") == (0, "cold")
+    assert lake.run(f"{SAY} #--file=/dev/fd/63") == (0, "cold")
+
+
+@pytest.mark.parametrize("changed", ["lakegate.toml", "startup/sitecustomize.py"])
+def test_changed_settings_or_programs_end_it(own: _Lake, changed: str) -> None:
+    server = own.serve()
+    (own.home / changed).touch()
+    os.utime(own.home / changed, (1, 1))
+    assert own.run() == (0, "cold")
+    until(lambda: is_gone(server))
+    assert (own.folder / "preload.lock").read_bytes() == b""  # so that the next command begins another
+
+
+def test_where_it_failed_it_is_tried_again_with_other_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = _Lake(tmp_path)
+    loaded: list[int] = []
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    for name in ("signal", "umask"):
+        monkeypatch.setattr(f"{'os' if name == 'umask' else 'signal'}.{name}", lambda *_: None)
+    monkeypatch.setattr(preload, "_load", lambda: loaded.append(1))
+    with monkeypatch.context() as no_sockets:
+        no_sockets.setattr(socket.socket, "bind", refuse)
+        with pytest.raises(PermissionError):
+            preload.serve(tmp_path)
+    assert not loaded
+    monkeypatch.chdir(tmp_path)
+    spawned: list[int] = []
+    monkeypatch.setattr(process, "spawn", lambda *_, **__: spawned.append(1))
+    monkeypatch.setenv("LAKEGATE_LOCAL_PRELOAD", "true")
+    (lake.folder / "logs").mkdir()
+    for handle in _locks(lake.folder):  # that of the process that failed, which has ended by now
+        os.close(handle)
+    preload.begin(["runs"])
+    assert not spawned
+    os.utime(lake.folder / "stack.json", (1, 1))
+    preload.begin(["runs"])
+    assert spawned
+
+
+def _locks(folder: Path) -> list[int]:
+    held = [int(one.name) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    return [one for one in held if _leads_to(one, folder / "preload.lock")]
+
+
+def _leads_to(number: int, path: Path) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/self/fd/{number}").readlink() == path
+    return False
+
+
+def test_a_running_command_doesn_t_hold_the_lock_of_the_process_it_comes_from(own: _Lake) -> None:
+    server = own.serve()
+    running = own.client("print(1, flush=True); time.sleep(300)")
+    assert running.stdout is not None
+    running.stdout.readline()
+    server.kill()
+    until(lambda: is_gone(server))
+    with (own.folder / "preload.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    running.kill()
+    running.communicate(timeout=60)
