@@ -26,14 +26,11 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-COMMANDS = frozenset(
-    {
-        *("audit", "branch", "check", "checks", "completion", "diff", "discard", "downstream", "gc", "generate"),
-        *("ingest", "inspect", "journal", "log", "metrics", "notify", "publish", "quarantine", "query", "recover"),
-        *("report", "revert", "runs", "status", "table", "tag", "verify"),
-    }
-)
-"""Commands that are worth it. The others run for long, or start and stop servers."""
+COMMANDS = frozenset({"checks", "completion", "diff", "inspect", "log", "metrics", "query", "runs", "status"})
+"""Commands that only read, so that nothing depends on which process of theirs is stopped or killed first."""
+_GROUPS = frozenset({"branch", "table", "tag"})
+_READING = frozenset({None, "files", "list", "show"})
+"""Commands of these groups that only read."""
 _WITH_VALUE = ("--home", "--engine", "--catalog", "--log-format")
 _READ_AT_START = (
     *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "MIMALLOC_", "OPENSSL_"),
@@ -63,9 +60,8 @@ _YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 def main() -> NoReturn:
     """Run the command line on ``sys.argv`` and exit, in a fork of the process that has it loaded, if there is one."""
     words = sys.argv[1:]
-    command = "completion" if "_LAKEGATE_COMPLETE" in os.environ else command_of(words)
-    is_linux = sys.platform == "linux"
-    home = served_home(words) if is_linux and command in COMMANDS else None
+    is_known = sys.platform == "linux" and ("_LAKEGATE_COMPLETE" in os.environ or only_reads(words))
+    home = served_home(words) if is_known else None
     try:
         status = None if home is None else _hand_over(home, words)
     except KeyboardInterrupt:
@@ -74,7 +70,7 @@ def main() -> NoReturn:
         _end_like(status)
     from lakegate.cli import main as program
 
-    program.main(leave_behind=partial(begin, words) if is_linux and command in {*COMMANDS, "demo", "up"} else None)
+    program.main(leave_behind=partial(begin, words) if is_known else None)
 
 
 def begin(words: list[str]) -> None:
@@ -131,15 +127,17 @@ def _confinement() -> list[str]:
         return [line for line in lines if line.startswith(_CONFINEMENT)]
 
 
-def command_of(words: list[str]) -> str | None:
-    """Return the command of a command line, which global options may precede."""
+def only_reads(words: list[str]) -> bool:
+    """Return whether a command line, in which global options may come first, is one that only reads."""
     left = iter(words)
+    named: list[str | None] = []
     for word in left:
         if not word.startswith("-"):
-            return word
-        if word in _WITH_VALUE:
+            named.append(word)
+        elif word in _WITH_VALUE:
             next(left, None)
-    return None
+    command, of_group, *_ = *named, None, None
+    return command in COMMANDS or (command in _GROUPS and of_group in _READING)
 
 
 def served_home(words: list[str]) -> str | None:
@@ -356,7 +354,7 @@ def _load() -> None:
     from contextlib import suppress
 
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork has one thread
-    for name in (*(f"lakegate.cli.commands.{name}" for name in sorted(COMMANDS)), *_LOADED):
+    for name in (*(f"lakegate.cli.commands.{name}" for name in sorted(COMMANDS | _GROUPS)), *_LOADED):
         importlib.import_module(name)
     for package in _LOADED_PACKAGES:
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):

@@ -124,16 +124,22 @@ def test_standard_output_is_the_client_s(project: _Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "command"),
+    ("words", "is_so"),
     [
-        ([], None),
-        (["--help"], None),
-        (["--home", "runs", "-q", "log"], "log"),
-        (["--home=x", "version"], "version"),
+        ([], False),
+        (["--help"], False),
+        (["--home", "runs", "-q", "log"], True),
+        (["--home=x", "version"], False),
+        (["branch"], True),
+        (["--home", "x", "branch", "list"], True),
+        (["branch", "delete", "list"], False),
+        (["table", "-o", "json"], False),
+        (["table", "show", "nyc.trips"], True),
+        (["ingest", "log"], False),
     ],
 )
-def test_the_command_is_found_among_options(words: list[str], command: str | None) -> None:
-    assert preload.command_of(words) == command
+def test_commands_that_write_run_where_they_were_started(words: list[str], *, is_so: bool) -> None:
+    assert preload.only_reads(words) == is_so
 
 
 def test_only_a_project_with_servers_is_asked(project: _Project, monkeypatch: pytest.MonkeyPatch) -> None:
