@@ -16,6 +16,7 @@ from lakegate.model.refs import Ref
 from lakegate.model.request import OnFailure
 from lakegate.model.run import Action, Run, RunKind, StagedTable
 from lakegate.model.schema import Schema
+from lakegate.model.sqltext import SqlTextError, sql_text, sql_tokens
 from lakegate.model.tables import CreateTable
 from lakegate.model.words import suggest_keywords
 from lakegate.ports import EngineTransaction
@@ -146,8 +147,12 @@ class Transaction:
         Raises:
             QueryError: The condition is invalid, or names another branch or catalog.
         """
+        try:
+            condition = sql_text(sql_tokens(where))
+        except SqlTextError as error:
+            raise QueryError(f"The condition can't be used: {error}", table=table, where=where) from None
         # In parentheses twice: Spark takes `FROM t WHERE (name)` for an alias and the name of its column.
-        chosen = f"FROM {'.'.join(map(quote, TableIdentifier.parse(table).parts))} WHERE (({where}\n))"
+        chosen = f"FROM {'.'.join(map(quote, TableIdentifier.parse(table).parts))} WHERE (({condition}))"
         # A delete of nothing would leave a snapshot all the same.
         if self.sql(f"SELECT 1 {chosen} LIMIT 1").take(1):
             self.sql(f"DELETE {chosen}")
