@@ -229,13 +229,16 @@ def test_a_program_that_can_t_run_says_why(lake: _Lake) -> None:
 
 
 def test_a_fork_has_neither_ignored_signals_nor_descriptors_of_the_process_it_comes_from(lake: _Lake) -> None:
-    code = "print([signal.getsignal(number) == signal.SIG_IGN for number in (1, 2, 3)], signal.pthread_sigmask(0, ()))"
-    code += (
-        '; print(sorted(os.path.basename(os.readlink(f"/proc/self/fd/{one}")) for one in os.listdir("/proc/self/fd")'
+    code = (
+        "print(where, [signal.getsignal(number) == signal.SIG_IGN for number in (1, 2, 3)], end=' ')"
+        "; print(signal.pthread_sigmask(0, ()))"
+        # not as one text: with that, it would run in a process of its own
+        '; folder = os.path.join(os.sep, "proc", "self", "fd")'
+        "; paths = [os.path.join(folder, one) for one in os.listdir(folder)]"
+        "; print(sorted(os.path.basename(os.readlink(one)) for one in paths if os.path.exists(one)), flush=True)"
     )
-    code += ' if os.path.exists(f"/proc/self/fd/{one}")), flush=True)'
     state, opened = lake.run(code)[1].splitlines()
-    assert state == "[False, False, False] set()"
+    assert state == "fork [False, False, False] set()"
     assert "preload" not in opened
 
 
