@@ -57,9 +57,7 @@ class Components:
     """Makes the implementation of each interface on first use.
 
     Args:
-        home: The project's folder.
         session: The user's ``SparkSession``, used instead of ``settings.engine``.
-        orchestrator: What begins the runs, recorded with each.
     """
 
     def __init__(

@@ -989,7 +989,6 @@ def load_settings(
     """Read the settings of the project in ``home``.
 
     Args:
-        home: Folder that may hold ``lakegate.toml``.
         env: Environment variables; ``LAKEGATE_ENGINE_URL`` sets ``engine.url``. Default: the process's.
         flags: Values that override all others, by dotted key: ``{"engine.url": "sc://…"}``. ``None`` is ignored.
 

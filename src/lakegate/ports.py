@@ -70,7 +70,6 @@ class Notifier(Protocol):
         """Send ``notice`` to every channel that subscribes to it, within the settings' time.
 
         Args:
-            notice: What happened.
             alert: Key of the notices that one message covers; by default those that say the same of the same tables.
             window_s: Seconds for which one message covers them; by default the settings'.
 
@@ -283,7 +282,6 @@ class TableReader(Protocol):
         """Return how the files of the snapshot at ``pointer`` lie.
 
         Args:
-            pointer: The table's state.
             small_bytes: Files with fewer bytes are small.
             at_least: Small files are counted in partitions that have so many of them.
         """
@@ -302,10 +300,7 @@ class TableReader(Protocol):
         """Return a reader of the rows of the snapshot at ``pointer``, which holds few of them at a time.
 
         Args:
-            pointer: The table's state.
             columns: Columns to read, in this order; ``None`` for all.
-            where: Row filter.
-            limit: Maximum number of rows.
 
         Raises:
             InputError: When a name, the filter or the limit is wrong, or the table can't be read without an engine.
@@ -318,7 +313,6 @@ class TableReader(Protocol):
         """Yield the location of every file that the metadata at ``pointer`` needs: its own and all its snapshots'.
 
         Args:
-            pointer: The table's state.
             walked: Metadata files, manifest lists and manifests whose files were yielded before. They are skipped, and
                 those that are walked to their end now are added. ``None`` skips nothing.
 
@@ -333,7 +327,6 @@ class TableReader(Protocol):
         same. What the current snapshot needs comes first.
 
         Args:
-            pointer: The table's state.
             walked: Metadata files, manifest lists and manifests that were looked at before, damaged ones among them.
                 They are skipped, and those that are looked at now are added.
         """
@@ -398,7 +391,6 @@ class TableEditor(Protocol):
         """Return the same state with metadata that lists no more snapshots than it should; often ``pointer`` itself.
 
         Args:
-            pointer: The table's state.
             at_least: Number of the newest snapshots to keep in any case.
             without: Snapshots to drop in any case; not the current one.
             before: Drop snapshots from earlier than this, too, but for the newest ``at_least``.
@@ -439,7 +431,6 @@ class TableEditor(Protocol):
         """Remove exactly the data files at ``paths`` in one new snapshot (operation ``delete``).
 
         Args:
-            pointer: The table's state.
             paths: Data files, as their manifest entries spell them.
             summary: Extra entries of the snapshot's summary.
 
@@ -491,8 +482,6 @@ class Engine(Protocol):
         """Append ``batch`` to ``target`` in one write, creating the table when ``target.create`` says so.
 
         Args:
-            batch: Files to read.
-            target: Table and branch to write to.
             step: Gets the progress, in tasks.
         """
 
@@ -500,7 +489,6 @@ class Engine(Protocol):
         """Refuse SQL that can't be run on rows with the columns of ``schema``, as far as that shows without rows.
 
         Args:
-            schema: The columns.
             predicates: As for :meth:`count_failing`.
             queries: As for :meth:`count_query`.
 
@@ -527,7 +515,6 @@ class Engine(Protocol):
         """Count rows for which each predicate is true, all in one aggregation over just ``rows``.
 
         Args:
-            rows: The rows.
             predicates: SQL as text, or a ``Column`` that a user's check made with :mod:`pyspark.sql.functions`.
             key: A key to prove unique on the way (:attr:`~lakegate.model.tables.ScanResult.is_unique`).
         """
@@ -554,7 +541,6 @@ class Engine(Protocol):
         """Count rows that share their ``columns`` (none NULL) with another row, of the batch or of ``others``.
 
         Args:
-            rows: The batch.
             columns: Key columns, which ``others`` have by the same names.
             others: Rows to look in, taken together; as little of them is read as their metrics allow.
 
@@ -590,7 +576,6 @@ class Engine(Protocol):
 
         Args:
             rows: The rows of data files that hold failing ones.
-            tests: The checks.
             target: The quarantine table: created with ``create``, else widened by columns that it lacks.
             given: What is written beside each row.
         """
@@ -623,8 +608,6 @@ class Engine(Protocol):
         """Return the type of a column of :meth:`read_source`, and its highest value as Spark writes it in UTC.
 
         Args:
-            frame: The rows.
-            column: The column.
             within: Returns, for its type, the rows to look among as a predicate in Spark SQL; ``None`` for all.
 
         Raises:
@@ -639,8 +622,6 @@ class Engine(Protocol):
         Rows are compared by all columns, each as often as it is there; a column that one state lacks is NULL there.
 
         Args:
-            before: The one state.
-            after: The other state.
             key: Columns that identify a row; none to compare whole rows.
             renamed: Columns of ``before`` that have another name in ``after``, and which.
 
@@ -706,7 +687,6 @@ class EngineTransaction(Protocol):
         """Rewrite small data files, and those that deletes apply to, into larger ones with the same rows.
 
         Args:
-            table: The table.
             sort: Order of the rows in SQL, or ``zorder(a, b)``; ``None`` leaves them as they come.
             where: A validated condition; only files that may hold rows for which it's true are rewritten.
         """

@@ -254,7 +254,6 @@ class Dispatcher:
     """Implements :class:`lakegate.ports.Notifier` for the channels of the settings.
 
     Args:
-        settings: Channels and rules.
         journal: Opens the journal, which counts repeated messages.
         masked: Patterns of columns whose values aren't shown.
     """

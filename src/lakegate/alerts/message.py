@@ -163,7 +163,6 @@ def compose(
     Args:
         settings: Whether rows may be shown, and where reports are.
         group: The message's place among those that say the same.
-        window_s: Seconds for which it covers them.
         masked: Patterns of columns whose values aren't shown.
     """
     run = notice.run
@@ -351,11 +350,7 @@ def _beside(notice: Notice, group: AlertGroup, window_s: float, settings: Notify
 
 
 class Deadline:
-    """The time by which sending must be over.
-
-    Args:
-        in_s: Seconds from now.
-    """
+    """The time by which sending must be over."""
 
     def __init__(self, in_s: float) -> None:
         self._at = monotonic() + in_s
@@ -371,10 +366,6 @@ class Sender(Protocol):
 
     def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
         """Send a message, once; called again where that may help.
-
-        Args:
-            deadline: When to give up.
-            thread: The message to put it under.
 
         Returns:
             What names the message as a thread, where there are threads.

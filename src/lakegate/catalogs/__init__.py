@@ -96,8 +96,6 @@ def commit_conflict(branch: str, base: str, conflicts: Sequence[KeyConflict], de
     Its context has ``branch``, ``base``, ``tables`` (the keys, as text) and ``conflicts`` (key and kind as text).
 
     Args:
-        branch: Branch that was committed to.
-        base: Hash the commit was computed from.
         conflicts: The keys concerned; may be empty when the catalog names none.
         detail: The catalog's own words, used when it names no key.
     """
@@ -113,13 +111,7 @@ def commit_conflict(branch: str, base: str, conflicts: Sequence[KeyConflict], de
 
 
 def moved_reference(name: str, expected: str, actual: str | None = None) -> ConflictError:
-    """Return the error of a reference that has moved.
-
-    Args:
-        name: Branch or tag.
-        expected: Hash it was last seen at.
-        actual: Hash it is at, when known.
-    """
+    """Return the error of a reference that has moved."""
     now = f"; it is at {actual[:12]}" if actual else ""
     return ConflictError(
         f"'{name}' is no longer at commit {expected[:12]}{now}.",

@@ -42,7 +42,6 @@ def integer_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> In
 
     Args:
         columns: The key's columns, spelled as in ``schema``.
-        schema: The table's columns.
         added: The files that hold the rows; their bounds say how far the keys lie apart.
 
     Example:

@@ -84,7 +84,6 @@ def prepare_band(check: Check, others: Sequence[str]) -> Check:
     """Return ``check``, whose options about history can be used.
 
     Args:
-        check: As it was written.
         others: Arguments of which one is needed when it isn't about history.
 
     Raises:
@@ -110,7 +109,6 @@ def judge_band(finding: Finding, band: Band, key: str | None, past: Iterable[Pas
 
     Args:
         finding: What was measured; nothing to compare when it has no value.
-        band: How far it may be from earlier ones.
         key: What is measured; ``None`` for the number of all rows, which is known of every run.
         past: Earlier batches, the newest first.
         at: When the run began, for its day of the week.

@@ -49,7 +49,6 @@ def json_predicate(schema: Any, column: str) -> tuple[str, int | None]:
     """Return SQL that is true for texts that aren't valid, and how long a text may be that it's tried on.
 
     Args:
-        schema: Of :func:`read_schema`.
         column: A column of text, quoted.
 
     Raises:

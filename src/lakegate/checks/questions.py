@@ -228,7 +228,6 @@ def as_question(answer: Any, columns: Sequence[str], schema: Schema, *, is_ours:
     Args:
         answer: A question, SQL as text, or a ``Column``.
         columns: The check's, as ``schema`` has them.
-        schema: Of the audited table.
         is_ours: Whether the check is lakegate's own. Other checks' predicates are validated like ``sql('…')``.
 
     Raises:
@@ -258,10 +257,8 @@ def read_filter(where: str, schema: Schema | None = None, *, called: str = "wher
     """Return which rows a check looks at with this ``where``.
 
     Args:
-        where: Predicate in Spark SQL, as a user wrote it.
         schema: Of the table, to look the predicate's columns up in; without it, only the text is validated.
         called: The argument that it was written as.
-        table: What errors call the table.
 
     Raises:
         CheckProblem: When it isn't a predicate about one row of this table.
@@ -298,7 +295,6 @@ def within(predicate: Any, where: Filter) -> Any:
 
     Args:
         predicate: SQL, or a ``Column``.
-        where: The filter.
     """
     if isinstance(predicate, str):
         return f"CASE WHEN {where.sql} THEN {predicate} END"

@@ -154,7 +154,6 @@ def show_rows(
     """Print a table.
 
     Args:
-        right: Columns that hold numbers.
         whole: Columns that are never wrapped.
         drop: Columns that are left out where a terminal is too narrow for all, in this order.
         cut: A column whose text is cut to the room that the others leave.

@@ -77,9 +77,6 @@ def begin(words: list[str]) -> None:
     """Leave a process behind that runs the next commands in a project whose servers run.
 
     There's none if one is there already, the settings refuse it, or one has failed since the servers were started.
-
-    Args:
-        words: The command line that has just been run.
     """
     import fcntl
     from pathlib import Path
@@ -285,11 +282,7 @@ def _end_like(status: int) -> NoReturn:
 
 
 def serve(home: Path) -> None:
-    """Load the program, and fork for each client, for as long as the project's servers run and the program is the same.
-
-    Args:
-        home: The project's folder.
-    """
+    """Load the program, and fork for each client while the project's servers run and the program stays the same."""
     import fcntl
     import json
     import socket

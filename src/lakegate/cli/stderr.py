@@ -146,7 +146,6 @@ class Logs:
 
     Args:
         command: The command's name, such as ``branch list``.
-        quiet: Write warnings and errors only.
         debug: Write tracebacks, and everything that libraries log.
         hidden: Secrets, which are never written.
     """

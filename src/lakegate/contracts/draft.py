@@ -77,7 +77,6 @@ class Draft:
         """Add a check of ``columns``, or note why it can't be one.
 
         Args:
-            what: How the file calls it.
             columns: Its columns; a check of one goes to that column's list.
             arguments: Its arguments and options; those that are ``None`` are left out.
         """

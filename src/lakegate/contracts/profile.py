@@ -70,11 +70,7 @@ class ColumnProfile:
 
 
 def profile(batches: Iterable[pa.RecordBatch], schema: Schema) -> tuple[ColumnProfile, ...]:
-    """Look at all rows once.
-
-    Args:
-        schema: Their columns, which say the types.
-    """
+    """Look at all rows once."""
     made = [_Column(ColumnProfile(column.name, column.type)) for column in schema.columns]
     for batch in batches:
         for column in made:

@@ -43,7 +43,6 @@ def propose(
 
     Args:
         source: Where the rows came from, for the comment at the top.
-        partition_by: How the table is partitioned.
         schema: File with the JSON Schema, for editors, relative to the contract.
         masked: Patterns of columns whose values aren't shown, nor checks that hold some proposed.
     """

@@ -19,7 +19,6 @@ class Contracts:
     """The contracts of one project. Each is read when it's asked for, and again when its file has changed.
 
     Args:
-        home: The project's folder.
         settings: Its settings, whose table sections say the same in short.
     """
 

@@ -35,7 +35,6 @@ class Secret:
 
     Args:
         reference: ``env:NAME``, ``file:/path`` or ``aws-secret:name-or-arn#json-key``.
-        setting: Name of the setting, for messages.
 
     Raises:
         ConfigurationError: When it is not a reference. It is not shown: it may be the secret itself.
@@ -155,11 +154,7 @@ def _unusable(setting: str, path: Path, reason: str) -> ConfigurationError:
 
 
 class AwsSecrets:
-    """Reads secrets, and remembers them for five minutes, so that none is fetched at each use. Thread-safe.
-
-    Args:
-        clock: Seconds that only go up, for tests.
-    """
+    """Reads secrets, and remembers them for five minutes, so that none is fetched at each use. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -42,7 +42,6 @@ class BearerAuth(httpx.Auth):
     """Sends a token with each request, and once more with a new one when the first is refused.
 
     Args:
-        token: What is sent; never shown.
         setting: Name of the setting that it comes from, for messages.
     """
 
@@ -89,11 +88,7 @@ class ClientCredentials:
     Thread-safe. The client's id and secret travel in a header, form-encoded, as RFC 6749 §2.3.1 has it.
 
     Args:
-        endpoint: The token endpoint's address.
         scope: Scopes to ask for, with spaces between; ``None`` for the server's default.
-        timeout_s: Seconds to wait for an answer.
-        transport: Replaces the network, for tests.
-        clock: Seconds that only go up, for tests.
     """
 
     def __init__(

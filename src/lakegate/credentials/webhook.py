@@ -60,9 +60,7 @@ class SignedPost:
         """Send a JSON body; any answer of 2xx will do.
 
         Args:
-            event: What it's about.
             key: Names the message over all tries.
-            timeout_s: Seconds to wait for an answer.
 
         Raises:
             UndeliveredError: When there was no such answer.
@@ -91,9 +89,7 @@ def sign(secret: str, timestamp: int, body: bytes) -> dict[str, str]:
     """Return the headers that sign ``body``.
 
     Args:
-        secret: What both sides know.
         timestamp: Now, in seconds since 1970.
-        body: The bytes that are sent.
 
     Example:
         >>> sign("whsec", 1_790_000_000, b"{}")["Lakegate-Signature"][:18]
@@ -118,7 +114,6 @@ def refused(status: int, *, said: str = "", after: str | None = None) -> Undeliv
     """Return the error for an unsuccessful HTTP response.
 
     Args:
-        said: What it says; without secrets.
         after: Its ``Retry-After`` header.
     """
     waits = retry_after_s(after)

@@ -51,7 +51,6 @@ def list_files(
     Args:
         search: Only files whose URI contains this text, in any case. At most a million files are searched; ``next``
             continues there.
-        table: Only files that went to this table.
 
     Returns:
         The page. Files of rejected and failed runs aren't in it: :func:`lakegate.dashboard.runs.list_runs` finds them.

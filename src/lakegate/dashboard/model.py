@@ -66,8 +66,6 @@ class ReadModel:
 
     Args:
         catalog: Returns the catalog. It's called again after the catalog was away.
-        reader: Returns the reader of table metadata.
-        clock: Returns the time.
     """
 
     def __init__(
@@ -111,11 +109,7 @@ class ReadModel:
 
     @contextmanager
     def reading(self, part: Part, problems: list[Problem], subject: str | None = None) -> Iterator[None]:
-        """Add what goes wrong in the body to ``problems``, once, so that the rest of a page can be shown.
-
-        Args:
-            subject: The table, branch or run it's about.
-        """
+        """Add what goes wrong in the body to ``problems``, once, so that the rest of a page can be shown."""
         try:
             yield
         except LakegateError as error:

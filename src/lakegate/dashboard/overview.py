@@ -201,19 +201,12 @@ def _downstream(model: ReadModel, problems: list[Problem]) -> tuple[DownstreamSt
 
 
 def table_overview(model: ReadModel, table: str, problems: list[Problem]) -> TableOverview:
-    """Return what the home page says of one table.
-
-    Args:
-        problems: Gets what could not be read.
-    """
+    """Return what the home page says of one table."""
     return _details(model, read_facts(model, problems), [table], problems)[0]
 
 
 def read_facts(model: ReadModel, problems: list[Problem]) -> LakeFacts:
     """Return what is known of all tables.
-
-    Args:
-        problems: Gets what could not be read.
 
     Returns:
         What waits, fails or is late, by table.

@@ -109,7 +109,6 @@ def period(model: ReadModel, *, since: datetime | None, table: str | None = None
     Args:
         since: Beginning of the period; ``None`` for all that the journal has.
         table: The only table to report on; runs may have written others, too.
-        most: The most runs to count, the newest.
 
     Returns:
         The period. If the catalog is away, what waits is as the journal has it.

@@ -78,8 +78,6 @@ def get_quarantine(
     """Return the quarantined rows of a table, as ``main`` has them.
 
     Args:
-        model: The read model.
-        table: ``namespace.table``.
         run_id: Only those that this run set aside.
         examples: Rows to show, at most; never more than ``ui.examples``.
 

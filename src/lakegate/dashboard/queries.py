@@ -218,10 +218,7 @@ class Queries:
         """Start a query and return at once.
 
         Args:
-            sql: One statement that only reads.
-            ref: Branch, tag or commit.
             at: Commit or time on ``ref``. Default: now.
-            limit: Rows to return at most.
 
         Returns:
             The query, running.
@@ -235,7 +232,6 @@ class Queries:
         Args:
             plan: Plans it, in a thread of its own.
             where: Where it reads, for its reader.
-            limit: Rows to return at most.
 
         Returns:
             The query, running.

@@ -309,11 +309,7 @@ def summary_of(run: Run, *, search: str | None = None) -> RunSummary:
 
 
 def checks_of(model: ReadModel, run: Run, *, examples: int = 0) -> tuple[CheckLine, ...]:
-    """Return what the checks of a run found, failed ones first, with rows as far as the settings allow.
-
-    Args:
-        examples: Rows to show of each check, at most.
-    """
+    """Return what the checks of a run found, failed ones first, with rows as far as the settings allow."""
     shown = min(examples, model.settings.ui.examples)
     return worst_first(
         CheckLine.of(report.table, one, examples=shown, masked=model.settings.ui.masked)
@@ -340,11 +336,7 @@ def changes_of(run: Run) -> tuple[TableDelta, ...]:
 
 
 def next_commands(run: Run, *, branch_exists: bool) -> Iterator[Command]:
-    """Yield what to type next, given how the run ended.
-
-    Args:
-        branch_exists: Whether its branch still exists.
-    """
+    """Yield what to type next, given how the run ended."""
 
     def command(purpose: str, *words: str) -> Command:
         return Command(purpose=purpose, command=shlex.join(("lakegate", *words)))

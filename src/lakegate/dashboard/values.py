@@ -68,13 +68,7 @@ class CheckLine(CheckResult):
 
     @classmethod
     def of(cls, table: str, result: CheckResult, *, examples: int = 0, masked: Sequence[str] = ()) -> CheckLine:
-        """Return the line of ``result`` with up to ``examples`` rows.
-
-        Args:
-            result: What the check found.
-            examples: Maximum number of rows.
-            masked: Patterns of columns whose values are hidden.
-        """
+        """Return the line of ``result`` with up to ``examples`` rows."""
         shown = result.shown(rows=examples, masked=masked)
         hidden = len(result.examples) - len(shown.examples)
         return cls(table=table, hidden_examples=hidden, **dict(shown))

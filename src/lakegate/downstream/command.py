@@ -37,8 +37,6 @@ class CommandTarget:
     """Implements :class:`lakegate.ports.Downstream` by a process.
 
     Args:
-        argv: The program and its arguments.
-        cwd: Folder to run it in.
         timeout_s: Seconds that it may take; then it and what it started are stopped.
     """
 

@@ -24,11 +24,7 @@ _SERVER_ERROR = 500
 
 
 class OpenlineageTarget:
-    """Implements :class:`lakegate.ports.Downstream`. A run that is sent again has the same run id and times.
-
-    Args:
-        lake: What it needs to know of the lake.
-    """
+    """Implements :class:`lakegate.ports.Downstream`. A run that is sent again has the same run id and times."""
 
     def __init__(self, name: str, settings: OpenlineageDownstream, lake: Lake) -> None:
         self._name = name

@@ -18,7 +18,6 @@ class WebhookTarget:
 
     Args:
         secret: What events are signed with; ``None`` to send them unsigned.
-        timeout_s: Seconds to wait for an answer.
     """
 
     def __init__(self, url: str, secret: str | None, timeout_s: float) -> None:

@@ -58,9 +58,6 @@ class IcebergTableEditor:
         """Append to ``onto`` the data files that ``snapshot_ids`` (oldest first) appended to ``source``.
 
         Args:
-            source: The state that the snapshots led to.
-            snapshot_ids: The snapshots.
-            onto: The state to append to.
             keep_row_ids: Whether the rows keep the ids that they have in ``source``, as rows that were published do.
 
         Raises:
@@ -82,10 +79,7 @@ class IcebergTableEditor:
         """Append to ``onto`` what each of ``sources`` appended, and write one metadata file for all.
 
         Args:
-            sources: State and snapshots (oldest first) of each.
-            onto: The state to append to.
             at_least: Number of its newest snapshots that the result lists in any case, besides the appended ones.
-            keep_row_ids: See :meth:`replay`.
 
         Returns:
             The new state, and why what isn't in it was refused, by its place in ``sources``.
@@ -121,9 +115,7 @@ class IcebergTableEditor:
         """Remove exactly the data files at ``paths`` in one new snapshot (operation ``delete``).
 
         Args:
-            pointer: The table's state.
             paths: Data files, as their manifest entries spell them; without any, the state stays as it is.
-            summary: Extra entries of the snapshot's summary.
 
         Raises:
             NotReplayableError: When one of them is not a live data file of this state, or delete files apply to one.
@@ -192,7 +184,6 @@ class IcebergTableEditor:
 
         Args:
             pointer: The table's state; returned if it can't have fewer.
-            summary: Extra entries of the snapshot's summary.
 
         Raises:
             AuditFailedError: When the new manifests don't list the same files.
@@ -249,7 +240,6 @@ class IcebergTableEditor:
         The state itself, its schemas and its files stay as they are. Returns ``pointer`` when nothing is to be done.
 
         Args:
-            pointer: The table's state.
             at_least: Number of the newest snapshots to keep whatever the table's property says.
             without: Snapshots that go in any case, and are not the current one.
             before: Snapshots from earlier than this go, too, but for the newest ``at_least``.
@@ -267,7 +257,6 @@ class IcebergTableEditor:
         """Return the table as if ``snapshot_ids`` had appended all of their data files but those at ``paths``, at once.
 
         Args:
-            pointer: The state that the snapshots led to.
             snapshot_ids: The snapshots, oldest first, each of which appended.
             before: The state that they began with; ``None`` when they created the table.
             paths: Data files to leave out, as their manifest entries spell them.

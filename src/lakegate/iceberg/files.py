@@ -98,8 +98,6 @@ class TableFiles:
 
         Args:
             what: What the file is, as a message starts with it: ``Manifest``.
-            pointer: The table it belongs to.
-            parse: Turns its content into a value.
         """
         with reading(f"{what} {location} of table {pointer.table}", pointer):
             return parse(self.content(location))
@@ -143,7 +141,6 @@ def reading(what: str, pointer: TablePointer) -> Iterator[None]:
 
     Args:
         what: The file, as a message starts with it.
-        pointer: The table it belongs to.
 
     Raises:
         NotFoundError: When the file is missing.

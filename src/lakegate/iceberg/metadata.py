@@ -217,7 +217,6 @@ def with_snapshots(document: Document, pointer: TablePointer, added: Sequence[Do
 
     Args:
         document: The metadata at ``pointer``.
-        pointer: The table's state, as the catalog has it.
         added: New snapshots, oldest first.
     """
     newest = added[-1]

@@ -373,7 +373,6 @@ def reached_from(metadata_location: str, content: Callable[[str], bytes], walked
 
     Args:
         metadata_location: A metadata file, compressed or not.
-        content: Reads a file.
         walked: Metadata files, manifest lists and manifests whose files were yielded before; they are left out, and
             the ones walked to their end now are added.
 

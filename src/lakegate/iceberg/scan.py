@@ -55,10 +55,8 @@ def open_scan(
     has.
 
     Args:
-        pointer: The table's state.
         columns: Names of columns, or of fields in structs, in the order wanted; ``None`` for all.
         where: Row filter (:mod:`lakegate.iceberg.where`).
-        limit: Maximum number of rows.
 
     Raises:
         InputError: A name, the filter or the limit is wrong, or the table holds what can't be read here without Spark.

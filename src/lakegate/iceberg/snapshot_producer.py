@@ -147,10 +147,6 @@ class SnapshotProducer:
     ) -> tuple[ListedManifest | None, int, int]:
         """Return a manifest of what another snapshot added with ``manifest``, as this one's own additions.
 
-        Args:
-            manifest: A manifest of the other snapshot.
-            without: Paths of files to leave out.
-
         Returns:
             The new manifest, ``None`` if no file is left; the bytes in its files; and how many files were left out.
         """
@@ -197,8 +193,6 @@ class SnapshotProducer:
         """Return the head's manifests without what a compaction replaced.
 
         Args:
-            paths: Data files that it replaced.
-            gone: Delete files that it removed.
             then: A producer on the head that it began with.
 
         Returns:

@@ -181,8 +181,6 @@ def require_loadable(
 
     Args:
         document: Its metadata file, of the right shape.
-        pointer: The table's state, as the catalog has it.
-        branch: The branch that holds it, for the message.
         as_named: Whether the file is compressed just when its name says so.
 
     Raises:

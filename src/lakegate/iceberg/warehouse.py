@@ -36,7 +36,6 @@ def require_writable(warehouse: str, storage: StorageSettings, catalog: str | No
 
     Args:
         warehouse: Its root, as URI; one on this machine only gets its marker.
-        storage: How to reach it.
         catalog: Which catalog its tables are of, for a new marker.
 
     Raises:

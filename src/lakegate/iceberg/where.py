@@ -90,9 +90,6 @@ class _Column:
 def parse_where(text: str, schema: Schema) -> BooleanExpression:
     """Return a row filter as PyIceberg's expression, true for just the rows for which Spark SQL has it true.
 
-    Args:
-        schema: Columns that it may name.
-
     Raises:
         InputError: When it can't be read, names no column of the table, or compares one with what it can't be.
 

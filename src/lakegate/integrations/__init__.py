@@ -18,7 +18,6 @@ def require_extra(extra: str, package: str, minimum: str, below: str) -> None:
 
     Args:
         extra: The extra of lakegate that installs it: ``prefect``.
-        package: Its name on the package index.
         minimum: The lowest supported version: ``3.8.8``.
         below: The lowest unsupported version above that: ``3.9``.
 

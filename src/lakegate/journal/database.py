@@ -220,10 +220,6 @@ class Sqlite(Database):
 class SqliteDatabase(Sqlite):
     """A file of SQLite in WAL mode: readers never wait, writers queue up.
 
-    Args:
-        clock: Replaces the machine's clock in tests.
-        busy_timeout_s: How long to wait for other writers.
-
     Raises:
         ConfigurationError: When its folder can't be created.
     """

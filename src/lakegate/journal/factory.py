@@ -24,7 +24,6 @@ def open_journal(settings: JournalSettings, home: Path, *, patience_s: float = B
     Args:
         settings: Section ``journal``.
         home: The project's folder; a relative path of SQLite starts there.
-        patience_s: Seconds to wait for what others have locked.
 
     Raises:
         ConfigurationError: If the URL isn't one of SQLite or Postgres or holds a password, the password's variable
@@ -71,7 +70,6 @@ def open_postgres(
         lease_s: See :class:`~lakegate.journal.journal.Journal`.
         tls: How to use TLS; ``None`` uses it where it's offered, ``False`` never does.
         max_connections: How many to open at most; default 30.
-        patience_s: Seconds to wait for what others have locked.
     """
     from lakegate.journal.postgres import MAX_CONNECTIONS, PostgresDatabase
 

@@ -46,7 +46,6 @@ class Journal:
 
     Args:
         database: Where the journal is. Its tables are created or upgraded first.
-        holder: This process, as leases name it.
         lease_s: Seconds that a lease lasts unless it's renewed.
 
     Attributes:
@@ -163,7 +162,6 @@ class Journal:
         Runs whose branch is kept stay whole, and so does what all others did.
 
         Args:
-            before: The time.
             note: What to add to :attr:`~lakegate.model.run.Run.detail`.
         """
         number, after = 0, ""
@@ -267,7 +265,6 @@ class Journal:
         For ``for_s`` seconds only :meth:`resume` and :meth:`begin` can take it; then it counts as abandoned.
 
         Args:
-            for_s: Seconds to leave it alone for.
             counted: What its process counted, which is added to the metrics.
 
         Raises:
@@ -328,10 +325,8 @@ class Journal:
         """Claim source files for a run, each version once per table, in one transaction.
 
         Args:
-            table: Table that the files go to.
             batch: The files. ``uri`` and ``version`` count, and ``identity`` and ``aliases``, which recognize a file
                 under another name.
-            token: Token of the run's lease.
             take_changed: Claim files whose path was published in another version.
             take_free: Claim the free files if others are busy; otherwise nothing is claimed then.
             on_same_content: What to do with a file that has the bytes of another one, published or earlier in
@@ -432,10 +427,6 @@ class Journal:
         If it wasn't, its group ends in a minute, so that the next message is tried then.
 
         Args:
-            alert: What the message says, as a key.
-            place: As :meth:`join_alert` returned it.
-            sent: Whether it was sent.
-            thread: Where to, if the channel has threads.
             stands_s: Seconds from now after which the next message begins a new group; unchanged if ``None``.
         """
         with self._database.writing() as tx:
@@ -491,7 +482,6 @@ class Journal:
 
         Args:
             events: One for each commit that concerns runs.
-            head: The newest commit seen.
             rebuild: Drop all published files first: the events are the whole history. Files that were done with by
                 other runs are looked at again.
             gone: Published runs that the history no longer holds, because ``target`` was reset or restored.

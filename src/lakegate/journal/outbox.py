@@ -43,7 +43,6 @@ def queue(
         tables: Its tables. They are one event, but for systems that point at tables: there, each is an event of its
             own, so that one that is refused holds up no other.
         commit: The commit that they are described at.
-        only: Queue it for this system only.
     """
     subscriptions = _subscriptions(tx)
     if not subscriptions:

@@ -83,7 +83,6 @@ class JournalPages:
 
         Args:
             wanted: Which ones. By ``file``, at most 20,000 runs are searched, so that there may be none, and more.
-            limit: Maximum number.
             after: Place of the run before the first one.
             whole: Whether to return them with examples and the requests as they were asked.
         """
@@ -218,8 +217,6 @@ class JournalPages:
         Args:
             name: Only files whose URI contains this text, in any case, or would if it were percent-encoded. At most a
                 million files are searched.
-            table: Only files of this table.
-            limit: Maximum number.
             before: Number of the file before the first one.
 
         Returns:

@@ -50,7 +50,6 @@ class PostgresDatabase(Database):
     Args:
         url: With driver, and password if it never changes.
         password: Replaces one in ``url``; read for each connection, and again when it is refused.
-        busy_timeout_s: How long a statement waits for a lock.
         tls: How to speak TLS; ``None`` to do so where it is offered, ``False`` never to.
         max_connections: How many to open at most, a third of them for named locks.
     """

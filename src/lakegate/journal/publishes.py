@@ -25,11 +25,7 @@ def withdraw(tx: Transaction, run_id: str) -> bool:
 
 
 class PublishQueue:
-    """The runs that wait to publish.
-
-    Args:
-        lease: How long a lease lasts unless it's renewed.
-    """
+    """The runs that wait to publish."""
 
     def __init__(self, database: Database, lease: timedelta) -> None:
         self._database = database

@@ -120,10 +120,8 @@ def expire(tx: Transaction, before: datetime, note: str, *, after: str, limit: i
     A run whose branch is kept stays whole: it may still be published, by its report.
 
     Args:
-        before: When runs must have ended.
         note: What to add to :attr:`~lakegate.model.run.Run.detail`.
         after: Id of the run before the first one to look at.
-        limit: How many to look at.
 
     Returns:
         The number of runs that lost something, and the last one that was looked at; ``None`` if it was the last of all.

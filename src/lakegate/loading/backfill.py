@@ -64,9 +64,7 @@ class WorkerPool:
     """Runs a plan once, with several workers.
 
     Args:
-        factory: Opens a lake.
         stop_on_failure: Start no more chunks after one that wasn't published.
-        watcher: Shows the progress.
     """
 
     def __init__(
@@ -301,9 +299,6 @@ class Backfill:
     def find_problems(self, plan: BackfillPlan) -> Mapping[str, InputError]:
         """Return why chunks would be refused before anything is written, by their names. Changes nothing.
 
-        Args:
-            plan: From :meth:`plan`.
-
         Returns:
             What's wrong with files, columns or checks; nothing for chunks that a run would at least write.
 
@@ -363,10 +358,7 @@ class Backfill:
         them, by their mode, go one at a time, and none goes after one that wasn't published.
 
         Args:
-            plan: From :meth:`plan`.
-            parallel: How many chunks at a time.
             stop_on_failure: Start no more chunks after one that wasn't published.
-            watcher: Shows the progress.
         """
         stop = stop_on_failure or plan.in_order
         pool = WorkerPool(self._factory, self._ingest, plan, stop_on_failure=stop, watcher=watcher)

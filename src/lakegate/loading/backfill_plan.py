@@ -132,7 +132,6 @@ def find_files(
     Args:
         listed: Lists the files that paths name; :meth:`lakegate.lake.Lake.list_files`.
         paths: Files, folders, globs, and such with a date's fields (:class:`~lakegate.loading.periods.Template`).
-        by: Where a file's time comes from.
 
     Raises:
         InputError: If there are no files, or a file's time is unknown.

@@ -128,7 +128,6 @@ def in_chunks(ready: Sequence[Ready], *, max_files: int, max_bytes: int) -> tupl
     """Group files into chunks of one format; tables take turns, and files that go by themselves come last.
 
     Args:
-        max_files: Files in a chunk, at most.
         max_bytes: Bytes in a chunk, at most, unless one file alone has more.
     """
     together = defaultdict[tuple[str, FileFormat | None], list["FoundFile"]](list)

@@ -59,11 +59,8 @@ class Intake:
     rejected, its files go one by one, so that a bad one stops no other.
 
     Args:
-        paths: Files, folders, patterns, prefixes.
-        routes: Which table each file goes to.
         options: How to ingest; ``run_id``, ``branch`` and ``on_busy`` are set for each chunk.
         settle_s: Seconds that a file must stay unchanged.
-        max_files: Files in a chunk, at most.
         max_bytes: Bytes in a chunk, at most, unless one file alone has more.
         max_tries: How often to try a file before giving it up until it changes. A rejected file isn't retried: its
             data is the same.

@@ -54,11 +54,7 @@ class Feed(Protocol):
 
 
 class PollingFeed:
-    """Requests a full scan at intervals.
-
-    Args:
-        every_s: Seconds from one scan to the next.
-    """
+    """Requests a full scan at intervals."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
@@ -266,9 +262,6 @@ class Watch:
     """Ingests files that arrive below an intake's paths.
 
     Args:
-        intake: Scans and ingests.
-        feed: Says when to scan.
-        observer: Shows what happens.
         reopen: Opens the lake again after trouble: its servers may have been replaced.
         once: End when nothing is left to ingest.
         settle_s: Seconds that files must stay unchanged; with ``once``, how long to wait for new ones.

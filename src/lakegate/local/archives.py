@@ -159,11 +159,7 @@ def make(job: Job) -> bool:
 
 
 def main(text: str) -> None:
-    """Make archives as the process in the background does: later, and out of everybody's way.
-
-    Args:
-        text: The jobs, in JSON.
-    """
+    """Make archives as the process in the background does: later, and out of everybody's way."""
     os.nice(_NICENESS)
     time.sleep(_DELAY_S)
     for told in json.loads(text):

@@ -59,7 +59,6 @@ def prepare(
     Needs the network only for jars that are missing or damaged. Safe to call from several processes at once.
 
     Args:
-        narrator: Receives the download's progress in bytes.
         cache: Folder to keep them in; default :func:`cache_folder`.
 
     Returns:

@@ -24,9 +24,6 @@ _TIME_WAIT = "06"
 def watch(home: Path) -> bool:
     """Wait until nobody has used the servers of a project for as long as its ``idle.lock`` says, then stop them.
 
-    Args:
-        home: The project's folder.
-
     Returns:
         Whether it stopped them; otherwise somebody else did, another process is watching them, or they may be idle.
     """

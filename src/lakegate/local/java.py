@@ -106,9 +106,6 @@ def trust_options(cache: Path) -> tuple[str, ...]:
 
     None when ``JAVA_TOOL_OPTIONS`` names a trust store already, or when no list of authorities is to be found (then the
     JRE's own list holds).
-
-    Args:
-        cache: Folder in which a trust store may be made.
     """
     if "javax.net.ssl.trustStore=" in user_java_options():
         return ()
@@ -131,7 +128,6 @@ def build_trust_store(bundle: Path, cache: Path) -> Path | None:
 
     Args:
         bundle: File of PEM certificates.
-        cache: Folder for the store.
 
     Returns:
         The store, or ``None`` when the bundle holds no certificate that can be read.

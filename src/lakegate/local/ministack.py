@@ -45,7 +45,6 @@ class MiniStack:
 
     Args:
         home: The project's folder; all state lives in its ``.lakegate/ministack/``.
-        narrator: Receives a note about each slow step.
         cache: Where MiniStack is installed; default the user's cache folder.
     """
 
@@ -270,11 +269,7 @@ def variables(endpoint: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def in_environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Make this process use MiniStack instead of any AWS account of the user's while the body runs.
-
-    Args:
-        values: :attr:`MiniStack.environment`.
-    """
+    """Make this process use MiniStack instead of any AWS account of the user's while the body runs."""
     before = dict(os.environ)
     try:
         for name in tuple(os.environ):

@@ -72,7 +72,6 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Pat
     """Start a process that this one's end, or its terminal's Ctrl-C, leaves alone.
 
     Args:
-        command: Program and arguments.
         env: Its whole environment.
         log: Where its output goes. A log of an earlier start is kept once, as ``….1``.
 

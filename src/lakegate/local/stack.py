@@ -47,8 +47,6 @@ class LocalStack:
 
     Args:
         home: The project's folder; all state lives in its ``.lakegate/``.
-        settings: Memory and time limits.
-        narrator: Receives a note about each slow step.
         warehouse: Returns the object stores that Spark must reach for the tables' files; asked before it is started or
             used.
         idle_s: Seconds after which servers that nobody uses are stopped; 0 for never.
@@ -125,7 +123,6 @@ class LocalStack:
         """Use a Spark that reaches the stores asked for.
 
         Args:
-            stores: What it must be able to reach.
             in_transaction: Whether this process has work in it that a new start would lose.
 
         Returns:

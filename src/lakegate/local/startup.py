@@ -32,12 +32,7 @@ _HEAP_REFUSED = re.compile(
 
 
 class Startup:
-    """One start of whatever servers are not running. Its caller holds the stack's lock.
-
-    Args:
-        settings: Memory and time limits.
-        stores: Object stores that Spark is to reach.
-    """
+    """One start of whatever servers are not running. Its caller holds the stack's lock."""
 
     def __init__(
         self,

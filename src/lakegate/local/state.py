@@ -232,7 +232,6 @@ def locked(path: Path, doing: str, narrator: Narrator, *, timeout_s: float) -> I
         path: The lock's file; made if it is missing, readable by this user alone.
         doing: What all who take it do, for messages: ``starting or stopping MiniStack``.
         narrator: Receives a note if another process has to be waited for.
-        timeout_s: Seconds to wait, at most.
 
     Raises:
         LocalStackError: When that takes longer.
@@ -267,7 +266,6 @@ class Usage:
     """This object's part in the use of a project's servers.
 
     Args:
-        folder: The project's folder.
         path: What all users hold: ``usage_path`` for Spark, ``stack_usage_path`` for all servers.
         doing: What who holds it alone does, for messages.
     """
@@ -285,9 +283,6 @@ class Usage:
 
     def hold(self, timeout_s: float) -> None:
         """Count as a user from now on, waiting for a process that is restarting Spark. Idempotent.
-
-        Args:
-            timeout_s: How long to wait, at most.
 
         Raises:
             LocalStackError: When that takes longer.

@@ -167,7 +167,6 @@ class CheckResult(Value):
 
         Args:
             rows: Examples to keep; with 0, no other value of a row is kept, either.
-            masked: Patterns of columns.
         """
         is_hidden = rows <= 0 or any(is_masked(masked, column) for column in self.columns)
         is_value = is_hidden and self.check.partition("(")[0] in SHOW_VALUES

@@ -57,7 +57,6 @@ def rewrite(form: str, *, option: str) -> Rewrite:
 
     Args:
         form: As of ``strptime``: ``%d``, ``%m``, ``%Y``, ``%H``, ``%M``, ``%S`` and what stands between them.
-        option: Where it was given, for messages.
 
     Raises:
         InputError: When it has other directives, or doesn't say what a date or time needs.

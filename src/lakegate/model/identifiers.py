@@ -186,7 +186,6 @@ class TableIdentifier(Value):
         """Return the quoted name for Spark SQL, on ``ref`` when one is given.
 
         Args:
-            catalog: Name of the Spark catalog.
             ref: Branch or tag; the catalog's own default when ``None``. Nessie's Spark catalog reads ``table@ref``.
         """
         name = self.name if ref is None else f"{self.name}@{ref}"

@@ -72,9 +72,6 @@ def table_of(quarantine: TableIdentifier) -> TableIdentifier:
 def parse_limit(given: object) -> Tolerance:
     """Return a ``quarantine_limit`` in its canonical form.
 
-    Args:
-        given: A number of rows or a percentage.
-
     Raises:
         ValueError: With the reason, when it's neither.
 

@@ -111,12 +111,7 @@ def _quoted(field: Any) -> str:
 
 
 def write_csv(table: pa.Table, file: TextIO) -> None:
-    """Write an Arrow table as CSV (RFC 4180, LF): a header, then the rows; NULL is an empty field.
-
-    Args:
-        table: The table.
-        file: Where to, as text.
-    """
+    """Write an Arrow table as CSV (RFC 4180, LF): a header, then the rows; NULL is an empty field."""
     writer = CsvWriter(file)
     writer.row(table.column_names)
     for batch in table.to_batches(max_chunksize=_BATCH):

@@ -99,9 +99,6 @@ class Source:
         Args:
             text: ``shop.public.orders``, only ``shop`` with ``sql``, or a URI: ``source://shop/public/orders``, with
                 ``?watermark=column&until=value``.
-            sql: As :attr:`sql`.
-            watermark: As :attr:`watermark`.
-            until: As :attr:`until`.
 
         Example:
             >>> Source.parse('shop.public."Order Lines"').table
@@ -246,10 +243,7 @@ def highest_to_take(column: str, kind: str, *, until: str | None, now: datetime)
     No time that is yet to come is taken, and no day that isn't over: more rows of it may come.
 
     Args:
-        column: The watermark.
-        kind: As of :func:`kind_of`.
         until: Highest mark to take, if there is a limit.
-        now: The time, in UTC.
 
     Raises:
         InputError: When ``until`` isn't a mark of that kind.
@@ -273,11 +267,8 @@ def to_take(column: str, kind: str, highest: str | None, taken: Iterable[MarkRan
     """Return the rows to take now: up to the highest mark there is, without those that were taken.
 
     Args:
-        column: The watermark.
-        kind: As of :func:`kind_of`.
         highest: The highest mark among the rows of :func:`highest_to_take`, as Spark writes it; ``None`` if there is no
             such row. What is above it is left, though the limit be higher: rows may come there.
-        taken: What runs have published of it.
 
     Raises:
         InputError: When the highest mark is beyond what can be compared.

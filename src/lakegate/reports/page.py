@@ -48,7 +48,6 @@ def page(title: str, *content: Child, now: datetime | None = None) -> str:
 
     Args:
         title: Of the browser's window.
-        now: When it is made.
     """
     sheet = _sheet()
     digest = base64.b64encode(hashlib.sha256(sheet.encode()).digest()).decode()
@@ -146,7 +145,6 @@ def table(
 
     Args:
         rows: The cells of each row; the first one is the row's heading.
-        label: What it holds, for those who can't see it.
         caption: The same for everybody, or nothing.
         numbers: Positions of columns that hold numbers.
         wide: Positions of columns that hold long text, which may wrap.

@@ -25,11 +25,7 @@ _HOUR = timedelta(hours=1)
 
 
 def period_page(found: Period, *, link: str | None = None) -> str:
-    """Return the page of a period, in one file that loads nothing.
-
-    Args:
-        link: Address of the dashboard.
-    """
+    """Return the page of a period, in one file that loads nothing."""
     report, runs = found.report, found.runs
     story = _story(report)
     about = report.table or "All tables"

@@ -41,8 +41,6 @@ def run_page(
 
     Args:
         examples: How rows of data may be shown. Default: as the audit recorded them.
-        link: Where the run is on a dashboard.
-        now: When the page is made.
     """
     shown = examples or Examples()
     story = tell(run)

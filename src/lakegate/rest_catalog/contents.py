@@ -63,7 +63,6 @@ class Contents:
 
     Args:
         catalog: Returns the catalog, as it can be reached now.
-        bytes_kept: How many bytes of tables' metadata to keep.
     """
 
     def __init__(self, catalog: Callable[[], Catalog], files: TableFiles, bytes_kept: int = _BYTES_KEPT) -> None:
@@ -85,9 +84,6 @@ class Contents:
 
     def table(self, pointer: TablePointer, snapshots: Snapshots) -> bytes:
         """Return the ``LoadTableResult`` of a table, as JSON: where its metadata file is, and what that holds.
-
-        Args:
-            pointer: The table's state.
 
         Returns:
             The file's JSON as it is, so that it holds what this version knows nothing of, too. It differs only where

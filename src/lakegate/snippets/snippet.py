@@ -44,7 +44,6 @@ def write_snippet(engine: str, target: Target, *, rest: str | None = None, has_t
     Args:
         engine: One of :data:`ENGINES`.
         rest: URL of ``lakegate serve``, to read through it.
-        has_token: Whether that server asks for a token.
 
     Raises:
         InputError: The engine isn't known, can't reach the files, or can't read so.

@@ -52,9 +52,7 @@ def copy_file(
     """Read ``file`` and write its rows as parquet, or return what is wrong with it.
 
     Args:
-        file: The file.
         kind: Its format: the module of this package with its ``read``.
-        folder: Where to write.
         on_read: Called with the number of bytes read, from any thread.
     """
     path = shown(file.path)

@@ -23,8 +23,6 @@ def read_rows(path: Path, schema: pa.Schema, *, ignore: Collection[str], hides: 
     Args:
         path: The file. An empty value in CSV is NULL, unless it's text in quotes; bytes are in base64.
         schema: The types that CSV is read as; a column that it lacks is text.
-        ignore: Columns to leave out.
-        hides: Whether errors may not quote values.
 
     Raises:
         InputError: The file is of another format, or can't be read as these types.

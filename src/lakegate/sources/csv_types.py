@@ -186,9 +186,7 @@ def arrow_type(column: str, given: str, found: Inference) -> str:
     """Return the Arrow type of a column whose type is given, as text.
 
     Args:
-        column: Its name, for messages.
         given: The type: ``string``, ``long``, ``decimal(10, 2)`` …
-        found: What its values are.
 
     Raises:
         SchemaError: When there is no such type, or the values aren't of it.

@@ -71,7 +71,6 @@ def discover(
             same in an object store (``s3://bucket/prefix/*.parquet``, ``gs://…``, ``abfss://…``). Each file counts
             once, under whatever names it is found.
         format: What the files are; by their names and first bytes when ``None``.
-        csv: How to read CSV.
         storage: How to reach the object stores; by their own tools' variables and profiles when ``None``.
         narrator: Receives the progress when there are many files, or large ones.
         may_differ: Whether files of other columns than the others' are taken, too.

@@ -96,8 +96,6 @@ def schema_problems(path: str, schema: pa.Schema, leaves: Sequence[Any] = ()) ->
     """Yield what is wrong with the names of columns; if nothing is, with their types.
 
     Args:
-        path: The file, for messages.
-        schema: Its columns.
         leaves: The columns as a parquet footer has them, which tells some types apart that Arrow doesn't.
     """
     names = [
@@ -218,9 +216,6 @@ def is_any_list(data_type: pa.DataType) -> bool:
 
 def refusal(data_type: pa.DataType, *, nested: bool = False) -> str | None:
     """Return what to write instead of a type that can't be taken; ``None`` when it can.
-
-    Args:
-        nested: Whether it is inside a list, map or struct.
 
     Example:
         >>> refusal(pa.int64()), refusal(pa.list_(pa.time64("us")))

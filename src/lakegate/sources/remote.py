@@ -138,7 +138,6 @@ def present(text: str, suffixes: Sequence[str], storage: StorageSettings) -> Ite
     Args:
         text: ``s3://bucket/`` (or ``gs://bucket/`` …) and a key, a prefix (with ``/`` at its end or not) or a pattern.
         suffixes: Lower-case endings of the files to take from folders.
-        storage: How to reach the stores.
     """
     pattern = RemotePattern.parse(text)
     if pattern.version_id is not None:

@@ -38,7 +38,6 @@ def decompressed(file: Located, on_read: Callable[[int], None]) -> Iterator[Bina
     """Open a file for reading, decompressed as its name says.
 
     Args:
-        file: The file.
         on_read: Called with the number of bytes of the file, compressed ones if it is, as they are read.
 
     Raises:

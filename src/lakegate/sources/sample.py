@@ -75,10 +75,6 @@ def inspect(
     Args:
         paths: As :func:`lakegate.sources.discover` takes them.
         format: What the files are; by their names and first bytes when ``None``.
-        csv: How to read CSV.
-        storage: How to reach object stores.
-        narrator: Receives the progress.
-        rows: Number of rows to return.
 
     Raises:
         InputError: When the files can't be read, or don't belong together.

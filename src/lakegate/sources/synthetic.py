@@ -78,14 +78,11 @@ def generate(
 
     Args:
         folder: Where to write; made when it is not there.
-        files: How many files.
         null_rate: Probability, 0 to 1, that a value of ``null_columns`` is NULL. Above 0, each file has at least one
             NULL in each of them; at 0 there are none anywhere.
         null_columns: Columns that may be NULL; ``passenger_count`` when none is given.
-        seed: What the values are drawn from, 0 or more.
         format: Format of the files. CSV lacks the nested and binary columns.
         overwrite: Replace files of the same names; other files in the folder stay.
-        narrator: Receives the progress.
 
     Raises:
         AlreadyExistsError: When files of these names exist and ``overwrite`` is false.
@@ -204,8 +201,6 @@ def draw(block: Block, schema: pa.Schema, null_rates: Mapping[str, float]) -> pa
     and in whatever order it is drawn.
 
     Args:
-        block: The rows to draw.
-        schema: Columns to return.
         null_rates: Probability of NULL by column. Where it is above 0, a file's first block has at least one.
     """
     # two generators, so that the values that stay do not depend on which ones are taken away

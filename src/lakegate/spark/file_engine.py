@@ -22,7 +22,6 @@ class FileEngine(SparkEngine):
     Args:
         sessions: Makes sessions; see :mod:`lakegate.spark.sessions`.
         shares_files: Whether the engine sees this machine's files under the same paths.
-        options: As for :class:`SparkEngine`.
     """
 
     def __init__(self, sessions: SessionFactory, *, shares_files: bool, **options: Any) -> None:

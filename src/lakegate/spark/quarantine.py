@@ -146,7 +146,6 @@ def fitted(frame: Any, table: Any) -> Any:
     """Return quarantined rows as their table takes them: in its columns, NULL where its table has lost one.
 
     Args:
-        frame: The rows.
         table: DataFrame of the table.
     """
     given = {name.lower(): name for name in frame.columns}

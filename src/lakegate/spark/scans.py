@@ -201,7 +201,6 @@ class KeyLookup:
     """The keys of ``batch``, grouped, and which of them occur in ``others``. A NULL in a key matches nothing.
 
     Args:
-        others: DataFrames of the rows to look in.
         other_columns: Their columns to compare with, in the order of ``columns``.
     """
 

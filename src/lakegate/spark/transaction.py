@@ -48,7 +48,6 @@ def transaction_settings(settings: Mapping[str, str], run_id: str) -> dict[str, 
 
     Args:
         settings: Those of any session whose catalog is bound to the branch.
-        run_id: The run that the snapshots will name.
     """
     return {
         **settings,

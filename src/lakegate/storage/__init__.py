@@ -11,7 +11,6 @@ def open_store(uri: str, settings: StorageSettings) -> ObjectStore:
 
     Args:
         uri: An object, or only its bucket: ``s3://…``, ``s3a://…``, ``gs://…``, ``abfs://…``, ``abfss://…``.
-        settings: How to reach the stores.
 
     Raises:
         InputError: When it names no bucket, or is of another scheme.

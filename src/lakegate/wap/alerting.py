@@ -26,10 +26,6 @@ _BRINGS_DATA: tuple[RunKind, ...] = ("ingest", "transaction", "branch")
 def alert_run(context: Context, run: Run, *, recovered: bool = False) -> Run:
     """Send alerts about a run that ended, and record the outcome in the journal; the run stays as it ended.
 
-    Args:
-        run: The run, as the journal has it.
-        recovered: Whether recovery ended it.
-
     Returns:
         The run, with its ``notifications``.
 

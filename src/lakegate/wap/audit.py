@@ -34,7 +34,6 @@ def audit(
     """Answer ``checks`` about the rows of ``staged``.
 
     Args:
-        staged: What was written.
         checks: The checks. Those of scope ``table`` look at the target as it was when the run began.
         beside: Other tables of the same run, which are published together with this one.
         replaces: Runs whose rows this one replaces when it is published.

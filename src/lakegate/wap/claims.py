@@ -46,10 +46,6 @@ class ClaimedFiles:
 def claim_files(context: Context, request: IngestRequest, token: str, deadline: Deadline = NEVER) -> ClaimedFiles:
     """Claim the request's files; wait for a run that is working on one of them, or leave that one to it.
 
-    Args:
-        token: Of the run's lease.
-        deadline: When to stop waiting at the latest.
-
     Raises:
         InputError: When a file's path was published with other content, or its content from another path, and the
             request doesn't say what to do then; or when a file would be left out of a batch that must be whole.

@@ -21,7 +21,6 @@ def discard(context: Context, branch: str, *, target: str = "main", seen: Ref | 
     """Drop ``branch``; return whether it existed. ``gc`` deletes its data files later.
 
     Args:
-        target: The branch that must not be dropped.
         seen: Where the branch must still be; by default it is dropped wherever it is.
 
     Raises:
@@ -104,7 +103,6 @@ def discard_run(context: Context, branch: str, *, target: str = "main", action: 
     the target before we return.
 
     Args:
-        target: The branch that must not be dropped.
         action: Who discards it, to be recorded with the run.
 
     Returns:

@@ -65,7 +65,6 @@ def send(
         within_s: Seconds after which no further delivery starts.
         left_s: Seconds until this process is stopped; a delivery that may take longer isn't begun.
         target: Read the new commits of this branch first, which queues what they did.
-        name: Send to this system only.
 
     Returns:
         The deliveries that were tried, as they are now.

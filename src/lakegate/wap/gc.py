@@ -102,7 +102,6 @@ def gc(
         keep_rejected: How long the branch of a rejected or failed run is kept after the run ended.
         grace: Files younger than this are kept: a file is written long before it is committed. While runs are active,
             files are kept from ``grace`` before the first of them started.
-        now: The current time.
         dry_run: Delete and drop nothing; report what would go.
         history: How far back states must stay readable; ``None`` for all that was ever committed.
         keep_detail: How long the journal keeps reports and steps of runs after they ended; ``None`` for ever.
@@ -181,7 +180,6 @@ class Garbage:
     """The files that may be garbage, by canonical path.
 
     Args:
-        files: The warehouse's files.
         oldest: Time of the oldest state that must stay readable; ``None`` for all of history.
         leaving: Branches that count as dropped.
         reach: As in :class:`~lakegate.wap.reachable.Reachable`.

@@ -233,8 +233,6 @@ def go_back(names: dict[str, str], renames: Iterable[tuple[str, str]], commit: s
 
     Args:
         names: Changed in place; tables that are called the same now are left out.
-        renames: What the commit renamed.
-        commit: Its hash.
     """
     for old, new in renames:
         names[old] = names.get(new, new)

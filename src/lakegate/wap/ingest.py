@@ -53,7 +53,6 @@ def ingest(
     """Write, audit, and publish or reject one batch; leave out the files that are published already.
 
     Args:
-        request: What to ingest, and how.
         until: How far to go now.
         suspends: Leave the run to :func:`resume` when ``until`` is reached, and when trying again may help.
         retried: Whether a run of this id was begun before, so that parts of it may be under way or published.
@@ -98,12 +97,9 @@ def resume(
     died, is settled.
 
     Args:
-        run_id: The run.
-        until: How far to go now.
         table: The table that it must be about.
         request: Makes the request of a run that is unknown or failed; by default the failed run's own.
         suspends: See :func:`ingest`.
-        deadline: Likewise.
 
     Raises:
         NotFoundError: When the run doesn't exist and there is no ``request``.

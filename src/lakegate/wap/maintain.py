@@ -147,14 +147,7 @@ def _failed(step: MaintenanceStep, error: LakegateError) -> MaintenanceStep:
 def due(
     context: Context, pointer: TablePointer, policy: MaintenancePolicy, now: datetime
 ) -> tuple[dict[MaintenanceAction, str], int]:
-    """Return what is due for a table and why, in the order in which it's best done, and its number of small files.
-
-    Args:
-        context: What to read it with.
-        pointer: The table's state.
-        policy: When something is due.
-        now: The current time.
-    """
+    """Return what is due for a table and why, in the order in which it's best done, and its number of small files."""
     if not policy.enabled:
         return {}, 0
     layout = context.reader.layout(pointer, small_bytes=_bytes(policy.small_file), at_least=COMPACTED_AT)

@@ -35,11 +35,9 @@ def choose_mode(
     """Return the mode of a batch: the one that is asked for, else the table's.
 
     Args:
-        default: What the table's settings say.
         mode: What is asked for. A statement for ``merge_sql`` asks for that mode.
         key: Columns that identify a row. Default: the table's.
         delete_when: Predicate for rows that delete. Default: the table's.
-        merge_sql: A ``MERGE`` statement.
 
     Raises:
         InputError: When they don't go together.
@@ -77,7 +75,6 @@ def require_mode(
     """Check that the batch may be written by its mode.
 
     Args:
-        request: The request.
         pointer: The table; ``None`` if it's to be created.
         partition_by: Its partitioning, or that of the table to create.
 
@@ -111,7 +108,6 @@ def tables_read(context: Context, request: IngestRequest, at: Ref) -> tuple[str,
     """Return the tables whose rows decide what the mode writes; the table itself is always one.
 
     Args:
-        request: The request.
         at: The target's commit that the run starts from.
 
     Raises:
@@ -160,10 +156,6 @@ def require_same_columns(request: IngestRequest, batch: Batch) -> None:
     What a batch lacks stays as it is in the rows that are updated; in a file that lacks a column which others have, it
     would be NULL.
 
-    Args:
-        request: The request, as planned.
-        batch: The files to write.
-
     Raises:
         SchemaError: When a file lacks a column.
     """
@@ -202,10 +194,7 @@ def to_write(mode: WriteMode, batch: Schema, table: Schema | None, name: TableId
     """Return the columns of a batch that are written: those that only say what to delete aren't.
 
     Args:
-        mode: The mode.
-        batch: The batch's columns.
         table: The table's; ``None`` if it's to be created, with all of them. A contract may say which.
-        name: The table, for messages.
 
     Raises:
         InputError: When ``delete_when`` isn't a predicate about one row.

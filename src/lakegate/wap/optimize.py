@@ -30,8 +30,6 @@ def optimize(
     """Compact the table on the transaction's branch.
 
     Args:
-        tx: The transaction.
-        table: The table.
         by_partition: Whether rows are compared partition by partition; not where the partitioning has changed, because
             then a compaction moves rows from old partitions to new ones.
         row_ids: Whether the rows' ids and last changes are compared, too (format version 3).

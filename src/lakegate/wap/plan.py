@@ -31,7 +31,6 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     """Resolve an ingest's request, or raise what would stop it. Changes nothing.
 
     Args:
-        request: The request as it was made.
         base: The target at the commit to start from; its head by default.
 
     Raises:
@@ -196,9 +195,7 @@ def schema_of_new_table(
     """Return the columns that a batch's files have in a table that is created for them.
 
     Args:
-        source: Their columns, as the engine reads them.
         terms: What the table's contract says about its columns, if it has one; its types come first.
-        mode: How they are written.
 
     Raises:
         SchemaError: When the files don't have the contract's columns.

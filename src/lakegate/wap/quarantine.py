@@ -407,9 +407,6 @@ def offsets_of(files: Mapping[str, int]) -> dict[str, int]:
 
     Spark's tasks write their partitions in order, and Iceberg puts their numbers into the names.
 
-    Args:
-        files: Path to number of rows.
-
     Example:
         >>> uuid = "0b0e9f0c-0000-4000-8000-000000000000"
         >>> offsets_of({f"data/00001-9-{uuid}-00001.parquet": 5, f"data/00000-8-{uuid}-00001.parquet": 3})

@@ -176,10 +176,7 @@ def release_corrected(
     """Append corrected rows to their table, and mark the quarantined ones that they are of as released.
 
     Args:
-        tx: The transaction.
-        table: The table.
         rows: Its columns, and the ids of the quarantined rows; the other columns of a quarantine table are left out.
-        hides: Whether errors may not quote values.
 
     Raises:
         InputError: When there are no ids, an id comes twice, or a row of one doesn't wait.
@@ -241,8 +238,6 @@ def columns_to_release(
     """Return SQL of what is written to each of the table's columns, and the held columns whose values go nowhere.
 
     Args:
-        table: The table, for messages.
-        schema: Its columns.
         held: Those of its quarantine table.
         changes: Column to SQL expression.
 

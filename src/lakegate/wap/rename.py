@@ -19,10 +19,6 @@ def plan_rename(
     """Plan to rename a table, and its quarantine table with it.
 
     Args:
-        context: What to plan it with.
-        old: Its name.
-        new: Its new name.
-        head: The branch at the commit to plan it on.
         reverts: The run that had renamed it, to be reverted.
 
     Raises:

@@ -65,10 +65,6 @@ def revert(
     A revert can be reverted, too, which puts the rows back, as long as nothing was published to its tables since.
 
     Args:
-        new_run_id: Id of the revert, which is a run itself.
-        target: Branch that it was published to.
-        cascade: Revert the runs that depend on it, too.
-        dry_run: Change nothing; return what would be done.
         action: Who reverts it, to be recorded with the revert.
 
     Returns:
@@ -113,7 +109,6 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
 
     Args:
         at: A commit in the history of ``target``.
-        new_run_id: Id of the restore, which is a run itself.
 
     Returns:
         The new run: ``published``, or ``skipped`` when the table is in that state already.
@@ -171,10 +166,6 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
 
 def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False, main: str = "main") -> Ref:
     """Point a branch at another commit; it loses what was committed only there.
-
-    Args:
-        force: Needed for ``main``.
-        main: The branch that everyone reads.
 
     Raises:
         NotFoundError: When the branch doesn't exist.
@@ -251,15 +242,8 @@ def run_plan(
     """Commit a plan as the run ``run_id``, in one commit on the target. If planning raises, no trace is left.
 
     Args:
-        context: What the run works with.
         plan_at: Plans on top of a head of the target; called again when the target moved.
-        run_id: Id of the run.
-        kind: Its kind.
-        target: The branch.
         text: What it does, for people.
-        name: The run's name.
-        dry_run: Change nothing; return what would be done.
-        action: Who began it, to be recorded.
     """
     head = sync(context, target)
     plan = plan_at(head)

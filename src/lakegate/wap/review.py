@@ -44,9 +44,7 @@ def audit_branch(
     only shows a report: the run's own report and status stay as they are.
 
     Args:
-        table: A table the branch changed.
         checks: Checks to run instead; ``None`` for those of the branch's run and the configured ones.
-        configured: The settings' checks.
         explain: Whether the report returned says how each check was answered.
 
     Raises:
@@ -81,7 +79,6 @@ def publish_branch(
     """Publish ``branch``; tables whose current state hasn't passed an audit are audited first.
 
     Args:
-        configured: The settings' checks.
         acceptance: Who publishes it though its audit fails, and why. It overrides nothing else.
         action: Who publishes it, to be recorded with the run.
 

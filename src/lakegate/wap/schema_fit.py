@@ -56,7 +56,6 @@ def fit(
 
     Args:
         file_format: The batch's format: CSV is parsed as the table's types.
-        mode: What to do about differences.
         texts: What CSV's columns look like.
 
     Returns:

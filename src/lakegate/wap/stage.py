@@ -250,7 +250,6 @@ def hiding_values(hides: bool, when: str) -> Iterator[None]:  # noqa: FBT001 - t
     """Leave the engine's words out of its errors if they may quote values that aren't to be shown.
 
     Args:
-        hides: Whether there are such values.
         when: What went wrong, for the message.
 
     Raises:
@@ -280,11 +279,6 @@ def new_table(
     """Return how a run creates a table, in a folder of its own: tables of one name on two branches mustn't share one.
 
     Args:
-        context: What the run works with.
-        table: The table.
-        run_id: The run.
-        partition_by: Partition transforms.
-        properties: Table properties.
         format_version: Iceberg's; by default what the settings say.
     """
     version = context.format_version(table) if format_version is None else format_version
@@ -403,7 +397,6 @@ def staged_since(
 
     Args:
         base: Commit of ``target`` that the branch was made from.
-        target: Branch it would be published to.
         run_id: The run that wrote it all; ``None`` to read it from the snapshots, or make a new one.
 
     Raises:

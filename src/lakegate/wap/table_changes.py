@@ -25,11 +25,6 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, tar
 
     Its source files may be ingested again.
 
-    Args:
-        table: The table.
-        new_run_id: Id of the run that drops it.
-        target: The branch.
-
     Raises:
         NotFoundError: When there is no such table.
         ConflictError: When the target kept moving.
@@ -62,13 +57,6 @@ def rename_table(
 
     Source files that were published to it count as published under its new name, and earlier runs can be reverted
     there. Who ingests into its old name creates a table.
-
-    Args:
-        context: What the run works with.
-        old: The table.
-        new: Its new name.
-        new_run_id: Id of the run that renames it.
-        target: The branch.
 
     Raises:
         NotFoundError: When there is no such table.
@@ -112,11 +100,8 @@ def expire_snapshots(
     """Let the metadata of ``table`` forget snapshots, in one commit. No file is deleted, and no older commit changes.
 
     Args:
-        table: The table.
         before: Snapshots from earlier than this go.
         keep: Number of the newest snapshots that stay in any case.
-        new_run_id: Id of the run that does it.
-        target: The branch.
 
     Returns:
         The new run: ``published``, or ``skipped`` when there is nothing to forget.
@@ -147,12 +132,6 @@ def expire_snapshots(
 
 def rewrite_manifests(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = "main") -> Run:
     """List the data files of ``table`` in fewer manifests, sorted by partition, so that queries read fewer of them.
-
-    Args:
-        context: What the run works with.
-        table: The table.
-        new_run_id: Id of the run that does it.
-        target: The branch.
 
     Returns:
         The new run: ``published``, or ``skipped`` when there can't be fewer.

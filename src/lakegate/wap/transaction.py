@@ -204,7 +204,6 @@ class Transaction:
         What a check lacks now (a column, another table) may come before the transaction ends; then it's looked for.
 
         Args:
-            table: The table that is about to be written.
             schema: Its columns; by default as they are on the branch, if it's there.
 
         Raises:

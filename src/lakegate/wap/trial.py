@@ -153,7 +153,6 @@ def try_contract(
     """Audit files by a contract.
 
     Args:
-        engine: Reads them.
         masked: Patterns of columns whose values aren't shown.
 
     Raises:

@@ -48,9 +48,7 @@ def verify(
     """Look for what is off in a lake. Changes nothing, and needs no engine.
 
     Args:
-        files: The warehouse's files.
         grace: Files younger than this aren't orphaned: they may be about to be committed.
-        now: The current time.
         tables: Tables to look at; by default all, and orphaned files, too.
         deep: Read the footers of data files, and compare their rows with the metadata.
         since: A commit of ``main``: commits up to it that no run made aren't reported.

@@ -30,9 +30,6 @@ def rows_left(
     Their highest mark is fixed before any is read: rows that come meanwhile are left to the next run.
 
     Args:
-        frame: All rows of the source.
-        run_id: The run that is to take them.
-        mode: What it does to the rows that are there.
         wait_s: Seconds to wait for another run that is taking rows of it.
 
     Raises:

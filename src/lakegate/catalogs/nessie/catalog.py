@@ -37,9 +37,7 @@ class NessieCatalog:
         uri: Address of the API, ``https://host/api/v2``.
         warehouse: Root of the tables' files, ``file:///…``; passed on to Spark.
         token: Bearer token; shown nowhere but in :meth:`spark_options`, which Spark needs to authenticate itself.
-        timeout_s: Seconds to wait for one answer.
         page_size: Records to ask for in one page; the first ones of a history have fewer.
-        transport: Replaces the network, for tests.
 
     Raises:
         ConfigurationError: When ``uri`` can't be used. Nothing is sent yet; see :meth:`ping`.

@@ -42,9 +42,7 @@ class NessieClient:
         token: Bearer token; sent in a header and shown nowhere. When it is refused, it is renewed, and the request is
             sent once more.
         timeout_s: Seconds to wait for one answer, and to keep trying to read.
-        page_size: Records to ask for in one page.
         retry_wait_s: Scale of the wait before the first retry, in seconds.
-        transport: Replaces the network, for tests.
 
     Raises:
         ConfigurationError: When ``uri`` isn't an http(s) address or holds credentials.
@@ -126,10 +124,6 @@ class NessieClient:
         """Yield all pages of an answer, each fetched when it is asked for.
 
         Args:
-            path: Where they are.
-            request: What is asked.
-            model: What a page is.
-            parameters: The query.
             first: Records in the first page, if few may do; each further page has four times as many.
         """
         size = min(first or self._page_size, self._page_size)

@@ -42,7 +42,6 @@ def with_columns(check: Check, argument: str) -> Check:
     """Return ``check`` with the columns that its predicate refers to.
 
     Args:
-        check: As it was written.
         argument: Name of the argument that is the predicate.
 
     Raises:

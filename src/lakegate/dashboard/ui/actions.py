@@ -88,7 +88,6 @@ def offer_release(found: QuarantineDetail, run_id: str | None) -> None:
     """Put the buttons of a table's quarantined rows on the page, if some wait and the visitor may act.
 
     Args:
-        found: The rows.
         run_id: The run that set them aside; ``None`` for those of all runs.
     """
     if not found.waiting:

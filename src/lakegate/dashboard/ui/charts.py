@@ -88,7 +88,6 @@ def bars(found: Sequence[Bar], *, title: str, kinds: Sequence[str], description:
 
     Args:
         found: The bars, oldest first.
-        title: What their height counts.
         kinds: All kinds, each with a colour of its own.
         description: What the chart shows, for people who can't see it.
     """
@@ -125,7 +124,6 @@ def lines(found: Mapping[str, Sequence[tuple[datetime, float | None]]], *, title
 
     Args:
         found: Points by name, oldest first; ``None`` leaves a gap.
-        title: What the height means.
         description: What the chart shows, for people who can't see it.
     """
     times = sorted({at for points in found.values() for at, _ in points})
@@ -195,8 +193,6 @@ def free(
     """Draw a query's result.
 
     Args:
-        x: Column of the horizontal axis.
-        ys: Columns of the vertical axis, numbers.
         types: Vega's type of each column: ``Q``, ``T`` or ``N``.
     """
     distinct = {plain(row[x]) for row in rows}

@@ -19,12 +19,7 @@ _COLUMNS = 40
 
 
 def show_checks(checks: Sequence[CheckLine], *, tables: bool = False) -> None:
-    """Put checks on the page: failed ones with a bar of failing rows and examples; many passed ones are folded away.
-
-    Args:
-        checks: What each check found, failed ones first.
-        tables: Whether to name the table of each.
-    """
+    """Put checks on the page: failed ones with a bar of failing rows and examples; many passed ones are folded away."""
     several = tables or len({one.table for one in checks}) > 1
     failed = [one for one in checks if one.verdict == "fail" or one.quarantined]
     passed = [one for one in checks if not (one.verdict == "fail" or one.quarantined)]

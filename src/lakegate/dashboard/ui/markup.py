@@ -145,7 +145,6 @@ def sparkline(values: Sequence[float | None], *, label: str, tone: Tone | None =
 
     Args:
         values: The values; ``None`` where one isn't known.
-        label: What it shows, for people who can't see it.
         tone: ``bad`` for what should be nothing.
     """
     known = [value for value in values if value is not None]
@@ -223,8 +222,6 @@ def example_rows(
     """Return example rows as a grid, the columns of a check first and their cells marked.
 
     Args:
-        rows: The rows.
-        marked: Columns whose cells are marked.
         caption: What the rows are, for people who can't see them.
         cells: Instead, the columns whose cells are marked in each row.
     """

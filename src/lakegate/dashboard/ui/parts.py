@@ -105,7 +105,6 @@ def search_box(label: str, *, key: str, cursor_name: str = "after") -> str:
     """Offer a field to search with; its text is the query parameter ``key``.
 
     Args:
-        label: What is searched, such as ``Search tables``.
         key: The query parameter, and the widget's key.
         cursor_name: Query parameter of the page of results, which starts anew.
     """
@@ -173,9 +172,7 @@ def turn_pages(*, cursor_name: str, following: str | None, shown: int, noun: str
     Args:
         cursor_name: Name of the query parameter that holds the cursor.
         following: Cursor of the next page; ``None`` on the last one.
-        shown: Number of results on this page.
         noun: What the results are, such as ``run``.
-        total: Number of all results, if known.
     """
     at = param(cursor_name)
     if at is None and following is None:

@@ -20,12 +20,7 @@ _REASONS = 50
 
 
 def show_quarantine(table: str, *, run_id: str | None = None) -> None:
-    """Put a table's quarantined rows on the page: how many wait and why, some of them, and what to type.
-
-    Args:
-        table: ``namespace.table``.
-        run_id: Only those that this run set aside.
-    """
+    """Put a table's quarantined rows on the page: how many wait and why, some of them, and what to type."""
     show_outcome()
     found = get_quarantine(shared().model, table, run_id=run_id)
     if found is None:

@@ -115,7 +115,6 @@ def serve(shared: Shared, opened: socket.socket, *, when_ready: Callable[[], Non
     """Serve the dashboard until SIGINT or SIGTERM.
 
     Args:
-        shared: What the pages work with.
         opened: The listening socket. It's closed at the end.
         when_ready: Called once the server answers.
 
@@ -143,12 +142,7 @@ def serve(shared: Shared, opened: socket.socket, *, when_ready: Callable[[], Non
 
 
 def make_app(shared: Shared, opened: socket.socket) -> ASGIApp:
-    """Return the dashboard as an ASGI app, with Streamlit set up for it.
-
-    Args:
-        shared: What the pages work with.
-        opened: The socket it will be served on.
-    """
+    """Return the dashboard as an ASGI app, with Streamlit set up for it."""
     secrets = auth_secrets(shared.access)
     bootstrap.load_config_options(dict(options(shared.access, opened)))
     session.share(shared)
@@ -253,11 +247,7 @@ class _Headers:
 
 
 def metrics_routes(shared: Shared) -> list[Route]:
-    """Return the route, if whoever comes in may be known there: a scraper can't log in by OpenID Connect.
-
-    Args:
-        shared: What the pages work with.
-    """
+    """Return the route, if whoever comes in may be known there: a scraper can't log in by OpenID Connect."""
     access = shared.access
 
     async def metrics(request: Request) -> PlainTextResponse:

@@ -143,12 +143,6 @@ def make_plan(
 ) -> tuple[Step, ...]:
     """Return every object that Snowflake needs, in the order to make them in.
 
-    Args:
-        name: The downstream's name in the settings.
-        lake: The project's settings.
-        tables: The tables of the lake that go to Snowflake.
-        found: What Snowflake has.
-
     Returns:
         A step for each, those that exist included.
 

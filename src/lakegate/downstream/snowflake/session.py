@@ -55,7 +55,6 @@ class Session:
 
     Args:
         name: The downstream's name in the settings, for messages.
-        settings: Where and as whom to sign in.
     """
 
     def __init__(self, name: str, settings: SnowflakeDownstream) -> None:

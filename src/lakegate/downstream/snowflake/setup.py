@@ -88,7 +88,6 @@ class Setup:
 
     Args:
         name: The section's name: ``[downstream.NAME]``.
-        warehouse: Root of the tables' files.
 
     Raises:
         ConfigurationError: The section isn't of type ``snowflake``, or the warehouse isn't in an object store.

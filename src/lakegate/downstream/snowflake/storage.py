@@ -55,9 +55,6 @@ class VolumeLocation:
 def volume_location(warehouse: str) -> VolumeLocation:
     """Return where Snowflake finds the warehouse.
 
-    Args:
-        warehouse: Root of the tables' files, a URI.
-
     Raises:
         ConfigurationError: The warehouse isn't in an object store.
     """
@@ -83,7 +80,6 @@ def describe_location(location: VolumeLocation, settings: SnowflakeDownstream, l
 
     Args:
         settings: Name the role or tenant that the volume goes through.
-        lake: Say which object stores the lake uses.
 
     Returns:
         The lines between the parentheses.

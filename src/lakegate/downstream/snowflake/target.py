@@ -23,7 +23,6 @@ class SnowflakeTarget:
     """A Snowflake account whose tables follow the lake's.
 
     Args:
-        name: The downstream's name in the settings.
         uuid_of: Returns the id of the table whose metadata file is at a location.
     """
 

@@ -64,8 +64,6 @@ class ImageBuilder:
     """Builds images of one deployment and pushes them to its repositories.
 
     Args:
-        clients: The services of AWS.
-        folder: Where logs of builds go.
         poll_s: Seconds between two requests about a build of CodeBuild.
     """
 
@@ -94,7 +92,6 @@ class ImageBuilder:
 
         Args:
             given: Values of the template's parameters for this deployment.
-            deployed: Those of the stack.
         """
         deployed = {**defaults(), **deployed}
         chosen = {**deployed, **given}
@@ -121,11 +118,7 @@ class ImageBuilder:
         return Images({"SparkImage": stock, "SparkRepository": ""}, (note,))
 
     def function(self, source: ImageSource, builder: Builder = "auto", *, build: bool = True) -> Images:
-        """Return the function's image, which is built unless it exists.
-
-        Args:
-            build: Whether to build it; a plan doesn't.
-        """
+        """Return the function's image, which is built unless it exists."""
         built = self.find(source)
         if built is None and not build:
             registry = f"{self._clients.account}.dkr.ecr.{self._clients.region}.amazonaws.com"

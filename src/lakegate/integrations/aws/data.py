@@ -29,7 +29,6 @@ class Data:
 
     Args:
         stack: The stack's name, the tag of everything that belongs to it.
-        narrator: Reports what takes long.
         pause_s: Seconds before a bucket that was written to is emptied again; each later pause is twice as long.
     """
 

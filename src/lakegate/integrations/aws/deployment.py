@@ -49,7 +49,6 @@ class Deployment:
     """One deployment, by its name.
 
     Args:
-        name: Its name: ``demo``.
         clients: The services of AWS, see :func:`lakegate.integrations.aws.clients.open_clients`.
         role: ARN of the role for CloudFormation to assume; by default, the caller's own.
         poll_s: Seconds between two requests about CloudFormation's progress.
@@ -229,11 +228,7 @@ class Deployment:
         return path
 
     def images(self, folder: Path) -> ImageBuilder:
-        """Return what finds and builds the container images of this deployment.
-
-        Args:
-            folder: Where logs of builds go.
-        """
+        """Return what finds and builds the container images of this deployment."""
         return ImageBuilder(self.name, self._clients, self._narrator, folder)
 
     def survey(self) -> Survey:

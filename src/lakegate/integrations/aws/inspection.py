@@ -165,8 +165,6 @@ def smoke(
 
     Args:
         services: ARNs of the servers on ECS, whose state an error names.
-        timeout_s: How long to wait.
-        poll_s: Seconds between two requests.
 
     Raises:
         DeploymentError: No route matches it, or it wasn't published; with the state of the deployment.

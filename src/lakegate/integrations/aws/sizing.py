@@ -39,9 +39,6 @@ _DISK_GROWS_BY = 1.1
 def require_fitting(values: Mapping[str, str]) -> None:
     """Refuse parameters that don't fit together, reporting all problems at once.
 
-    Args:
-        values: All parameters of the template.
-
     Raises:
         InputError: Calls would be throttled, connections or Spark would run out, or the disk couldn't grow.
     """
@@ -153,9 +150,6 @@ _ENDPOINTS = 2  # of secrets and of the queue
 
 def idle_costs(values: Mapping[str, str]) -> Costs:
     """Return the monthly cost of an idle deployment, part by part.
-
-    Args:
-        values: All parameters of the template.
 
     Example:
         >>> from lakegate.integrations.aws.parameters import defaults

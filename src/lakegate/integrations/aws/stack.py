@@ -57,7 +57,6 @@ class Stack:
     """A stack by its name.
 
     Args:
-        narrator: Reports each resource.
         role: ARN of the role for CloudFormation to assume; by default, the caller's own. The last role
             that was passed remains the stack's, also for its deletion.
         poll_s: Seconds between two requests about CloudFormation's progress.
@@ -112,9 +111,6 @@ class Stack:
 
     def prepare(self, given: Mapping[str, str]) -> ChangeSet | None:
         """Create a change set; ``None`` if nothing would change. Other parameters keep their values.
-
-        Args:
-            given: Values of the template's parameters.
 
         Raises:
             DeploymentError: The stack is in a state in which it can't be changed, or the template or a value is

@@ -60,7 +60,6 @@ def handler(event: Any, context: Context) -> dict[str, Any]:
         event: A notification of S3, or a batch of them from SQS, SNS or EventBridge. Or, from a schedule,
             ``{"lakegate": "notify late"}``, to do what that command does. Or, from `lakegate aws deploy --smoke`,
             ``{"lakegate canary": URI}``, to get the outcome of its file.
-        context: What AWS passes with it.
 
     Returns:
         For SQS, the messages that aren't done, in the form of ``ReportBatchItemFailures``; otherwise nothing.

@@ -65,9 +65,6 @@ _NEEDED = {
 class Function:
     """A function that was started: its settings, and a lake that stays open from one call to the next.
 
-    Args:
-        narrator: Where it reports its work.
-
     Attributes:
         is_warm: Whether the lake's connections are from an earlier call.
 
@@ -146,7 +143,6 @@ def take_in(
 
     Args:
         files: URIs of objects, and when they were announced, as far as that is known.
-        deadline: When to stop.
         often: Those that were delivered many times. Their suspended runs are resumed one at a time, over all calls:
             side by side they may take so long that none ever ends.
 
@@ -402,11 +398,6 @@ def delay_s(message: Message, outcomes: Mapping[str, FileOutcome], settings: Fun
     Unless its files failed, delays grow with each delivery: fast up to minutes, or to an hour after trouble; slowly
     beyond that, so that some deliveries are left after an outage of a week, and calls crowd each other out less. They
     have jitter, so that messages that were postponed together don't all come back at once.
-
-    Args:
-        message: The message, which is not done.
-        outcomes: The outcomes of this call's files.
-        settings: How long to wait.
     """
     left = [outcomes[file.uri] for file in message.files if not outcomes[file.uri].is_done]
     if all(one.outcome == "failed" for one in left):

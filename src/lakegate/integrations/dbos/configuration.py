@@ -118,8 +118,6 @@ def load_configuration(
 
     Args:
         path: The file; ``None`` takes the one in the current folder or in ``home``, if there is one.
-        home: The project's folder.
-        journal: Where lakegate's journal is.
         environ: Variables; default the process's. ``DBOS_SYSTEM_DATABASE_URL``, ``DBOS__APPVERSION`` and
             ``DBOS__VMID`` override the file and what lakegate pins.
 

@@ -35,8 +35,6 @@ def launched(
     Yields the ids of the workflows that were recovered and are on no queue of ours.
 
     Args:
-        configuration: DBOS's configuration.
-        queues: The queues to process.
         debug: Whether to show tracebacks, and DBOS's own log.
         grace_s: Seconds to wait at the end for workflows in progress; they continue at the next start.
 
@@ -104,8 +102,6 @@ def run_one(order: Order, run_id: str, *, recovered: Sequence[str] = ()) -> Outc
     """Run one workflow to its end, or wait for the one that has this id; then for those that were recovered.
 
     Args:
-        order: What to do.
-        run_id: Id of the run and of its workflow.
         recovered: Workflows that :func:`launched` began to recover: they end with this process.
 
     Raises:
@@ -185,12 +181,9 @@ def backfill(
     it determines the table's columns.
 
     Args:
-        opener: Opens the lake.
-        table: ``namespace.table``.
         paths: Files, folders, patterns; also with a date in them, ``trips/%Y-%m-%d.parquet``.
         since: Start of the range: a date, month or time.
         until: End of the range, inclusive.
-        by: What dates a file.
         chunk: What one run ingests; see :class:`lakegate.loading.backfill.Backfill`.
         checks: Checks beside those of the table's settings.
 

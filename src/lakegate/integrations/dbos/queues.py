@@ -67,7 +67,6 @@ def enqueue(order: Order, *, run_id: str | None = None, queue: str = QUEUE) -> W
     """Enqueue a run, unless the same order is already waiting or in progress.
 
     Args:
-        order: What to ingest.
         run_id: Id of the run and its workflow; by default a new one.
         queue: One of :data:`QUEUES`.
 
@@ -85,9 +84,7 @@ def enqueuing(order: Order, *, run_id: str | None, version: str, queue: str = QU
     """Return the options of :func:`enqueue`, also for ``DBOSClient.enqueue`` from outside.
 
     Args:
-        order: What to ingest.
         run_id: Id of the run and its workflow; by default a new one.
-        version: Version of the application that runs it.
         queue: One of :data:`QUEUES`.
 
     Raises:
@@ -110,7 +107,6 @@ def schedule(cron: str, watch: Watch, *, name: str | None = None) -> str:
 
     Args:
         cron: Minute, hour, day, month, weekday, in UTC; seconds may come before them.
-        watch: Where to look.
         name: Name of the schedule; by default derived from the table.
 
     Returns:

@@ -196,14 +196,11 @@ def deployments(
     It also finds announced files that no flow run ingested.
 
     Args:
-        paths: Files, folders, patterns or prefixes.
         table: Table of all files; or else
         routes: patterns that say which.
-        name: Name of both deployments.
         interval_s: Seconds between two flow runs of the schedule.
         checks: Checks beside those of the tables' settings.
         on_failure: Keep or drop the branch of a rejected chunk. Default: the settings.
-        home: The project's folder.
     """
     folder = str(Path(home).absolute() if home else find_home())
     shared: dict[str, Any] = {"home": folder, "checks": checks or None, "on_failure": on_failure}

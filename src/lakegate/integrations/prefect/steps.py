@@ -58,8 +58,6 @@ def retriable_task(
     second source of truth, and hold data.
 
     Args:
-        name: The task's name.
-        timeout_s: Maximum seconds of one attempt.
         task_run_name: Template of a task run's name; by default ``name``.
     """
     decorate: Callable[..., Any] = task(
@@ -139,11 +137,6 @@ def stage_hooks(transaction: Transaction, run_id: str, home: str | None) -> None
 
     The hooks are the transaction's own, not a task's: Prefect calls the hooks of completed tasks only, so a task that
     failed or was stopped would clean up nothing.
-
-    Args:
-        transaction: The transaction of the run's tasks.
-        run_id: The run.
-        home: The project's folder.
     """
 
     def finish(_transaction: Transaction) -> None:
@@ -219,9 +212,7 @@ def show_audit(run: Run, *, with_examples: bool, link: str | None = None) -> Non
     """Create the artifacts of an audit: the report to read, and its checks as a table.
 
     Args:
-        run: The run, audited.
         with_examples: Whether to show failing rows, which go into Prefect's database.
-        link: Where the run is on the dashboard.
     """
     for report in run.reports:
         text = audit_markdown(run, report, with_examples=with_examples, link=link)

@@ -117,11 +117,6 @@ _DEPLOY_POLL_S = 0.3
 def deploy(home: DemoHome, stack: StackState, webhook: str, narrator: Narrator) -> Cloud:
     """Build the function for this machine, and deploy it.
 
-    Args:
-        home: The demo's project.
-        stack: The local stack, which the function uses.
-        webhook: Address that the function sends alerts to.
-
     Raises:
         ConfigurationError: A package is missing, or there is none for this machine.
         RetryableError: The package index doesn't answer.
@@ -194,14 +189,7 @@ class Upload:
 
 
 class Patience:
-    """Waits for the outcomes of files.
-
-    Args:
-        lake: The lake that the function works on.
-        cloud: Where they were uploaded to.
-        narrator: Reports what it waits for.
-        timeout_s: Seconds to wait for one file, at most.
-    """
+    """Waits for the outcomes of files."""
 
     def __init__(self, lake: Lake, cloud: Cloud, narrator: Narrator, *, timeout_s: float) -> None:
         self._lake = lake
@@ -211,10 +199,6 @@ class Patience:
 
     def await_outcome(self, file: DemoFile, table: str, key: str, uri: str, since: datetime) -> Upload:
         """Wait for the outcome of a file.
-
-        Args:
-            table: Where its rows go.
-            since: When it was uploaded.
 
         Raises:
             RetryableError: It has none in time, or not the expected one; with the end of the function's log.
@@ -284,9 +268,6 @@ class DemoHome:
 
     def write(self, endpoint: str, table: str, checks: Sequence[str]) -> None:
         """Create the folder and its settings.
-
-        Args:
-            endpoint: Where MiniStack serves.
 
         Raises:
             ConfigurationError: As :meth:`require_ours`; or it can't be written.

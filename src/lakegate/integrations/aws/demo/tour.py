@@ -77,8 +77,6 @@ def play(
     """Start what is needed, deploy the function, upload the files, and wait for their outcomes.
 
     Args:
-        folder: Folder of the demo's project.
-        table: Where the files go.
         generate: Writes synthetic files: :func:`lakegate.sources.synthetic.generate`.
 
     Raises:
