@@ -1,7 +1,7 @@
 """Commands that load nothing: a process beside the local servers has imported everything, and forks for each.
 
 Importing takes longer than what most commands do: half a second, and one more with PySpark. So the first command that
-finds a project's servers running leaves such a process behind (:func:`begin`, :func:`serve`). From then on, what users
+ends while a project's servers run leaves such a process behind (:func:`begin`, :func:`serve`). From then on, what users
 start is a small client (:func:`main`): it hands over its arguments, environment, working folder and standard streams,
 passes signals on, and ends as the fork did. Where a fork would differ from a process of its own
 (:func:`surroundings`), or the program on disk has changed since, the command runs as if there were none.
@@ -59,9 +59,9 @@ _YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 def main() -> NoReturn:
     """Run the command line on ``sys.argv`` and exit, in a fork of the process that has it loaded, if there is one."""
-    words = sys.argv[1:]
-    is_known = sys.platform == "linux" and ("_LAKEGATE_COMPLETE" in os.environ or only_reads(words))
-    home = served_home(words) if is_known else None
+    words, variables = sys.argv[1:], dict(os.environ)
+    is_linux = sys.platform == "linux"
+    home = served_home(words) if is_linux and ("_LAKEGATE_COMPLETE" in variables or only_reads(words)) else None
     try:
         status = None if home is None else _hand_over(home, words)
     except KeyboardInterrupt:
@@ -70,23 +70,26 @@ def main() -> NoReturn:
         _end_like(status)
     from lakegate.cli import main as program
 
-    program.main(leave_behind=partial(begin, words) if is_known else None)
+    program.main(leave_behind=partial(begin, words, variables) if is_linux else None)
 
 
-def begin(words: list[str]) -> None:
+def begin(words: list[str], variables: Mapping[str, str]) -> None:
     """Leave a process behind that runs the next commands in a project whose servers run.
 
     There's none if one is there already, the settings refuse it, or one has failed since the servers were started.
+
+    Args:
+        variables: Its environment when it began: libraries set variables that no client has.
     """
     import fcntl
     from pathlib import Path
 
+    home = served_home(words) if "lakegate.config" in sys.modules else None  # else the command was a help text
+    if home is None or not _has_servers(folder := Path(home, ".lakegate")):
+        return
     from lakegate.config import load_settings
     from lakegate.local import process
 
-    home = served_home(words)
-    if home is None or not _has_servers(folder := Path(home, ".lakegate")):
-        return
     is_fit = len(os.fsencode(folder / SOCKET)) <= _LONGEST_ADDRESS and folder.stat().st_uid == os.geteuid()
     if not is_fit or not load_settings(Path(home)).local.preload:
         return
@@ -97,8 +100,8 @@ def begin(words: list[str]) -> None:
     if failed == _servers(folder):
         return
     command = (sys.executable, "-P", "-m", __name__, home)
-    variables = process.environment(_read_at_start(os.environ))
-    process.spawn(command, env=variables, cwd=folder, log=folder / "logs" / "preload.log")
+    inherited = process.environment(_read_at_start(variables), variables)
+    process.spawn(command, env=inherited, cwd=folder, log=folder / "logs" / "preload.log")
 
 
 def surroundings() -> dict[str, Any]:

@@ -281,11 +281,34 @@ def test_where_it_failed_it_is_tried_again_with_other_servers(tmp_path: Path, mo
     (lake.folder / "logs").mkdir()
     for handle in _locks(lake.folder):  # that of the process that failed, which has ended by now
         os.close(handle)
-    preload.begin(["runs"])
+    preload.begin(["runs"], os.environ)
     assert not spawned
     os.utime(lake.folder / "stack.json", (1, 1))
-    preload.begin(["runs"])
+    preload.begin(["runs"], os.environ)
     assert spawned
+
+
+def test_what_libraries_set_in_a_command_is_not_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = _Lake(tmp_path)
+    (lake.folder / "logs").mkdir()
+    begun: list[dict[str, str]] = []
+    monkeypatch.setattr(process, "spawn", lambda *_, env, **__: begun.append(env))
+    ends: list[Callable[[], None]] = []
+    monkeypatch.setattr("lakegate.cli.main.main", lambda *, leave_behind: ends.append(leave_behind))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEGATE_LOCAL_PRELOAD", "true")
+    monkeypatch.delenv("GRPC_VERBOSITY", raising=False)
+    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
+    # An ingest is never handed over, and mostly the first command of a project.
+    monkeypatch.setattr(sys, "argv", ["lakegate", "ingest", "nyc.trips", "a.csv"])
+    before = preload.surroundings()["variables"]
+    preload.main()
+    monkeypatch.setenv("GRPC_VERBOSITY", "NONE")  # as Spark's client is quietened
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    ends[0]()
+    (found,) = begun
+    assert not found.keys() & {"GRPC_VERBOSITY", "SPARK_CONNECT_MODE_ENABLED"}
+    assert found.items() >= before.items()
 
 
 def _locks(folder: Path) -> list[int]:
