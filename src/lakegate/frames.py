@@ -56,9 +56,12 @@ def to_batches(rows: Any) -> tuple[pa.Schema, Iterator[Any]]:
     if isinstance(rows, Table):
         rows = rows.to_batches()
     if isinstance(rows, pa.RecordBatchReader) or (not _is_known(rows) and hasattr(rows, "__arrow_c_stream__")):
-        reader = rows if isinstance(rows, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(rows)
+        try:
+            reader = rows if isinstance(rows, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(rows)
+        except pa.ArrowInvalid:  # one column, such as a Series
+            raise _unknown(rows) from None
         return plain_schema(reader.schema), iter(reader)
-    if not isinstance(rows, Iterable) or _is_known(rows) or isinstance(rows, Sequence):
+    if not isinstance(rows, Iterable) or _is_known(rows) or isinstance(rows, (Sequence, Mapping)):
         table = _some(to_arrow(rows))
         return table.schema, iter(table.to_batches())
     parts = iter(rows)
@@ -91,9 +94,9 @@ def to_arrow(rows: Any) -> pa.Table | None:
         return table.cast(plain_schema(table.schema))
     except NotImplementedError as error:
         if not isinstance(error, pa.ArrowException):
-            raise InputError(f"Can't write rows of type {type(rows).__name__}.", hint=f"Hand over {KINDS}.") from None
+            raise _unknown(rows) from None
         raise _unwritable(rows, error) from error
-    except (pa.ArrowException, ValueError, TypeError) as error:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise _unwritable(rows, error) from error
 
 
@@ -173,7 +176,7 @@ def _arrow(rows: Any) -> pa.Table:
         for name in (name for name, kind in zip(rows.columns, rows.dtypes, strict=True) if kind.kind == "O"):
             if rows.columns.is_unique:
                 _require_one_kind(str(name), rows[name])
-        return pa.Table.from_pandas(rows, preserve_index=False)
+        return _plain_columns(pa.Table.from_pandas(_with_index(rows), preserve_index=False))
     if polars is not None and isinstance(rows, (polars.DataFrame, polars.LazyFrame)):
         frame = rows.lazy().collect()
         for name, kind in frame.schema.items():
@@ -185,6 +188,30 @@ def _arrow(rows: Any) -> pa.Table:
     if hasattr(rows, "__arrow_c_stream__"):
         return pa.table(rows)
     raise NotImplementedError
+
+
+def _with_index(frame: Any) -> Any:
+    """Return a frame of pandas with the levels of its index that have names as columns: a group-by puts its keys there.
+
+    Without a name, numbers only count rows, and go; anything else is data, which must not be lost.
+    """
+    for level, name in enumerate(frame.index.names):
+        if name is None and len(frame) and frame.index.get_level_values(level).dtype.kind not in "iu":
+            raise InputError(
+                "The frame's index has no name, so its values would be lost.",
+                hint="Name it, to have it as a column: frame.rename_axis('name'); or frame.reset_index(drop=True).",
+            )
+    named = [name for name in frame.index.names if name is not None and name not in frame.columns]
+    return frame.reset_index(level=named) if named else frame
+
+
+def _plain_columns(table: pa.Table) -> pa.Table:
+    """Return a table made by pandas, whose periods and intervals would be bare numbers in a file."""
+    for field in table.schema:
+        kind = getattr(field.type, "extension_name", "")
+        if kind.startswith("pandas."):
+            raise TypeError(f"column '{field.name}' holds values of {kind}; write them as times or as text")
+    return table
 
 
 def _arrow_of_dicts(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -241,6 +268,10 @@ def _kinds(value: Any, at: str) -> Iterator[tuple[str, str]]:
     elif isinstance(value, (list, tuple)):
         for part in value:
             yield from _kinds(part, f"{at}[]")
+
+
+def _unknown(rows: object) -> InputError:
+    return InputError(f"Can't write rows of type {type(rows).__name__}.", hint=f"Hand over {KINDS}.")
 
 
 def _unwritable(rows: object, error: Exception) -> InputError:

@@ -65,11 +65,37 @@ def test_names_of_files_are_no_rows(given: Any) -> None:
         (iter(["a.csv"]), "Can't write rows of type str"),
         ([{"id": 1}, {"id": 1, "x": 2}], "Row 2 has other keys"),
         ([{"id": 1}, {"id": "x"}], "not of one type"),
+        ({"id": [1]}, "Can't write rows of type dict"),
+        (pd.Series([1]), "Can't write rows of type Series"),
+        (pl.Series([1]), "Can't write rows of type Series"),
+        (pd.DataFrame({"id": [2**70]}), "can't be written: Python int too large"),
+        (pd.DataFrame({"p": pd.period_range("2024-01", periods=1, freq="M")}), "'p' holds values of pandas.period"),
+        (pd.DataFrame({"x": [1]}, index=pd.date_range("2024-01-01", periods=1)), "index has no name"),
+        (pd.DataFrame({"x": [1]}, index=["a"]), "index has no name"),
     ],
 )
 def test_what_is_no_rows_is_refused(rows: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         to_batches(rows)
+
+
+ORDERS = pd.DataFrame({"day": ["a", "a", "b"], "shop": [1, 1, 2], "total": [1, 2, 3]})
+
+
+@pytest.mark.parametrize(
+    ("frame", "expected"),
+    [
+        (ORDERS.groupby("day").total.sum().to_frame(), [{"day": "a", "total": 3}, {"day": "b", "total": 3}]),
+        (ORDERS.groupby(["day", "shop"]).sum().tail(1), [{"day": "b", "shop": 2, "total": 3}]),
+        (ORDERS.set_index("day", drop=False).tail(1), [{"day": "b", "shop": 2, "total": 3}]),
+        (ORDERS[ORDERS.total > 2], [{"day": "b", "shop": 2, "total": 3}]),
+        (ORDERS.head(0).astype({"day": str}), []),
+        (pd.DataFrame({"x": pd.Series([], dtype="int64")}, index=pd.Index([], dtype="object")), []),
+    ],
+)
+def test_an_index_with_a_name_is_a_column(frame: pd.DataFrame, expected: list[dict[str, Any]]) -> None:
+    _, batches = to_batches(frame)
+    assert [row for part in batches for row in part.to_pylist()] == expected
 
 
 def test_parts_have_the_columns_of_the_first() -> None:
