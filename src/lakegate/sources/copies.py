@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -28,6 +29,8 @@ from lakegate.sources.parquet import schema_problems
 from lakegate.sources.rows import Rows
 
 _INEXACT_IN_DOUBLE = 2**53
+_EXACT_DIGITS = 15
+"""Digits that a double always keeps."""
 _WIDER = {
     frozenset({"int64", "double"}): "double",
     frozenset({"date32[day]", "timestamp[us]"}): "timestamp[us]",
@@ -118,13 +121,23 @@ def number_texts(files: Sequence[CopiedFile]) -> tuple[ColumnText, ...]:
         with pq.ParquetFile(file.copy) as copy:
             for batch in copy.iter_batches(columns=names) if names else ():
                 for name in names:
-                    texts = pc.cast(batch.column(name), pa.string())
-                    found[name] = infer(texts, found.get(name, Inference()))
+                    found[name] = infer(_spelled(batch.column(name)), found.get(name, Inference()))
     return tuple(
         ColumnText(name=name, digits=one.digits, fraction=MANY if one.kind == "string" else one.fraction)
         for name, one in found.items()
         if one.digits
     )
+
+
+def _spelled(numbers: Any) -> Any:
+    """Return numbers as text, with an exponent only where a double doesn't keep all digits, or for tiny fractions."""
+    texts = pc.cast(numbers, pa.string())
+    has_exponent = pc.match_substring(texts, "e+").fill_null(False)  # noqa: FBT003 - the value
+    if not pc.any(has_exponent).as_py():
+        return texts
+    exact = (Decimal(repr(number)) for number in numbers.filter(has_exponent).to_pylist())
+    plain = [f"{one:e}" if len(one.normalize().as_tuple().digits) > _EXACT_DIGITS else f"{one:f}" for one in exact]
+    return pc.replace_with_mask(texts, has_exponent, pa.array(plain, pa.string()))
 
 
 def agreed(columns: Sequence[tuple[SourceColumn, ...]]) -> list[tuple[SourceColumn, ...]]:

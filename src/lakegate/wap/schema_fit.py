@@ -210,7 +210,7 @@ def rounding(text: ColumnText | None, column: Column) -> str:
         return f"column '{column.name}' has integers of {text.digits} digits, which a double would round"
     if text is None or decimal is None or text.fraction <= int(decimal[2]):
         return ""
-    has = "exponents" if text.fraction >= _EXPONENT else f"{text.fraction} digits after the point"
+    has = "exponents or too many digits" if text.fraction >= _EXPONENT else f"{text.fraction} digits after the point"
     return f"column '{column.name}' has values with {has}, and {column.type} would round them"
 
 

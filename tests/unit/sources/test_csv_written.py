@@ -96,7 +96,7 @@ def test_decimals_are_given_to_numbers_of_any_length(tmp_path: Path) -> None:
         ("string", "date", ColumnText(name="a", odd="31.1.2024"), "--date-format '%d.%m.%Y'"),
         ("string", "long", ColumnText(name="a", odd="n. a."), "--null-value 'n. a.'"),
         ("double", "decimal(9, 2)", ColumnText(name="a", fraction=3), "3 digits after the point"),
-        ("double", "decimal(9, 2)", ColumnText(name="a", fraction=999), "values with exponents"),
+        ("double", "decimal(9, 2)", ColumnText(name="a", fraction=999), "values with exponents or too many digits"),
     ],
 )
 def test_why_a_column_does_not_fit_is_said(found: str, wanted: str, text: ColumnText, words: str) -> None:

@@ -371,6 +371,22 @@ def test_digits_of_json_numbers_are_known(tmp_path: Path) -> None:
     assert "a double would round" in rounding(number, Column(name="n", type="double"))
 
 
+@pytest.mark.parametrize(
+    ("number", "fits"),
+    [
+        ("25000000000.5", True),
+        ("-99999999999.25", True),
+        ("2.5e15", True),
+        ("1234567890123456.78", False),  # of which a double keeps .8
+        ("1e22", False),
+    ],
+)
+def test_large_numbers_go_where_none_is_rounded(tmp_path: Path, number: str, *, fits: bool) -> None:
+    batch, _ = read(tmp_path, "a.jsonl", f'{{"p": {number}}}\n{{"p": 0.5}}\n{{"p": null}}')
+    problem = rounding(batch.texts[0], Column(name="p", type="decimal(38, 2)"))
+    assert (problem == "") == fits
+
+
 def test_numbers_that_are_no_dates_throughout_are_numbers(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("day,id,short\n20240131,12345678,2024111\n20240201,20240131,123456\n")
     batch = discover([str(tmp_path / "a.csv")], csv=CsvOptions(date_format="%Y%m%d"))
