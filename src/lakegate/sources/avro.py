@@ -27,16 +27,18 @@ _PLAIN: Mapping[str, Any] = {
     "string": pa.string(),
     "enum": pa.string(),
 }
-_LOGICAL: Mapping[str, Any] = {
-    "date": pa.date32(),
-    "time-millis": pa.time32("ms"),
-    "time-micros": pa.time64("us"),
-    "timestamp-millis": pa.timestamp("us", tz="UTC"),
-    "timestamp-micros": pa.timestamp("us", tz="UTC"),
-    "local-timestamp-millis": pa.timestamp("us"),
-    "local-timestamp-micros": pa.timestamp("us"),
-    "uuid": pa.string(),
+# Of another type, a logical type means nothing (Avro's specification, "Logical Types"): fastavro gives the bare value.
+_LOGICAL: Mapping[tuple[str, str], Any] = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("us", tz="UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", tz="UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("us"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("string", "uuid"): pa.string(),
 }
+_DECIMALS = frozenset({"bytes", "fixed"})
 _MISSING_CODEC = re.compile(r"^(\w+) codec is supported but you need to install .*?(\w+)\W*$")
 _MOST_DIGITS = 38
 _WIDER = (("int", "long"), ("float", "double"), ("int", "double"))
@@ -118,13 +120,14 @@ class _Fields:
             return self.type_of(declared["type"], name, within)
         if "name" in declared:
             self._named[declared["name"]] = declared
-        logical = declared.get("logicalType")
-        if logical == "decimal":
+        kind, logical = declared["type"], declared.get("logicalType")
+        if logical == "decimal" and kind in _DECIMALS:
             if declared["precision"] > _MOST_DIGITS:
                 raise _refused(self._path, name, f"is a decimal of {declared['precision']} digits")
             return pa.decimal128(declared["precision"], declared.get("scale", 0))
         self.has_uuid |= logical == "uuid"
-        return _LOGICAL[logical] if logical in _LOGICAL else self._nested(declared, name, within)
+        known = _LOGICAL.get((kind, str(logical)))
+        return self._nested(declared, name, within) if known is None else known
 
     def _nested(self, declared: dict[str, Any], name: str, within: tuple[str, ...]) -> Any:
         kind = declared["type"]

@@ -295,6 +295,25 @@ def test_avro_types_that_no_table_holds_are_refused(tmp_path: Path, kind: Any, w
     assert words in refused.value.message
 
 
+@pytest.mark.parametrize(
+    ("kind", "logical", "value", "expected"),
+    [
+        ("int", "timestamp-millis", 5, "int32"),
+        ("long", "date", 19_000, "int64"),
+        ("long", "decimal", 19_000, "int64"),
+        ("string", "date", "2024", "string"),
+    ],
+)
+def test_what_avro_says_of_another_type_means_nothing(
+    tmp_path: Path, kind: str, logical: str, value: Any, expected: str
+) -> None:
+    declared = {"type": kind, "logicalType": logical, "precision": 9, "scale": 2}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": declared}]}
+    batch, rows = read(tmp_path, "a.avro", avro(schema, [{"x": value}]))
+    assert types(batch) == {"x": expected}
+    assert rows == [{"x": value}]
+
+
 def test_orc_keeps_declared_types(tmp_path: Path) -> None:
     table = pa.table(
         {
