@@ -249,6 +249,7 @@ class _Columns:
         for number, text in _lines(block, line):
             try:
                 row = json.loads(text, object_pairs_hook=_once)
+                json.dumps(row, ensure_ascii=False).encode()  # raises where half a character is written as \\uD800
             except (ValueError, RecursionError) as problem:
                 reason = str(problem).partition(": line 1")[0] or type(problem).__name__
                 return SourceError(

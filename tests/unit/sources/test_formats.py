@@ -148,6 +148,7 @@ def test_json_keeps_each_value_exactly(tmp_path: Path, at_once: int, monkeypatch
         ('{"id": [1, "a"]}\n', "line 1: 'id[]' is a text, but a number before"),
         ('{"id": 9007199254740993}\n{"id": 0.5}\n', "'id' holds integers beyond 2^53 beside fractions"),
         ('{"id": 1}\n{"id":\n', "line 2 is not valid JSON: Expecting value"),
+        ('{"id": 1}\n{"\\ud800": 1}\n', "line 2 is not valid JSON: 'utf-8' codec can't encode character '\\ud800'"),
         ('{"id": 1, "id": 2}\n', "line 1 is not valid JSON: the key 'id' is there twice"),
         ('{"id": 1}\n[2]\n', "line 2 is a list, not an object"),
         ('null\n{"id": 4}\n', "line 1 is null, not an object"),
