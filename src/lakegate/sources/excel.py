@@ -62,7 +62,7 @@ def _rows(path: str, sheet: str, cells: Sequence[Sequence[Any]]) -> Rows:
     top = next(named, None)
     if top is None:
         raise SourceError(f"'{path}' has no sheet with rows.", hint="Give it a header and rows.", path=path)
-    header = [str(cell).strip() for cell in cells[top]]
+    header = [_name(cell) for cell in cells[top]]
     width = max(index for index, name in enumerate(header) if name) + 1
     rows = [(number, row) for number, row in enumerate(cells[top + 1 :], start=top + 2) if any(c != "" for c in row)]
     for number, row in rows:
@@ -79,6 +79,11 @@ def _rows(path: str, sheet: str, cells: Sequence[Sequence[Any]]) -> Rows:
         columns.append(SourceColumn(name=name, type="null" if kind is None else str(kind)))
     schema = pa.schema([pa.field(name, array.type) for name, array in zip(header, arrays, strict=False)])
     return Rows(schema=schema, columns=tuple(columns), batches=iter([pa.Table.from_arrays(arrays, schema=schema)]))
+
+
+def _name(cell: Any) -> str:
+    """Return a header as the sheet shows it: all its numbers are doubles."""
+    return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell).strip()
 
 
 def _present(cell: Any) -> Any:

@@ -345,6 +345,8 @@ def test_a_sheet_has_the_types_of_its_cells(tmp_path: Path) -> None:
     )
     first = number_cell("A2", 1) + number_cell("B2", 1.5) + number_cell("C2", 45292, style=1) + text_cell("D2", "NA")
     second = number_cell("A4", 2) + number_cell("B4", 2) + number_cell("D4", 7) + text_cell("C4", "")
+    year = sheet(number_cell("A1", 2024), number_cell("A2", 1.5))
+    assert types(read(tmp_path, "years.xlsx", year)[0]) == {"2024": "double"}
     batch, rows = read(tmp_path, "a.xlsx", sheet(header, first, "", second))
     assert types(batch) == {"id": "int64", "fee": "double", "day": "date32[day]", "na": "int64", "x": "null"}
     assert rows == [
