@@ -179,6 +179,7 @@ _GIVEN: Mapping[str, tuple[str, frozenset[str]]] = {
     "timestamp": ("timestamp[us]", frozenset({"date32[day]", "timestamp[us]"})),
     "timestamptz": ("timestamp[us, tz=UTC]", frozenset({"date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]"})),
 }
+_MOST_DIGITS = 38
 _GIVEN_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
@@ -195,6 +196,12 @@ def arrow_type(column: str, given: str, found: Inference) -> str:
     arrow, takes = _GIVEN.get(given.lower().strip(), ("", frozenset()))
     if decimal is not None:
         precision, scale = int(decimal[1]), int(decimal[2])
+        if not scale <= precision <= _MOST_DIGITS or not precision:
+            raise SchemaError(
+                f"'{given}' is no type for column '{column}'.",
+                hint=f"A decimal(P, S) has 1 to {_MOST_DIGITS} digits, S of them after the point.",
+                column=column,
+            )
         arrow, takes = f"decimal128({precision}, {scale})", frozenset({"int64", "double"})
         takes |= {"string"} if found.are_numbers else set()
         if found.kind in takes and found.fraction > scale:

@@ -60,6 +60,8 @@ def test_german_numbers_and_dates(tmp_path: Path) -> None:
         ({"delimiter": ",", "decimal": ","}, "cannot both be a comma"),
         ({"types": {"nope": "long"}}, "There is no column 'nope'"),
         ({"types": {"betrag": "money"}}, "'money' is no type for column 'betrag'"),
+        ({"types": {"betrag": "decimal(39, 2)"}}, "'decimal(39, 2)' is no type for column 'betrag'"),
+        ({"types": {"betrag": "decimal(2, 3)"}}, "'decimal(2, 3)' is no type for column 'betrag'"),
         ({"types": {"betrag": "double"}}, "not all its values are: '1.234,56' is among its values"),
         ({"types": {"plz": "decimal(9, 1)"}}, "not all its values are"),
         ({"types": {"betrag": "decimal(9, 1)"}, "decimal": ","}, "has values with 2 digits after the point"),
