@@ -181,7 +181,7 @@ def _is_in_history(catalog: Catalog, ref: str, commit: str, index: CommitIndex |
 def _ago(text: str) -> timedelta | None:
     if text.lower() in _DAYS_BACK:
         return timedelta(days=_DAYS_BACK[text.lower()])
-    found = _AGO.fullmatch(text)
+    found = None if _BEGINNING.fullmatch(text) else _AGO.fullmatch(text)  # 123456d is a commit, not 338 years
     if found is None:
         return None
     number = found["number"] if found["number"].isdecimal() else "1"

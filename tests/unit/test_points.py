@@ -59,6 +59,11 @@ def test_what_is_no_time_at_all(text: str) -> None:
         parse_at(text, now=NOON)
 
 
+def test_digits_that_end_in_d_are_a_commit() -> None:
+    assert parse_at("123456d", now=NOON) == "123456d"
+    assert parse_at("1234d", now=NOON) == NOON - timedelta(days=1234)
+
+
 def test_times_without_a_zone_are_utc() -> None:
     assert parse_at("2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
     assert parse_at(datetime(2026, 1, 31, 12)) == NOON
