@@ -428,7 +428,7 @@ class TableEditor(Protocol):
         """Return the state at ``pointer``, to follow ``now``: no new row gets an id that one had (format version 3)."""
 
     def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:
-        """Remove exactly the data files at ``paths`` in one new snapshot (operation ``delete``).
+        """Remove exactly the data files at ``paths`` in one new snapshot (operation ``delete``), if there are any.
 
         Args:
             paths: Data files, as their manifest entries spell them.

@@ -38,7 +38,7 @@ _COUNTED = ("added-", "changed-", "deleted-", "entries-", "manifests-", "operati
 
 
 class IcebergTableEditor:
-    """Edits tables of format version 2 through their metadata files; implements :class:`~lakegate.ports.TableEditor`.
+    """Edits tables through their metadata files; implements :class:`~lakegate.ports.TableEditor`, and raises as that.
 
     A state whose snapshot counts other rows or files than its manifests hold is neither edited nor made. All methods
     also raise :class:`~lakegate.errors.NotFoundError` when a metadata file is missing,
@@ -55,14 +55,7 @@ class IcebergTableEditor:
     def replay(
         self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer, *, keep_row_ids: bool = False
     ) -> TablePointer:
-        """Append to ``onto`` the data files that ``snapshot_ids`` (oldest first) appended to ``source``.
-
-        Args:
-            keep_row_ids: Whether the rows keep the ids that they have in ``source``, as rows that were published do.
-
-        Raises:
-            NotReplayableError: When they can't simply be appended there.
-        """
+        """Append to ``onto`` the data files that ``snapshot_ids`` (oldest first) appended to ``source``."""
         moved, refused = self.replay_each([(source, snapshot_ids)], onto, keep_row_ids=keep_row_ids)
         for error in refused.values():
             raise error
@@ -76,14 +69,7 @@ class IcebergTableEditor:
         at_least: int = 0,
         keep_row_ids: bool = False,
     ) -> tuple[TablePointer, Mapping[int, LakegateError]]:
-        """Append to ``onto`` what each of ``sources`` appended, and write one metadata file for all.
-
-        Args:
-            at_least: Number of its newest snapshots that the result lists in any case, besides the appended ones.
-
-        Returns:
-            The new state, and why what isn't in it was refused, by its place in ``sources``.
-        """
+        """Append to ``onto`` what each of ``sources`` appended, and write one metadata file for all."""
         table = self._table(onto)
         head: Head | None = None
         added: list[Document] = []
@@ -112,14 +98,7 @@ class IcebergTableEditor:
         return (_commit(table, added, at_least) if added else onto), refused
 
     def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:
-        """Remove exactly the data files at ``paths`` in one new snapshot (operation ``delete``).
-
-        Args:
-            paths: Data files, as their manifest entries spell them; without any, the state stays as it is.
-
-        Raises:
-            NotReplayableError: When one of them is not a live data file of this state, or delete files apply to one.
-        """
+        """Remove the data files at ``paths`` in one new snapshot; without any, the state stays as it is."""
         if not paths:
             return pointer
         table = self._table(pointer)
@@ -180,14 +159,7 @@ class IcebergTableEditor:
         return _commit(table, [head.snapshot or {}])
 
     def rewrite_manifests(self, pointer: TablePointer, summary: Mapping[str, str]) -> TablePointer:
-        """List the same data files in fewer manifests, in one new snapshot (operation ``replace``).
-
-        Args:
-            pointer: The table's state; returned if it can't have fewer.
-
-        Raises:
-            AuditFailedError: When the new manifests don't list the same files.
-        """
+        """List the same data files in fewer manifests, in one new snapshot (operation ``replace``)."""
         table = self._table(pointer)
         check_version(table.document, pointer)
         head = Head.of(table)
@@ -235,15 +207,7 @@ class IcebergTableEditor:
         without: Collection[int] = (),
         before: datetime | None = None,
     ) -> TablePointer:
-        """Return the table with metadata that lists no more snapshots than it is to keep (docs/decisions/0010).
-
-        The state itself, its schemas and its files stay as they are. Returns ``pointer`` when nothing is to be done.
-
-        Args:
-            at_least: Number of the newest snapshots to keep whatever the table's property says.
-            without: Snapshots that go in any case, and are not the current one.
-            before: Snapshots from earlier than this go, too, but for the newest ``at_least``.
-        """
+        """Return the table with metadata that lists no more snapshots than it should (docs/decisions/0010)."""
         table = self._table(pointer)
         shorter = metadata.trimmed(table.document, pointer.metadata_location, at_least, without, before)
         if shorter is table.document:
@@ -254,16 +218,7 @@ class IcebergTableEditor:
     def appended_without(
         self, pointer: TablePointer, snapshot_ids: Sequence[int], before: TablePointer | None, paths: Collection[str]
     ) -> TablePointer:
-        """Return the table as if ``snapshot_ids`` had appended all of their data files but those at ``paths``, at once.
-
-        Args:
-            snapshot_ids: The snapshots, oldest first, each of which appended.
-            before: The state that they began with; ``None`` when they created the table.
-            paths: Data files to leave out, as their manifest entries spell them.
-
-        Raises:
-            NotReplayableError: When a snapshot did more than append, or hasn't added one of the files.
-        """
+        """Return the table as if ``snapshot_ids`` had appended their data files but those at ``paths``, at once."""
         staged = self._table(pointer)
         if before is None:
             empty = pointer.model_copy(update={"snapshot_id": NO_SNAPSHOT})

@@ -145,27 +145,21 @@ def open_file_store(warehouse: str, storage: StorageSettings | None = None) -> W
 
 
 class LocalFileStore:
-    """Files of this machine below ``root``, a folder as URI; implements :class:`~lakegate.ports.WarehouseFiles`."""
+    """Files of this machine below ``root``, a folder as URI; implements :class:`~lakegate.ports.WarehouseFiles`.
+
+    All methods raise :class:`~lakegate.errors.EngineError` when the machine refuses.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = Path(os.path.normpath(local_path(root)))
 
     def read(self, path: str) -> bytes:
-        """Return what a file holds.
-
-        Raises:
-            NotFoundError: When it doesn't exist.
-            EngineError: When it can't be read.
-        """
+        """Return what a file holds."""
         with _file_errors(path, "read"):
             return self._inside(path).read_bytes()
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file whose name says what it holds, under another name first.
-
-        Raises:
-            EngineError: When it can't be written.
-        """
+        """Write a file whose name says what it holds, under another name first."""
         file = self._inside(path)
         new = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
         with _file_errors(path, "written"):
@@ -177,52 +171,32 @@ class LocalFileStore:
                 new.unlink(missing_ok=True)
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
-        """Yield all files below ``prefix``. Symbolic links are neither followed nor yielded.
-
-        Raises:
-            EngineError: When a folder can't be read.
-        """
+        """Yield all files below ``prefix``. Symbolic links are neither followed nor yielded."""
         start = prefix.rstrip("/")
         folders = [(local_path(start), start)]
         while folders:
             folder, uri = folders.pop()
-            try:
-                with os.scandir(folder) as entries:
-                    for entry in entries:
-                        if entry.is_dir(follow_symlinks=False):
-                            folders.append((Path(entry.path), f"{uri}/{entry.name}"))
-                        elif entry.is_file(follow_symlinks=False):
-                            with suppress(FileNotFoundError):
-                                status = entry.stat(follow_symlinks=False)
-                                modified = datetime.fromtimestamp(status.st_mtime, tz=UTC)
-                                path = f"{uri}/{entry.name}"
-                                yield StoredFile(path=path, size_bytes=status.st_size, modified_at=modified)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise EngineError(
-                    f"Folder {uri} cannot be listed: {error.strerror}.",
-                    hint="Check that this user may read the warehouse.",
-                    path=uri,
-                ) from error
+            with _file_errors(uri, "listed"), suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append((Path(entry.path), f"{uri}/{entry.name}"))
+                    elif entry.is_file(follow_symlinks=False):
+                        with suppress(FileNotFoundError):
+                            status = entry.stat(follow_symlinks=False)
+                            modified = datetime.fromtimestamp(status.st_mtime, tz=UTC)
+                            path = f"{uri}/{entry.name}"
+                            yield StoredFile(path=path, size_bytes=status.st_size, modified_at=modified)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files, and the folders that this leaves empty; missing ones are ignored.
 
         Raises:
             InputError: When a path lies outside the root; nothing is deleted then.
-            EngineError: When one can't be deleted.
         """
         files = [self._inside(path) for path in paths]
         for file in files:
-            try:
+            with _file_errors(str(file), "deleted"):
                 file.unlink(missing_ok=True)
-            except OSError as error:
-                raise EngineError(
-                    f"File {file} cannot be deleted: {error.strerror}.",
-                    hint="Check that this user may write to the warehouse, then run it again.",
-                    path=str(file),
-                ) from error
         for folder in {file.parent for file in files}:
             self._remove_empty(folder)
 
@@ -244,6 +218,8 @@ class ObjectFileStore:
     """Objects below ``root``, a prefix as URI; implements :class:`~lakegate.ports.WarehouseFiles`.
 
     On a bucket that keeps versions, what is deleted here stays as an older version until the bucket's own rules end it.
+    All methods raise :class:`~lakegate.errors.EngineError` when the store refuses, and another
+    :class:`~lakegate.errors.LakegateError` when it can't be asked.
     """
 
     def __init__(self, root: str, store: ObjectStore) -> None:
@@ -251,64 +227,36 @@ class ObjectFileStore:
         self._store = store
 
     def read(self, path: str) -> bytes:
-        """Return what an object holds.
-
-        Raises:
-            NotFoundError: When it doesn't exist.
-            EngineError: When it may not be read.
-        """
+        """Return what an object holds."""
         with _file_errors(path, "read"):
             found = self._store.stat(path)
             with self._store.open(path, etag=found.etag, size_bytes=found.size_bytes) as stream:
                 return stream.read()
 
     def write(self, path: str, content: bytes) -> None:
-        """Write an object whose name says what it holds.
-
-        Raises:
-            EngineError: When it may not be written.
-        """
+        """Write an object whose name says what it holds."""
         with _file_errors(path, "written"), suppress(FileExistsError):
             self._store.create(path, content)
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
-        """Yield all objects below ``prefix``, except the marker of the warehouse.
-
-        Raises:
-            EngineError: When they may not be listed.
-            LakegateError: When the store can't be asked.
-        """
+        """Yield all objects below ``prefix``, except the marker of the warehouse."""
         marker = f"{self._root}/{MARKER}"
-        try:
+        with _file_errors(prefix, "listed"):
             for found in self._store.list(f"{prefix.rstrip('/')}/"):
                 if found.uri != marker:
                     yield StoredFile(path=found.uri, size_bytes=found.size_bytes, modified_at=found.modified_at)
-        except OSError as error:
-            raise EngineError(
-                f"The warehouse {prefix} cannot be listed: {error.strerror or error}.",
-                hint="Check that these credentials may list it.",
-                path=prefix,
-            ) from error
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; missing ones are ignored.
 
         Raises:
             InputError: When a path lies outside the root; nothing is deleted then.
-            EngineError: When one may not be deleted.
-            LakegateError: When the store can't be asked.
         """
         for path in paths:
             if not path.startswith(f"{self._root}/"):
                 raise InputError(f"File {path} is not in the warehouse {self._root}.", path=path)
-        try:
+        with _file_errors(self._root, "deleted from"):
             self._store.delete(paths)
-        except OSError as error:
-            raise EngineError(
-                f"Files in the warehouse {self._root} cannot be deleted: {error.strerror or error}.",
-                hint="Check that these credentials may delete there, then run it again.",
-                path=self._root,
-            ) from error
 
 
 @contextmanager
@@ -316,11 +264,11 @@ def _file_errors(path: str, done: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise NotFoundError(f"File {path} doesn't exist.", path=path) from error
+        raise NotFoundError(f"{path} doesn't exist.", path=path) from error
     except OSError as error:
         raise EngineError(
-            f"File {path} can't be {done}: {error.strerror or error}.",
-            hint="Check that this user may use the warehouse.",
+            f"{path} can't be {done}: {error.strerror or error}.",
+            hint="Check that you may read and write the warehouse, then run it again.",
             path=path,
         ) from error
 
