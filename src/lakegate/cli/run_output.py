@@ -15,6 +15,7 @@ from lakegate.cli.output import (
     count,
     counted,
     duration,
+    echo_json,
     moment,
     next_commands,
     safe,
@@ -392,8 +393,24 @@ def _whose(run_id: str, statuses: Statuses) -> str:
     return f"published by run {run_id}" if status in _ON_MAIN else f"left to run {run_id}, which is {status}"
 
 
+def show_change(app: App, run: Run, nothing: str = "") -> None:
+    """Print how a run that changed a table ended; ``nothing``, marked up, if it had nothing to change."""
+    app.has_ended(run)
+    if app.json:
+        echo_json(journal_payload(run))
+    elif nothing and run.status == "skipped":
+        say(nothing)
+    else:
+        show_run(app, run)
+
+
 def show_revert(app: App, run: Run, word: str, what: str) -> None:
-    """Print what a revert or restore changed; ``word`` says what was done, ``what`` to what."""
+    """Print what a revert or another change of whole tables did; ``word`` says what was done, ``what`` to what."""
+    if run.publication is not None:
+        app.has_ended(run)
+    if app.json:
+        echo_json(journal_payload(run))
+        return
     if run.publication is None:
         say(f"[bold yellow]nothing changed[/]  {safe(run.detail or '')}")
     else:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from lakegate.cli.app import App
 from lakegate.errors import InputError, NotRevertableError
 from lakegate.model.maintenance import MaintenanceReport, MaintenanceStep
 from lakegate.model.refs import Ref
@@ -153,6 +154,24 @@ def test_tables_are_renamed_and_truncated() -> None:
         2,
         2,
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "method"),
+    [
+        ("table drop nyc.trips --yes", "drop_table"),
+        ("table expire nyc.trips --older-than 30d", "expire_snapshots"),
+        ("table rename nyc.trips nyc.x --yes", "rename_table"),
+        ("table restore nyc.trips --at 2026-01-31", "restore_table"),
+    ],
+)
+def test_how_a_change_ended_is_kept_for_when_its_output_fails(
+    words: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(App, "has_ended", lambda _, run: ended.append(run.run_id))
+    assert invoke(words, FakeLake(**{method: UNDOING})).exit_code == 0
+    assert ended == [UNDOING.run_id]
 
 
 def test_maintenance_says_what_was_due_and_what_became_of_it() -> None:

@@ -7,8 +7,8 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
 from lakegate.cli.options import complete_published_runs
-from lakegate.cli.output import echo_json, next_commands
-from lakegate.cli.run_output import journal_payload, show_revert
+from lakegate.cli.output import next_commands
+from lakegate.cli.run_output import show_revert
 
 
 @command(
@@ -30,11 +30,6 @@ def revert(app: App, /, *, run: str, cascade: bool, dry_run: bool) -> None:
     """
     with app.lake() as lake:
         reverted = lake.revert(run, cascade=cascade, dry_run=dry_run)
-        if not dry_run:
-            app.has_ended(reverted)
-    if app.json:
-        echo_json(journal_payload(reverted))
-        return
-    show_revert(app, reverted, "reverted", reverted.table)
-    if dry_run:
+        show_revert(app, reverted, "reverted", reverted.table)
+    if dry_run and not app.json:
         next_commands(("Do it", app.command_without("--dry-run")))

@@ -25,7 +25,7 @@ from lakegate.cli.output import (
     size,
     width_or,
 )
-from lakegate.cli.run_output import journal_payload, show_revert, show_run
+from lakegate.cli.run_output import show_change, show_revert
 from lakegate.snippets import ENGINES, TITLES
 
 if TYPE_CHECKING:
@@ -163,12 +163,7 @@ def evolve_table(app: App, /, *, table: str, changes: tuple[str, ...], checks: t
     All rows are audited with the table's checks. If one fails, nothing is published. To undo it: lakegate revert.
     """
     with app.lake() as lake:
-        run = lake.evolve_table(table, *changes, checks=checks)
-        app.has_ended(run)
-    if app.json:
-        echo_json(journal_payload(run))
-    else:
-        show_run(app, run)
+        show_change(app, lake.evolve_table(table, *changes, checks=checks))
 
 
 @table.command("restore", examples=("lakegate table restore nyc.trips --at 2026-01-31T07:00:00Z",))
@@ -186,11 +181,7 @@ def restore_table(app: App, /, *, table: str, at: str) -> None:
     TABLE. If that removes the rows of a source file, you can ingest the file again.
     """
     with app.lake() as lake:
-        run = lake.restore_table(table, at=at)
-    if app.json:
-        echo_json(journal_payload(run))
-    else:
-        show_revert(app, run, "restored", table)
+        show_revert(app, lake.restore_table(table, at=at), "restored", table)
 
 
 @table.command(
@@ -220,12 +211,10 @@ def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | No
     with app.lake() as lake:
         run = lake.optimize_table(table, sort=sort, where=where, rewrite_manifests=rewrite_manifests)
         app.has_ended(run)
-    if app.json:
-        echo_json(journal_payload(run))
-    elif rewrite_manifests:
+    if rewrite_manifests:
         show_revert(app, run, "rewritten", f"manifests of {table}")
-    elif run.publication is None:
-        say(f"[bold yellow]nothing changed[/]  {safe(table)} has no files to compact")
+    elif app.json or run.publication is None:
+        show_change(app, run, f"[bold yellow]nothing changed[/]  {safe(table)} has no files to compact")
     else:
         files = sum(one.data_files for one in run.staged)
         commit = run.publication.commit[:12]
@@ -253,9 +242,6 @@ def expire_snapshots(app: App, /, *, table: str, older_than: timedelta, keep: in
     """
     with app.lake() as lake:
         run = lake.expire_snapshots(table, older_than=older_than, keep=keep)
-    if app.json:
-        echo_json(journal_payload(run))
-    else:
         show_revert(app, run, "expired", f"old snapshots of {table}")
 
 
@@ -276,11 +262,7 @@ def rename_table(app: App, /, *, table: str, name: str, yes: bool) -> None:
     if not agreed(f"Rename {table} to {name}? Who reads or ingests by the old name must change.", yes=yes):
         raise click.Abort
     with app.lake() as lake:
-        run = lake.rename_table(table, name)
-    if app.json:
-        echo_json(journal_payload(run))
-    else:
-        show_revert(app, run, "renamed", f"{table} to {name}")
+        show_revert(app, lake.rename_table(table, name), "renamed", f"{table} to {name}")
 
 
 @table.command("truncate", examples=("lakegate table truncate nyc.daily", "lakegate table truncate nyc.daily --yes"))
@@ -298,14 +280,7 @@ def truncate_table(app: App, /, *, table: str, yes: bool) -> None:
     if not agreed(f"Delete all rows of {table}?", yes=yes):
         raise click.Abort
     with app.lake(begins=True) as lake:
-        run = lake.truncate_table(table)
-        app.has_ended(run)
-    if app.json:
-        echo_json(journal_payload(run))
-    elif run.status == "skipped":
-        say(f"[bold yellow]nothing changed[/]  {safe(table)} has no rows")
-    else:
-        show_run(app, run)
+        show_change(app, lake.truncate_table(table), f"[bold yellow]nothing changed[/]  {safe(table)} has no rows")
 
 
 @table.command("drop", examples=("lakegate table drop nyc.scratch", "lakegate table drop nyc.scratch --yes"))
@@ -320,11 +295,7 @@ def drop_table(app: App, /, *, table: str, yes: bool) -> None:
     if not agreed(f"Drop {table}? Older commits still have it.", yes=yes):
         raise click.Abort
     with app.lake() as lake:
-        run = lake.drop_table(table)
-    if app.json:
-        echo_json(journal_payload(run))
-    else:
-        show_revert(app, run, "dropped", table)
+        show_revert(app, lake.drop_table(table), "dropped", table)
 
 
 @table.command(
@@ -344,15 +315,9 @@ def delete_rows(app: App, /, *, table: str, where: str) -> None:
 
     Exits with 0 if the rows are deleted (or there were none), and with 1 if the audit failed: then nothing changes.
     """
+    nothing = f"[bold yellow]skipped[/]  no row of [bold]{safe(table)}[/] meets the condition; nothing to delete"
     with app.lake(begins=True) as lake:
-        run = lake.delete_rows(table, where)
-        app.has_ended(run)
-    if app.json:
-        echo_json(journal_payload(run))
-    elif run.status == "skipped":
-        say(f"[bold yellow]skipped[/]  no row of [bold]{safe(table)}[/] meets the condition; nothing to delete")
-    else:
-        show_run(app, run)
+        show_change(app, lake.delete_rows(table, where), nothing)
 
 
 @table.command(
