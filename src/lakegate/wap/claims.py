@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lakegate.errors import InputError, RetryableError
@@ -18,8 +18,8 @@ from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.history import MODE_PROPERTY, files_in, find_commit, published_to, tables_in
 from lakegate.wap.recover import recover
 
-POLL_S = 0.1
-RECOVER_EVERY = 10
+_POLL_S = 0.1
+_RECOVER_EVERY = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,32 +83,47 @@ def _claim(context: Context, request: IngestRequest, token: str) -> Claim:
 
 
 def _wait(context: Context, request: IngestRequest, claim: Claim, token: str, deadline: Deadline) -> Claim:
-    other = claim.busy[0]
-    began = time.monotonic()
-    until = min(began + request.wait_s, deadline.at)
-    polls = 0
-    with context.narrator.step(f"Waiting for run {other.run_id}, which is working on {other.file.uri}"):
-        while claim.busy:
-            if time.monotonic() > until:
-                raise still_working(str(request.table), other, began)
-            time.sleep(POLL_S)
-            polls += 1
-            if polls % RECOVER_EVERY == 0:
-                recover(context, deadline)
-            claim = _claim(context, request, token)
-    measure(WAIT_SECONDS, time.monotonic() - began, queue="files")
+    def look() -> KnownFile | None:
+        nonlocal claim
+        claim = _claim(context, request, token)
+        return next(iter(claim.busy), None)
+
+    wait_for(context, str(request.table), claim.busy[0], look, wait_s=request.wait_s, deadline=deadline)
     return claim
 
 
-def still_working(table: str, other: KnownFile, began: float) -> RetryableError:
-    """Return the error for a run that took too long, since ``began`` on the monotonic clock."""
-    return RetryableError(
-        f"Run {other.run_id} is still working on {other.file.uri} after {time.monotonic() - began:,.0f} s.",
-        hint=f"lakegate runs {other.run_id}",
-        table=table,
-        file=other.file.uri,
-        other_run_id=other.run_id,
-    )
+def wait_for(
+    context: Context,
+    table: str,
+    busy: KnownFile,
+    look: Callable[[], KnownFile | None],
+    *,
+    wait_s: float,
+    deadline: Deadline = NEVER,
+) -> None:
+    """Wait for the run that works on a file, and for those that ``look`` finds after it.
+
+    Raises:
+        RetryableError: When that takes longer than ``wait_s`` or the deadline.
+    """
+    other: KnownFile | None = busy
+    began, polls = time.monotonic(), 0
+    with context.narrator.step(f"Waiting for run {busy.run_id}, which is working on {busy.file.uri}"):
+        while other is not None:
+            if time.monotonic() > min(began + wait_s, deadline.at):
+                raise RetryableError(
+                    f"Run {other.run_id} is still working on {other.file.uri} after {time.monotonic() - began:,.0f} s.",
+                    hint=f"lakegate runs {other.run_id}",
+                    table=table,
+                    file=other.file.uri,
+                    other_run_id=other.run_id,
+                )
+            time.sleep(_POLL_S)
+            polls += 1
+            if polls % _RECOVER_EVERY == 0:
+                recover(context, deadline)
+            other = look()
+    measure(WAIT_SECONDS, time.monotonic() - began, queue="files")
 
 
 class RowsTakenError(RetryableError):

@@ -6,7 +6,6 @@ so what was taken is what commits say: after a revert, its rows are left again, 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +15,7 @@ from lakegate.model.batch import KnownFile, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import WriteMode
 from lakegate.model.source import MarkRanges, Source, highest_to_take, kind_of, to_take
-from lakegate.wap.claims import POLL_S, RECOVER_EVERY, still_working
+from lakegate.wap.claims import wait_for
 from lakegate.wap.context import Context
 from lakegate.wap.history import sync
 from lakegate.wap.recover import recover
@@ -84,15 +83,5 @@ def _wait(context: Context, table: str, file: SourceFile, run_id: str, wait_s: f
         return next((one for one in context.journal.known(table, [file]).busy if one.run_id != run_id), None)
 
     busy = other()
-    if busy is None:
-        return
-    began, polls = time.monotonic(), 0
-    with context.narrator.step(f"Waiting for run {busy.run_id}, which is working on {file.uri}"):
-        while busy is not None:
-            if time.monotonic() - began > wait_s:
-                raise still_working(table, busy, began)
-            time.sleep(POLL_S)
-            polls += 1
-            if polls % RECOVER_EVERY == 0:
-                recover(context)
-            busy = other()
+    if busy is not None:
+        wait_for(context, table, busy, other, wait_s=wait_s)
