@@ -36,6 +36,17 @@ def span(value: str) -> timedelta:
         raise click.BadParameter(f"{error.message} {error.hint}") from None
 
 
+def with_options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Add several options; the help lists them in this order."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
 def table_argument() -> Callable[[F], F]:
     """Add the argument TABLE, such as ``nyc.trips``."""
     return click.argument("table", shell_complete=complete_tables)
@@ -153,7 +164,7 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
     from lakegate.model.batch import FileFormat
     from lakegate.model.request import ModeName, OnChanged, OnFailure, OnSameContent, SchemaMode
 
-    options: tuple[Callable[[F], F], ...] = (
+    return with_options(
         check_option(f"A check that {checked} must pass, such as 'in_range(fare, 0, 500)'. Repeatable."),
         click.option(
             "--on-failure",
@@ -208,13 +219,6 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
         click.option("--format", type=click.Choice(get_args(FileFormat)), help="Default: taken from the file names."),
     )
 
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
 
 def source_options(*, watermark: bool = True) -> Callable[[F], F]:
     """Add the options that name a source of the settings instead of files."""
@@ -225,18 +229,11 @@ def source_options(*, watermark: bool = True) -> Callable[[F], F]:
     )
     if not watermark:
         return named
-    options: tuple[Callable[[F], F], ...] = (
+    return with_options(
         named,
         click.option("--watermark", metavar="COLUMN", help="Take each row of the source once, by this growing column."),
         click.option("--until", metavar="VALUE", help="Take rows up to this value of the watermark only."),
     )
-
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
 
 
 def require_one_source(given: Mapping[str, Any]) -> None:
@@ -253,7 +250,7 @@ def require_one_source(given: Mapping[str, Any]) -> None:
 
 def csv_options() -> Callable[[F], F]:
     """Add the options that say how CSV is read; :func:`csv_from` takes their values."""
-    options: tuple[Callable[[F], F], ...] = (
+    return with_options(
         click.option("--delimiter", metavar="CHAR", callback=_one_character, help="CSV: the character between fields."),
         click.option("--no-header", is_flag=True, help="CSV: the first line is data."),
         click.option("--encoding", metavar="NAME", callback=_known_encoding, help="CSV: the files' encoding."),
@@ -269,13 +266,6 @@ def csv_options() -> Callable[[F], F]:
             "--types", multiple=True, metavar="COL=TYPE", callback=_types, help="CSV: type of a column. Repeatable."
         ),
     )
-
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
 
 
 def csv_from(given: dict[str, Any], configured: CsvOptions) -> CsvOptions | None:

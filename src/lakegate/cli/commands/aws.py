@@ -11,7 +11,7 @@ import click
 
 from lakegate.cli.app import App, redact
 from lakegate.cli.commandline import PROGRAM, group
-from lakegate.cli.options import agreed, yes_option
+from lakegate.cli.options import agreed, with_options, yes_option
 from lakegate.cli.output import (
     Styled,
     count,
@@ -87,13 +87,11 @@ class _Code(NamedTuple):
     builder: str
 
 
-def _name_options(function: F) -> F:
-    options = (
-        click.option("--name", required=True, metavar="NAME", help="The deployment's name, such as demo."),
-        click.option("--region", metavar="REGION", help="AWS region. Default: AWS_REGION, or the profile's."),
-        click.option("--profile", metavar="PROFILE", help="Profile in your AWS configuration. Default: AWS_PROFILE."),
-    )
-    return _with(options, function)
+_name_options = with_options(
+    click.option("--name", required=True, metavar="NAME", help="The deployment's name, such as demo."),
+    click.option("--region", metavar="REGION", help="AWS region. Default: AWS_REGION, or the profile's."),
+    click.option("--profile", metavar="PROFILE", help="Profile in your AWS configuration. Default: AWS_PROFILE."),
+)
 
 
 def _template_options(function: F) -> F:
@@ -125,17 +123,11 @@ def _template_options(function: F) -> F:
         )
         for one in PARAMETERS
     )
-    return _with((settings, package, role, _builder_option, *options), function)
+    return with_options(settings, package, role, _builder_option, *options)(function)
 
 
 def _optional_value(bare: str | None) -> dict[str, Any]:
     return {} if bare is None else {"is_flag": False, "flag_value": bare}
-
-
-def _with(options: tuple[Callable[[F], F], ...], function: F) -> F:
-    for option in reversed(options):
-        function = option(function)
-    return function
 
 
 @group(

@@ -11,7 +11,7 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.check_output import fitting
 from lakegate.cli.commandline import group
-from lakegate.cli.options import complete_runs, complete_tables, limit_option, table_argument
+from lakegate.cli.options import complete_runs, complete_tables, limit_option, table_argument, with_options
 from lakegate.cli.output import cell, count, counted, echo_json, null, safe, say, show_rows, width_or
 from lakegate.cli.run_output import run_payload, show_run
 from lakegate.model.quarantine import COLUMNS, POSITION, REASONS, RUN_ID, SOURCE_FILE
@@ -26,19 +26,13 @@ _DEFAULT_WIDTH = 110
 
 def _which(*, where: bool = True) -> Callable[[F], F]:
     """Add the options that choose rows."""
-
-    def decorate(function: F) -> F:
-        options = [
-            click.option("--run", "run_id", metavar="RUN", shell_complete=complete_runs, help="Only rows of this run."),
-            click.option("--check", metavar="NAME", help="Only rows that fail this check."),
-        ]
-        if where:
-            options.append(click.option("--where", metavar="PREDICATE", help="Only rows for which this SQL is true."))
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
+    options = [
+        click.option("--run", "run_id", metavar="RUN", shell_complete=complete_runs, help="Only rows of this run."),
+        click.option("--check", metavar="NAME", help="Only rows that fail this check."),
+    ]
+    if where:
+        options.append(click.option("--where", metavar="PREDICATE", help="Only rows for which this SQL is true."))
+    return with_options(*options)
 
 
 @group(
