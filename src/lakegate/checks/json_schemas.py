@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lakegate.checks.patterns import EXPLODES, explodes, longest_text
@@ -102,6 +102,10 @@ class _Compiler:
             if keyword == "$ref":
                 yield self._reference(value, name, place)
                 continue
+            if keyword in _LIMITS:
+                kind, measure, sign, read = _LIMITS[keyword]
+                yield f"({_if_is(kind, name, f'{measure.format(_as(kind, name))} {sign} {read(value, place)}')})"
+                continue
             make = getattr(self, f"_{_snake(keyword)}", None) if keyword in _KEYWORDS else None
             if make is None:
                 raise ValueError(f"{place}: this keyword isn't supported. {did_you_mean(keyword, _KEYWORDS)}".strip())
@@ -162,27 +166,7 @@ class _Compiler:
             raise ValueError(f"{at}: it isn't a list of schemas.")
         return [self.bound(one, f"{name}.v", f"{at}/{index}") for index, one in enumerate(value)]
 
-    # Numbers -------------------------------------------------------------------------------------------------------
-
-    def _minimum(self, value: Any, name: str, at: str, _: Any) -> str:
-        return _if_is("number", name, f"{_as_number(name)} >= {_number(value, at)}")
-
-    def _maximum(self, value: Any, name: str, at: str, _: Any) -> str:
-        return _if_is("number", name, f"{_as_number(name)} <= {_number(value, at)}")
-
-    def _exclusive_minimum(self, value: Any, name: str, at: str, _: Any) -> str:
-        return _if_is("number", name, f"{_as_number(name)} > {_number(value, at)}")
-
-    def _exclusive_maximum(self, value: Any, name: str, at: str, _: Any) -> str:
-        return _if_is("number", name, f"{_as_number(name)} < {_number(value, at)}")
-
     # Texts ---------------------------------------------------------------------------------------------------------
-
-    def _min_length(self, value: Any, name: str, at: str, _: Any) -> str:
-        return _if_is("string", name, f"char_length({_as_text(name)}) >= {_count(value, at)}")
-
-    def _max_length(self, value: Any, name: str, at: str, _: Any) -> str:
-        return _if_is("string", name, f"char_length({_as_text(name)}) <= {_count(value, at)}")
 
     def _pattern(self, value: Any, name: str, at: str, _: Any) -> str:
         if not isinstance(value, str) or not value:
@@ -191,13 +175,13 @@ class _Compiler:
             raise ValueError(f"{at}: the pattern {value!r} {EXPLODES}.")
         limits = [one for one in (self.longest_text, longest_text(value)) if one is not None]
         self.longest_text = min(limits, default=None)
-        return _if_is("string", name, f"{_as_text(name)} RLIKE {sql_string(_at_end(value))}")
+        return _if_is("string", name, f"{_as('string', name)} RLIKE {sql_string(_at_end(value))}")
 
     def _format(self, value: Any, name: str, at: str, _: Any) -> str:
         pattern = FORMATS.get(value) if isinstance(value, str) else None
         if pattern is None:
             raise ValueError(f"{at}: {value!r} isn't one of {', '.join(FORMATS)}.")
-        text = _as_text(name)
+        text = _as("string", name)
         day = f" AND try_cast(substring({text}, 1, 10) AS DATE) IS NOT NULL" if value.startswith("date") else ""
         hours = f" AND try_cast(upper({text}) AS TIMESTAMP) IS NOT NULL" if value == "date-time" else ""
         return _if_is("string", name, f"{text} RLIKE {sql_string(pattern)}{day}{hours}")
@@ -206,13 +190,7 @@ class _Compiler:
 
     def _items(self, value: Any, name: str, at: str, _: Any) -> str:
         item = f"{name}i"
-        return _if_is("array", name, f"forall({_as_array(name)}, {item} -> {self.bound(value, item, at)})")
-
-    def _min_items(self, value: Any, name: str, at: str, _: Any) -> str:
-        return _if_is("array", name, f"size({_as_array(name)}) >= {_count(value, at)}")
-
-    def _max_items(self, value: Any, name: str, at: str, _: Any) -> str:
-        return _if_is("array", name, f"size({_as_array(name)}) <= {_count(value, at)}")
+        return _if_is("array", name, f"forall({_as('array', name)}, {item} -> {self.bound(value, item, at)})")
 
     # Objects -------------------------------------------------------------------------------------------------------
 
@@ -221,14 +199,14 @@ class _Compiler:
             raise ValueError(f"{at}: it isn't an object of schemas.")  # noqa: TRY004 - of what a user wrote
         terms = []
         for key, schema in value.items():
-            found = f"try_element_at({_as_map(name)}, {sql_string(key)})"
+            found = f"try_element_at({_as('object', name)}, {sql_string(key)})"
             terms.append(f"({found} IS NULL OR {self.bound(schema, found, f'{at}/{key}')})")
         return _if_is("object", name, " AND ".join(terms) or "TRUE")
 
     def _required(self, value: Any, name: str, at: str, _: Any) -> str:
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             raise ValueError(f"{at}: it isn't a list of names.")
-        terms = (f"map_contains_key({_as_map(name)}, {sql_string(one)})" for one in value)
+        terms = (f"map_contains_key({_as('object', name)}, {sql_string(one)})" for one in value)
         return _if_is("object", name, " AND ".join(terms) or "TRUE")
 
     def _additional_properties(self, value: Any, name: str, at: str, schema: Mapping[str, Any]) -> str:
@@ -239,13 +217,7 @@ class _Compiler:
         entry = f"{name}e"
         is_known = f"{entry}.key IN ({known}) OR " if known else ""
         valid = self.bound(value, f"{entry}.value", at)
-        return _if_is("object", name, f"forall(map_entries({_as_map(name)}), {entry} -> {is_known}{valid})")
-
-    def _min_properties(self, value: Any, name: str, at: str, _: Any) -> str:
-        return _if_is("object", name, f"size({_as_map(name)}) >= {_count(value, at)}")
-
-    def _max_properties(self, value: Any, name: str, at: str, _: Any) -> str:
-        return _if_is("object", name, f"size({_as_map(name)}) <= {_count(value, at)}")
+        return _if_is("object", name, f"forall(map_entries({_as('object', name)}), {entry} -> {is_known}{valid})")
 
 
 _KEYWORDS = (
@@ -253,6 +225,9 @@ _KEYWORDS = (
     "if", "items", "maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength", "minProperties",
     "minimum", "not", "oneOf", "pattern", "properties", "required", "type",
 )  # fmt: skip
+
+
+_SPARK_TYPES = {"number": "DOUBLE", "string": "STRING", "array": "ARRAY<VARIANT>", "object": "MAP<STRING, VARIANT>"}
 
 
 _DOLLAR = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
@@ -276,7 +251,7 @@ def _is(kind: str, name: str) -> str:
     digits = f"NOT CAST({name}.v AS STRING) RLIKE '[.][0-9]*[1-9]'"
     return (
         f"({name}.t = 'BIGINT' OR ({name}.t LIKE 'DECIMAL(%' AND {digits}) OR "
-        f"({name}.t = 'DOUBLE' AND {_as_number(name)} = floor({_as_number(name)})))"
+        f"({name}.t = 'DOUBLE' AND {_as('number', name)} = floor({_as('number', name)})))"
     )
 
 
@@ -285,29 +260,17 @@ def _if_is(kind: str, name: str, then: str) -> str:
     return f"CASE WHEN {_is(kind, name)} THEN {then} ELSE TRUE END"
 
 
-def _as_number(name: str) -> str:
-    return f"CAST({name}.v AS DOUBLE)"
-
-
-def _as_text(name: str) -> str:
-    return f"CAST({name}.v AS STRING)"
-
-
-def _as_array(name: str) -> str:
-    return f"CAST({name}.v AS ARRAY<VARIANT>)"
-
-
-def _as_map(name: str) -> str:
-    return f"CAST({name}.v AS MAP<STRING, VARIANT>)"
+def _as(kind: str, name: str) -> str:
+    return f"CAST({name}.v AS {_SPARK_TYPES[kind]})"
 
 
 def _equals(value: Any, name: str, at: str) -> str:
     if isinstance(value, bool):
         return f"{_if('boolean', name)} CAST({name}.v AS BOOLEAN) = {str(value).upper()} ELSE FALSE END"
     if isinstance(value, str):
-        return f"{_if('string', name)} {_as_text(name)} = {sql_string(value)} ELSE FALSE END"
+        return f"{_if('string', name)} {_as('string', name)} = {sql_string(value)} ELSE FALSE END"
     if isinstance(value, (int, float)):
-        return f"{_if('number', name)} {_as_number(name)} = {_number(value, at)} ELSE FALSE END"
+        return f"{_if('number', name)} {_as('number', name)} = {_number(value, at)} ELSE FALSE END"
     if value is None:
         return _is("null", name)
     raise ValueError(f"{at}: a value may be a text, a number, true, false or null, not a list or an object.")
@@ -349,3 +312,18 @@ def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
         raise ValueError(f"the schema has {twice!r} twice in one object.")
     return found
+
+
+_LIMITS: Mapping[str, tuple[str, str, str, Callable[[Any, str], str]]] = {
+    "minimum": ("number", "{}", ">=", _number),
+    "maximum": ("number", "{}", "<=", _number),
+    "exclusiveMinimum": ("number", "{}", ">", _number),
+    "exclusiveMaximum": ("number", "{}", "<", _number),
+    "minLength": ("string", "char_length({})", ">=", _count),
+    "maxLength": ("string", "char_length({})", "<=", _count),
+    "minItems": ("array", "size({})", ">=", _count),
+    "maxItems": ("array", "size({})", "<=", _count),
+    "minProperties": ("object", "size({})", ">=", _count),
+    "maxProperties": ("object", "size({})", "<=", _count),
+}
+"""Keywords that compare: values of which type, by which measure, how, and with what."""
