@@ -193,9 +193,7 @@ class Deployment:
         Raises:
             LakegateError: AWS refuses, or is unavailable.
         """
-        given = self.parameters()
-        package = given.get("CodeKey")
-        content = package and self._data.read(given["CodeBucket"], f"{package}.toml")
+        content = self._beside_package("toml")
         if not content:
             return None
         folder.mkdir(parents=True, exist_ok=True)
@@ -212,9 +210,7 @@ class Deployment:
         Raises:
             LakegateError: AWS refuses, or is unavailable.
         """
-        given = self.parameters()
-        package = given.get("CodeKey")
-        content = package and self._data.read(given["CodeBucket"], f"{package}.contracts.json")
+        content = self._beside_package("contracts.json")
         if not content:
             return None
         path = folder / f"{self.name.stack}.contracts"
@@ -226,6 +222,11 @@ class Deployment:
         for name, text in texts.items():
             (path / Path(name).name).write_text(text, encoding="utf-8")
         return path
+
+    def _beside_package(self, ending: str) -> bytes | None:
+        given = self.parameters()
+        package = given.get("CodeKey")
+        return self._data.read(given["CodeBucket"], f"{package}.{ending}") if package else None
 
     def images(self, folder: Path) -> ImageBuilder:
         """Return what finds and builds the container images of this deployment."""

@@ -244,14 +244,7 @@ def _columns(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     _null_chart(known)
     columns = ("Column", "Type", Column("NULLs in the last publish", "fit"), "NULL rate over time", "Lowest", "Highest")
     parts.html(markup.table(columns, map(_column_row, known), caption="Columns, with what the newest publish added"))
-    following = start + _COLUMNS_ON_A_PAGE
-    parts.turn_pages(
-        cursor_name="after",
-        following=str(following) if following < len(names) else None,
-        shown=len(shown),
-        noun="column",
-        total=len(names),
-    )
+    _turn_columns(start, len(shown), len(names))
     parts.html(
         Markup(
             '<p class="muted">From the metrics of the data files that each of the last {} publishes added. '
@@ -267,19 +260,17 @@ def _start(name: str, total: int) -> int:
     return start if start < total else 0
 
 
+def _turn_columns(start: int, shown: int, total: int) -> None:
+    following = str(start + shown) if start + shown < total else None
+    parts.turn_pages(cursor_name="after", following=following, shown=shown, noun="column", total=total)
+
+
 def _plain_columns(detail: TableDetail) -> None:
     start = _start("after", len(detail.columns))
     shown = detail.columns[start : start + _ON_A_PAGE]
     rows = ((one.name, markup.code(one.type), "required" if one.required else "") for one in shown)
     parts.html(markup.table(("Column", "Type", ""), rows, caption="Columns"))
-    following = start + _ON_A_PAGE
-    parts.turn_pages(
-        cursor_name="after",
-        following=str(following) if following < len(detail.columns) else None,
-        shown=len(shown),
-        noun="column",
-        total=len(detail.columns),
-    )
+    _turn_columns(start, len(shown), len(detail.columns))
     link = markup.link("on main", "table", table=detail.table, view="Columns")
     parts.html(Markup('<p class="muted">NULL rates and bounds are shown {}.</p>').format(link))
 
@@ -547,14 +538,7 @@ def _preview(detail: TableDetail, at: str | None) -> None:
             markup.link("Query it", "query", sql=sql, ref=detail.ref, at=at),
         ),
     )
-    following = start + _PREVIEW_COLUMNS
-    parts.turn_pages(
-        cursor_name="after",
-        following=str(following) if following < len(names) else None,
-        shown=len(shown),
-        noun="column",
-        total=len(names),
-    )
+    _turn_columns(start, len(shown), len(names))
 
 
 def _sql_name(table: str) -> str:
