@@ -1171,6 +1171,8 @@ class Lake:
     def restore_table(self, table: str, *, at: str | datetime) -> Run:
         """Restore an earlier state of a table on ``main`` in one new commit, whoever changed it since.
 
+        Its quarantine table gets the state that it had then, too.
+
         Source files whose rows it loses can be ingested again; those whose rows it regains count as published.
 
         Args:
@@ -1198,7 +1200,9 @@ class Lake:
         return restore_table(self._context, identifier, self._resolve(MAIN, at), new_run_id=new_run_id())
 
     def drop_table(self, table: str) -> Run:
-        """Drop a table on ``main``, in one commit. Older commits still have it; :meth:`restore_table` brings it back.
+        """Drop a table on ``main``, in one commit, and its quarantine table with it.
+
+        Older commits still have them; :meth:`restore_table` brings them back.
 
         Args:
             table: ``namespace.table``.

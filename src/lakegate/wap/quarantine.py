@@ -14,10 +14,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from lakegate.errors import ConfigurationError, EngineError, NotReplayableError, SchemaError
+from lakegate.errors import (
+    ConfigurationError,
+    EngineError,
+    IdentifierError,
+    InputError,
+    NotFoundError,
+    NotReplayableError,
+    SchemaError,
+)
 from lakegate.model.checks import AuditReport, Check, CheckResult, is_tolerated
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import COLUMNS, MOST_IN_ORDER, FileCount, Provenance, is_quarantine, quarantine_of
@@ -441,3 +450,17 @@ def require_not_reserved(table: TableIdentifier) -> None:
             hint="Choose another name. To publish quarantined rows: lakegate quarantine release --help",
             table=str(table),
         )
+
+
+def held_aside(context: Context, table: TableIdentifier, at: Ref) -> TablePointer | None:
+    """Return the quarantine table of ``table`` at a commit; ``None`` if it has none."""
+    if is_quarantine(table):
+        return None
+    try:
+        pointer = context.catalog.get_table(quarantine_of(table), at)
+    except IdentifierError:  # the name would be too long, so there was never one
+        return None
+    with suppress(NotFoundError, InputError):  # damaged: nobody but lakegate gives a table such a name
+        if pointer is not None and MADE_FOR not in context.reader.metadata(pointer).properties:
+            return None
+    return pointer

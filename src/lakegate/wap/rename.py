@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from lakegate.errors import AlreadyExistsError, InputError
+from lakegate.errors import AlreadyExistsError, IdentifierError, InputError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import quarantine_of
 from lakegate.model.refs import Ref
 from lakegate.model.run import UndoneTable
 from lakegate.points import unknown_table
 from lakegate.wap.context import Context
-from lakegate.wap.quarantine import MADE_FOR, require_not_reserved
+from lakegate.wap.quarantine import MADE_FOR, held_aside, require_not_reserved
 from lakegate.wap.revert_plan import RevertPlan, TablePlan
 
 
@@ -25,11 +25,17 @@ def plan_rename(
         NotFoundError: When there is no such table.
         AlreadyExistsError: When the new name is taken, or that of its quarantine table.
         ConfigurationError: When the new name is reserved.
+        IdentifierError: When the new name is too long for that of a quarantine table, and there is one.
         InputError: When it's a quarantine table itself.
     """
     require_not_reserved(new)
     tables: dict[TableIdentifier, TablePlan] = {}
-    renames = {old: new, quarantine_of(old): quarantine_of(new)}
+    renames = {old: new}
+    try:
+        renames[quarantine_of(old)] = quarantine_of(new)
+    except IdentifierError:  # a name is too long to have one
+        if held_aside(context, old, head) is not None:
+            raise
     found = context.catalog.get_tables([*renames, *renames.values()], head)
     for then, name in renames.items():
         pointer = found[then]

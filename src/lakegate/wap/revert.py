@@ -40,10 +40,10 @@ from lakegate.wap.history import (
 )
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.optimistic_commit import commit_on_head, publish_lock
-from lakegate.wap.quarantine import MADE_FOR
+from lakegate.wap.quarantine import MADE_FOR, held_aside
 from lakegate.wap.reachable import keep_files, keep_files_of
 from lakegate.wap.rename import plan_rename
-from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_revert
+from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_revert, plan_rewind
 from lakegate.wap.stage import namespaces_for
 
 PlanAt = Callable[[Ref], RevertPlan]
@@ -102,9 +102,9 @@ def revert(
 
 
 def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_id: str, target: str = "main") -> Run:
-    """Put ``table`` back as it was at a commit, by one commit on top of all others.
+    """Put ``table``, and its quarantine table, back as they were at a commit, by one commit on top of all others.
 
-    It loses every later change, whoever made it. What later runs wrote to other tables stays.
+    They lose every later change, whoever made it. What later runs wrote to other tables stays.
     The source files that the table loses may be ingested again.
 
     Args:
@@ -115,7 +115,8 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
 
     Raises:
         NotFoundError: When the table didn't exist then.
-        InputError: When the commit is not in the history of ``target``.
+        InputError: When the commit is not in the history of ``target``; or when ``table`` is a quarantine table, and
+            rows went from it to its table since, or were set aside.
         ConflictError: When the target kept moving.
         OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
     """
@@ -129,10 +130,13 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
         )
 
     def plan_at(head: Ref) -> RevertPlan:
-        now = context.catalog.get_table(table, head)
-        base = then.model_copy(update={"content_id": None if now is None else now.content_id})
-        plans = {table: TablePlan(base, _difference(context, now, then), now=now)}
-        if now is not None and now.metadata_location == then.metadata_location:
+        plans = {table: _going_back(context, context.catalog.get_table(table, head), then)}
+        aside, aside_then = held_aside(context, table, head), held_aside(context, table, at)
+        if aside_then is not None:
+            plans[aside_then.table] = _going_back(context, aside, aside_then)
+        elif aside is not None:
+            plans[aside.table] = TablePlan(None, dropping(context, aside), now=aside)
+        if all(plan.stays for plan in plans.values()):
             return RevertPlan("", (), plans, nothing=f"{table} is as it was at commit {at.hash[:12]}; nothing to do.")
         history = BranchHistory(context, head, since=at.hash)
         if not history.commits or history.commits[0].parent != at.hash:
@@ -151,15 +155,9 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
                 table=str(table),
                 run_id=run_of(renamed),
             )
-        reverts = history.runs(table)
-        going, coming = history.side_effects(table, reverts)
-        return RevertPlan(
-            message=f"Restore {table} as at commit {at.hash[:12]}",
-            reverts=tuple(reversed(reverts)),
-            tables=plans,
-            restored=tuple(coming),
-            unpublished=tuple(going),
-        )
+        _require_alone(history, table)
+        changed = {name: plan for name, plan in plans.items() if not plan.stays}
+        return plan_rewind(f"Restore {table} as at commit {at.hash[:12]}", history, changed)
 
     return run_plan(context, plan_at, run_id=new_run_id, kind="restore", target=target, text=f"Restoring {table}")
 
@@ -206,6 +204,31 @@ def _require_revertable(history: BranchHistory, commit: Commit, run_id: str) -> 
             run_id=run_id,
             reverted_by=by[0],
         )
+
+
+def _require_alone(history: BranchHistory, table: TableIdentifier) -> None:
+    """Refuse to put a quarantine table back alone: a row would be in its table and wait, too, or be in neither."""
+    both = {str(table), str(table_of(table))}
+    commit = next((one for one in history.commits if is_quarantine(table) and both <= {*one.tables}), None)
+    if commit is not None:
+        by = f"run {run_of(commit)}" if run_of(commit) else f"commit {commit.hash[:12]}"
+        raise InputError(
+            f"{table} can't be put back alone: {by} changed it together with {table_of(table)} since.",
+            hint=f"Put both back: lakegate table restore {table_of(table)}",
+            table=str(table),
+            commit=commit.hash,
+        )
+
+
+def _going_back(context: Context, now: TablePointer | None, then: TablePointer) -> TablePlan:
+    base = then.model_copy(update={"content_id": None if now is None else now.content_id})
+    return TablePlan(base, _difference(context, now, then), now=now)
+
+
+def dropping(context: Context, now: TablePointer) -> UndoneTable:
+    """Return what a run reports of a table that it drops."""
+    rows, files = held_by(context, now)
+    return UndoneTable(table=str(now.table), rows=None if rows is None else -rows, data_files=-files, dropped=True)
 
 
 def _difference(context: Context, now: TablePointer | None, then: TablePointer) -> UndoneTable:

@@ -113,6 +113,13 @@ class TablePlan:
     drops: frozenset[str] = frozenset()
     now: TablePointer | None = None
 
+    @property
+    def stays(self) -> bool:
+        """Whether the table has the planned state already."""
+        return (
+            self.base is not None and self.now is not None and self.base.metadata_location == self.now.metadata_location
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class RevertPlan:
@@ -177,9 +184,10 @@ class BranchHistory:
                     found.append(Change(self._context, commit, table, before, after))
         return self._changes[table]
 
-    def runs(self, table: TableIdentifier) -> Sequence[str]:
-        """Return the runs that wrote to ``table``, oldest first; not those that only renamed it."""
-        commits = (one.commit for one in self.changes(table) if not renames_in(one.commit))
+    def runs(self, *tables: TableIdentifier) -> Sequence[str]:
+        """Return the runs that wrote to one of ``tables``, oldest first; not those that only renamed it."""
+        names = set(map(str, tables))
+        commits = (one for one in self.commits if not names.isdisjoint(one.tables) and not renames_in(one))
         return [run_id for commit in commits if (run_id := run_of(commit))]
 
     def commit_of(self, run_id: str) -> Commit:
@@ -337,6 +345,25 @@ def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascad
     return RevertPlan(
         message=f"Revert {_what(first)}" + (f" and {len(reverts) - 1} more" if len(reverts) > 1 else ""),
         reverts=tuple(sorted(reverts, key=lambda run: -history.commits.index(reverts[run]))),
+        tables=tables,
+        restored=tuple(restored.values()),
+        unpublished=tuple(dict.fromkeys(unpublished)),
+        formerly=tuple((then, now) for then, now in history.former if now in map(str, tables)),
+    )
+
+
+def plan_rewind(message: str, history: BranchHistory, tables: Mapping[TableIdentifier, TablePlan]) -> RevertPlan:
+    """Plan to bring tables to earlier states, or to drop them: all runs of ``history`` lose what they did to them."""
+    reverts = history.runs(*tables)
+    unpublished: list[str] = []
+    restored: dict[_Key, Commit] = {}
+    for table in tables:
+        going, coming = history.side_effects(table, reverts)
+        unpublished += going
+        restored |= {_key(commit): commit for commit in coming}
+    return RevertPlan(
+        message=message,
+        reverts=tuple(reversed(reverts)),
         tables=tables,
         restored=tuple(restored.values()),
         unpublished=tuple(dict.fromkeys(unpublished)),

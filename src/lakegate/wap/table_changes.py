@@ -9,19 +9,19 @@ from datetime import datetime
 
 from lakegate.model.figures import counted, moment
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import quarantine_of
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, UndoneTable
 from lakegate.points import unknown_table
 from lakegate.wap.context import Context
+from lakegate.wap.quarantine import held_aside
 from lakegate.wap.rename import plan_rename
-from lakegate.wap.revert import held_by, run_plan
-from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan
+from lakegate.wap.revert import dropping, run_plan
+from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_rewind
 from lakegate.wap.transaction import Transaction
 
 
 def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = "main") -> Run:
-    """Drop ``table`` in one commit. Older commits still have it, and it can be restored from them.
+    """Drop ``table`` in one commit, and its quarantine table. Older commits still have them.
 
     Its source files may be ingested again.
 
@@ -32,20 +32,9 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, tar
     """
 
     def plan_at(head: Ref) -> RevertPlan:
-        now = _existing(context, table, head)
-        rows, files = held_by(context, now)
-        undone = UndoneTable(table=str(table), rows=None if rows is None else -rows, data_files=-files, dropped=True)
-        history = BranchHistory(context, head, since=None)
-        reverts = history.runs(table)
-        going, coming = history.side_effects(table, reverts)
-        return RevertPlan(
-            message=f"Drop {table}",
-            reverts=tuple(reversed(reverts)),
-            tables={table: TablePlan(None, undone)},
-            restored=tuple(coming),
-            unpublished=tuple(going),
-            formerly=tuple((then, now) for then, now in history.former if now == str(table)),
-        )
+        dropped = (_existing(context, table, head), held_aside(context, table, head))
+        plans = {one.table: TablePlan(None, dropping(context, one)) for one in dropped if one is not None}
+        return plan_rewind(f"Drop {table}", BranchHistory(context, head, since=None), plans)
 
     return run_plan(context, plan_at, run_id=new_run_id, kind="restore", target=target, text=f"Dropping {table}")
 
@@ -77,9 +66,10 @@ def rename_table(
 
 def truncate(context: Context, tx: Transaction, table: TableIdentifier) -> None:
     """Delete all rows of a table, and its quarantined ones, on a transaction's branch."""
-    for one in (table, quarantine_of(table)):
-        if context.catalog.get_table(one, context.catalog.get_ref(tx.branch)) is not None:
-            tx.delete(str(one), "true")
+    branch = context.catalog.get_ref(tx.branch)
+    for one in (context.catalog.get_table(table, branch), held_aside(context, table, branch)):
+        if one is not None:
+            tx.delete(str(one.table), "true")
 
 
 def runs_in(context: Context, table: TableIdentifier, head: Ref) -> tuple[str, ...]:

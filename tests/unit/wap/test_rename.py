@@ -12,6 +12,7 @@ import pytest
 from lakegate.errors import (
     AlreadyExistsError,
     ConfigurationError,
+    IdentifierError,
     InputError,
     NotFoundError,
     NotRevertableError,
@@ -298,3 +299,14 @@ def test_names_that_are_taken_or_unknown_are_refused(house: House) -> None:
     assert house.add("r2-again", B, file="r2", table=RIDES).status == "published"
     house.undo("r1")
     assert house.rows("nyc.rides") == B
+
+
+def test_a_name_that_leaves_no_room_for_a_quarantine_table_is_taken_if_there_is_none(house: House) -> None:
+    long = TableIdentifier.parse("nyc." + "t" * 120)
+    house.add("r1", A)
+    rename(house, new=long)
+    rename(house, old=long, new=RIDES, run="back")
+    assert house.rows("nyc.rides") == A
+    house.add("r2", [{"id": 2, "fare": -1}], checks=("in_range(fare, min=0, severity='quarantine')",))
+    with pytest.raises(IdentifierError, match="too long"):
+        rename(house, new=long, run="m")

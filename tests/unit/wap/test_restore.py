@@ -311,3 +311,60 @@ def test_rows_that_a_compaction_put_among_others_are_not_replaced(house: House) 
         house.add("r2", B, file="f", version="2", on_changed="replace")
     assert "lakegate revert r1 --cascade" in str(caught.value.hint)
     assert [ref.name for ref in house.catalog.list_refs() if ref.name.startswith("wap/")] == []
+
+
+ASIDE = TableIdentifier.parse("nyc.trips__quarantine")
+MIXED = [{"id": 1, "fare": 1}, {"id": 2, "fare": -1}]
+SETS_ASIDE = ("in_range(fare, min=0, severity='quarantine')",)
+
+
+def quarantined(house: House) -> int:
+    return len(house.rows_on("main", str(ASIDE))) if house.catalog.get_table(ASIDE, house.head()) else 0
+
+
+@pytest.mark.parametrize("rebuilds", [False, True])
+@pytest.mark.parametrize("drops", [False, True])
+def test_quarantined_rows_go_with_the_table_that_their_file_is_ingested_into_again(
+    house: House, drops: bool, rebuilds: bool
+) -> None:
+    """They'd else be there twice, and could be released twice."""
+    house.add("r1", [{"id": 0, "fare": 0}], checks=())
+    then = house.head()
+    house.add("r2", MIXED, checks=SETS_ASIDE)
+    both = house.head()
+    assert (len(house.rows()), quarantined(house)) == (2, 1)
+
+    run = drop_table(house.context, TRIPS, new_run_id="y") if drops else restore(house, then)
+    assert run.tables == ("nyc.trips", str(ASIDE))
+    assert [(one.rows, one.dropped) for one in run.undone] == [(-2 if drops else -1, drops), (-1, True)]
+    assert (quarantined(house), house.status("r2")) == (0, ("reverted", "y"))
+    if rebuilds:
+        rebuild(house.context, "main")
+    assert house.add("r3", MIXED, file="r2", checks=SETS_ASIDE).status == "published"
+    assert quarantined(house) == 1
+
+    restore(house, both, "z")
+    assert (len(house.rows()), quarantined(house)) == (2, 1)
+    assert house.add("r4", MIXED, file="r2", checks=SETS_ASIDE).status == "skipped"
+
+
+def test_a_quarantine_table_is_put_back_alone_only_if_its_table_stayed(house: House) -> None:
+    house.add("r1", MIXED, checks=SETS_ASIDE)
+    then = house.head()
+    house.work("dropped", lambda tx: tx.overwrite(str(ASIDE), []))
+    assert restore(house, then, "y", ASIDE).tables == (str(ASIDE),)
+    assert (len(house.rows()), quarantined(house)) == (1, 1)
+
+    house.add("r2", MIXED, checks=SETS_ASIDE)
+    with pytest.raises(InputError, match="can't be put back alone: run r2 changed it together with"):
+        restore(house, then, "z", ASIDE)
+
+
+def test_a_table_that_is_called_like_a_quarantine_table_and_is_none_stays(house: House) -> None:
+    house.add("r1", A)
+    house.work("named", lambda tx: tx.append(str(ASIDE), [{"id": 9}]))
+    assert drop_table(house.context, TRIPS, new_run_id="y").tables == ("nyc.trips",)
+    assert quarantined(house) == 1
+    long = TableIdentifier.parse("nyc." + "t" * 120)
+    house.add("r2", A, table=long)
+    assert drop_table(house.context, long, new_run_id="z").status == "published"

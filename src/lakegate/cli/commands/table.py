@@ -177,8 +177,8 @@ def evolve_table(app: App, /, *, table: str, changes: tuple[str, ...], checks: t
 def restore_table(app: App, /, *, table: str, at: str) -> None:
     """Restore TABLE on main to an earlier state, in one new commit.
 
-    Undoes every later change to TABLE, whoever made it. Doesn't touch other tables, and doesn't check what depends on
-    TABLE. If that removes the rows of a source file, you can ingest the file again.
+    Undoes every later change to TABLE and its quarantine table, whoever made it. Doesn't touch other tables, and
+    doesn't check what depends on TABLE. If that removes the rows of a source file, you can ingest the file again.
     """
     with app.lake() as lake:
         show_revert(app, lake.restore_table(table, at=at), "restored", table)
@@ -287,10 +287,10 @@ def truncate_table(app: App, /, *, table: str, yes: bool) -> None:
 @table_argument()
 @yes_option()
 def drop_table(app: App, /, *, table: str, yes: bool) -> None:
-    """Drop TABLE on main, in one new commit.
+    """Drop TABLE on main, and its quarantine table, in one new commit.
 
-    Older commits still have it: `lakegate table restore` brings it back. Its source files can be ingested again. Its
-    files stay as long as older commits need them; see lakegate gc.
+    Older commits still have them: `lakegate table restore` brings them back. TABLE's source files can be ingested
+    again. Its own files stay as long as older commits need them; see lakegate gc.
     """
     if not agreed(f"Drop {table}? Older commits still have it.", yes=yes):
         raise click.Abort
