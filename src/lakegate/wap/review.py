@@ -216,9 +216,15 @@ def _asked(context: Context, run: Run, staged: StagedTable, configured: Configur
     if run.request is not None and run.request.table == staged.table:
         own = run.request.checks
     held = configured(staged.table)
-    if run.request is not None and run.request.contract is not None:  # its columns were compared before it wrote
-        held = [check for check in held if check.label != CONTRACT_COLUMNS]
+    if run.request is not None and run.request.contract is not None and _is_as_written(run, staged):
+        held = [check for check in held if check.label != CONTRACT_COLUMNS]  # compared before the run wrote
     return resolve_checks(context, staged, (*own, *held), run.staged)
+
+
+def _is_as_written(run: Run, staged: StagedTable) -> bool:
+    """Whether the run itself audited this state: nobody has changed the table on its branch since."""
+    known = _known_report(run, staged)
+    return known is not None and not any(one.name.startswith(CONTRACT_COLUMNS) for one in known.results)
 
 
 def _audit(

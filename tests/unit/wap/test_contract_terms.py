@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lakegate.errors import AuditFailedError, SchemaError
+from lakegate.model.refs import CommitRequest
 from lakegate.model.request import ContractTerms, WriteMode
-from lakegate.model.schema import Column
+from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import WriteTarget
 from lakegate.wap.ingest import ingest
-from lakegate.wap.plan import contract_check, plan
+from lakegate.wap.plan import CONTRACT_COLUMNS, contract_check, plan
 from lakegate.wap.review import Configured, audit_branch, publish_branch
 from support.fakes import FakeLakehouse
 from support.flow_support import MORE, TRIPS, ordered, planned
@@ -87,3 +90,21 @@ def test_an_ingest_s_columns_are_not_compared_again(house: FakeLakehouse) -> Non
     run = ingest(house.context, ordered(house, checks=("row_count(min=3)",), contract=contract))
     report = audit_branch(house.context, TRIPS, run.branch, checks=None, configured=held(contract))
     assert [one.name for one in report.results] == ["row_count"]
+
+
+def test_columns_that_somebody_changed_on_an_ingest_s_branch_are_compared(house: FakeLakehouse) -> None:
+    contract = terms(*types(house).items(), extra=False)
+    run = ingest(house.context, ordered(house, contract=contract), until="audit", suspends=True)
+    branch = house.catalog.get_ref(run.branch)
+    pointer = house.catalog.get_table(TRIPS, branch)
+    assert pointer is not None
+    version = house.versions[pointer.metadata_location]
+    wider = Schema(columns=(*version.schema.columns, Column(name="note", type="string")))
+    house.versions["mem://metadata/altered"] = replace(version, schema=wider)
+    altered = pointer.model_copy(update={"metadata_location": "mem://metadata/altered"})
+    house.catalog.commit(CommitRequest(branch=branch.name, base=branch.hash, message="ALTER TABLE", puts=(altered,)))
+    for _ in range(2):
+        with pytest.raises(AuditFailedError, match=CONTRACT_COLUMNS):
+            publish_branch(house.context, run.branch, configured=held(contract))
+        assert not audit_branch(house.context, TRIPS, run.branch, checks=None, configured=held(contract)).passed
+    assert house.catalog.get_table(TRIPS, house.catalog.get_ref("main")) is None
