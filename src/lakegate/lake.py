@@ -390,6 +390,8 @@ class Lake:
             request = self._request(table, self._paths(table, paths, wanted), wanted)
             planned = plan(self._context, request, base=sync(self._context, MAIN))
         known = self._components.journal.known(table, request.batch.files)
+        if request.mode.can_repeat:
+            known = known.with_changed_back()
         return planned.model_copy(update={"known": known})
 
     def inspect(
@@ -2188,7 +2190,8 @@ class Lake:
 
         Returns:
             Each file once: ``published``, ``busy``, ``changed``, or ``free`` if it's new. Sizes and rows are those of
-            the published file, and 0 for new files.
+            the published file, and 0 for new files. Those of ``published`` that hold what they held before they changed
+            are also in ``went_back``.
 
         Raises:
             RetryableError: The catalog or the journal can't be reached.
@@ -2207,6 +2210,7 @@ class Lake:
             published=_renamed(known.published, real),
             busy=_renamed(known.busy, real),
             changed=_renamed(known.changed, real),
+            went_back=_renamed(known.went_back, real),
             free=tuple(file.model_copy(update={"uri": real[file.uri]}) for file in known.free),
         )
 
@@ -2784,6 +2788,7 @@ class Lake:
             published=by_content.published,
             busy=(*by_path.busy, *by_content.busy),
             changed=by_content.changed,
+            went_back=by_content.went_back,
             # What can't be read is left to the ingest, which says why.
             free=(
                 *(file for file in by_path.free if file.uri not in linked),

@@ -15,6 +15,7 @@ from lakegate.journal.schema import CLAIMS, LANDINGS, as_text
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.journal import FileCheckpoint
 from lakegate.model.request import OnSameContent
+from lakegate.model.source import MarkRanges
 
 State = Literal["claimed", "published"]
 CLAIMED: State = "claimed"
@@ -63,6 +64,7 @@ class _Verdicts:
     busy: list[KnownFile] = field(default_factory=list)
     changed: list[KnownFile] = field(default_factory=list)
     same_content: list[KnownFile] = field(default_factory=list)
+    went_back: list[KnownFile] = field(default_factory=list)
     contents: dict[str, KnownVersion] = field(default_factory=dict)
 
     def judge(self, file: SourceFile) -> None:
@@ -76,6 +78,8 @@ class _Verdicts:
         twin = self._twin(file, elsewhere)
         if same is not None and same.state == PUBLISHED:
             self.published.append(same.known_file)
+            if published is not None and published is not same and MarkRanges.parse(file.version) is None:
+                self.went_back.append(published.known_file)
         elif link is not None and link.state == PUBLISHED:
             self.published.append(KnownFile(file=file, run_id=link.run_id, same_file_as=link.file.uri))
         elif same is not None and same.run_id == self.run_id:
@@ -140,6 +144,7 @@ def decide(
         changed=tuple(found.changed),
         same_content=tuple(found.same_content),
         free=tuple(found.takeable) if held_back else (),
+        went_back=tuple(found.went_back),
     )
     return claim, taken
 

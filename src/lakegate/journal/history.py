@@ -61,6 +61,13 @@ class NetHistory:
     identities: dict[_FileKey, str] = field(default_factory=dict)
     renames: list[tuple[str, str]] = field(default_factory=list)
 
+    def publish(self, event: HistoryEvent, keys: Sequence[_FileKey]) -> None:
+        """Let a run have published files. What was published before, and is published anew, comes last."""
+        for key in keys:
+            self.files.pop(key, None)
+            self.files[key] = event.run_id
+        self.identities.update(zip(keys, event.identities, strict=False))
+
     def rename(self, old: str, new: str, published_by: dict[tuple[str, str], list[_FileKey]]) -> None:
         """Let what was done to a table have been done to it under another name."""
         for run_id, _ in [one for one in published_by if one[1] == old]:
@@ -90,8 +97,7 @@ def net_history(events: Sequence[HistoryEvent]) -> NetHistory:
         # Source files are published to their table, whatever rows of them are quarantined.
         for table in (table for table in event.tables if not is_quarantine(table)):
             keys = [(table, path, version) for path, version in event.files]
-            net.files.update(dict.fromkeys(keys, event.run_id))
-            net.identities.update(zip(keys, event.identities, strict=False))
+            net.publish(event, keys)
             published_by[event.run_id, table].extend(keys)
         for table, path, version, run_id in event.revives:
             net.outcomes[run_id].reverted = None
@@ -288,6 +294,20 @@ def _drop_claims(tx: Transaction, net: NetHistory) -> None:
 
 
 def _publish_files(tx: Transaction, net: NetHistory) -> None:
+    paths: dict[str, set[str]] = defaultdict(set)
+    for table, path, _ in net.files:
+        paths[table].add(path)
+    for table, names in paths.items():
+        known = CLAIMS.c.table_name == table, CLAIMS.c.path.in_(tx.values(names)), CLAIMS.c.state == PUBLISHED
+        columns = CLAIMS.c.claim_id, CLAIMS.c.path, CLAIMS.c.version, CLAIMS.c.run_id
+        # A version that is published anew, by another run, becomes the newest of its path.
+        older = [
+            claim_id
+            for claim_id, path, version, run_id in tx.execute(select(*columns).where(*known))
+            if net.files.get((table, path, version), run_id) != run_id
+        ]
+        for start in range(0, len(older), _RUN_BATCH):
+            tx.execute(delete(CLAIMS).where(CLAIMS.c.claim_id.in_(older[start : start + _RUN_BATCH])))
     rows = [(*key, 0, 0, PUBLISHED, run_id, net.identities.get(key, "")) for key, run_id in net.files.items()]
     tx.insert(CLAIMS, rows, CLAIM_COLUMNS, key="table_name, path, version", replace=("state", "run_id"))
 

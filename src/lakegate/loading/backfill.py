@@ -285,8 +285,9 @@ class Backfill:
                 lake.table(self._table)
             except NotFoundError:
                 creates = True
-            mode = lake.mode_of(self._table, **self._options).name
-        if mode == "overwrite":
+            mode = lake.mode_of(self._table, **self._options)
+            known = known.with_changed_back() if mode.can_repeat else known
+        if mode.name == "overwrite":
             raise InputError(
                 f"Each chunk would replace all rows of {self._table}, those of the chunks before it, too.",
                 hint="Backfill with --mode append, upsert or replace-partitions; or ingest one batch with overwrite.",
@@ -294,7 +295,7 @@ class Backfill:
             )
         default = "day" if self._by == "modified" else finest_unit(files)
         made = make_plan(self._table, files, self._wanted, self._chunking or default, known, creates=creates)
-        return made.model_copy(update={"in_order": mode != "append"})
+        return made.model_copy(update={"in_order": not mode.appends})
 
     def find_problems(self, plan: BackfillPlan) -> Mapping[str, InputError]:
         """Return why chunks would be refused before anything is written, by their names. Changes nothing.

@@ -302,6 +302,8 @@ class Claim(Value):
         same_content: Has the same bytes as another file that a run published or is ingesting, or that comes earlier in
             the batch. Where that doesn't matter, the file is also ``claimed`` or ``free``.
         free: Could be claimed, but wasn't because others of the batch were busy.
+        went_back: Which newer version was published of the path of a file that is ``published`` in this version: the
+            file went back to what it held before.
     """
 
     claimed: tuple[SourceFile, ...] = ()
@@ -310,3 +312,12 @@ class Claim(Value):
     changed: tuple[KnownFile, ...] = ()
     same_content: tuple[KnownFile, ...] = ()
     free: tuple[SourceFile, ...] = ()
+    went_back: tuple[KnownFile, ...] = ()
+
+    def with_changed_back(self) -> Claim:
+        """Return the answer with files that went back to an earlier version as ``changed``, as they are since then."""
+        uris = {known.file.uri for known in self.went_back}
+        published = tuple(known for known in self.published if known.file.uri not in uris)
+        return self.model_copy(
+            update={"published": published, "changed": (*self.changed, *self.went_back), "went_back": ()}
+        )

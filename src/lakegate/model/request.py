@@ -73,6 +73,11 @@ class WriteMode(Value):
         return self.name in {"overwrite", "replace-partitions"}
 
     @property
+    def can_repeat(self) -> bool:
+        """Whether writing a batch again, after others, gives the table its rows, and none twice."""
+        return self.name in {"overwrite", "replace-partitions", "upsert"}
+
+    @property
     def writes_each_row(self) -> bool:
         """Whether each row of the batch becomes a row of the table."""
         return self.name not in {"upsert", "merge-sql"}
@@ -105,7 +110,7 @@ class IngestRequest(Value):
         wait_s: Seconds to wait for another run that is working on the same file.
         replaces: Runs whose rows in the table go when this one is published.
         again: URIs of files of the batch that other runs have published, and that are written once more, because what
-            isn't in the batch goes. They stay those runs' own.
+            isn't in the batch goes. They stay those runs' own, unlike a file that went back to what it held before.
         quarantine_limit: Rows that may be quarantined, a number or a share of the batch's; more reject the batch.
             ``None``: any number.
         masked: Patterns of columns whose values aren't written into the reasons of quarantined rows.

@@ -56,6 +56,7 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
     claim = _claim(context, request, token)
     if claim.busy and request.on_busy == "wait":
         claim = _wait(context, request, claim, token, deadline)
+    claim = _with_changed_back(request, claim)
     if claim.changed:
         raise _changed(request, claim.changed)
     if claim.same_content and request.on_same_content == "refuse":
@@ -80,6 +81,22 @@ def _claim(context: Context, request: IngestRequest, token: str) -> Claim:
         take_free=request.on_busy == "skip",
         on_same_content=request.on_same_content,
     )
+
+
+def _with_changed_back(request: IngestRequest, claim: Claim) -> Claim:
+    """Return the claim with files that went back to an earlier version as the run's, where they may be written again.
+
+    Nobody else is kept from doing the same: such a run reads its table, so the catalog takes one of two, and the other
+    finds the file published.
+    """
+    if not claim.went_back or not request.mode.can_repeat:
+        return claim
+    found = claim.with_changed_back()
+    if request.on_changed == "refuse":
+        return found
+    uris = {*(file.uri for file in claim.claimed), *(known.file.uri for known in claim.went_back)}
+    claimed = tuple(file for file in request.batch.files if file.uri in uris)
+    return found.model_copy(update={"claimed": claimed, "changed": ()})
 
 
 def _wait(context: Context, request: IngestRequest, claim: Claim, token: str, deadline: Deadline) -> Claim:

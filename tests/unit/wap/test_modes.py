@@ -23,7 +23,7 @@ from lakegate.wap import failpoints
 from lakegate.wap.ingest import ingest
 from lakegate.wap.modes import choose_mode
 from lakegate.wap.plan import plan
-from lakegate.wap.recover import recover
+from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert import revert
 from lakegate.wap.review import accepted, publish_branch
 from support.fakes import FakeLakehouse
@@ -83,6 +83,48 @@ def test_what_was_appended_between_write_and_publish_is_worked_on_too(
     assert by_id(house) == sorted([*left, *kept], key=lambda row: row["id"])
     assert run.publication is not None
     assert run.publication.replayed == ()
+
+
+@pytest.mark.parametrize("rebuilds", [False, True])
+@pytest.mark.parametrize("mode", [OVERWRITE, UPSERT], ids=["overwrite", "upsert"])
+def test_a_file_that_goes_back_to_what_it_held_is_taken_once_more(
+    house: FakeLakehouse, mode: WriteMode, rebuilds: bool
+) -> None:
+    def take(version: str) -> str:
+        taken[0] += 1
+        rows = [{"id": 1, "passengers": int(version)}]
+        run = into(house, rows, f"r{taken[0]}", file="f", version=version, mode=mode, on_changed="append")
+        if rebuilds:
+            rebuild(house.context, "main")
+        return run.status
+
+    taken = [0]
+    for version in ("1", "2", "1", "2", "1"):
+        assert (take(version), take(version)) == ("published", "skipped")
+        assert by_id(house) == [{"id": 1, "passengers": int(version)}]
+    revert(house.context, "r9", new_run_id="x")
+    assert by_id(house) == [{"id": 1, "passengers": 2}]
+    assert (take("2"), take("1"), take("1")) == ("skipped", "published", "skipped")
+
+
+def test_a_file_that_goes_back_is_skipped_where_its_rows_would_be_there_twice(house: FakeLakehouse) -> None:
+    for run, version, rows in (("r1", "1", CLEAN), ("r2", "2", MORE)):
+        into(house, rows, run, file="f", version=version, on_changed="append")
+    assert into(house, CLEAN, "r3", file="f", version="1", on_changed="append").status == "skipped"
+    with pytest.raises(InputError, match="by run r2 with other content"):
+        into(house, CLEAN, "r4", file="f", version="1", mode=OVERWRITE, on_changed="refuse")
+    assert by_id(house) == [*CLEAN, *MORE]
+
+
+def test_of_two_runs_that_take_a_file_that_went_back_one_publishes_it(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back = {"file": "f", "version": "1", "mode": UPSERT, "on_changed": "append"}
+    into(house, CLEAN, "r1", **back)
+    into(house, NEWER, "r2", **{**back, "version": "2"})
+    with when_reached(monkeypatch, "before-publish", lambda: into(house, CLEAN, "other", **back)):
+        assert into(house, CLEAN, "r3", **back).status == "skipped"
+    assert [row["passengers"] for row in by_id(house)] == [2, 1, 7]
 
 
 def test_an_overwrite_of_an_empty_table_leaves_nothing_beside_it(
