@@ -163,9 +163,7 @@ def _checks(
                 made.append((entry.mark, read_entry(entry, column.name, owner=contract.owner)))
             except EntryError as error:
                 problems.append(error)
-        is_said = any(
-            check.kind == "not_null" and check.columns == (column.name,) for _, all_ in made for check in all_
-        )
+        is_said = any(_is_about_all_of(check, column.name) for _, all_ in made for check in all_)
         if column.required and not is_said:
             mark = node.keys["required"]
             yield mark, (Check(kind="not_null", columns=(column.name,), owner=contract.owner),)
@@ -178,6 +176,11 @@ def _checks(
             continue
         problems += _unlisted(contract, found, entry.mark)
         yield entry.mark, found
+
+
+def _is_about_all_of(check: Check, column: str) -> bool:
+    """Return whether a check is the one that ``required`` stands for, as somebody wrote it: with another severity."""
+    return check.kind == "not_null" and check.columns == (column,) and check.where is None and check.tolerance is None
 
 
 def _unlisted(contract: Contract, checks: tuple[Check, ...], mark: Mark) -> Iterator[EntryError]:

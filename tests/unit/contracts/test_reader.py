@@ -81,6 +81,21 @@ def test_checks_are_read_in_every_way_they_can_be_written() -> None:
     assert loaded.lines[:3] == (13, 14, 19)
 
 
+@pytest.mark.parametrize(
+    ("written", "also"),
+    [
+        ("{severity: quarantine}", False),
+        ("{severity: warn, tolerance: 1%}", True),
+        ('{where: "a > 1"}', True),
+    ],
+)
+def test_a_check_of_some_rows_does_not_take_the_place_of_required(written: str, *, also: bool) -> None:
+    text = f"{{version: 1, table: x.y, columns: [{{name: a, required: true, checks: [not_null: {written}]}}]}}"
+    found = [str(check) for check in parse_contract(text).checks]
+    assert len(found) == 1 + also
+    assert ("not_null(a)" in found) is also
+
+
 def test_checks_belong_to_the_owner_of_the_table_unless_they_name_one() -> None:
     text = "{version: 1, table: a.b, owner: ops, checks: [{not_null: a}, {not_null: {column: b, owner: me}}]}"
     assert [check.owner for check in parse_contract(text).checks] == ["ops", "me"]
