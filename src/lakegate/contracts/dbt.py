@@ -116,7 +116,12 @@ class _Table:
         self._freshness(node)
         meta = node.get("meta") or (node.get("config") or Node({}, node.mark)).get("meta")
         draft.owner = None if meta is None else text_of(meta.get("owner"))
-        listed = [one for one in _items(node, "columns") if text_of(one.get("name"))]
+        listed = []
+        for one in draft.listed(node, "columns"):
+            if text_of(one.get("name")):
+                listed.append(one)
+            else:
+                draft.lose(one.mark, "a column", "its name is missing, or isn't text")
         for one in listed:
             kind = text_of(one.get("data_type"))
             column = DraftColumn(text_of(one.get("name")) or "", description=text_of(one.get("description")))
@@ -157,10 +162,10 @@ class _Table:
                 self._draft.lose(mark, key, "ours has no such key")
 
     def _rules(self, node: Node, column: DraftColumn | None) -> None:
-        for one in _items(node, "constraints"):
+        for one in self._draft.listed(node, "constraints"):
             self._constraint(one, column)
         for key in _TESTS:
-            for one in _items(node, key):
+            for one in self._draft.listed(node, key):
                 self._test(one, column)
 
     def _constraint(self, node: Node, column: DraftColumn | None) -> None:
@@ -168,13 +173,17 @@ class _Table:
         columns = [column.name] if column is not None else list(words_of(node.get("columns")))
         what = f"constraint {kind}"
         if kind in ("not_null", "primary_key"):
-            for one in draft.columns:
-                one.required = one.required or one.name in columns
+            listed = {one.name.lower(): one for one in draft.columns}
+            for name in columns:
+                if name.lower() in listed:
+                    listed[name.lower()].required = True
+                else:
+                    draft.add(node.mark, what, "not_null", [name], {})
         if kind in ("unique", "primary_key"):
             draft.add(node.mark, what, "unique", columns, {})
         elif kind == "check" and text_of(node.get("expression")):
             draft.add(node.mark, what, "expression_is_true", (), {"expression": text_of(node.get("expression"))})
-        elif kind != "not_null":
+        elif kind != "not_null" or not columns:
             draft.lose(node.mark, what, "no check of ours says it this way")
 
     def _test(self, node: Node, column: DraftColumn | None) -> None:
@@ -442,7 +451,9 @@ def _pattern(kind: str, name: str = "regex") -> Callable[[_Test], Made]:
         test.done()
         if not patterns or not all(isinstance(one, str) for one in patterns):
             raise _NoCheckError(f"{name!r} isn't a pattern, nor a list of them")
-        if match_on != "any":
+        if kind == "not_match_regex" and len(patterns) > 1 and match_on != "all":
+            raise _NoCheckError(f"match_on: {match_on!r}: a text may match all patterns but one")
+        if kind != "not_match_regex" and match_on != "any":
             raise _NoCheckError(f"match_on: {match_on!r}: of several patterns, one is to match")
         if set(flags) - {"c", "i"}:
             raise _NoCheckError(f"flags {flags!r}: write them into the pattern, (?s)…")

@@ -37,9 +37,15 @@ class Untranslated:
 
 @dataclass(slots=True)
 class DraftColumn:
-    """A column as far as it could be translated."""
+    """A column as far as it could be translated.
+
+    Attributes:
+        name: Its name, or the path to a field of a struct.
+        sql: How SQL names a field; ``None`` for a column, which SQL quotes.
+    """
 
     name: str
+    sql: str | None = None
     type: str | None = None
     required: bool = False
     description: str | None = None
@@ -70,6 +76,13 @@ class Draft:
     def lose(self, mark: Mark, what: str, why: str) -> None:
         """Note what can't be translated."""
         self.untranslated.append(Untranslated(mark.line, what, why))
+
+    def listed(self, node: Node, key: str) -> list[Node]:
+        """Return what a node lists below ``key``; what is there and is no list is noted."""
+        found = node.get(key)
+        if found is not None and not isinstance(found.value, list):
+            self.lose(node.keys[key], key, "it isn't a list")
+        return [] if found is None else found.items
 
     def add(
         self, mark: Mark, what: str, kind: str, columns: Sequence[str], arguments: Mapping[str, Any]

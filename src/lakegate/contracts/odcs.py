@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
-from lakegate.contracts.document import Document, Node
+from lakegate.contracts.document import Document, Node, walk
 from lakegate.contracts.draft import Draft, DraftColumn, check_options, sql_type, text_of, words_of
 from lakegate.model.identifiers import quote
+from lakegate.model.schema import struct_text
 from lakegate.model.sqltext import sql_string
 
 _VERSION = re.compile(r"v3\.[01]\.\d+")
@@ -46,6 +48,8 @@ _OF_QUALITY = frozenset(
     {"id", "name", "description", "type", "metric", "rule", "arguments", "unit", "query", "severity", "tags",
      "dimension", "engine", "implementation", *OPERATORS}
 )  # fmt: skip
+_SAY_THE_TYPE = frozenset({"format", "timezone", "defaultTimezone"})
+"""Options of a type that say it, or how it's written elsewhere."""
 _OF_CONTRACTS = frozenset({"apiVersion", "kind", "schema", "slaProperties", "tags"})
 
 
@@ -90,6 +94,10 @@ def _rank(promise: Node) -> int:
 
 def _physical(node: Node) -> str:
     return text_of(node.get("physicalName")) or text_of(node.get("name")) or ""
+
+
+def _called(node: Node) -> str:
+    return text_of(node.get("name")) or _physical(node)
 
 
 def _namespace(root: Node) -> str | None:
@@ -146,25 +154,23 @@ class _Table:
     def read(self) -> Draft:
         draft, node = self._draft, self._node
         draft.description, draft.tags = text_of(node.get("description")), words_of(node.get("tags"))
-        properties = node.mapping["properties"].items if "properties" in node.mapping else []
+        properties = draft.listed(node, "properties")
+        columns: list[tuple[Node, DraftColumn]] = []
         for one in properties:
-            name = text_of(one.get("physicalName")) or text_of(one.get("name"))
-            if name is None:
+            name = _physical(one)
+            if not name:
                 draft.lose(one.mark, "a property", "it has no name")
                 continue
-            self._columns[text_of(one.get("name")) or name] = name
-            draft.columns.append(DraftColumn(name, description=text_of(one.get("description"))))
-        for one, column in zip(
-            (one for one in properties if text_of(one.get("name") or one.get("physicalName"))),
-            draft.columns,
-            strict=True,
-        ):
+            self._columns[_called(one)] = name
+            columns.append((one, DraftColumn(name, description=text_of(one.get("description")))))
+        draft.columns += [column for _, column in columns]
+        for one, column in columns:
             self._column(one, column)
         self._keys(properties)
         self._quality(node, None)
-        for one in node.mapping["relationships"].items if "relationships" in node.mapping else []:
+        for one in draft.listed(node, "relationships"):
             self._relationship(one, words_of(one.get("from")))
-        for one in node.mapping["customProperties"].items if "customProperties" in node.mapping else []:
+        for one in draft.listed(node, "customProperties"):
             value = text_of(one.get("value"))
             if text_of(one.get("property")) == "partition_by" and value is not None:
                 draft.partition_by = (*draft.partition_by, value)
@@ -183,11 +189,35 @@ class _Table:
             self._draft.add(node.keys["unique"], "unique", "unique", [column.name], {})
         self._options(node, column)
         self._quality(node, column)
-        for one in node.mapping["relationships"].items if "relationships" in node.mapping else []:
+        self._below(node, column)
+        for one in self._draft.listed(node, "relationships"):
             self._relationship(one, (column.name,))
         for key, mark in node.keys.items():
             if key not in _OF_COLUMNS:
                 self._draft.lose(mark, key, "ours has no such key")
+
+    def _below(self, node: Node, column: DraftColumn) -> None:
+        """Read the rules of fields in a struct; those in a list are noted, as no check looks into one."""
+        for field in self._draft.listed(node, "properties"):
+            name = _physical(field)
+            if not name:
+                self._draft.lose(field.mark, "a property", "it has no name")
+                continue
+            inner = DraftColumn(f"{column.name}.{name if name.isidentifier() else quote(name)}")
+            inner.sql = f"{column.sql or quote(column.name)}.{quote(name)}"
+            self._column(field, inner)
+            if inner.required:  # where there's a struct
+                where = f"{column.sql or quote(column.name)} IS NOT NULL"
+                self._draft.add(field.keys["required"], "required", "not_null", [inner.name], {"where": where})
+            for key in ("primaryKey", "partitioned"):
+                if self._flag(field, key):
+                    self._draft.lose(field.keys[key], key, "it's a field of a struct")
+        items = node.get("items")
+        for one in () if items is None else walk(items):
+            for key in ("quality", "relationships", "logicalTypeOptions", "required", "unique"):
+                rule = one.get(key)
+                if rule is not None and (rule.items or rule.value is True or rule.mapping.keys() - _SAY_THE_TYPE):
+                    self._draft.lose(one.keys[key], f"items {key}", "no check of ours looks into a list")
 
     def _flag(self, node: Node, key: str) -> bool:
         return node.mapping[key].value is True if key in node.mapping else False
@@ -199,18 +229,14 @@ class _Table:
 
         by_key = [one for one in properties if self._flag(one, "primaryKey")]
         by_key.sort(key=lambda one: position(one, "primaryKeyPosition"))
-        names = [
-            self._columns[text_of(one.get("name")) or ""] for one in by_key if text_of(one.get("name")) in self._columns
-        ]
+        names = [self._columns[_called(one)] for one in by_key if _called(one) in self._columns]
         for column in self._draft.columns:
             column.required = column.required or column.name in names
         if names:
             self._draft.add(by_key[0].keys["primaryKey"], "primaryKey", "unique", names, {})
         parts = [one for one in properties if self._flag(one, "partitioned")]
         parts.sort(key=lambda one: position(one, "partitionKeyPosition"))
-        self._draft.partition_by = tuple(
-            self._columns[name] for one in parts if (name := text_of(one.get("name"))) in self._columns and name
-        )
+        self._draft.partition_by = tuple(self._columns[_called(one)] for one in parts if _called(one) in self._columns)
 
     def _type(self, node: Node) -> str | None:
         logical, physical = text_of(node.get("logicalType")), text_of(node.get("physicalType"))
@@ -237,10 +263,9 @@ class _Table:
         if logical == "array":
             inner = self._type(node.mapping["items"]) if node.get("items") is not None else None
             return None if inner is None else f"list<{inner}>"
-        fields = [(text_of(one.get("name")), self._type(one)) for one in (node.get("properties") or node).items]
-        if not fields or any(name is None or kind is None for name, kind in fields):
-            return None
-        return f"struct<{', '.join(f'{name}: {kind}' for name, kind in fields)}>"
+        listed = (node.get("properties") or node).items
+        fields = [(name, kind) for one in listed if (name := _physical(one)) and (kind := self._type(one)) is not None]
+        return struct_text(fields) if fields and len(fields) == len(listed) else None
 
     def _options(self, node: Node, column: DraftColumn) -> None:
         options = node.get("logicalTypeOptions")
@@ -253,6 +278,7 @@ class _Table:
             for key in list(said)
             if key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
         }
+        self._with_exclusive(limits, options)
         for pair, inclusive in ((("minimum", "maximum"), None), (("exclusiveMinimum", "exclusiveMaximum"), False)):
             ends = {end: limits[key].value for end, key in zip(("min", "max"), pair, strict=True) if key in limits}
             if ends:
@@ -270,12 +296,24 @@ class _Table:
         for key, sign in (("minLength", "<"), ("maxLength", ">")):
             if key in said and _is_whole(said[key].value):
                 number = said.pop(key).value
-                text = f"length({quote(name)}) {sign} {number}"
+                text = f"length({column.sql or quote(name)}) {sign} {number}"
                 draft.add(options.keys[key], key, "sql", (), {"predicate": text, "name": f"{name}_{key}"})
-        for key in ("format", "timezone", "defaultTimezone"):
-            said.pop(key, None)  # say the type, or how it's written elsewhere
+        for key in _SAY_THE_TYPE:
+            said.pop(key, None)
         for key in said:
             draft.lose(options.keys[key], f"logicalTypeOptions {key}", "no check of ours says it")
+
+    def _with_exclusive(self, limits: dict[str, Node], options: Node) -> None:
+        """Make limits of what only says how the other limit is meant, as ``exclusiveMinimum: true`` does."""
+        for exclusive, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+            is_so = limits[exclusive].value if exclusive in limits else None
+            if is_so is True and plain in limits:
+                limits[exclusive] = limits.pop(plain)
+            elif isinstance(is_so, bool):
+                del limits[exclusive]
+                if is_so:
+                    why = f"there's no '{plain}'"
+                    self._draft.lose(options.keys[exclusive], f"logicalTypeOptions {exclusive}", why)
 
     def _relationship(self, node: Node, columns: tuple[str, ...]) -> None:
         targets = words_of(node.get("to"))
@@ -291,7 +329,7 @@ class _Table:
         self._draft.add(node.mark, "relationships", "relationships", mine, arguments)
 
     def _quality(self, node: Node, column: DraftColumn | None) -> None:
-        for one in node.mapping["quality"].items if "quality" in node.mapping else []:
+        for one in self._draft.listed(node, "quality"):
             if isinstance(one.value, dict):
                 _Quality(self._draft, one, column, self._columns, self._names).read()
             else:
@@ -371,7 +409,7 @@ class _Quality:
         if not all(isinstance(one, (str, int, float)) and not isinstance(one, bool) for one in texts):
             self._lose("a missing value is neither text nor a number")
             return
-        quoted = quote(self._name)
+        quoted = self._sql_name
         listed = ", ".join(sql_string(one) if isinstance(one, str) else str(one) for one in texts)
         or_null = f"{quoted} IS NULL OR " if None in values else ""
         self._counted("sql", (), {"predicate": f"{or_null}{quoted} IN ({listed})"})
@@ -411,7 +449,7 @@ class _Quality:
             return
         where = found["where"]
         for mark in ("${property}", "{property}", "${column}", "{column}"):
-            where = where.replace(mark, quote(self._name) if self._column is not None else mark)
+            where = where.replace(mark, self._sql_name if self._column is not None else mark)
         self._counted("sql", (), {"predicate": where})
 
     def _own(self) -> None:
@@ -460,7 +498,7 @@ class _Quality:
         if most is None or most < 0:
             self._lose(f"{operator} {value} isn't an upper limit of failing rows")
             return None
-        return f"{most}%" if is_percent and most else math.floor(most)
+        return f"{Decimal(str(most)):f}%" if is_percent and most else math.floor(most)
 
     def _operator(self) -> tuple[str | None, Any]:
         if len(self._operators) != 1:
@@ -476,6 +514,10 @@ class _Quality:
     @property
     def _name(self) -> str:
         return self._column.name if self._column is not None else ""
+
+    @property
+    def _sql_name(self) -> str:
+        return (self._column.sql if self._column is not None else None) or quote(self._name)
 
     def _add(self, kind: str, columns: Any, arguments: Mapping[str, Any]) -> None:
         node = self._node

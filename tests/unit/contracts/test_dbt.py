@@ -119,6 +119,10 @@ def test_a_model_becomes_a_contract() -> None:
             "dbt_expectations.expect_column_values_to_not_match_like_pattern: {like_pattern: 'a%'}",
             "sql(c, predicate=\"`c` LIKE 'a%'\")",
         ),
+        (
+            "dbt_expectations.expect_column_values_to_not_match_regex_list: {regex_list: [a, b], match_on: all}",
+            "not_match_regex(c, pattern='(?:a)|(?:b)')",
+        ),
         ("dbt_expectations.expect_column_to_exist", "column_exists(column_name='c')"),
         ("dbt_expectations.expect_column_values_to_be_null", "null_rate(c, min=1)"),
         (
@@ -164,6 +168,10 @@ def test_tests_of_dbt_and_its_packages(test: str, check: str) -> None:
         ("dbt_expectations.expect_column_values_to_be_increasing", "no check of ours"),
         ("dbt_expectations.expect_column_values_to_match_regex: {regex: a, flags: s}", "write them into the pattern"),
         ("dbt_expectations.expect_column_values_to_match_regex_list: {regex_list: [a], match_on: all}", "one is to"),
+        (
+            "dbt_expectations.expect_column_values_to_not_match_regex_list: {regex_list: [a, b]}",
+            "may match all patterns but one",
+        ),
         ("dbt_expectations.expect_column_values_to_be_of_type: {column_type: geography}", "no type of Iceberg"),
         ("dbt_utils.mutually_exclusive_ranges: {lower_bound_column: a, upper_bound_column: b}", "without length"),
         ("dbt_utils.accepted_range: {min_value: now()}", "is SQL, not a value"),
@@ -176,6 +184,27 @@ def test_what_no_check_says_is_listed_with_its_line_and_why(test: str, why: str)
     (lost,) = draft.untranslated
     assert lost.line == 6
     assert why in lost.why
+
+
+def test_no_test_is_dropped_for_how_it_is_written() -> None:
+    (draft,) = read(
+        """\
+        models:
+          - name: m
+            data_tests: {unique: {column_name: a}}
+            constraints:
+              - {type: not_null, columns: [id]}
+              - {type: primary_key, columns: [a, b]}
+              - {type: not_null}
+            columns:
+              - {name: ID, data_tests: not_null}
+              - {name: 2024, data_tests: [not_null]}
+        """
+    )
+    assert checks(draft) == ["not_null(ID)", "not_null(a)", "not_null(b)", "unique(a, b)"]
+    assert sorted((one.line, one.what) for one in draft.untranslated) == [
+        (3, "data_tests"), (7, "constraint not_null"), (9, "data_tests"), (10, "a column"),
+    ]  # fmt: skip
 
 
 def test_tables_of_sources_are_in_the_source_s_schema_and_have_its_freshness() -> None:

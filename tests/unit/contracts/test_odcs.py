@@ -166,6 +166,7 @@ def test_each_operator_of_a_table_s_metric(rule: str, check: str | None) -> None
         ("mustBeBetween: [0, 3]", 3),
         ("mustBeLessThan: 1, unit: percent", "1%"),
         ("mustBeLessOrEqualTo: 1.5, unit: percent", "1.5%"),
+        ("mustBeLessOrEqualTo: 0.00001, unit: percent", "0.00001%"),
     ],
 )
 def test_operators_that_limit_failing_rows_are_tolerances(rule: str, tolerance: object) -> None:
@@ -199,6 +200,72 @@ def test_what_is_no_contract_of_odcs_is_refused(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         read_odcs(parse_document(text, name="x"))
     assert caught.value.message.startswith(said)
+
+
+def test_rules_of_a_struct_s_fields_are_checks_and_those_in_a_list_are_listed() -> None:
+    (draft,) = read(
+        """\
+        schema:
+          - name: t
+            properties:
+              - name: address
+                logicalType: object
+                properties:
+                  - name: zip
+                    logicalType: string
+                    required: true
+                    logicalTypeOptions: {minLength: 4}
+                    quality: [{metric: nullValues, mustBe: 0}, {metric: duplicateValues, mustBe: 0}]
+                  - {name: street no, logicalType: object, properties: [{name: n, logicalType: integer, unique: true}]}
+              - name: tags
+                logicalType: array
+                items: {logicalType: string, required: true, logicalTypeOptions: {format: email, minLength: 3}}
+        """
+    )
+    assert [str(one) for one in loaded(draft).checks] == [
+        "sql(address, predicate='length(`address`.`zip`) < 4', name='address.zip_minLength')",
+        "not_null(address.zip)",
+        "unique(address.zip)",
+        "not_null(address.zip, where='`address` IS NOT NULL')",
+        "unique('address.`street no`.n')",
+    ]
+    assert [one.what for one in draft.untranslated if one.line > 5] == [
+        "items logicalTypeOptions", "items required",
+    ]  # fmt: skip
+
+
+def test_what_should_be_a_list_is_not_dropped() -> None:
+    (draft,) = read(
+        """\
+        schema:
+          - name: t
+            quality: {metric: rowCount, mustBeGreaterThan: 0}
+            properties:
+              - {name: a, quality: {metric: nullValues, mustBe: 0}, relationships: {to: b.c}}
+              - {name: 7, physicalName: b, primaryKey: true}
+        """
+    )
+    assert [str(one) for one in loaded(draft).checks] == ["not_null(b)", "unique(b)"]
+    lost = [(one.line, one.what) for one in draft.untranslated if one.why == "it isn't a list"]
+    assert lost == [(10, "quality"), (10, "relationships"), (8, "quality")]
+
+
+@pytest.mark.parametrize(
+    ("limits", "checks"),
+    [
+        (
+            "minimum: 1, maximum: 9, exclusiveMinimum: true",
+            ["in_range(a, max=9)", "in_range(a, min=1, inclusive=False)"],
+        ),
+        ("minimum: 1, exclusiveMinimum: false", ["in_range(a, min=1)"]),
+        ("exclusiveMaximum: true", []),
+        ("exclusiveMaximum: 5", ["in_range(a, max=5, inclusive=False)"]),
+    ],
+)
+def test_a_limit_may_be_said_to_be_exclusive(limits: str, checks: list[str]) -> None:
+    (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, logicalTypeOptions: {{{limits}}}}}]}}]")
+    assert [str(one) for one in loaded(draft).checks] == checks
+    assert bool(checks) is not any("exclusive" in one.what for one in draft.untranslated)
 
 
 def test_what_is_written_is_read_back_as_the_same_contract() -> None:
