@@ -117,15 +117,9 @@ def _as_metric(check: Check, column: str | None) -> dict[str, str] | None:
     if options or severity == "quarantine":
         return None
     if check.kind == "row_count":
-        low, high = arguments.get("min"), arguments.get("max")
-        if low is not None and high is not None:
-            rule = {
-                "metric": "rowCount",
-                **({"mustBe": str(low)} if low == high else {"mustBeBetween": f"[{low}, {high}]"}),
-            }
-        else:
-            rule = {"metric": "rowCount"}
-            rule |= {"mustBeLessOrEqualTo": str(high)} if low is None else {"mustBeGreaterOrEqualTo": str(low)}
+        if not arguments.keys() <= {"min", "max"}:  # it's compared with earlier batches
+            return None
+        rule = {"metric": "rowCount", **_limits(arguments.get("min"), arguments.get("max"))}
     else:
         metric = _METRICS.get(check.kind)
         if metric is None or (column is None and check.kind != "unique"):
@@ -148,6 +142,12 @@ def _as_metric(check: Check, column: str | None) -> dict[str, str] | None:
     if "tags" in known_options:
         rule["tags"] = f"[{', '.join(map(scalar, known_options['tags']))}]"
     return rule
+
+
+def _limits(low: int | None, high: int | None) -> dict[str, str]:
+    if low is not None and high is not None:
+        return {"mustBe": str(low)} if low == high else {"mustBeBetween": f"[{low}, {high}]"}
+    return {"mustBeLessOrEqualTo": str(high)} if low is None else {"mustBeGreaterOrEqualTo": str(low)}
 
 
 _METRICS = {

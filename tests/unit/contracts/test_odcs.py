@@ -268,6 +268,13 @@ def test_a_limit_may_be_said_to_be_exclusive(limits: str, checks: list[str]) -> 
     assert bool(checks) is not any("exclusive" in one.what for one in draft.untranslated)
 
 
+def test_comparisons_with_earlier_batches_are_written_and_read_back() -> None:
+    text = "{version: 1, table: a.b, checks: [row_count: {percent: 30}, row_count: {min: 1, deviations: 3}]}"
+    before = parse_contract(text)
+    (draft,) = read_odcs(parse_document(write_odcs(before), name="x"))
+    assert loaded(draft).checks == before.checks
+
+
 def test_what_is_written_is_read_back_as_the_same_contract() -> None:
     before = parse_contract(CONTRACT)
     (draft,) = read_odcs(parse_document(write_odcs(before), name="x"))
