@@ -84,6 +84,7 @@ class _Column:
     def __init__(self, found: ColumnProfile) -> None:
         self.found = found
         self._seen: list[Any] = []
+        self._is_bounded = True
         self._patterns: dict[str, Callable[[str], object]] | None = None
 
     def take(self, values: Any) -> None:
@@ -122,13 +123,16 @@ class _Column:
         found = self.found
         if types.is_boolean(present.type) or types.is_binary(present.type) or types.is_large_binary(present.type):
             return
+        if not self._is_bounded:
+            return
         try:
             ends = pc.min_max(present)
             low, high = ends["min"].as_py(), ends["max"].as_py()
         except (pa.ArrowException, ValueError, OverflowError):  # what Python's dates can't hold
-            low = high = None
-        found.low = low if found.low is None or (low is not None and low < found.low) else found.low
-        found.high = high if found.high is None or (high is not None and high > found.high) else found.high
+            self._is_bounded, found.low, found.high = False, None, None
+            return
+        found.low = low if found.low is None or low < found.low else found.low
+        found.high = high if found.high is None or high > found.high else found.high
 
     def _count(self, present: Any) -> None:
         found = self.found

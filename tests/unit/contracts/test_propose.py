@@ -132,6 +132,15 @@ def test_what_is_proposed(values: list[Any], said: list[str]) -> None:
     assert all(one.startswith(start) for one, start in zip(found, said, strict=True)), found
 
 
+def test_no_range_is_proposed_where_some_values_are_beyond_python_s_dates() -> None:
+    days = [pa.array(some, pa.int32()).cast(pa.date32()) for some in ([19_000], [-800_000], [19_001])]  # one B. C.
+    batches = [pa.record_batch([some], names=["day"]) for some in days]
+    schema = Schema(columns=(Column(name="day", type="date"),))
+    (column,) = profile(batches, schema)
+    assert (column.low, column.high) == (None, None)
+    assert "in_range" not in propose(TABLE, [column], source="rows")
+
+
 def test_a_key_is_proposed_by_its_values_and_its_name() -> None:
     found = texts(trip_id=list(range(100)), distance=list(range(100)))
     assert "unique(trip_id)" in found
