@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -69,7 +69,11 @@ class Window:
 
     def is_sound(self) -> None:
         """Check that nothing went wrong, nothing was asked of anyone else, and nothing sticks out."""
+        from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
+
         assert self.said == []
+        with suppress(PlaywrightTimeoutError):  # charts follow a window's new size a moment later
+            self.page.wait_for_function(f"() => ({_OVERFLOW})().every((pixels) => pixels === 0)", timeout=20_000)
         assert self.page.evaluate(_OVERFLOW) == [0, 0]
         assert self.page.get_by_text("This is a bug in lakegate").count() == 0
 
