@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
 from lakegate.cli.streams import as_json
+from lakegate.errors import InputError
 from lakegate.model.figures import count, counted, duration, moment, share, size
 from lakegate.model.rows import json_safe
 from lakegate.progress import one_line
@@ -22,6 +25,16 @@ if TYPE_CHECKING:
 
 __all__ = ["count", "counted", "duration", "moment", "share", "size"]
 """What other modules have from here, too."""
+
+
+@contextmanager
+def writing(file: Path, what: str) -> Iterator[None]:
+    """Raise what goes wrong in the body, which writes ``what`` to a file, as an error about that."""
+    try:
+        yield
+    except OSError as error:
+        message = f"The {what} can't be written to {file}: {error.strerror or error}"
+        raise InputError(message, hint="Choose another --file.", file=str(file)) from error
 
 
 def clip(text: str, width: int) -> str:

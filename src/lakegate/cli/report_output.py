@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakegate.errors import ConfigurationError, InputError
+from lakegate.cli.output import writing
+from lakegate.errors import ConfigurationError
 from lakegate.model.figures import size
 
 if TYPE_CHECKING:
@@ -73,13 +74,7 @@ def write(app: App, text: str, file: Path | None, *, page: str | None = None) ->
     if file is None:
         click.echo(data, nl=False)
         return
-    try:
+    with writing(file, "report"):
         file.write_bytes(data)
-    except OSError as error:
-        raise InputError(
-            f"The report can't be written to {file}: {error.strerror or error}",
-            hint="Choose another --file.",
-            file=str(file),
-        ) from error
     if not app.quiet:
         click.echo(f"Wrote {file} ({size(len(data))}). Open it: {file.absolute().as_uri()}", err=True)

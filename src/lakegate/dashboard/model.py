@@ -47,7 +47,6 @@ class TableFacts(Value):
         rows: Number of rows; ``None`` if delete files hide it.
         rows_at_most: Rows in data files, deleted ones among them.
         size_bytes: Bytes in data files.
-        changed_at: Time of the current snapshot; ``None`` for a table without one.
         trend: The newest snapshots, oldest first: time, and rows after it (``None`` if unknown).
     """
 
@@ -55,7 +54,6 @@ class TableFacts(Value):
     rows_at_most: int | None
     data_files: int | None
     size_bytes: int | None
-    changed_at: datetime | None
     trend: tuple[tuple[datetime, int | None], ...] = ()
 
 
@@ -267,7 +265,6 @@ class ReadModel:
             rows_at_most=found.rows_at_most,
             data_files=found.data_files,
             size_bytes=found.size_bytes,
-            changed_at=None if found.snapshot is None else found.snapshot.time,
             trend=tuple((one.time, rows_after(one)) for one in lineage[-_TREND:]),
         )
 

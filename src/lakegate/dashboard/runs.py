@@ -173,15 +173,9 @@ class RunDetail(Value):
     problems: tuple[Problem, ...] = ()
 
 
-class RunsPage(Page[RunSummary]):
-    """Runs. ``searched_to`` is set if older ones may match: the start of the last run that was searched."""
-
-    searched_to: datetime | None = None
-
-
 def list_runs(
     model: ReadModel, wanted: RunFilter | None = None, *, limit: int = 50, cursor: str | None = None
-) -> RunsPage:
+) -> Page[RunSummary]:
     """Return a page of runs, newest first.
 
     Args:
@@ -192,10 +186,9 @@ def list_runs(
     typed = {key: searchable(value) for key, value in wanted if isinstance(value, str)}
     wanted = wanted.model_copy(update=typed)
     found, end = model.journal.pages.runs(wanted, limit=size, after=after, whole=False)
-    return RunsPage(
+    return Page[RunSummary](
         items=tuple(summary_of(run, search=wanted.file) for run in found),
         next=None if end is None else f"{end[0].isoformat()} {end[1]}",
-        searched_to=end[0] if end is not None and wanted.file else None,
     )
 
 

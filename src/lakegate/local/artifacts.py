@@ -16,7 +16,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
@@ -119,22 +120,33 @@ def proxy_options(proxies: Mapping[str, str] | None = None) -> tuple[str, ...]:
 
 def _fetch(missing: Sequence[Artifact], folder: Path, narrator: Narrator) -> None:
     needed = sum(artifact.size_bytes for artifact in missing) + _IVY_EXTRA_BYTES
-    for leftover in folder.glob("fetch-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise LocalStackError(
-            f"The disk of {folder} has only {free // 2**20} MiB left; {needed // 2**20} MiB are to be fetched.",
-            hint="Free some space there, or point XDG_CACHE_HOME at another disk.",
-            folder=str(folder),
-        )
-    work = Path(tempfile.mkdtemp(prefix="fetch-", dir=folder))
     names = " and ".join(f"{artifact.name} {artifact.version}" for artifact in missing)
-    try:
+    with work_folder(folder, "fetch-", needed) as work:
         with narrator.step(f"Fetching {names} ({needed // 2**20} MiB, once)") as step:
             _run_ivy(missing, folder, work, step)
         for artifact in missing:
             _take_over(artifact, work, folder)
+
+
+@contextmanager
+def work_folder(cache: Path, prefix: str, needed_bytes: int) -> Iterator[Path]:
+    """Make a folder in the cache for as long as the body runs; folders that dead processes left there are deleted.
+
+    Raises:
+        LocalStackError: When the disk has less space than is needed.
+    """
+    for leftover in cache.glob(f"{prefix}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    free = shutil.disk_usage(cache).free
+    if free < needed_bytes:
+        raise LocalStackError(
+            f"The disk of {cache} has only {free // 2**20} MiB left; {needed_bytes // 2**20} MiB are needed.",
+            hint="Free some space there, or point XDG_CACHE_HOME at another disk.",
+            folder=str(cache),
+        )
+    work = Path(tempfile.mkdtemp(prefix=prefix, dir=cache))
+    try:
+        yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

@@ -15,14 +15,13 @@ import secrets
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lakegate.errors import ConfigurationError, LocalStackError
 from lakegate.local import process, servers
-from lakegate.local.artifacts import cache_folder
+from lakegate.local.artifacts import cache_folder, work_folder
 from lakegate.local.process import environment
 from lakegate.local.state import StackFolder, locked
 from lakegate.ports import Narrator, Step
@@ -34,7 +33,6 @@ _NAME = "ministack"
 _START_TIMEOUT_S = 60.0
 _LOCK_TIMEOUT_S = 180.0
 _STOP_GRACE_S = 15.0
-_PORT_GRACE_S = 3.0
 _POLL_S = 0.05
 _MAX_PORTS_TRIED = 3
 _HERE = "127.0.0.1,localhost"
@@ -137,15 +135,8 @@ class MiniStack:
 
     def _choose_port(self, *, first: bool) -> int:
         remembered = self._state().get("port")
-        if first and isinstance(remembered, int):
-            # One that was killed a moment ago may still be letting go of it.
-            deadline = time.monotonic() + _PORT_GRACE_S
-            while not (free := process.is_free(remembered)) and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
-            if free:
-                return remembered
-            self._narrator.note(f"Port {remembered} of MiniStack is taken by another process; choosing another.")
-        return process.free_port()
+        known = remembered if first and isinstance(remembered, int) else None
+        return process.choose_port(known, "MiniStack", self._narrator, grace_s=3.0)
 
     def _spawn(self, python: Path, port: int) -> subprocess.Popen[bytes]:
         self._tmp.mkdir(mode=0o700, exist_ok=True)
@@ -358,24 +349,12 @@ def _python(place: Path) -> Path:
 
 
 def _make(place: Path, folder: Path, narrator: Narrator) -> None:
-    for leftover in folder.glob("making-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    free = shutil.disk_usage(folder).free
-    if free < _DISK_BYTES:
-        raise LocalStackError(
-            f"The disk of {folder} has only {free // 2**20} MiB left; MiniStack needs {_DISK_BYTES // 2**20} MiB.",
-            hint="Free some space there, or point XDG_CACHE_HOME at another disk.",
-            folder=str(folder),
-        )
-    work = Path(tempfile.mkdtemp(prefix="making-", dir=folder))
-    try:
+    with work_folder(folder, "making-", _DISK_BYTES) as work:
         with narrator.step(f"Installing MiniStack {VERSION} ({_DOWNLOAD_MIB} MiB, once)") as step:
             for command in _commands(work / "venv"):
                 _run(command, work, folder / "install.log", step)
         shutil.rmtree(place, ignore_errors=True)  # of a Python that is gone
         (work / "venv").replace(place)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _commands(venv: Path) -> tuple[tuple[str, ...], ...]:

@@ -22,6 +22,8 @@ from lakegate.errors import LocalStackError
 if TYPE_CHECKING:
     import psutil
 
+    from lakegate.ports import Narrator
+
 _PROC = Path("/proc")
 _POLL_S = 0.02
 _COMMAND_LINE_S = 2.0
@@ -307,6 +309,24 @@ def free_port(avoid: Collection[int] = ()) -> int:
             port = int(candidate.getsockname()[1])
             if port not in avoid:
                 return port
+
+
+def choose_port(
+    remembered: int | None, title: str, narrator: Narrator, avoid: Collection[int] = (), *, grace_s: float = 1.0
+) -> int:
+    """Return the port that a server had before, unless another process still has it after ``grace_s``; else a free one.
+
+    A server that was killed a moment ago may still be letting go of it.
+    """
+    if remembered is None:
+        return free_port(avoid)
+    deadline = time.monotonic() + grace_s
+    while not (free := is_free(remembered)) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    if free:
+        return remembered
+    narrator.note(f"Port {remembered} of {title} is taken by another process; choosing another.")
+    return free_port(avoid)
 
 
 def _has_ipv6() -> bool:

@@ -23,7 +23,6 @@ from lakegate.model.artifacts import Artifact
 from lakegate.ports import Narrator, Step
 
 _POLL_S = 0.05
-_PORT_GRACE_S = 1.0
 _MAX_PORTS_TRIED = 3
 _UNDO_GRACE_S = 5.0
 _HEAP_REFUSED = re.compile(
@@ -139,15 +138,8 @@ class Startup:
 
     def _choose_port(self, server: Server, file: StateFile) -> int:
         remembered = file.ports.get(server.name)
-        if remembered is not None and server.name not in self._ports_tried:
-            # One that was killed a moment ago may still be letting go of it.
-            deadline = time.monotonic() + _PORT_GRACE_S
-            while not (free := process.is_free(remembered)) and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
-            if free:
-                return remembered
-            self._narrator.note(f"Port {remembered} of {server.title} is taken by another process; choosing another.")
-        return process.free_port(set(file.ports.values()))
+        known = None if server.name in self._ports_tried else remembered
+        return process.choose_port(known, server.title, self._narrator, set(file.ports.values()))
 
     def _await(self, file: StateFile, step: Step) -> StateFile:
         deadline = time.monotonic() + self._settings.start_timeout_s

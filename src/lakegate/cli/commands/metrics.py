@@ -10,8 +10,8 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.output import echo_json
-from lakegate.errors import ConfigurationError, InputError
+from lakegate.cli.output import echo_json, writing
+from lakegate.errors import ConfigurationError
 
 
 @command(
@@ -63,14 +63,11 @@ def metrics(app: App, /, *, file: Path | None) -> None:
 def _replace(file: Path, text: str) -> None:
     """Write a file so that nobody ever reads half of it."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(file)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise InputError(
-            f"The metrics can't be written to {file}: {error.strerror or error}",
-            hint="Choose another --file.",
-            file=str(file),
-        ) from error
+    with writing(file, "metrics"):
+        try:
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(file)
+        except OSError:
+            with suppress(OSError):
+                beside.unlink()
+            raise

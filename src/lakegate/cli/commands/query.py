@@ -15,9 +15,9 @@ from rich.text import Text
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
 from lakegate.cli.options import at_option, ref_option
-from lakegate.cli.output import cell, clip, counted, make_table, null, show, size, width_or
+from lakegate.cli.output import cell, clip, counted, make_table, null, show, size, width_or, writing
 from lakegate.cli.streams import as_json, lost_output
-from lakegate.errors import InputError, QueryError
+from lakegate.errors import QueryError
 from lakegate.model.rows import CsvWriter, json_safe, values_of
 from lakegate.progress import one_line
 
@@ -128,19 +128,13 @@ def print_table(result: pa.Table, *, counts: bool = True) -> None:
 
 
 def _write_file(app: App, result: pa.Table, file: Path) -> None:
-    try:
+    with writing(file, "rows"):
         if app.output == "parquet":
             file.write_bytes(_parquet(result))
         else:
             with file.open("w", encoding="utf-8", newline="") as text:
                 (_write_json if app.json else _write_csv)(result, text)
         written = file.stat().st_size
-    except OSError as error:
-        raise InputError(
-            f"The rows can't be written to {file}: {error.strerror or error}",
-            hint="Choose another --file.",
-            file=str(file),
-        ) from error
     if not app.quiet:
         click.echo(f"Wrote {counted(result.num_rows, 'row')} to {file} ({size(written)}).", err=True)
 
