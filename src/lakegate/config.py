@@ -305,13 +305,13 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         write_mode: TableMode = "append"
         """What a batch does to the rows that are there.
 
-        ``append`` adds its rows; ``overwrite`` puts them in the place of all rows, ``replace-partitions`` in the place
-        of those in the same partitions; ``upsert`` updates the rows with the same ``key`` and inserts the others.
+        ``append`` adds its rows; ``overwrite`` replaces all rows by them, ``replace-partitions`` those in the same
+        partitions; ``upsert`` updates the rows with the same ``key`` and inserts the others.
         """
         key: tuple[str, ...] = ()
         """Columns that identify a row, for ``upsert``."""
         delete_when: str | None = None
-        """For ``upsert``: of which rows of a batch the key's row is deleted, as a predicate, such as ``op = 'D'``."""
+        """For ``upsert``: predicate for the batch's rows whose key is deleted from the table, such as ``op = 'D'``."""
         csv: CsvOptions = CsvOptions()
         """How to read CSV."""
         maintenance: MaintenancePolicy | None = None

@@ -126,7 +126,7 @@ def _same(table: pa.Table, schema: pa.Schema, number: int) -> pa.Table:
             if not _widens(mine.type, first.type):
                 raise InputError(
                     f"Part {number} has other columns than part 1: '{mine.name}' is {mine.type}, but was {first.type}.",
-                    hint="The first part has no value to tell its type by: give it one (pa.table with a schema)."
+                    hint="The first part has no value to infer its type from: give it a type (pa.table with a schema)."
                     if pa.types.is_null(first.type)
                     else hint,
                 )

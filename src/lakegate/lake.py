@@ -1880,7 +1880,7 @@ class Lake:
         found = self.run(run_id).run_id
         if found != run_id and len(run_id) < _SHORTEST_BEGINNING:
             raise InputError(
-                f"'{run_id}' is too short a name for a run that is to be changed, even if only {found} starts with it.",
+                f"'{run_id}' is too short to name a run that will be changed, even though only {found} starts with it.",
                 hint=f"If you mean that one, give its id, or as much as: {found[:_SHORTEST_BEGINNING]}",
                 run_id=found,
             )
@@ -1929,7 +1929,7 @@ class Lake:
         return found
 
     def metrics(self) -> Sequence[Sample]:
-        """Return what runs counted so far: how they ended, how long steps took, what waited. It takes milliseconds.
+        """Return the metrics of all runs: how they ended, how long steps took, what waited. It takes milliseconds.
 
         Returns:
             The numbers, by metric and labels (:mod:`lakegate.telemetry.metrics`).
@@ -1986,8 +1986,8 @@ class Lake:
     ) -> MaintenanceReport:
         """Compact tables, rewrite manifests, expire snapshots and collect garbage, where the settings say it's due.
 
-        What is done to a table is a run of its own, so a round that is stopped goes on with the next one. A table that
-        fails doesn't hold up the others. Those with the most small files come first.
+        What is done to a table is a run of its own, so a round that is stopped continues with the next one. A table
+        that fails doesn't hold up the others. Those with the most small files come first.
 
         Args:
             tables: Names or patterns, such as ``nyc.*``. Default: all tables on ``main``.
@@ -1997,7 +1997,7 @@ class Lake:
             watcher: Called with each step as it ended.
 
         Returns:
-            What was due, and what became of it.
+            What was due, and the outcome of each step.
 
         Raises:
             NotFoundError: A name or pattern fits no table.
@@ -2097,7 +2097,7 @@ class Lake:
             grace: Files younger than this aren't orphaned, such as ``1d``. Default: ``gc.grace``.
 
         Returns:
-            What was looked at, and each thing that is off, with the command that mends it.
+            What was looked at, and each thing that is off, with the command that fixes it.
 
         Raises:
             NotFoundError: A table is on no branch or tag, or there is no such commit.
@@ -2350,7 +2350,7 @@ class Lake:
         states: Sequence[DeliveryState] = (),
         limit: int = 50,
     ) -> Sequence[Delivery]:
-        """Return what downstream systems were told, or are still to be told, newest first.
+        """Return the events that downstream systems were sent, or have yet to be sent, newest first.
 
         Args:
             downstream: Only this system.
@@ -2420,7 +2420,7 @@ class Lake:
         return tuple(one.model_copy(update={"state": "skipped", "reason": reason}) for one in found)
 
     def downstream_send(self, name: str, tables: Sequence[str] = ()) -> Sequence[Delivery]:
-        """Tell a system the state that tables have on ``main`` now, such as one that is new in the settings.
+        """Send a system the current state of tables on ``main``, for example one that is new in the settings.
 
         Args:
             name: Name of a system.
@@ -2461,7 +2461,7 @@ class Lake:
         )
 
     def downstream_policy(self, name: str) -> Mapping[str, Any]:
-        """Return the IAM policy that whoever tells a system needs. Only the AWS Glue Data Catalog needs one.
+        """Return the IAM policy that notifying a system takes. Only the AWS Glue Data Catalog needs one.
 
         Args:
             name: Name of a system.

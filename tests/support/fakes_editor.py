@@ -62,7 +62,7 @@ class TableEdits:
 
     def replay_rewrite(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
         del before
-        _refuse(onto, f"snapshot {source.snapshot_id} is no compaction in one step")
+        _refuse(onto, f"snapshot {source.snapshot_id} isn't a one-step compaction")
 
     @staticmethod
     def can_have_fewer_manifests(pointer: TablePointer) -> bool:

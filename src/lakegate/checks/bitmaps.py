@@ -109,7 +109,7 @@ def _judged(columns: Sequence[str], schema: Schema, added: AddedFiles) -> Intege
         kind = ColumnType.parse(types[name])
         number = _as_integer(name, kind)
         if number is None:
-            return f"Column '{name}' is {kind.text}, which no integer stands for."
+            return f"Column '{name}' is {kind.text}, which can't be mapped to integers."
         ends = _range(name, kind, added)
         if ends is None:
             return f"Manifests don't say how far its keys lie apart: bounds of '{name}' are missing."

@@ -53,7 +53,7 @@ def _unproven(check: Check, question: Question, where: Filter | None, schema: Sc
         return "Metrics of files say nothing about what it asks."
     types = {column.name: column.type for column in schema.columns}
     told = (_missing(name, ColumnType.parse(types[name]), added) for name in check.columns if name in types)
-    return next(filter(None, told), "The files' bounds don't rule out that a row fails; only the rows tell.")
+    return next(filter(None, told), "The files' bounds don't rule out that a row fails; only reading the rows can.")
 
 
 def read_bytes(columns: Iterable[str], added: AddedFiles) -> int | None:

@@ -568,7 +568,7 @@ def _of_type(test: _Test) -> Made:
     test.done()
     found = sql_type(str(kind))
     if found is None:
-        raise _NoCheckError(f"{kind!r} is no type of Iceberg")
+        raise _NoCheckError(f"{kind!r} isn't an Iceberg type")
     return "type", [test.on], {"type": found}
 
 

@@ -52,7 +52,7 @@ def _read(entry: Node, column: str | None) -> tuple[Check, ...]:
     if not entry.mapping:
         raise EntryError(
             entry.mark,
-            f"{_shown(entry.value)} is no check.",
+            f"{_shown(entry.value)} isn't a check.",
             "Write a check's name, or its name, a colon and its arguments: in_range: {min: 0}",
         )
     (name, arguments), *more = entry.mapping.items()

@@ -141,7 +141,7 @@ class GlueTarget:
             return
         place = f"{found.get('DatabaseName', '')}.{found['Name']}"
         if parameters.get("table_type", "").upper() != "ICEBERG":
-            what = f"Table {place} in Glue is no Iceberg table, and isn't lakegate's"
+            what = f"Table {place} in Glue isn't an Iceberg table, and isn't lakegate's"
         elif parameters.get(TABLE) not in (None, table.table):
             what = f"Table {place} in Glue is that of {parameters[TABLE]}"
         else:

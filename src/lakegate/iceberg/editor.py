@@ -138,7 +138,7 @@ class IcebergTableEditor:
         summary = dict(snapshot.get("summary") or {})
         one_step = snapshot.get("parent-snapshot-id") == before.snapshot_id
         if summary.pop("operation", None) != "replace" or not one_step:
-            refuse(onto, f"snapshot {snapshot_id} is no compaction in one step", RUN_AGAIN, snapshot_id=snapshot_id)
+            refuse(onto, f"snapshot {snapshot_id} isn't a one-step compaction", RUN_AGAIN, snapshot_id=snapshot_id)
         manifests = staged.manifests_of(snapshot)
         own = [line for line in manifests.manifests if line.file.added_snapshot_id == snapshot_id]
         check_layout(staged.document, table.document, onto, {line.file.partition_spec_id for line in own})
@@ -154,7 +154,7 @@ class IcebergTableEditor:
         rows, rows_replaced = (sum(line.live_rows for line in added), sum(one.file.record_count for one in replaced))
         # Rows that delete files hid are gone from the new files.
         if rows != rows_replaced and not (deletes and rows < rows_replaced):
-            refuse(onto, f"snapshot {snapshot_id} put {rows:,} rows in the place of {rows_replaced:,}", RUN_AGAIN)
+            refuse(onto, f"snapshot {snapshot_id} replaced {rows_replaced:,} rows by {rows:,}", RUN_AGAIN)
         head = producer.write(ManifestList(head.manifests.meta, (*added, *kept)), "replace", summary)
         return _commit(table, [head.snapshot or {}])
 

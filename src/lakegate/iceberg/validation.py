@@ -97,7 +97,7 @@ class _Order(_Part):
 def _with_counts(summary: dict[str, str]) -> dict[str, str]:
     wrong = next((key for key in _COUNTED & summary.keys() if not _COUNT.fullmatch(summary[key])), None)
     if wrong is not None:
-        raise ValueError(f"{wrong} is no number")
+        raise ValueError(f"{wrong} isn't a number")
     return summary
 
 

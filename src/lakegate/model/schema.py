@@ -21,7 +21,7 @@ RESERVED_COLUMNS = frozenset(
 """Iceberg's metadata columns (``MetadataColumns`` of 1.12). Spark reads no table that has such a column."""
 
 MASK = "•••"
-"""What stands for a value that isn't to be shown."""
+"""Shown in place of a masked value."""
 
 
 def reserved_names(names: Iterable[str]) -> tuple[str, ...]:

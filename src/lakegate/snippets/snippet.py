@@ -51,7 +51,7 @@ def write_snippet(engine: str, target: Target, *, rest: str | None = None, has_t
     known = next((one for one in ENGINES if one == engine), None)
     if known is None:
         raise InputError(
-            f"'{engine}' is no known engine.", hint=f"{did_you_mean(engine, ENGINES)}Known: {', '.join(ENGINES)}."
+            f"Unknown engine '{engine}'.", hint=f"{did_you_mean(engine, ENGINES)}Known: {', '.join(ENGINES)}."
         )
     if not (target.metadata_location + target.location).isprintable():
         raise InputError(f"The location of {target.table} holds characters that can't be printed.")

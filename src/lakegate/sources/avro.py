@@ -104,7 +104,7 @@ class _Fields:
     def schema(self, declared: Any) -> pa.Schema:
         """Return the columns of the records of a file."""
         if not isinstance(declared, dict) or declared.get("type") != "record":
-            raise _refused(self._path, "", "is no record")
+            raise _refused(self._path, "", "isn't a record")
         return pa.schema(list(self.type_of(declared, "", ())))
 
     def type_of(self, declared: Any, name: str, within: tuple[str, ...]) -> Any:

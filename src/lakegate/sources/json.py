@@ -573,7 +573,7 @@ def _elements(text: str) -> Iterator[str]:
     while at < len(text) and not (is_list and text.startswith("]", at)):
         value, end = _DECODER.raw_decode(text, at)
         if not isinstance(value, dict):
-            raise json.JSONDecodeError(f"{_kind_of_value(value)} stands where an object is expected", text, at)
+            raise json.JSONDecodeError(f"{_kind_of_value(value)} is where an object is expected", text, at)
         yield text[at:end]
         at = _skipped(text, end)
         if is_list and text.startswith(",", at):

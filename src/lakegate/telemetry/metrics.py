@@ -55,7 +55,7 @@ LAST_PUBLISH = Metric("lakegate_last_publish_timestamp_seconds", "gauge", "When 
 ACTIVE = Metric("lakegate_active_runs", "gauge", "Runs that a process is working on.")
 SUSPENDED = Metric("lakegate_suspended_runs", "gauge", "Runs that wait for their next step.")
 DELIVERIES = Metric(
-    "lakegate_deliveries", "gauge", "What downstream systems are still to be told.", ("downstream", "state")
+    "lakegate_deliveries", "gauge", "Events that downstream systems haven't received yet.", ("downstream", "state")
 )
 METRICS = (
     *(RUNS, TABLE_RUNS, ROWS, RUN_SECONDS, STEP_SECONDS, CHECKS, AUDIT_SECONDS, RETRIES, LEASE_LOSSES, WAIT_SECONDS),

@@ -1,4 +1,4 @@
-"""Tell downstream systems what was published: at least once, in order for each table, whatever they do.
+"""Notify downstream systems of each publish: at least once, in order for each table, whatever they do.
 
 What is to be sent is in the journal's outbox before anything is sent (:mod:`lakegate.journal.outbox`). The process that
 ended a run sends what is due, within a time budget; so do ``recover``, ``watch``, every later run, and
@@ -203,13 +203,13 @@ class _Sender:
             next_at = now + timedelta(seconds=_wait_s(delivery.tries, error))
             ended = delivery.model_copy(update={"reason": reason, "next_at": next_at, "failing_since": since})
             self._outbox.postponed(delivery, reason, next_at=next_at)
-            self._narrate(f"{reason} It is tried again; at once: lakegate downstream retry {self.name}", delivery)
+            self._narrate(f"{reason} It will be retried. To retry now: lakegate downstream retry {self.name}", delivery)
         self.tried.append(ended)
 
     def _narrate(self, text: str, delivery: Delivery) -> None:
-        self._context.narrator.note(f"{self.name} wasn't told of {_what(delivery)}: {text}")
+        self._context.narrator.note(f"{self.name} didn't get {_what(delivery)}: {text}")
         facts = {"downstream": self.name, "run_id": delivery.run_id, "tables": list(delivery.tables)}
-        _LOG.warning("Downstream '%s' wasn't told: %s", self.name, text, extra={"facts": facts})
+        _LOG.warning("Downstream '%s' didn't get an event: %s", self.name, text, extra={"facts": facts})
 
 
 class _CommitLostError(Exception):

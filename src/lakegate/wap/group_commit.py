@@ -25,7 +25,7 @@ from lakegate.wap.history import events_of, part_of_run, require_not_published, 
 from lakegate.wap.optimistic_commit import publish_lock
 
 _MOST_RUNS = 32
-"""Runs in one commit: whoever leads it must not wait for too many others."""
+"""Runs in one commit: the one that leads it must not wait for too many others."""
 _MOST_FILES = 500
 """Source files of a run that is offered: a batch of thousands is worth a commit of its own."""
 _MOST_FILES_TOGETHER = 2_000
@@ -33,7 +33,7 @@ _MOST_FILES_TOGETHER = 2_000
 _MOST_COMMITS = 100
 """How far to read back for a run that waits, to see whether its files were published meanwhile."""
 _LAST_LOOK_S = 10.0
-"""How long to wait for whoever is publishing a run that is cancelled or discarded."""
+"""How long to wait for the process that is publishing a run that is cancelled or discarded."""
 
 
 def can_share(run: Run) -> bool:

@@ -197,9 +197,7 @@ class Progress:
                 try:
                     send(self._context, left_s=self._deadline.left_s)
                 except KeyboardInterrupt:
-                    text = (
-                        f"Run {self.run.run_id} had ended: {self.run.status}. Some downstream systems aren't told yet."
-                    )
+                    text = f"Run {self.run.run_id} had ended: {self.run.status}. Downstream systems may lack it."
                     raise KeyboardInterrupt(text) from None
 
     def take_from_journal(self, publication: Publication) -> None:

@@ -90,7 +90,7 @@ def require_mode(
     _require_no_quarantine(request.checks, mode.name)
     if request.on_changed == "replace":
         raise InputError(
-            f"--on-changed replace takes back what an earlier file appended, which mode {mode.name} can't tell.",
+            f"--on-changed replace removes what an earlier file appended; mode {mode.name} can't tell what that was.",
             hint="Leave it out: a file with new content is written by the mode, as any other.",
             table=str(table),
         )
@@ -131,7 +131,7 @@ def tables_read(context: Context, request: IngestRequest, at: Ref) -> tuple[str,
         # Iceberg takes what follows a table's name for what it shall read of it, other states of it included.
         if context.catalog.get_table(one, at) is None:
             raise QueryError(
-                f"The MERGE statement reads {one}, which is no table of {request.target}.",
+                f"The MERGE statement reads {one}, which isn't a table on {request.target}.",
                 hint=f"See which there are: lakegate table list --ref {request.target}",
                 table=str(one),
             )

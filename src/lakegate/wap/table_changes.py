@@ -1,7 +1,4 @@
-"""Change tables as a whole, in one commit on the target and by metadata alone: no engine, no branch, no row.
-
-Each is a run like all others, which can be undone.
-"""
+"""Changes of whole tables, in one commit, by metadata alone. Each is a run, which can be reverted."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def rows_left(
     column = source.watermark or ""
     if mode.needs_all_files:
         raise InputError(
-            f"Mode {mode.name} puts a batch in the place of rows that a watermark has taken before.",
+            f"Mode {mode.name} would replace rows that a watermark has taken before.",
             hint="Use --mode append or upsert; or leave out --watermark, to take all rows each time.",
         )
     file = SourceFile(uri=source.uri, size_bytes=0, version="", rows=0)
@@ -66,9 +66,9 @@ def _like(table: TableIdentifier, published: Sequence[KnownFile], column: str, k
         if ranges is None or not ranges.is_like(column, kind):
             how = "as a whole" if ranges is None else f"by {ranges.column} ({ranges.kind})"
             raise InputError(
-                f"Run {one.run_id} took rows of {one.file.uri} for {table} {how}, not by {column} ({kind}): which are "
-                "left can't be told.",
-                hint=f"Go on as that run did; or take its rows back, and begin anew: lakegate revert {one.run_id}",
+                f"Run {one.run_id} took rows of {one.file.uri} for {table} {how}, not by {column} ({kind}), so "
+                "lakegate can't tell which are left.",
+                hint=f"Continue as that run did; or revert it, and start over: lakegate revert {one.run_id}",
                 table=str(table),
                 other_run_id=one.run_id,
             )

@@ -62,7 +62,7 @@ ADDED = AddedFiles((FILE,), complete=True)
         ("not_null(parts)", "nested"),
         ("matches(word, '^a')", "say nothing about what it asks"),
         ("not_null(id, where='few > 1')", "where="),
-        ("unique(word)", "no integer stands for"),
+        ("unique(word)", "can't be mapped to integers"),
         ("unique(far)", "1,000,000 rows among 1,000,000,000 possible keys"),
         ("unique(few)", "only 7 different ones"),
         ("unique(bare)", "bounds of 'bare' are missing"),

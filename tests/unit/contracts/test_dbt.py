@@ -172,7 +172,7 @@ def test_tests_of_dbt_and_its_packages(test: str, check: str) -> None:
             "dbt_expectations.expect_column_values_to_not_match_regex_list: {regex_list: [a, b]}",
             "may match all patterns but one",
         ),
-        ("dbt_expectations.expect_column_values_to_be_of_type: {column_type: geography}", "no type of Iceberg"),
+        ("dbt_expectations.expect_column_values_to_be_of_type: {column_type: geography}", "isn't an Iceberg type"),
         ("dbt_utils.mutually_exclusive_ranges: {lower_bound_column: a, upper_bound_column: b}", "without length"),
         ("dbt_utils.accepted_range: {min_value: now()}", "is SQL, not a value"),
         ("dbt_utils.accepted_range: {min_value: 1, group_by: [x]}", "takes 'group_by'"),

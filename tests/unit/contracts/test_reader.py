@@ -159,7 +159,7 @@ def test_the_schema_describes_every_key() -> None:
         ("checks: ['in_rnge(a, 1)']", "c.yaml:3:10: There is no check called 'in_rnge'."),
         ("checks: [{in_range: {column: a, minn: 1}}]", "c.yaml:3:33: in_range: there is no argument 'minn'."),
         ("checks: [{in_range: {column: a, min: x}, max: 1}]", "c.yaml:3:42: 'max' is beside the check 'in_range'."),
-        ("checks: [null]", "c.yaml:3:10: an empty entry is no check."),
+        ("checks: [null]", "c.yaml:3:10: an empty entry isn't a check."),
         ("checks: [not_null]", "c.yaml:3:10: not_null: it needs a column."),
         ("columns: [{name: a, checks: [row_count]}]", "c.yaml:3:30: row_count isn't about one column."),
         ("columns: [{name: a, checks: [{unique: {columns: b}}]}]", "names columns itself."),

@@ -198,7 +198,7 @@ def test_a_table_of_another_kind_or_of_another_name_is_left_alone() -> None:
     glue = FakeGlue()
     glue.databases.add("nyc")
     glue.tables["nyc", "trips"] = {"Name": "trips", "VersionId": "1", "Parameters": {"classification": "csv"}}
-    with pytest.raises(DownstreamError, match="no Iceberg table"):
+    with pytest.raises(DownstreamError, match="isn't an Iceberg table"):
         target(glue).deliver(event(changed(number=0)), None)
     del glue.tables["nyc", "trips"]
     target(glue).deliver(event(changed(number=0)), None)

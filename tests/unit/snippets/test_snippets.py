@@ -210,7 +210,7 @@ def test_daft_gets_rows_from_pyiceberg_when_some_are_deleted() -> None:
 @pytest.mark.parametrize(
     ("engine", "changes", "options", "says"),
     [
-        ("dukdb", {}, {}, "'dukdb' is no known engine"),
+        ("dukdb", {}, {}, "Unknown engine 'dukdb'"),
         ("snowflake", LOCAL, {}, "Snowflake can't read the files of nyc.trips, which are on this machine"),
         ("athena", LOCAL, {}, "Athena can't read"),
         ("redshift", LOCAL, {}, "Redshift can't read"),

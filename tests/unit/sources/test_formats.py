@@ -157,7 +157,7 @@ def test_json_keeps_each_value_exactly(tmp_path: Path, at_once: int, monkeypatch
         ('[{"id": 1} {"id": 2}]', "Expecting ',' or ']'"),
         ('[{"id": 1}', "Expecting ',' or ']'"),
         ("[", "The list has no end"),
-        ('[{"id": 1}, 2]', "a number stands where an object is expected"),
+        ('[{"id": 1}, 2]', "a number is where an object is expected"),
         ('[{"id": 1}] []', "Something follows the list"),
         ("[]", "holds no JSON object with a key"),
         ("\n \n", "holds no JSON object with a key"),

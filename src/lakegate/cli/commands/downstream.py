@@ -108,7 +108,7 @@ def send(app: App, /, *, name: str, tables: tuple[str, ...]) -> None:
     """
     with app.lake() as lake:
         tried = lake.downstream_send(name, tables)
-    _end(app, tried, "There is no table that it wants to know of.")
+    _end(app, tried, "It subscribes to none of the tables.")
 
 
 @downstream.command("test", examples=("lakegate downstream test", "lakegate downstream test dbt -o json"))

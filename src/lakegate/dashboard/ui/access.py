@@ -126,7 +126,7 @@ def auth_secrets(access: Access) -> dict[str, Any]:
     cookie = Secret(settings.cookie_secret or "", setting="ui.cookie_secret").value()
     if len(cookie) < 32:  # noqa: PLR2004 - bytes of a key for HMAC-SHA256
         raise ConfigurationError(
-            "The secret that ui.cookie_secret refers to is too short: whoever guesses it can log in as anyone.",
+            "The secret that ui.cookie_secret refers to is too short: anyone who guesses it can log in as anyone.",
             hint="Use 32 random characters or more: openssl rand -hex 32",
             setting="ui.cookie_secret",
         )

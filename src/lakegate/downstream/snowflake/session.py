@@ -37,7 +37,7 @@ OPTIONS: dict[str, Any] = {
     # We leave no statement running behind.
     "enable_server_session_keep_alive_auto_detection": False,
 }
-"""What the connector is told in every session."""
+"""Session parameters of every connection."""
 
 
 class SnowflakeError(DownstreamError):

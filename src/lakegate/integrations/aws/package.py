@@ -148,7 +148,7 @@ def lacking_in_function(settings: Path | None) -> tuple[str, ...]:
     except ValueError:
         return ()  # the function says so in its log, and so does every command here
     return tuple(
-        f"The function comes without Snowflake's connector: it queues what '{name}' is to be told, and sends nothing. "
+        f"The function comes without Snowflake's connector: it queues events for '{name}' and sends none. "
         "Where lakegate[snowflake] is installed, with these settings, send it on a schedule: "
         f"lakegate downstream retry {name}"
         for name, system in found.items()
