@@ -992,9 +992,6 @@ def load_settings(
         env: Environment variables; ``LAKEGATE_ENGINE_URL`` sets ``engine.url``. Default: the process's.
         flags: Values that override all others, by dotted key: ``{"engine.url": "sc://…"}``. ``None`` is ignored.
 
-    Returns:
-        The settings in force.
-
     Raises:
         ConfigurationError: The file can't be read or parsed, a key is unknown, or a value isn't allowed.
     """

@@ -92,7 +92,6 @@ class Membership:
     """A group, and a message's place in it.
 
     Attributes:
-        alert: The group's key.
         stands_s: Seconds for which the message covers the group once it's sent; ``None`` if an earlier one does.
     """
 
@@ -109,7 +108,6 @@ class Delivery:
         window_s: Seconds for which it covers messages that say the same.
         groups: The groups that count it; the last one is shown with the message.
         outcome: ``None`` while it's on its way.
-        reason: Why it wasn't sent.
         thread: Where it was sent, if the channel has threads.
     """
 

@@ -133,11 +133,7 @@ class Message:
         key: Identifies the message over all tries.
         title: What happened to what, in a few words.
         summary: The same in a sentence.
-        facts: Names and values.
         failures: Checks that failed, those that block the publish first.
-        more_failures: How many more there were.
-        commands: What to type next, each with its purpose.
-        link: Address of a report.
         group: The message's place among those that say the same.
         beside: What that means, in a sentence or two, or empty.
     """

@@ -57,16 +57,11 @@ class App:
         home: The project's folder; ``None`` to search for it upwards from the current one.
         engine: Spark Connect address that overrides the settings.
         catalog: Nessie address that overrides the settings.
-        quiet: Print no progress, even on a terminal.
-        debug: Print tracebacks and logs.
         log_format: ``text`` or ``json`` on standard error; ``None`` for the settings' choice.
         logs: Standard error as JSON lines, while it is that.
         output: The command's ``--output``, ``table`` until it is parsed.
-        words: The command line's arguments.
         done: What the command has irrevocably done, as a sentence, in case its output fails.
         connect: Opens the lake. Tests replace it, and the next two.
-        local_stack: Makes the local stack's handle.
-        generate: Writes synthetic files.
     """
 
     home: Path | None = None

@@ -58,7 +58,6 @@ class Draft:
     """One table of a file of another format.
 
     Attributes:
-        line: Where it begins in the file.
         untranslated: What isn't in the contract, or differs there.
     """
 

@@ -36,9 +36,6 @@ class ColumnProfile:
     """What one column holds.
 
     Attributes:
-        rows: Rows that were looked at.
-        nulls: NULLs among them.
-        nans: NaNs among them.
         low: Its smallest value, without NULL and NaN; ``None`` if there's none, or it has no order.
         high: Its greatest value.
         values: How often each value occurs, up to :data:`MOST_VALUES` of them; ``None`` if there are more.

@@ -35,8 +35,6 @@ class LoadedContract:
     """A contract that was read, with what it comes to.
 
     Attributes:
-        file: Its file, as messages call it.
-        contract: What the file holds.
         checks: All its checks in the order of the file, ``not_null`` of required columns among them.
     """
 

@@ -31,7 +31,6 @@ class UndeliveredError(Exception):
     """A message that could not be sent.
 
     Attributes:
-        reason: Why, in words that hold no secret.
         again: Whether trying again may help.
         after_s: Seconds that the other side asks us to wait for before.
     """

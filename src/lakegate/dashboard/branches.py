@@ -24,16 +24,13 @@ class BranchOverview(Value):
     """One branch beside ``main``.
 
     Attributes:
-        head: Its newest commit.
         run: The newest run that wrote to it; ``None`` if the journal knows none.
         since: When that run began.
-        age_s: Seconds since then.
         failing: Failed checks, those that block the publish first: table, column, failing rows of all.
         changes: What it would change: rows of each table on the branch against ``main``.
         target: Branch that its run publishes to; ``None`` if the journal knows no run.
         base: Commit of the target that the run started from; ``None`` likewise.
         as_staged: Whether its tables are as the run left them; ``None`` if unknown.
-        problem: Why it can't be read.
     """
 
     branch: str
@@ -54,9 +51,7 @@ class BranchRows(Value):
 
     Attributes:
         rows: Rows there; ``None`` if delete files hide the number, or it can't be read.
-        exists: Whether the table is there.
         run_id: The newest run that wrote to the branch.
-        problem: Why it can't be read.
     """
 
     branch: str

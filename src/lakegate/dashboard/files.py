@@ -18,7 +18,6 @@ class FileLine(Value):
 
     Attributes:
         name: Last part of its path, as people wrote it.
-        version: Identifies its content.
         size_bytes: Length in bytes; ``None`` if the journal only knows it from a commit.
         rows: Number of rows; ``None`` likewise.
         published: Whether its rows are on ``main``.

@@ -36,9 +36,7 @@ class CommitLine(Value):
         kind: ``publish``, ``revert`` or ``restore`` of lakegate; ``checkpoint`` for one of ``lakegate gc``, which
             changes no table; ``other`` for a commit of another writer, which no audit has seen.
         status: That run's status now; ``None`` if the journal doesn't know it.
-        reverts: Runs that it reverted.
         accepted: Why somebody published it although its audit failed.
-        accepted_by: Who did.
     """
 
     hash: str

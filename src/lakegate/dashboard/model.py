@@ -46,7 +46,6 @@ class TableFacts(Value):
     Attributes:
         rows: Number of rows; ``None`` if delete files hide it.
         rows_at_most: Rows in data files, deleted ones among them.
-        size_bytes: Bytes in data files.
         trend: The newest snapshots, oldest first: time, and rows after it (``None`` if unknown).
     """
 

@@ -74,15 +74,12 @@ class TableOverview(Value):
         data_files: Data files on ``main``.
         last_publish: The last run that brought data and wasn't reverted.
         expected_every: How often it should be published to (``notify.late``); ``None`` without a limit.
-        age_s: Seconds since the last publish.
         late_s: Seconds that it's overdue, 0 if nothing was ever published; ``None`` if it isn't late.
         waiting: Rejected batches that wait on their branches.
         waiting_runs: Up to five of them, newest first.
-        quarantined: Quarantined rows of it that wait.
         quarantines: Whether rows of it were ever quarantined.
         rows_trend: Rows after each of the newest snapshots, oldest first.
         checks_trend: Failed checks of its newest runs, oldest first.
-        problem: Why its metadata can't be read.
     """
 
     table: str
@@ -115,10 +112,8 @@ class Overview(Page[TableOverview]):
         head: Commit of ``main``; ``None`` if the catalog is away.
         needing: Number of tables that need a human, on all pages.
         branches: Number of branches beside ``main``; ``None`` if the catalog is away.
-        running: Runs under way.
         suspended: Runs that wait for their orchestrator.
         interrupted: Runs whose process died: ``lakegate recover`` settles them.
-        downstream: How far each downstream system is.
     """
 
     at: datetime

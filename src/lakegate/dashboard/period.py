@@ -27,10 +27,7 @@ class FailingCheck(Value):
     """A check that failed in the period.
 
     Attributes:
-        check: The check in its canonical text.
         severity: ``error``, ``warn`` or ``quarantine``.
-        runs: In how many runs it failed.
-        of_runs: How many runs it was part of.
         failing_rows: Rows that failed it, in all these runs, also those that it set aside.
         last: The newest run that failed it.
     """
@@ -54,7 +51,6 @@ class TableReport(Value):
         late_after: How often something should be published to it, as the settings have it; ``None`` if they don't.
         is_late: Whether it's later than that.
         waiting: Ids of the rejected runs whose branches wait for a decision now, newest first.
-        quarantined: Quarantined rows of it that wait now.
     """
 
     table: str
@@ -74,7 +70,6 @@ class PeriodReport(Value):
         since: Beginning of the period; ``None`` for all that the journal has.
         table: The only table that it's about, if it is about one.
         rows: Rows published, without those that were reverted since.
-        tables: Each table, those that need somebody first.
         checks: The checks that failed, those that blocked a publish first, then the most frequent first.
         is_complete: Whether all runs of the period are in it.
     """
@@ -94,7 +89,6 @@ class Period(NamedTuple):
 
     Attributes:
         report: What they add up to.
-        runs: The runs, newest first, without examples.
         undecided: The newest runs whose branches wait for a decision, from before the period, too.
     """
 

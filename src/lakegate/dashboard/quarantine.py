@@ -36,12 +36,8 @@ class QuarantinedRow(Value):
     """A row that waits.
 
     Attributes:
-        checks: Names of the checks that it fails.
-        columns: Their columns.
         values: The row, without masked values.
-        source: Its source file.
         position: Its place there, from 0.
-        run_id: The run that set it aside.
     """
 
     checks: tuple[str, ...]
@@ -56,12 +52,8 @@ class QuarantineDetail(Value):
     """The quarantined rows of a table.
 
     Attributes:
-        table: The table that they were to be published to.
-        rows: How many there are, released ones among them.
-        waiting: How many wait.
         runs: The same by the run that set them aside, newest first, with the reasons.
         examples: Some that wait, as far as the settings allow.
-        commands: What to type next.
     """
 
     table: str

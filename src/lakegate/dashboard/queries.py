@@ -91,7 +91,6 @@ class Job:
     """A query while it runs and afterwards. Threads may read it at any time.
 
     Attributes:
-        limit: Rows that it returns at most.
         where: Where it reads, for its reader.
         state: Whether it runs, and else how it ended.
         doing: What it does or waits for.
@@ -219,9 +218,6 @@ class Queries:
 
         Args:
             at: Commit or time on ``ref``. Default: now.
-
-        Returns:
-            The query, running.
         """
         where = ref if at is None else f"{ref} as of {at}"
         return self.read(lambda lake: lake.query(sql, ref=ref, at=at), where=where, limit=limit)
@@ -232,9 +228,6 @@ class Queries:
         Args:
             plan: Plans it, in a thread of its own.
             where: Where it reads, for its reader.
-
-        Returns:
-            The query, running.
         """
         job = Job(plan, max(1, min(limit, max(LIMITS))), where)
         threading.Thread(target=self._run, args=(job,), name="lakegate-query", daemon=True).start()

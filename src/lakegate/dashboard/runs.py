@@ -39,8 +39,6 @@ class RunSummary(Value):
         rows: Rows that it added, or would add; ``None`` if unknown.
         rows_removed: Rows that it removed; ``None`` if unknown.
         quarantined: Rows of its batch that it set aside.
-        files: Number of its source files.
-        checks: Number of checks that ran.
         failed_checks: Number of checks that failed and block the publish.
         warned_checks: Number of checks of severity ``warn`` that failed.
         failing: Names of up to five failed checks.
@@ -103,7 +101,6 @@ class TableDelta(Value):
         rows_removed: Rows removed; ``None`` if unknown.
         rows_before: Rows before it; ``None`` if unknown.
         rows_after: Rows after it; ``None`` if unknown.
-        reason: Why it isn't an append.
         rebased: Whether it was rebased onto newer changes of ``main``.
     """
 
@@ -139,20 +136,12 @@ class RunDetail(Value):
     """One run.
 
     Attributes:
-        target: Branch that it publishes to.
-        base: Commit that it started from.
         checks: What each check found, failed ones first.
-        changes: What it did to each table.
-        undone: What a revert or restore did.
         accepted: Who published it although its audit failed, and why.
         actions: What people did to it by hand, where they were named.
-        error: Why it failed.
-        notifications: Alerts about it.
         deliveries: What downstream systems were told of it, or are still to be told, newest first.
         suspended_until: Until when it waits for its orchestrator.
         branch_exists: Whether its branch exists; ``None`` if the catalog is away, or it had none.
-        commands: What to type next.
-        problems: What could not be read.
     """
 
     summary: RunSummary

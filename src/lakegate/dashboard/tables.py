@@ -38,9 +38,7 @@ class TableDetail(Value):
     Attributes:
         table: ``namespace.table``.
         ref: The ref that it was read at.
-        facts: Its rows, files and bytes.
         overview: What the home page says of it, as of now; ``None`` if it's read at another ref or time.
-        problems: What could not be read.
     """
 
     table: str
@@ -62,7 +60,6 @@ class SchemaChange(Value):
 
     Attributes:
         since: Time of the first snapshot written with it.
-        run_id: The run that wrote that snapshot.
         changes: What differs from the schema before; all columns for the first one.
     """
 
@@ -143,9 +140,6 @@ class CheckHistory(Value):
     """A check over the newest runs of a table that ran it, oldest first.
 
     Attributes:
-        check: The check in its canonical text.
-        severity: Its severity in the newest run.
-        points: What it found in each run.
         failing_since: The first run of those since which it has failed without a pass; ``None`` if the newest passed.
         failing_runs: Number of those runs.
         earlier: Whether it may have failed even before: the runs that were looked at all fail, and there are more.

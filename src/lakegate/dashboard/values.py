@@ -21,7 +21,6 @@ class Problem(Value):
         part: What could not be read: the ``catalog``, the ``journal``, a ``table``'s files or the ``engine``.
         subject: The table, branch or run it's about, if it's about one.
         code: The error's code, such as ``catalog-unavailable``.
-        hint: What to do about it.
     """
 
     part: Part
@@ -43,10 +42,8 @@ class Page(Value, Generic[Item]):
     """Some of many results.
 
     Attributes:
-        items: The results, in order.
         next: Cursor of the page that follows; ``None`` on the last one.
         total: Number of all results, where it's known without reading them.
-        problems: What could not be read.
     """
 
     items: tuple[Item, ...] = ()
@@ -59,7 +56,6 @@ class CheckLine(CheckResult):
     """What one check found in one run, with examples as far as the settings allow, and no other values of rows.
 
     Attributes:
-        table: The table.
         hidden_examples: Number of failing rows that the journal has and the settings hide.
     """
 

@@ -31,12 +31,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a downstream system may need to know of the lake.
-
-    Attributes:
-        home: The project's folder.
-        warehouse: Root of the tables' files, a URI.
-    """
+    """What a downstream system may need to know of the lake."""
 
     home: Path
     warehouse: str

@@ -183,9 +183,6 @@ class Journal:
         Args:
             anew: Refuse a run that exists already, unless it failed.
 
-        Returns:
-            The lease's token.
-
         Raises:
             RetryableError: If another process is working on the run, or has begun it and it must be ``anew``.
         """

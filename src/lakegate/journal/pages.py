@@ -45,9 +45,6 @@ class RunFilter(Value):
     """Which runs to find.
 
     Attributes:
-        table: Only runs that wrote to this table.
-        since: Only runs that began at this time or later.
-        until: Only runs that began before this time.
         orchestrator: Only runs that this began, such as ``prefect``.
         file: Only runs with a source file whose URI contains this text, in any case, or would if it were
             percent-encoded.

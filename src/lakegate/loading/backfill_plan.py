@@ -247,10 +247,8 @@ class ChunkResult(Value):
     """The outcome of a chunk.
 
     Attributes:
-        run_id: Its run, if it came to one.
         given: Files to ingest.
         files: Those that were published.
-        rows: Rows that were published.
         size_bytes: Length in bytes of the files given.
         left: Files left to other runs that haven't published them yet.
         branch: The branch that holds a rejected chunk.
@@ -275,8 +273,6 @@ class BackfillReport(Value):
 
     Attributes:
         results: One for each chunk of the plan, in its order.
-        seconds: Wall time.
-        interrupted: Whether somebody stopped it.
         given_up: Whether chunks were under way, and not waited for, when it was stopped.
     """
 

@@ -215,7 +215,6 @@ class Summary:
         published: Runs that published something.
         files: Files that are done since.
         rows: Rows they published.
-        rejected: Chunks that an audit rejected.
         given_up: Files given up until they change, by URI; a thousand at most.
         ended_badly: How many files this watch gave up.
         left: Files to retry, by URI.

@@ -39,13 +39,9 @@ class ServiceState(Value):
 
     Attributes:
         name: ``nessie`` or ``spark``.
-        pid: Process id.
         create_time: When the process began, seconds since the epoch as the operating system tells.
         instance: Random text on the process's command line; no other process has it, even if the pid was reused.
-        port: Port on the loopback interface.
         token: Bearer token that clients must show (``spark`` only). Not in ``repr``.
-        log: Path of the log file.
-        started_at: When it was started, UTC.
         stores: Object stores that it reaches (``spark`` only).
         credentials_mark: What tells the credentials that it got for that from others, without telling them.
     """

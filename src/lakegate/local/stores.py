@@ -19,8 +19,6 @@ class SparkStores(Value):
 
     Attributes:
         s3: Where S3 is.
-        gcs: Where Google Cloud Storage is.
-        adls: Where Azure Data Lake Storage is.
         drivers: Of the databases that it reaches.
     """
 

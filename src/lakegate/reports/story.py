@@ -37,7 +37,6 @@ class Story:
         mood: How it ended.
         title: The same in a word or two.
         means: What that means for those who read the tables.
-        commands: What to type next, each with its purpose.
     """
 
     mood: Mood

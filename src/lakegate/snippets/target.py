@@ -26,8 +26,6 @@ class Target:
         ref: Branch, tag or bare commit, and the commit read.
         metadata_location: Its metadata file, as the catalog spells it.
         has_deletes: Whether delete files may apply to its rows.
-        warehouse: Root of all tables' files.
-        storage: Where the object stores are.
         catalog: How lakegate reaches the catalog; secrets are named only.
         spark_options: Options of a Spark catalog on ``ref``, without credentials.
     """

@@ -150,7 +150,6 @@ class CsvInspection:
 
     Attributes:
         rows: Number of rows, header and blank lines not counted.
-        names: Column names in order.
         types: What was inferred of each column.
         multiline: Whether it can't be split by line.
         line_ends: The kinds of line ends that end its rows.

@@ -113,7 +113,6 @@ class RemoteFile(Located):
 
     Attributes:
         etag: Its entity tag.
-        storage: How to reach it.
     """
 
     etag: str

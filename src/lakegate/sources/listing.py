@@ -25,7 +25,6 @@ class FoundFile:
     Attributes:
         uri: Absolute location by which it was found, links not followed.
         stamp: Changes when the file does, as :attr:`lakegate.model.batch.SourceFile.stamp`.
-        modified_at: Time of the last change, in UTC.
     """
 
     uri: str

@@ -25,7 +25,6 @@ class Rows:
     Attributes:
         schema: Their columns as they are written; :mod:`lakegate.sources.parquet` says which types can be taken.
         columns: The columns and what they are; text that is dates throughout is text in ``schema``, a date here.
-        batches: The rows.
     """
 
     schema: pa.Schema

@@ -74,8 +74,6 @@ class Statement:
 
     Attributes:
         sql: What to give to the engine.
-        read: Tables whose rows it depends on.
-        written: Tables it changes.
         created: Those of ``written`` that it creates.
     """
 

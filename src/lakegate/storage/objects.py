@@ -146,7 +146,6 @@ class StoreErrors:
     """Turns one store's refusals into lakegate's errors.
 
     Attributes:
-        store: Its name, for messages.
         endpoint: The settings of its address.
         address: What to check besides the path when it refuses a request.
         credentials: How to give credentials.

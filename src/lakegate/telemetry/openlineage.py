@@ -60,7 +60,6 @@ class Around:
 
     Attributes:
         catalog: Where the tables' names are known, as the namespace of their symlinks.
-        schemas: Columns, by table.
         locations: Folders, by table; those of staged tables are known from the run.
     """
 

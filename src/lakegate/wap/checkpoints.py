@@ -52,7 +52,6 @@ class Checkpoint(Value):
 
     Attributes:
         format: Of the files. A lakegate that reads more out of commits, or less, has another one.
-        commit: The commit up to which it goes.
         past: The SHA-256 of the file that holds a :class:`Past`.
         needed: Of the one that holds a :class:`Needed`, if there is one.
     """

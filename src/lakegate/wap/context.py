@@ -23,7 +23,6 @@ class Subscriber:
     Attributes:
         subscription: Which events it gets.
         give_up: How long a delivery is tried again.
-        timeout_s: Seconds that one delivery may take.
         open: Loads what it needs and resolves its secrets.
     """
 
@@ -43,7 +42,6 @@ class Context:
         lease_s: Seconds until a run's lease expires after its process stopped renewing it.
         suspend_s: Seconds for which a suspended run is left to its next step.
         notifier: Sends alerts; ``None`` if no channel is configured.
-        downstreams: The systems that learn of each publish.
         require_writable: Raises if the warehouse can't be written to.
         orchestrator: What begins the runs, as :attr:`lakegate.model.run.Run.orchestrator` says it.
         publish_attempts: How often to try a commit while others are faster.

@@ -65,9 +65,6 @@ def send(
         within_s: Seconds after which no further delivery starts.
         left_s: Seconds until this process is stopped; a delivery that may take longer isn't begun.
         target: Read the new commits of this branch first, which queues what they did.
-
-    Returns:
-        The deliveries that were tried, as they are now.
     """
     subscribers = [one for one in context.downstreams if name in (None, one.subscription.name)]
     if not subscribers or within_s <= 0:

@@ -67,8 +67,6 @@ class Turn:
     """How a run's wait for the publish lock ended.
 
     Attributes:
-        locked: Whether it has the lock.
-        queued: Whether it is on offer in the queue.
         taken: Whether another run took it along, or may have.
     """
 

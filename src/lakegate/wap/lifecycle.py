@@ -42,7 +42,6 @@ class Progress:
     """A run under way: the only place that changes its status. Each change is in the journal at once.
 
     Attributes:
-        token: Of the run's lease.
         begun: The run as it was when it was begun.
         before: The suspended run that it was before; it's suspended again if it fails now.
         measured: What was counted and isn't in the journal yet.

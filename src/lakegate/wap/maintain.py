@@ -39,9 +39,7 @@ class Maintenance:
     Attributes:
         policy_of: Returns when something is due for a table.
         within: How long it may begin new work; ``None`` until all is done.
-        act: How each thing is done to a table.
         gc: Deletes what nothing needs any more, afterwards; ``None`` to leave that.
-        watcher: Called with each step as it ended.
     """
 
     context: Context

@@ -32,11 +32,7 @@ FILES = "files"
 
 
 class UntriedCheck(Value):
-    """A check that files alone can't answer.
-
-    Attributes:
-        reason: Why not.
-    """
+    """A check that files alone can't answer."""
 
     check: str
     reason: str
@@ -64,7 +60,6 @@ class ContractOutcome(Value):
     """What a contract would have made of a batch that came earlier.
 
     Attributes:
-        at: When it began.
         before: How the run ended: ``published``, ``rejected`` …
         rows: Rows that were looked at; 0 if none could be.
         failures: Checks of the contract that fail, warnings among them.

@@ -32,7 +32,6 @@ class History:
     Attributes:
         tables: Names of the tables looked at; none for all.
         since: The commit after which commits that no run made are reported; ``None`` for all of them.
-        commits: Number of commits.
         runs: Runs by the commit that published them.
         head: The newest of them.
         events: What they say, newest first.

@@ -210,7 +210,6 @@ class Request:
 
     Attributes:
         task: What it was to do, after "cannot": ``list branches and tags``.
-        ref: Branch, tag or hash concerned.
         hash: Commit that was expected or read at.
         commits: Whether it is a commit, whose outcome must never be guessed.
     """

@@ -57,9 +57,6 @@ class _Offer:
     """An action that a visitor may take.
 
     Attributes:
-        kind: What is done.
-        about: The branch or the table.
-        details: What it would change.
         do: Does it, given the visitor's name and their reason.
     """
 

@@ -18,7 +18,6 @@ class Page:
     """One page. A module in ``pages/`` becomes one with ``PAGE = Page(...)``.
 
     Attributes:
-        title: Its name in the navigation.
         path: Its address below the dashboard's, such as ``runs``; empty for the first page.
         icon: Name of a Material symbol, such as ``table_rows``.
         order: Where it comes in the navigation; pages with equal numbers are sorted by title.

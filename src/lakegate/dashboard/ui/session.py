@@ -30,13 +30,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Shared:
-    """What the pages work with.
-
-    Attributes:
-        lake: The lake. Threads share it.
-        model: What the pages read.
-        access: Who may come in, and who may act.
-    """
+    """What the pages work with. Threads share the lake."""
 
     lake: Lake
     model: ReadModel
@@ -70,11 +64,7 @@ class Work:
 
     Attributes:
         action: What is done: ``publish``, ``accept``, ``discard``, ``release``, ``drop`` or ``revert``.
-        about: The branch, the table or the run.
-        actor: Who is recorded for it.
         run: What it came to, once it ended well.
-        error: What went wrong, if anything did.
-        hint: What to do about that.
     """
 
     action: str

@@ -54,9 +54,6 @@ class Survey:
 def survey(session: Session) -> Survey:
     """Look at what the account has. Changes nothing.
 
-    Returns:
-        What there is.
-
     Raises:
         DownstreamError: Snowflake refuses the sign-in, or a role or warehouse doesn't exist.
         DownstreamUnavailableError: Snowflake can't serve now.

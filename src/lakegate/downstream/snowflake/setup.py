@@ -64,11 +64,8 @@ class AccountStatus(Value):
     """An account, its volume and its tables.
 
     Attributes:
-        user: Who is signed in.
-        volume: The external volume's name.
         readable: Whether Snowflake can use the volume; ``None`` if it doesn't exist.
         reason: Why it can't.
-        notes: What everybody should know.
     """
 
     account: str

@@ -45,9 +45,6 @@ def put(
     Args:
         recreate: Replace Snowflake's table instead of refreshing it.
 
-    Returns:
-        What was done.
-
     Raises:
         DownstreamError: A table or view of that name isn't lakegate's, or Snowflake refuses.
         DownstreamUnavailableError: Snowflake can't serve now.
@@ -71,11 +68,7 @@ def put(
 
 
 def drop(session: Session, table: TableIdentifier) -> Literal["dropped", "unchanged"]:
-    """Drop a table that the lake has dropped, if lakegate made it.
-
-    Returns:
-        What was done.
-    """
+    """Drop a table that the lake has dropped, if lakegate made it."""
     place = sql.place_of(table, session.settings)
     found = find(session, place)
     if found is None or found.mark is None or found.mark.table != str(table):

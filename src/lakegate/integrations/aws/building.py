@@ -39,8 +39,6 @@ class Images(NamedTuple):
     """The images that a deployment runs.
 
     Attributes:
-        values: The template's values for them.
-        notes: What the user should know about them.
         is_built: Whether all exist; a missing one has a digest of zeros.
     """
 

@@ -48,7 +48,6 @@ class FunctionPackage:
 
     Attributes:
         python: Version of Lambda's Python: ``3.12``.
-        architecture: Lambda's processor.
         settings: The ``lakegate.toml`` to include, if any.
         contracts: The folder with the contracts to include, if any.
     """
@@ -75,9 +74,6 @@ def build_package(folder: Path, wanted: FunctionPackage | None = None) -> Path:
     Args:
         folder: Where zips are kept; it's created.
         wanted: What to build; by default as :class:`FunctionPackage` says.
-
-    Returns:
-        The zip's path.
 
     Raises:
         ConfigurationError: uv isn't installed, or there are no built packages for that Python and CPU.

@@ -201,7 +201,6 @@ class Change(Value):
 
     Attributes:
         action: ``add``, ``modify``, ``remove``; also ``import``, ``dynamic`` and others of CloudFormation's.
-        resource: Its name in the template.
         type: Its kind: ``AWS::S3::Bucket``.
         replacement: ``true``, ``false`` or ``conditional`` for a modified one: whether it's replaced.
     """
@@ -260,9 +259,6 @@ class Plan(Value):
     Attributes:
         is_new: Whether it doesn't exist yet.
         changes: The change of each resource; none if it's up to date.
-        costs: What it costs when idle.
-        warnings: What to know before deploying.
-        notes: What else to know.
     """
 
     stack: str
@@ -285,11 +281,7 @@ class Deployed(Value):
     """The result of a deployment.
 
     Attributes:
-        changed: Whether anything changed.
-        declined: Whether the plan was declined.
-        outputs: Names and addresses of its parts.
         smoke: The test file, if there was one.
-        notes: What else to know.
     """
 
     stack: str
@@ -305,8 +297,6 @@ class BuiltImage(Value):
 
     Attributes:
         kind: ``spark`` or ``function``.
-        uri: Its address with its digest.
-        pushed_at: When it was pushed.
         base: The image that it was built on, with its digest; ``None`` if unknown.
         builder: What built it; ``None`` if unknown.
     """
@@ -369,15 +359,11 @@ class Status(Value):
     Attributes:
         state: CloudFormation's: ``UPDATE_COMPLETE``.
         reason: Why it's in that state, if something went wrong.
-        outputs: Names and addresses of its parts.
         waiting: Number of notifications in the queue.
         in_flight: Number of notifications that are in progress or postponed.
         dead: Number of dead letters.
-        function: The function, if it exists.
         missing: Parts in the stack's outputs that don't exist: deleted by others, or with the stack.
-        servers: The created Nessie and Spark.
         put_off: The last postponed file of some hours, and why.
-        errors: The last errors in its logs.
         drifted: Resources that others changed; ``None`` if that wasn't asked for.
     """
 

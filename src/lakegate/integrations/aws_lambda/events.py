@@ -39,9 +39,7 @@ class Notified:
 
     Attributes:
         etag: Its entity tag; ``None`` if the event has none.
-        version_id: Its version on a versioned bucket.
         sequencer: Orders the events of one key: of two, the later one's is the greater text (when as long).
-        at: When it was written.
     """
 
     bucket: str
@@ -64,7 +62,6 @@ class Message:
     Attributes:
         files: The objects that it announces; none if it's about something else.
         id: Its id in the queue; ``None`` if it didn't come from one.
-        sent_at: When it was sent to the queue.
         times: How often it was received from its queue.
         receipt: The queue's handle of this delivery.
     """

@@ -96,7 +96,6 @@ class Configuration:
     """The program's configuration.
 
     Attributes:
-        dbos: DBOS's own.
         variables: Section ``env`` of the file, under the variables of the process.
         logs_all: Whether the file asks for DBOS's own log, too.
         locks: Folder of the locks that give each process of this machine its own executor id.

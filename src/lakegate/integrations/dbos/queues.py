@@ -35,10 +35,8 @@ class Watch(TypedDict, total=False):
     """Where a schedule looks for new files. It is stored in DBOS's tables.
 
     Attributes:
-        paths: Folders, patterns or prefixes.
         table: Table of all files; without it, ``routes`` decide.
         routes: Patterns, see :class:`lakegate.loading.routes.Routes`.
-        checks: Checks beside those of the tables' settings.
         settle_s: Seconds for which a file must stay unchanged before it is ingested; default 5.
         max_files: Maximum number of files in a run; default 100.
     """

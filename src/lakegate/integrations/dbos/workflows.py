@@ -33,7 +33,6 @@ class Order(TypedDict, total=False):
 
     Attributes:
         table: ``namespace.table``.
-        paths: Files, folders or patterns.
         run_id: A suspended run of this table to resume; by default a new one with the workflow's id.
     """
 
@@ -59,11 +58,8 @@ class Outcome(TypedDict):
         run_id: Also the workflow's id, unless the order named a run.
         status: ``published``, ``rejected`` or ``skipped`` at the end; ``staged`` between steps; ``failed`` when it was
             undone.
-        table: Its table.
         branch: Its branch, which a rejection keeps unless ``on_failure`` says otherwise.
-        rows: Rows written.
         failures: Why it was rejected: at most 20 checks with their numbers of failing rows, no values.
-        detail: Why it was skipped or undone, in one sentence.
     """
 
     run_id: str
@@ -79,10 +75,7 @@ class Upkeep(TypedDict):
     """What a round of maintenance did.
 
     Attributes:
-        tables: Number of tables looked at.
-        done: Number of steps done.
         left: Steps with nothing to do after all, or left for the next round.
-        failed: Why steps failed, by table and step.
     """
 
     tables: int

@@ -245,9 +245,6 @@ def begin_again(lake: Lake, deployment: str, table: str | None) -> int:
         lake: The lake, whose journal knows how a flow run ended whose process died.
         deployment: The deployment of ``wap_flow`` that ingests announced files: ``lakegate-wap/NAME``.
         table: Only this table's files; by default every table's.
-
-    Returns:
-        The number of flow runs started.
     """
     logger = get_run_logger()
     begun = 0

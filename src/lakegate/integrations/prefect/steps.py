@@ -113,9 +113,6 @@ def audit(run_id: str, home: str | None = None, *, with_examples: bool = True) -
 def publish(run_id: str, home: str | None = None, *, with_examples: bool = True) -> Run | State[Any]:
     """Publish what the run wrote, once.
 
-    Returns:
-        The run, ``published``.
-
     Raises:
         AuditFailedError: A check that passed fails now, because a table that it reads has changed.
         LakegateError: The run can't be published.

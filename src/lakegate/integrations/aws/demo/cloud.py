@@ -51,7 +51,6 @@ class DeadLetter:
     Attributes:
         key: The object that it announces.
         event: What happened to the object.
-        received: How often the function received it.
     """
 
     key: str
@@ -175,8 +174,6 @@ class Upload:
     """The outcome of an uploaded file.
 
     Attributes:
-        uri: Where it was uploaded to.
-        run: Its run, if it had one.
         letter: Its message in the dead-letter queue, if there.
     """
 

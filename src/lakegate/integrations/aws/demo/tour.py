@@ -48,10 +48,6 @@ class Tour:
     """The result of the demo.
 
     Attributes:
-        home: The demo's project.
-        endpoint: Where MiniStack serves.
-        bucket: Where the files were uploaded to.
-        log: The log of MiniStack and the function.
         alert: The alert about the rejected one.
         rows: Number of rows of the table on ``main``, and its upper bound.
     """
@@ -145,7 +141,6 @@ class SlackStandIn:
 
     Attributes:
         url: The webhook's address, secret as with Slack's own.
-        messages: The messages, oldest first.
     """
 
     def __init__(self, url: str) -> None:
