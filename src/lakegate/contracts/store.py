@@ -12,7 +12,12 @@ from lakegate.model.identifiers import TableIdentifier
 
 FOLDER = "contracts"
 """The folder of a project that holds its contracts."""
-SUFFIXES = (".yaml", ".yml")
+_SUFFIXES = (".yaml", ".yml")
+
+
+def is_contract(path: Path) -> bool:
+    """Return whether a file of the folder is a contract: YAML by its name, in any case, and not hidden."""
+    return path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
 
 
 class Contracts:
@@ -45,7 +50,7 @@ class Contracts:
             ConfigurationError: As :meth:`find`.
             IdentifierError: It's neither a ``.yaml`` file nor a table's name.
         """
-        if Path(given).suffix in SUFFIXES:
+        if Path(given).suffix.lower() in _SUFFIXES:
             return read_contract(Path(given))
         table = TableIdentifier.parse(str(given))
         found = self.find(table)
@@ -121,7 +126,7 @@ class Contracts:
         """
         folder = self._home / FOLDER
         try:
-            paths = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name[0] != ".")
+            paths = sorted(path for path in folder.iterdir() if is_contract(path))
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as error:

@@ -41,6 +41,13 @@ def test_a_contract_is_found_by_the_name_of_its_table(tmp_path: Path) -> None:
     assert found.late() == {"nyc.trips": "1d"}
 
 
+def test_a_contract_is_found_by_its_ending_in_any_case(tmp_path: Path) -> None:
+    put(tmp_path, "nyc.trips.YAML")
+    found = Contracts(tmp_path, Settings())
+    assert [str(check) for loaded in found.all().values() for check in loaded.checks] == ["not_null(id)"]
+    assert found.named(tmp_path / "contracts" / "nyc.trips.YAML").table == TRIPS
+
+
 def test_a_contract_is_read_again_when_its_file_has_changed(tmp_path: Path) -> None:
     path = put(tmp_path)
     found = Contracts(tmp_path, Settings())

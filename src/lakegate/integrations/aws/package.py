@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 import lakegate
-from lakegate.contracts.store import FOLDER, SUFFIXES
+from lakegate.contracts.store import FOLDER, is_contract
 from lakegate.errors import ConfigurationError, RetryableError
 
 Architecture = Literal["x86_64", "arm64"]
@@ -62,7 +62,7 @@ class FunctionPackage:
         """The files of the contracts, by name."""
         folder = self.contracts
         found = folder.iterdir() if folder is not None and folder.is_dir() else ()
-        return tuple(sorted(path for path in found if path.suffix in SUFFIXES and path.name[0] != "."))
+        return tuple(sorted(filter(is_contract, found)))
 
 
 def build_package(folder: Path, wanted: FunctionPackage | None = None) -> Path:
