@@ -1048,7 +1048,7 @@ class Lake:
         Raises:
             NotFoundError: There's no such branch, table or commit.
             InputError: The branch didn't change the table, or lakegate knows nothing of the run that wrote it; or more
-                than appends happened to the table after ``since``.
+                happened to the table after ``since`` than appends, and columns that came or got wider.
             RetryableError: The catalog or the engine can't be reached.
 
         Example:

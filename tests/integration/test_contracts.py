@@ -80,3 +80,75 @@ def test_a_contract_makes_the_table_and_audits_what_comes(
     assert earlier.added == ("in_range(fare, min=0)",)
     assert (later.before, later.rejected) == ("rejected", False)
     assert [result.check for result in second.reports[0].failures] == ["not_null(id)"]
+
+
+QUARANTINES = """\
+columns:
+  - {name: id, type: int, required: true}
+  - {name: zone, type: int, checks: [{not_null: {severity: quarantine}}]}
+  - {name: fare, type: int, checks: [{in_range: {min: 0, severity: quarantine}}, {max: {max: 10}}]}
+checks:
+  - unique: {columns: [id], severity: quarantine}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "limit", "counts"),
+    [
+        ("1,1,5\n2,,5\n3,,-1\n4,4,5\n4,5,5\n", "100%", [2, 1, 2]),
+        ("1,1,5\n2,,5\n3,,-1\n4,4,5\n4,5,5\n", "3", None),
+        (",1,-5\n1,,99\n2,2,2\n3,3,3\n", "2", [1, 1, 0]),  # what is left has ids and fares up to 10
+        (",1,5\n1,,99\n2,2,2\n3,3,3\n", "2", None),
+        ("1,1,1\n2,2,2\n", "0", [0, 0, 0]),
+    ],
+)
+def test_files_are_tried_as_an_ingest_audits_them(
+    lake: Lake, contract: Callable[[str], str], tmp_path: Path, rows: str, limit: str, counts: list[int] | None
+) -> None:
+    table = contract(f"csv: {{header: false}}\nquarantine_limit: {limit}\n{QUARANTINES}")
+    source = tmp_path / "rows.csv"
+    source.write_text(rows, encoding="utf-8")
+
+    tried, run = lake.test_contract(table, source), lake.ingest(table, source)
+
+    assert (tried.passed, tried.over_limit is None) == (run.status == "published", limit != "3")
+    assert tried.report.rows == rows.count("\n")
+    assert (
+        counts is None
+        or [result.quarantined for result in tried.report.results if result.severity == "quarantine"] == counts
+    )
+    found, did = (
+        [(one.check, one.verdict, one.quarantined) for one in of.results] for of in (tried.report, run.reports[0])
+    )
+    assert sorted(found) == sorted(did)
+
+
+def test_each_batch_is_tried_on_its_own_rows_whatever_it_did_and_whatever_came_later(
+    lake: Lake, contract: Callable[[str], str], tmp_path: Path
+) -> None:
+    table = contract("")
+    changed = tmp_path / "changed.yaml"
+    checks = "[unique: {columns: [id], scope: table}, in_range: {column: fare, min: 0}]"
+    changed.write_text(f"version: 1\ntable: {table}\nchecks: {checks}\n", encoding="utf-8")
+
+    def wrote(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.write_text(f"id,fare{text}\n", encoding="utf-8")
+        return path
+
+    lake.ingest(table, wrote("a.csv", "\n1,1\n2,2"))
+    wider = lake.ingest(table, wrote("b.csv", ",tip\n3,-1,5\n4,4,5"), schema="evolve")
+    _, before = (commit.hash for commit in lake.log(limit=2))
+    since = lake.audit(table, branch="main", since=before, checks=["not_null(tip)", "unique(id, tip, scope='table')"])
+    assert (since.rows, since.passed) == (2, True)
+    reverted = lake.ingest(table, wrote("c.csv", "\n1,5\n5,5"), schema="evolve")
+    lake.revert(reverted.run_id)
+    # The file changed: its rows replace those of the first run.
+    lake.ingest(table, wrote("a.csv", "\n1,1\n2,-2\n6,7"), on_changed="replace", schema="evolve")
+    lake.ingest(table, wrote("d.csv", "\n6,6"), mode="overwrite", schema="evolve")
+
+    found = {one.run_id: one for one in lake.diff_contract(changed)}
+    told = [(one.reason, one.rows, [result.failing_rows for result in one.failures]) for one in found.values()]
+    assert told == [(None, 1, []), (None, 3, [1]), (None, 2, [1]), (None, 2, [1]), (None, 2, [])]
+    assert found[wider.run_id].rejected
+    assert found[reverted.run_id].before == "reverted"

@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -23,8 +25,24 @@ _TOO_LONG = (
     "Anchor it (^…), or let no two repetitions match the same characters side by side."
 )
 _CONNECT = "SPARK_CONNECT_MODE_ENABLED"
+_AS_OF: ContextVar[datetime | None] = ContextVar("as_of", default=None)
 _LONGEST_SHOWN = 200  # characters
 _MOST_SHOWN = 30  # columns
+
+
+@contextmanager
+def as_of(time: datetime) -> Iterator[None]:
+    """Have checks that compare with the time take it for ``time``: what they would have found then."""
+    token = _AS_OF.set(time)
+    try:
+        yield
+    finally:
+        _AS_OF.reset(token)
+
+
+def audit_time() -> datetime:
+    """Return the time that checks compare with, in UTC."""
+    return _AS_OF.get() or datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)

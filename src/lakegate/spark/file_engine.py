@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lakegate.errors import QueryError
 from lakegate.model.batch import Batch
+from lakegate.model.identifiers import quote
+from lakegate.model.quarantine import FileCount, RowTest
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedRows, Rows
+from lakegate.spark import quarantine
 from lakegate.spark.engine import FILE_COLUMN, SparkEngine, shown
 from lakegate.spark.failures import translated
 from lakegate.spark.reader import read_as
@@ -27,10 +30,23 @@ class FileEngine(SparkEngine):
     def __init__(self, sessions: SessionFactory, *, shares_files: bool, **options: Any) -> None:
         super().__init__(sessions, _no_catalog, shares_files=shares_files, **options)
         self._audited: tuple[Batch, Schema] | None = None
+        self._left: Any = None
 
     def look_at(self, batch: Batch, schema: Schema) -> None:
         """From now on, the rows are those of ``batch``, in the columns and types of ``schema``."""
-        self._audited = (batch, schema)
+        self._audited, self._left = (batch, schema), None
+
+    def leave_out(self, rows: AddedRows, tests: Sequence[RowTest]) -> FileCount:
+        """From now on, the rows are those that pass all ``tests``; return how many there were, and how many fail."""
+        with translated(f"looking for rows of the files for {rows.table} to quarantine"):
+            frame = self._rows(rows)
+            columns = [quote(name) for name in frame.columns]
+            # As Iceberg's metadata columns are called.
+            placed = frame.selectExpr("*", f"'' AS {FILE_COLUMN}", "0L AS _pos")
+            judged = quarantine.judged(placed, tests, self._failing_keys)
+            (found,) = judged.count_by_file().values()
+            self._left = judged.frame.where(f"NOT ({judged.fails})").selectExpr(*columns)
+        return found
 
     def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows for which ``predicate`` is true, with the file each is in."""
@@ -42,6 +58,8 @@ class FileEngine(SparkEngine):
         """Return the rows as a DataFrame."""
         if self._audited is None:
             raise QueryError("No files were named.")
+        if self._left is not None:
+            return self._left
         batch, schema = self._audited
         frame, source = self._source(batch)
         return read_as(self.session, batch, schema, frame=frame, source=source)

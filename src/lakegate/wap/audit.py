@@ -151,7 +151,9 @@ def _past(context: Context, staged: StagedTable, beside: Sequence[StagedTable], 
     def batches() -> Iterator[PastBatch]:
         from lakegate.journal.pages import RunFilter  # it loads the database's library
 
-        runs = context.journal.pages.each(RunFilter(table=table, status="published"), whole=False)
+        run = context.journal.get(staged.run_id)
+        until = None if run is None else run.started_at
+        runs = context.journal.pages.each(RunFilter(table=table, status="published", until=until), whole=False)
         yield from (_batch(run, table) for run in runs if run.run_id != staged.run_id)
 
     def before() -> Schema | None:

@@ -9,6 +9,7 @@ from lakegate.errors import InputError
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash
 from lakegate.model.refs import Ref, TableAt, TablePointer
+from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, AddedRows, Rows, TableChange
 from lakegate.points import MAIN, unknown_table
 from lakegate.wap.audit import require_readable, schemas_at
@@ -39,7 +40,7 @@ def audit_state(
 
     Raises:
         CheckError: When a check can't be run on the table.
-        InputError: When more than appends happened to the table after ``since``.
+        InputError: When more happened to the table after ``since`` than appends, and columns that came or got wider.
         NotFoundError: When there is no such table.
         RetryableError: When the audit couldn't run; that says nothing about the data.
     """
@@ -73,7 +74,7 @@ def audit_state(
         engine=context.engine,
         metadata_location=pointer.metadata_location,
         narrator=context.narrator,
-        others=_others(context, table, ref, since if before is not None else None),
+        others=_others(context, table, ref, since if before is not None else None, schema),
         at=ref.hash,
         schemas=schemas,
         explain=explain,
@@ -83,8 +84,8 @@ def audit_state(
 def _appended(
     context: Context, table: TableIdentifier, before: TablePointer | None, pointer: TablePointer, since: Ref
 ) -> TableChange:
-    change = context.reader.change(before, pointer)
-    if change.only_adds or (change.kind in ("metadata", "expire") and not change.written):
+    change = context.reader.change(before, pointer, evolves=True)
+    if change.keeps_rows or (change.kind in ("metadata", "expire") and not change.written):
         return change
     reason = f", because {change.reason}" if change.reason else ""
     raise InputError(
@@ -105,12 +106,15 @@ def _live(context: Context, pointer: TablePointer) -> AddedFiles:
     return AddedFiles(files=(), complete=False)
 
 
-def _others(context: Context, audited: TableIdentifier, ref: Ref, since: Ref | None) -> Others:
+def _others(context: Context, audited: TableIdentifier, ref: Ref, since: Ref | None, columns: Schema) -> Others:
     def find(table: TableIdentifier) -> tuple[Rows, ...]:
         at = since if table == audited else ref
-        if at is None or context.catalog.get_table(table, at) is None:
+        pointer = None if at is None else context.catalog.get_table(table, at)
+        if at is None or pointer is None:
             return ()
-        return (TableAt(table=table, ref=_named(ref), hash=at.hash),)
+        there = context.reader.metadata(pointer).table_schema
+        lacks = tuple(name for name in columns.names if there.find(name) is None) if table == audited else ()
+        return (TableAt(table=table, ref=_named(ref), hash=at.hash, lacks=lacks),)
 
     return find
 

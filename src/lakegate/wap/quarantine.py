@@ -27,7 +27,7 @@ from lakegate.errors import (
     NotReplayableError,
     SchemaError,
 )
-from lakegate.model.checks import AuditReport, Check, CheckResult, is_tolerated
+from lakegate.model.checks import AuditReport, Check, CheckResult, Tolerance, is_tolerated
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import COLUMNS, MOST_IN_ORDER, FileCount, Provenance, is_quarantine, quarantine_of
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
@@ -108,7 +108,7 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
     if aside is None:
         return Audited((staged,), (report,))
     _require_sum(request, staged, aside)
-    return Audited((staged, aside), _reports(context, _with_quarantined(report, first, counts), aside))
+    return Audited((staged, aside), _reports(context, with_quarantined(report, first, counts), aside))
 
 
 def _undo_half_a_split(context: Context, staged: StagedTable) -> None:
@@ -198,7 +198,7 @@ def _as_read(kind: str) -> str:
     return "string" if kind == "uuid" else "binary" if kind.startswith("fixed") else kind
 
 
-def _with_quarantined(report: AuditReport, first: AuditReport, counts: Mapping[str, int]) -> AuditReport:
+def with_quarantined(report: AuditReport, first: AuditReport, counts: Mapping[str, int]) -> AuditReport:
     """Return ``report``, which is about what is left, with the rows that were set aside and examples of them."""
 
     def with_rows(result: CheckResult, before: CheckResult) -> CheckResult:
@@ -270,15 +270,8 @@ class _Split:
 
     def over_limit(self) -> str | None:
         """Return why too many rows would be set aside."""
-        limit, total = self._request.quarantine_limit, self._request.batch.rows
         number = self.number + (0 if self._aside is None else self._aside.rows)
-        if limit is None or is_tolerated(limit, number, total):
-            return None
-        allowed = limit if isinstance(limit, str) else f"{limit:,} rows"
-        return (
-            f"{number:,} of {total:,} rows would be quarantined, more than quarantine_limit allows ({allowed}): "
-            "the batch is rejected as a whole."
-        )
+        return over_limit(self._request.quarantine_limit, number, self._request.batch.rows)
 
     def run(self) -> tuple[StagedTable, StagedTable]:
         """Set the failing rows aside; return both tables as they are then."""
@@ -409,6 +402,17 @@ class _Split:
                 self._context, base, self._staged.branch, names, target=self._staged.target, run_id=self._staged.run_id
             )
         }
+
+
+def over_limit(limit: Tolerance | None, number: int, total: int) -> str | None:
+    """Return why ``number`` of ``total`` rows are too many to be quarantined; ``None`` if they aren't."""
+    if limit is None or is_tolerated(limit, number, total):
+        return None
+    allowed = limit if isinstance(limit, str) else f"{limit:,} rows"
+    return (
+        f"{number:,} of {total:,} rows would be quarantined, more than quarantine_limit allows ({allowed}): "
+        "the batch is rejected as a whole."
+    )
 
 
 def offsets_of(files: Mapping[str, int]) -> dict[str, int]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
-from lakegate.checks import run_audit
-from lakegate.checks.questions import OrphanRows, TotalBeside
+from lakegate.checks import row_tests, run_audit
+from lakegate.checks.questions import OrphanRows, TotalBeside, as_of
 from lakegate.checks.registry import find_check
 from lakegate.checks.validation import validate_checks
 from lakegate.contracts.reader import LoadedContract
@@ -15,20 +17,26 @@ from lakegate.errors import CheckError, LakegateError, RetryableError
 from lakegate.model.base import Value
 from lakegate.model.batch import Batch
 from lakegate.model.checks import AuditReport, Check, CheckResult
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.quarantine import FileCount, RowTest
 from lakegate.model.refs import Ref
 from lakegate.model.request import ContractTerms
-from lakegate.model.run import Run, RunStatus
+from lakegate.model.run import Run, RunStatus, StagedTable
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, AddedRows
 from lakegate.ports import Engine, Narrator
+from lakegate.wap.audit import added_rows, as_row_tests, audit, resolve_checks
 from lakegate.wap.context import Context
 from lakegate.wap.history import part_of, snapshots_in
-from lakegate.wap.plan import schema_of_new_table
+from lakegate.wap.plan import contract_check, schema_of_new_table
 from lakegate.wap.published import audit_state
+from lakegate.wap.quarantine import over_limit, with_quarantined
 from lakegate.wap.review import audit_branch
+from lakegate.wap.stage import hiding_values
 
 FILES = "files"
 """What a report says instead of a branch."""
+_MOST_ROUNDS = 10
 
 
 class UntriedCheck(Value):
@@ -42,18 +50,21 @@ class ContractTrial(Value):
     """What a contract finds in files.
 
     Attributes:
-        report: The audit's report; there's no branch, and nothing was written.
+        report: The audit's report; there's no branch, and nothing was written. As in an ingest, checks of severity
+            ``quarantine`` say how many rows they would set aside, and the others judge the rows that are left.
+        over_limit: Why that would be too many rows, so that none is set aside and the batch is rejected.
         untried: Checks that need the lake.
     """
 
     contract: str
     report: AuditReport
+    over_limit: str | None = None
     untried: tuple[UntriedCheck, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed that rejects a batch. Rows that are set aside don't."""
-        return not rejecting(self.report)
+        """Whether an ingest of the files would publish rows."""
+        return self.report.passed
 
 
 class ContractOutcome(Value):
@@ -64,6 +75,7 @@ class ContractOutcome(Value):
         rows: Rows that were looked at; 0 if none could be.
         failures: Checks of the contract that fail, warnings among them.
         added: Those of them that the run's own audit didn't ask.
+        over_limit: Why the rows that the contract would have quarantined are too many.
         reason: Why the batch couldn't be looked at; ``None`` if it could.
     """
 
@@ -73,6 +85,7 @@ class ContractOutcome(Value):
     rows: int = 0
     failures: tuple[CheckResult, ...] = ()
     added: tuple[str, ...] = ()
+    over_limit: str | None = None
     reason: str | None = None
 
     @property
@@ -80,16 +93,11 @@ class ContractOutcome(Value):
         """Whether the contract would have rejected it; ``None`` if that's unknown."""
         if self.reason is not None:
             return None
-        return any(result.severity == "error" for result in self.failures)
-
-
-def rejecting(report: AuditReport) -> tuple[CheckResult, ...]:
-    """Return the results that reject a batch as a whole."""
-    return tuple(result for result in report.failures if result.severity == "error")
+        return self.over_limit is not None or any(result.severity == "error" for result in self.failures)
 
 
 def outcome_of(context: Context, contract: LoadedContract, run: Run) -> ContractOutcome:
-    """Audit the rows that a run added by another contract than then.
+    """Audit the rows that a run added by another contract than then, as of the time when it was audited.
 
     Args:
         run: A published run, or one whose branch is still there.
@@ -102,7 +110,8 @@ def outcome_of(context: Context, contract: LoadedContract, run: Run) -> Contract
     """
     known = ContractOutcome(run_id=run.run_id, at=run.started_at, before=run.status)
     try:
-        report = _report(context, contract, run)
+        with as_of(_audited_at(run)):
+            report, too_many = _report(context, contract, run)
     except RetryableError:
         raise
     except LakegateError as error:
@@ -113,20 +122,89 @@ def outcome_of(context: Context, contract: LoadedContract, run: Run) -> Contract
         update={
             "rows": report.rows,
             "failures": failed,
+            "over_limit": too_many,
             "added": tuple(result.check for result in failed if result.check not in asked),
         }
     )
 
 
-def _report(context: Context, contract: LoadedContract, run: Run) -> AuditReport:
-    table = contract.table
+def _audited_at(run: Run) -> datetime:
+    audits = (step.started_at for step in reversed(run.steps) if step.name == "audit")
+    return next(audits, run.finished_at or run.started_at)
+
+
+def _report(context: Context, contract: LoadedContract, run: Run) -> tuple[AuditReport, str | None]:
+    """Return what the contract finds in a run's rows, and why too many of them would be quarantined."""
+    columns = contract_check(contract.terms)
+    staged = _as_published(context, run) if run.publication is not None else _as_rejected(context, run)
+    own = next((one for one in staged if one.table == contract.table), None)
+    if own is None:
+        checks = contract.checks if columns is None else (*contract.checks, columns)
+        return _of_unknown(context, contract.table, checks, run), None
+    if columns is not None:
+        # An ingest stops at these: the other checks may not even be asked.
+        report = audit(context, own, (columns,), beside=staged)
+        if not report.passed:
+            return report, None
+    replaces = () if run.request is None else run.request.replaces
+    checks = resolve_checks(context, own, contract.checks, staged)
+    report = audit(context, own, checks, beside=staged, replaces=replaces)
+    limit, aside = contract.settings.quarantine_limit, _to_quarantine(checks, report)
+    if limit is None or not aside:
+        return report, None
+    tests = as_row_tests(context, own, aside, replaces=replaces, masked=context.masked)
+    with _hiding(checks, context.masked):
+        found = context.engine().failing_files(added_rows(own), tests)
+    return report, over_limit(limit, sum(file.failing for file in found.values()), report.rows)
+
+
+def _to_quarantine(checks: Sequence[Check], report: AuditReport) -> list[tuple[str, Check]]:
+    answered = zip(checks, report.results, strict=True)
+    return [(result.name, check) for check, result in answered if result.severity == "quarantine" and result.blocks]
+
+
+def _hiding(checks: Sequence[Check], masked: Sequence[str]) -> AbstractContextManager[None]:
+    hides = bool(masked) or any(check.examples == 0 for check in checks)
+    return hiding_values(hides, "rows to quarantine were counted")
+
+
+def _as_published(context: Context, run: Run) -> tuple[StagedTable, ...]:
+    """Return what a run wrote as it is in the commit that published it; nothing if the journal doesn't know."""
+    assert run.publication is not None  # noqa: S101 - the caller's case
+    commit = next(iter(context.catalog.history(run.publication.commit)))
+    if commit.parent is None:
+        return ()
+    found = []
+    for one in run.staged:
+        at = Ref(name=run.target, hash=commit.hash)
+        pointer = context.catalog.get_table(one.table, at)
+        changed: dict[str, object] = {"branch": run.target, "base": commit.parent, "head": commit.hash}
+        if pointer is not None and one.keeps_rows and one.snapshot_ids:
+            # They are the same after a rebase; beside them the commit may have others, of runs that share it.
+            parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in context.reader.snapshots(pointer)}
+            if not parents.keys() >= set(one.snapshot_ids):
+                return ()
+            pointer = pointer.model_copy(update={"snapshot_id": one.snapshot_ids[-1]})
+            changed["parent_snapshot_id"] = parents[one.snapshot_ids[0]]
+        if pointer is not None:
+            found.append(one.model_copy(update={**changed, "pointer": pointer}))
+    return tuple(found)
+
+
+def _as_rejected(context: Context, run: Run) -> tuple[StagedTable, ...]:
+    context.catalog.get_ref(run.branch)  # raises when it's gone
+    return run.staged
+
+
+def _of_unknown(context: Context, table: TableIdentifier, checks: Sequence[Check], run: Run) -> AuditReport:
+    """Audit what a run wrote whose journal was lost, as far as the catalog says what that is."""
     if run.publication is None:
-        return audit_branch(context, table, run.branch, checks=contract.checks, configured=lambda _table: ())
+        return audit_branch(context, table, run.branch, checks=checks, configured=lambda _table: ())
     commit = next(iter(context.catalog.history(run.publication.commit)))
     ref = Ref(name=commit.hash, hash=commit.hash, kind="detached")
     since = None if commit.parent is None else Ref(name=commit.parent, hash=commit.parent, kind="detached")
     own = snapshots_in(part_of(commit, run.run_id))
-    return audit_state(context, table, ref, contract.checks, since=since, own=own)
+    return audit_state(context, table, ref, checks, since=since, own=own)
 
 
 class EngineOfFiles(Engine, Protocol):
@@ -134,6 +212,10 @@ class EngineOfFiles(Engine, Protocol):
 
     def look_at(self, batch: Batch, schema: Schema) -> None:
         """From now on, the rows are those of ``batch``, in the columns and types of ``schema``."""
+        ...
+
+    def leave_out(self, rows: AddedRows, tests: Sequence[RowTest]) -> FileCount:
+        """From now on, the rows are those that pass all ``tests``; return how many there were, and how many fail."""
         ...
 
 
@@ -160,18 +242,40 @@ def try_contract(
     schema = schema_of_new_table(contract.table, batch, engine.source_schema(batch), terms, contract.settings.mode)
     engine.look_at(batch, schema)
     checks, untried = _divided(contract.checks, schema)
-    report = run_audit(
-        run_id="",
-        rows=AddedRows(table=contract.table, ref=FILES, after_snapshot_id=None, snapshot_id=0, masked=tuple(masked)),
-        schema=schema,
-        added=AddedFiles(files=(), complete=False),
-        checks=checks,
-        engine=lambda: engine,
-        metadata_location="",
-        narrator=narrator,
-        others=lambda _table: (),
-    )
-    return ContractTrial(contract=contract.file, report=report, untried=untried)
+    rows = AddedRows(table=contract.table, ref=FILES, after_snapshot_id=None, snapshot_id=0, masked=tuple(masked))
+
+    def ask() -> AuditReport:
+        return run_audit(
+            run_id="",
+            rows=rows,
+            schema=schema,
+            added=AddedFiles(files=(), complete=False),
+            checks=checks,
+            engine=lambda: engine,
+            metadata_location="",
+            narrator=narrator,
+            others=lambda _table: (),
+        )
+
+    report = first = ask()
+    counts: Counter[str] = Counter()
+    too_many: str | None = None
+    aside = 0
+    for _ in range(_MOST_ROUNDS):  # as an ingest does it: lakegate.wap.quarantine
+        failing = _to_quarantine(checks, report)
+        if not failing:
+            break
+        with _hiding(checks, masked):
+            found = engine.leave_out(rows, row_tests(failing, schema, rows, lambda _table: (), masked))
+        aside += found.failing
+        too_many = over_limit(contract.settings.quarantine_limit, aside, first.rows)
+        if too_many is not None:
+            break
+        counts.update({name: number for (name, _), number in zip(failing, found.by_test, strict=True)})
+        report = ask()
+    report = with_quarantined(report, first, counts) if aside else report
+    report = report.model_copy(update={"rows": first.rows})
+    return ContractTrial(contract=contract.file, report=report, over_limit=too_many, untried=untried)
 
 
 def _divided(checks: tuple[Check, ...], schema: Schema) -> tuple[list[Check], tuple[UntriedCheck, ...]]:

@@ -8,15 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from sqlalchemy import delete, select, update
 
-from lakegate.checks import parse_checks
 from lakegate.config import Settings
-from lakegate.contracts.reader import LoadedContract
+from lakegate.contracts.reader import parse_contract
 from lakegate.dashboard.history import list_commits
 from lakegate.dashboard.model import ReadModel
 from lakegate.errors import (
@@ -551,8 +549,7 @@ def test_runs_with_many_files_do_not_all_share_one_commit(house: House, monkeypa
 
 
 def test_a_contract_is_tried_on_the_rows_of_each_run_alone(shared: House) -> None:
-    checks = tuple(parse_checks("accepted_range(id, max=2)"))
-    contract = cast("LoadedContract", SimpleNamespace(table=TRIPS, checks=checks))
+    contract = parse_contract(f"{{version: 1, table: {TRIPS}, checks: ['accepted_range(id, max=2)']}}")
     outcomes = [outcome_of(shared.context, contract, run) for run in map(shared.journal.get, ("r1", "r2", "r3")) if run]
 
     assert [(one.reason, one.rows, len(one.failures)) for one in outcomes] == [(None, 1, 0), (None, 1, 0), (None, 1, 1)]

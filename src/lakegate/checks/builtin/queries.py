@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Unpack
 
 from lakegate.checks.builtin.rows import comparable, moment
 from lakegate.checks.columns import Family
 from lakegate.checks.definition import CheckOptions, ColumnName, ColumnsBeside, audited
-from lakegate.checks.questions import Aggregates, CheckProblem, Finding, QueryRows
+from lakegate.checks.questions import Aggregates, CheckProblem, Finding, QueryRows, audit_time
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 from lakegate.model.tables import OWN_BATCH
@@ -145,7 +145,7 @@ def recency(column: ColumnName, within: str, **options: Unpack[CheckOptions]) ->
         "recency(pickup, within='1 day')"
     """
     found = audited(column)
-    oldest = moment(found, datetime.now(UTC) - _duration(within))
+    oldest = moment(found, audit_time() - _duration(within))
 
     def judge(values: Sequence[Any], _: int) -> Finding:
         is_old, newest = values

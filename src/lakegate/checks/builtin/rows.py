@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Unpack
 
 from lakegate.checks.builtin.sql import predicate_of, require_truth_value, with_columns
 from lakegate.checks.columns import ColumnType, Family, QuotedColumn, literal, typed
 from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
-from lakegate.checks.questions import CheckProblem, FailingRows
+from lakegate.checks.questions import CheckProblem, FailingRows, audit_time
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 
@@ -121,7 +121,7 @@ def not_in_future(column: ColumnName, **options: Unpack[CheckOptions]) -> Failin
         'not_in_future(pickup)'
     """
     found = audited(column)
-    return FailingRows(f"{found} > {moment(found, datetime.now(UTC))}")
+    return FailingRows(f"{found} > {moment(found, audit_time())}")
 
 
 def moment(column: QuotedColumn, time: datetime) -> str:

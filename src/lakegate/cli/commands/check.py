@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from lakegate.cli.app import App
-from lakegate.cli.check_output import check_payload, report_payload, show_all, show_evidence, summary
+from lakegate.cli.check_output import check_payload, report_payload, show_all, show_evidence, show_quarantined, summary
 from lakegate.cli.commandline import group
 from lakegate.cli.output import count, counted, duration, echo_json, moment, next_commands, safe, say, show_rows
 from lakegate.errors import AlreadyExistsError, ExitCode
@@ -252,13 +252,16 @@ def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str
     if app.json:
         untried = [one.model_dump() for one in found.untried]
         payload = {key: value for key, value in report_payload(report).items() if key not in ("run_id", "branch")}
-        echo_json({"contract": found.contract, **payload, "untried": untried})
+        echo_json({"contract": found.contract, **payload, "over_limit": found.over_limit, "untried": untried})
     else:
         word = "[bold green]passed[/]" if found.passed else "[bold red]failed[/]"
         say(f"{word}  {counted(report.rows, 'row')}, by [bold]{safe(found.contract)}[/]")
         say(f"  [dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
         show_all(report)
         show_evidence([*report.failures, *report.warnings])
+        show_quarantined(report.quarantined)
+        if found.over_limit:
+            say(f"  [bold red]{safe(found.over_limit)}[/]")
         if found.untried:
             say("", "Not tried without the lake:")
             say(*(f"  {safe(one.check)}: {safe(one.reason)}" for one in found.untried))
@@ -276,8 +279,9 @@ def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str
 def diff(app: App, /, *, contract: str, last: int) -> None:
     """Say which of the last batches a contract would have rejected.
 
-    Looks at the rows that each published run added, and at rejected runs whose branch is still there. Changes and
-    records nothing. Exits with 1 if a batch that was published would have been rejected.
+    Looks at the rows that each published run added, and at rejected runs whose branch is still there, each as of the
+    time when it was audited. Changes and records nothing. Exits with 1 if a batch that was published would have been
+    rejected.
     """
     with app.lake() as lake:
         outcomes = lake.diff_contract(contract, last=last)
@@ -307,10 +311,11 @@ def _now(outcome: ContractOutcome) -> str:
 def _why(outcome: ContractOutcome) -> str:
     if outcome.reason is not None:
         return outcome.reason
-    return "; ".join(
-        f"{result.check}: {counted(result.failing_rows, 'row')}"
-        for result in sorted(outcome.failures, key=lambda one: one.severity != "error")
-    )
+    found = [] if outcome.over_limit is None else [outcome.over_limit]
+    for result in sorted(outcome.failures, key=lambda one: one.severity != "error"):
+        rows = counted(result.failing_rows, "row")
+        found.append(f"{result.name}: {result.detail}" if not result.failing_rows else f"{result.check}: {rows}")
+    return "; ".join(found)
 
 
 @contextmanager
