@@ -299,3 +299,29 @@ def test_rows_are_compared_across_changed_columns_and_by_a_key_that_repeats(lake
     assert counts == [2, 2]
     with pytest.raises(InputError, match="has no column 'nope'"):
         lake.diff_rows(table, before, "main", key=["nope"])
+
+
+@pytest.mark.parametrize(
+    ("statements", "found"),
+    [
+        (("DROP COLUMN tip", "ADD COLUMN tip BIGINT"), "tip, as it was, is gone."),
+        (
+            ("RENAME COLUMN fee TO other", "RENAME COLUMN tip TO fee", "RENAME COLUMN other TO tip"),
+            "fee, as it was, is gone; tip, as it was, is gone.",
+        ),
+        (("ADD COLUMN note STRING", "DROP COLUMN note"), None),
+    ],
+)
+def test_a_column_that_has_another_s_name_is_a_change(
+    lake: Lake, table: str, files: Files, statements: tuple[str, ...], found: str | None
+) -> None:
+    lake.ingest(table, files.parquet("a", id=[1], fee=[1], tip=[5]))
+    try:
+        with lake.transaction() as tx:
+            for statement in statements:
+                tx.sql(f"ALTER TABLE {table} {statement}")
+            tx.check(table, "schema_changes(allow='added')")
+    except AuditFailedError:
+        pass
+    run = next(iter(lake.runs()))
+    assert [result.detail for report in run.reports for result in report.failures] == ([found] if found else [])

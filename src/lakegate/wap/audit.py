@@ -18,6 +18,7 @@ from lakegate.model.tables import AddedFiles, AddedRows, Rows
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import published_to
+from lakegate.wap.stage import changes_between
 
 _BRINGS_NO_BATCH = frozenset({"maintenance", "revert", "restore"})
 
@@ -158,7 +159,17 @@ def _past(context: Context, staged: StagedTable, beside: Sequence[StagedTable], 
 
     def before() -> Schema | None:
         pointer = context.catalog.get_table(staged.table, at)
-        return None if pointer is None else context.reader.metadata(pointer).table_schema
+        if pointer is None:
+            return None
+        # One that was dropped and added again, or has another's name, is not the one before.
+        changes = changes_between(context.reader, pointer, staged.pointer)
+        others = {one.column for one in changes if one.change in {"added", "renamed"}}
+        return Schema(
+            columns=tuple(
+                one.model_copy(update={"name": f"{one.name}, as it was,"}) if one.name in others else one
+                for one in context.reader.metadata(pointer).table_schema.columns
+            )
+        )
 
     def own() -> PastBatch:
         run = context.journal.get(staged.run_id)

@@ -432,7 +432,8 @@ def changes_between(
     if before is None or after is None or before.metadata_location == after.metadata_location:
         return ()
     then, now = reader.metadata(before), reader.metadata(after)
-    if then.table_schema == now.table_schema and then.uuid == now.uuid:
+    is_same = then.table_schema == now.table_schema and before.schema_id == after.schema_id
+    if is_same and then.uuid == now.uuid:
         return ()
     if then.uuid == now.uuid:
         old, new = (_version(reader, pointer) for pointer in (before, after))
