@@ -20,7 +20,6 @@ found), :mod:`~lakegate.checks.parse` (text to checks), :mod:`~lakegate.checks.v
 from __future__ import annotations
 
 from lakegate.checks import builtin
-from lakegate.checks.analysis import require_runnable
 from lakegate.checks.audit import Others, recheck, run_audit
 from lakegate.checks.builtin import *  # noqa: F403 - all checks, whichever there are
 from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
@@ -28,7 +27,7 @@ from lakegate.checks.parse import parse_check, parse_checks
 from lakegate.checks.questions import DuplicateRows, FailingRows, Finding, OrphanRows, RowTotal
 from lakegate.checks.registry import check
 from lakegate.checks.rows import row_tests
-from lakegate.checks.validation import Schemas, describe, validate_checks
+from lakegate.checks.validation import Schemas, describe, require_runnable, validate_checks
 from lakegate.model.checks import Check
 
 __all__ = [

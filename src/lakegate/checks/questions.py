@@ -287,21 +287,21 @@ def read_filter(where: str, schema: Schema | None = None, *, called: str = "wher
     try:
         read = read_predicate(where)
     except PredicateError as error:
-        raise CheckProblem(f"its {called}={_start(where)!r} {error}.") from None
+        raise CheckProblem(f"its {called}={start_of(where)!r} {error}.") from None
     if schema is None:
         return Filter(f"({read.sql})")
     found = {name: schema.find(name) for name in read.columns}
     missing = next((name for name, column in found.items() if column is None), None)
     if missing is not None:
         raise CheckProblem(
-            f"its {called}={_start(where)!r} refers to column '{missing}', which {table} doesn't have.",
+            f"its {called}={start_of(where)!r} refers to column '{missing}', which {table} doesn't have.",
             f"{did_you_mean(missing, schema.names)}Columns: {', '.join(schema.names[:_MOST_SHOWN])}"
             f"{' …' if len(schema.names) > _MOST_SHOWN else ''}.",
         )
     alone = None if read.lone_column is None else schema.find(read.lone_column)
     if alone is not None and alone.type != "boolean":
         raise CheckProblem(
-            f"its {called}={_start(where)!r} is column '{alone.name}' of type {alone.type}, not a truth value."
+            f"its {called}={start_of(where)!r} is column '{alone.name}' of type {alone.type}, not a truth value."
         )
     names = [column.name for column in found.values() if column is not None]
     cases = "" if read.longest_text is None else _too_long(names, read.longest_text, schema)
@@ -336,7 +336,8 @@ def _too_long(columns: Sequence[str], longest: int, schema: Schema) -> str:
     )
 
 
-def _start(text: str) -> str:
+def start_of(text: str) -> str:
+    """Return the beginning of a text that a user wrote, for messages."""
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 

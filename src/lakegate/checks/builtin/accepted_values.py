@@ -51,7 +51,8 @@ def accepted_values(
 
 
 @accepted_values.prepare
-def _prepare(check: Check) -> Check:
+def prepare_values(check: Check) -> Check:
+    """Return the check without NULL among its values, of which there must be some."""
     values = [value for value in check.arguments["values"] if value is not None]
     if any(isinstance(value, list) for value in values):
         raise ValueError("a value can't be a list.")

@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Unpack
 
-from lakegate.checks.builtin.in_range import Range
+from lakegate.checks.builtin.in_range import Range, require_end
 from lakegate.checks.columns import ColumnType, Family, QuotedColumn, count_nulls, literal
 from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
 from lakegate.checks.history import LAST, band_of, prepare_band
@@ -496,12 +496,8 @@ def _prepare_quantile(check: Check) -> Check:
     return _prepare_measure(check)
 
 
-@column_min.prepare
-@column_max.prepare
-def _prepare_extreme(check: Check) -> Check:
-    if not check.arguments.keys() & {"min", "max"}:
-        raise ValueError("it needs min, max or both.")
-    return check
+column_min.prepare(require_end)
+column_max.prepare(require_end)
 
 
 @not_null_proportion.prepare

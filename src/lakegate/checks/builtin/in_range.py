@@ -72,7 +72,8 @@ def in_range(
 
 
 @in_range.prepare
-def _prepare(check: Check) -> Check:
+def require_end(check: Check) -> Check:
+    """Return the check if it has one of its two ends."""
     if not check.arguments.keys() & {"min", "max"}:
         raise ValueError("it needs min, max or both.")
     return check

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
+from lakegate.checks.builtin.accepted_values import prepare_values
 from lakegate.checks.builtin.sql import predicate_of, require_truth_value, with_columns
 from lakegate.checks.columns import ColumnType, Family, QuotedColumn, literal, typed
 from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
@@ -71,14 +72,7 @@ def not_accepted_values(
     )
 
 
-@not_accepted_values.prepare
-def _prepare_values(check: Check) -> Check:
-    values = [value for value in check.arguments["values"] if value is not None]
-    if any(isinstance(value, list) for value in values):
-        raise ValueError("a value can't be a list.")
-    if not values:
-        raise ValueError("the list is empty.")
-    return check.model_copy(update={"arguments": {"values": values}})
+not_accepted_values.prepare(prepare_values)
 
 
 @check(example="column_pair_greater(dropoff, pickup)", nans="NaN is greater than any number, and equals NaN")

@@ -3,15 +3,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from lakegate.checks.definition import CheckOptions
-from lakegate.checks.questions import CheckProblem, FailingRows
+from lakegate.checks.questions import CheckProblem, FailingRows, start_of
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 from lakegate.model.schema import Schema
 
 if TYPE_CHECKING:
     from lakegate.checks.predicates import Predicate
-
-_LONGEST_SHOWN = 200
 
 
 @check(example="sql('fare_amount < 0')", finds_columns=True, nulls="as SQL: unknown passes", nans="as Spark SQL")
@@ -89,8 +87,4 @@ def predicate_of(text: str) -> Predicate:
     try:
         return read_predicate(text)
     except PredicateError as error:
-        raise ValueError(f"the predicate {_start(text)!r} {error}.") from None
-
-
-def _start(text: str) -> str:
-    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+        raise ValueError(f"the predicate {start_of(text)!r} {error}.") from None
