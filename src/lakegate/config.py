@@ -537,10 +537,19 @@ class TableSettings(TableOptions):
         return value
 
 
+def _short_name(value: str) -> str:
+    if not _CHANNEL_NAME.fullmatch(value):
+        raise ValueError("must be letters, digits, '-' and '_', 63 at most")
+    return value
+
+
+ShortName = Annotated[str, AfterValidator(_short_name)]
+
+
 class ChannelSettings(_Section):
     """One place that gets alerts, and about what."""
 
-    name: str
+    name: ShortName
     """Its name in alerts and ``lakegate runs``."""
     type: ChannelType
     """``slack``, ``webhook`` or ``apprise``."""
@@ -564,13 +573,6 @@ class ChannelSettings(_Section):
     """Patterns of the tables it gets alerts about."""
     severity: Level = "info"
     """The lowest severity it gets: ``info``, ``warn`` or ``error``."""
-
-    @field_validator("name")
-    @classmethod
-    def _validate_name(cls, value: str) -> str:
-        if not _CHANNEL_NAME.fullmatch(value):
-            raise ValueError("must be letters, digits, '-' and '_', 63 at most")
-        return value
 
     @field_validator("api_url")
     @classmethod
@@ -818,12 +820,6 @@ AnyDownstream = Annotated[
 :data:`lakegate.downstream.registry.TYPES`."""
 
 
-def _downstream_name(value: str) -> str:
-    if not _CHANNEL_NAME.fullmatch(value):
-        raise ValueError("must be letters, digits, '-' and '_', 63 at most")
-    return value
-
-
 def _source_name(value: str) -> str:
     if not _SOURCE_NAME.fullmatch(value) or value.lower() in _SPARKS_OWN:
         raise ValueError("must be letters, digits and '_', and none of Spark's own catalogs")
@@ -832,7 +828,6 @@ def _source_name(value: str) -> str:
 
 OPENLINEAGE = "openlineage"
 """Name of the downstream system that the section ``openlineage`` is."""
-DownstreamName = Annotated[str, AfterValidator(_downstream_name)]
 SourceName = Annotated[str, AfterValidator(_source_name)]
 
 
@@ -912,7 +907,7 @@ class Settings(_Section):
     gcs: GcsSettings = GcsSettings()
     adls: AdlsSettings = AdlsSettings()
     notify: NotifySettings = NotifySettings()
-    downstream: dict[DownstreamName, Annotated[AnyDownstream, _JSON]] = Field(default_factory=dict)
+    downstream: dict[ShortName, Annotated[AnyDownstream, _JSON]] = Field(default_factory=dict)
     """Systems that learn of each publish: ``[downstream.NAME]``. ``LAKEGATE_DOWNSTREAM_NAME`` holds one as JSON."""
     openlineage: OpenlineageDownstream | None = None
     audit: AuditSettings = AuditSettings()
