@@ -231,7 +231,7 @@ class Catalog(Protocol):
 
 
 class CommitIndex(Protocol):
-    """All commits of a branch up to its head, found without reading its history (``lakegate.journal.commits``)."""
+    """All commits of a branch up to its head, found without reading its history (``lakegate.journal.history``)."""
 
     def beginning(self, target: str, digits: str, *, limit: int) -> Sequence[str]:
         """Return commits whose hashes begin with ``digits``."""

@@ -7,19 +7,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import delete, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, delete, func, or_, select, tuple_, update
 
 from lakegate.journal import runs as stored
-from lakegate.journal.commits import add
-from lakegate.journal.database import Transaction
+from lakegate.journal.database import Database, Transaction
 from lakegate.journal.files import CLAIM_COLUMNS, CLAIMED, PUBLISHED, lock_name
 from lakegate.journal.outbox import queue
-from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LANDINGS, RUN_TABLES, RUNS
+from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LANDINGS, RUN_TABLES, RUNS, as_text
 from lakegate.model.journal import HistoryEvent, PastCommit
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import Publication, Run, RunKind, published_tables, total_removed
 
 _RUN_BATCH = 500
+_AFTER_DIGITS = "g"
+"""Greater than all digits of hashes."""
 _RECENT = timedelta(days=1)
 _FileKey = tuple[str, str, str]
 
@@ -233,7 +234,7 @@ def record(
         queue(tx, "current", tables_of(tx, {seen[commit] for commit in lost}), ref=target, commit=head)
     made = {one.commit: one.run_id for one in new}
     tx.insert(EVENTS, [(target, *one) for one in made.items()], ("target", "commit_hash", "run_id"))
-    add(tx, target, commits)
+    _add(tx, target, commits)
     if not has_head:  # else somebody has recorded up to here, or further
         tx.insert(HISTORY, [(target, head)], ("target", "head"), key="target")
     if rebuild:
@@ -330,3 +331,61 @@ def _update_runs(tx: Transaction, net: NetHistory, target: str) -> None:
         known = stored.get_all(tx, batch)
         runs = (with_outcome(known.get(run_id), run_id, net.outcomes[run_id], target) for run_id in batch)
         stored.store(tx, *(run for run in runs if run is not None))
+
+
+class CommitIndex:
+    """Finds commits that the journal has read, without reading the history; see :class:`lakegate.ports.CommitIndex`.
+
+    Raises:
+        RetryableError: From every method, if the database is locked for too long or unreachable.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def head(self, target: str) -> str | None:
+        """Return the newest commit of ``target`` that is known; ``None`` unless all before it are."""
+        with self._database.reading() as tx:
+            query = select(HISTORY.c.head).where(HISTORY.c.target == target, HISTORY.c.has_all_commits == 1)
+            head: str | None = tx.scalar(query)
+            return head
+
+    def beginning(self, target: str, digits: str, *, limit: int) -> Sequence[str]:
+        """Return commits whose hashes begin with ``digits``."""
+        hashes = EVENTS.c.commit_hash
+        query = select(hashes).where(EVENTS.c.target == target, hashes >= digits, hashes < digits + _AFTER_DIGITS)
+        with self._database.reading() as tx:
+            return list(tx.scalars(query.order_by(hashes).limit(limit)))
+
+    def at(self, target: str, time: datetime) -> str | None:
+        """Return the newest commit that was made by ``time``, or ``None``."""
+        made = EVENTS.c.committed_at
+        query = select(EVENTS.c.commit_hash).where(EVENTS.c.target == target, made <= as_text(time))
+        with self._database.reading() as tx:
+            found: str | None = tx.scalar(query.order_by(made.desc()).limit(1))
+            return found
+
+    def has(self, target: str, commit: str) -> bool:
+        """Return whether ``commit`` is one of them."""
+        with self._database.reading() as tx:
+            query = select(func.count()).select_from(EVENTS).where(*_is(target, commit))
+            return tx.execute(query).scalar_one() > 0
+
+    def complete(self, target: str, commits: Sequence[PastCommit], head: str) -> None:
+        """Add all commits up to ``head``, for a journal of an earlier release, unless it has read others since."""
+        with self._database.writing() as tx:
+            tx.lock(f"history {target}")
+            if tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target)) == head:
+                _add(tx, target, commits)
+                tx.execute(update(HISTORY).where(HISTORY.c.target == target).values(has_all_commits=1))
+
+
+def _add(tx: Transaction, target: str, commits: Sequence[PastCommit]) -> None:
+    """Add commits; those that are there get their time."""
+    # Of runs that share a commit, and its tables, one will do.
+    rows = [(target, one.hash, one.events[-1].run_id if one.events else "", as_text(one.time)) for one in commits]
+    tx.insert(EVENTS, rows, key="target, commit_hash", replace=("committed_at",))
+
+
+def _is(target: str, commit: str) -> tuple[ColumnElement[bool], ...]:
+    return EVENTS.c.target == target, EVENTS.c.commit_hash == commit

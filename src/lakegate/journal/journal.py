@@ -14,8 +14,8 @@ from sqlalchemy import Row as SqlRow
 
 from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.journal import alerts, files, history, metrics, runs
-from lakegate.journal.commits import CommitIndex
 from lakegate.journal.database import Database, Transaction, Waiting
+from lakegate.journal.history import CommitIndex
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.outbox import Outbox, queue_end
 from lakegate.journal.pages import JournalPages, RunFilter
