@@ -43,7 +43,7 @@ _PATIENCE_S = 2.0
 
 def local_stack(home: Path, settings: Settings, narrator: Narrator) -> LocalStack:
     """Return the handle of a project's embedded stack; starts nothing."""
-    from lakegate.local.drivers import driver_artifact
+    from lakegate.local.artifacts import driver_artifact
 
     def warehouse() -> SparkStores:
         return stores_of([settings.catalog.warehouse] if settings.catalog.warehouse else [], settings.storage)
@@ -317,7 +317,7 @@ class Components:
 
     def _driver(self, source: SourceSettings) -> str:
         """Return the class of a database's driver, which the local Spark has then; another one must have it."""
-        from lakegate.local.drivers import driver_artifact, driver_class
+        from lakegate.local.artifacts import driver_artifact, driver_class
 
         named = source.options.get("driver")
         if self._session is not None or self.settings.engine.url is not None:

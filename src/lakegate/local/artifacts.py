@@ -21,17 +21,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
+from zipfile import BadZipFile, ZipFile
 
+from lakegate.config import SourceSettings
 from lakegate.errors import ConfigurationError, LocalStackError
 from lakegate.local.java import ivy_jar, java, trust_options, user_java_options
 from lakegate.local.process import environment
 from lakegate.local.state import locked
-from lakegate.model.artifacts import ARTIFACTS, Artifact, ivy_module
+from lakegate.model.artifacts import ARTIFACTS, POSTGRESQL, Artifact, ivy_module
 from lakegate.ports import Narrator, Step
 
 _LOCK_TIMEOUT_S = 1800.0
 _STALL_TIMEOUT_S = 120.0
 _POLL_S = 0.2
+_DRIVER_SERVICE = "META-INF/services/java.sql.Driver"
 _IVY_EXTRA_BYTES = 16 * 2**20
 _MAX_REASON = 300
 # What Ivy says at its most talkative, the most telling first; otherwise it keeps to "not found", whatever happened.
@@ -287,3 +290,29 @@ def _fetch_failed(missing: Sequence[Artifact], folder: Path, reason: str) -> Loc
         files=[artifact.file_name for artifact in missing],
         log=str(folder / "fetch.log"),
     )
+
+
+def driver_artifact(source: SourceSettings) -> Artifact:
+    """Return the driver of a database; the settings of another than PostgreSQL name it."""
+    if source.driver is None:
+        return POSTGRESQL
+    group, name, version = source.driver.split(":")
+    return Artifact(group=group, name=name, version=version, size_bytes=0, sha256=source.driver_sha256 or "")
+
+
+def driver_class(artifact: Artifact, narrator: Narrator) -> str:
+    """Return the class of a driver, which is in the cache then.
+
+    Raises:
+        LocalStackError: When it can't be fetched, or is not the jar that the settings expect.
+        ConfigurationError: When the settings don't say which jar they expect, or it holds no driver.
+    """
+    jar = prepare(narrator, artifacts=[artifact])[artifact]
+    try:
+        with ZipFile(jar) as found:
+            lines = found.read(_DRIVER_SERVICE).decode().splitlines()
+        return next(name for line in lines if (name := line.partition("#")[0].strip()))
+    except (BadZipFile, KeyError, UnicodeDecodeError, StopIteration):
+        raise ConfigurationError(
+            f"{jar.name} holds no JDBC driver.", hint="Set driver to the coordinates of one.", file=jar.name
+        ) from None
