@@ -134,6 +134,7 @@ class Intake:
                     found.more = True
                     break
             self._look_twice(look)
+            self._leave_those_behind(look)
         except BaseException:
             self._rest = None
             raise
@@ -280,11 +281,11 @@ class Intake:
         for table, group in by_table.items():
             known = self.lake.file_checkpoints(table, [file.uri for file in group])
             alone = self._goes_alone(table)
-            for file in group:
+            for file in sorted(group, key=lambda one: one.uri) if alone else group:
                 self._place(Ready(table, file, alone=alone), known, look)
 
     def _goes_alone(self, table: str) -> bool:
-        """Return whether each file of a table must be a batch: two may have the same key, or replace the same rows."""
+        """Return whether a table's files go one by one, in order: two may have the same key, or the same partition."""
         try:
             return self.lake.mode_of(table, **self._options).name != "append"
         except LakegateError:
@@ -306,6 +307,7 @@ class Intake:
         if checkpoint is not None and checkpoint.outcome in ("parked", "trying"):
             if self._still_waits(checkpoint, look):
                 self._stable.left_s(file)
+                look.is_first(one)
                 return
             checkpoint = self._outcomes.after_death(self.lake, one.table, checkpoint, look.runs[str(checkpoint.run_id)])
         if checkpoint is not None and self._outcomes.is_finished(checkpoint):
@@ -318,6 +320,8 @@ class Intake:
         look.open.add(file.uri)
         alone = one.alone or checkpoint is not None or self._backoff.wants_apart(file.uri)
         left_s = self._stable.left_s(file)
+        if not look.is_first(one):
+            return  # taken now, an earlier file that is tried again would put its older rows over those of this one
         seen = Ready(one.table, file, alone, 0 if checkpoint is None else checkpoint.tries)
         if 0.0 < left_s <= _SECOND_LOOK_S:
             look.soon.append((seen, checkpoint, left_s))
@@ -372,6 +376,15 @@ class Intake:
             else:
                 self._offer(replace(one, file=file), checkpoint, look)
 
+    def _leave_those_behind(self, look: _Look) -> None:
+        """Have the files behind others scanned when those are done: at once, if they're taken now."""
+        taken = {one.table for one in look.ready} | {str(order.table) for order in look.suspended.values()}
+        for table, number in look.behind.items():
+            if number and table in taken:
+                look.found.more = True
+            else:
+                look.found.waiting += number
+
     def _listed(self, uris: Sequence[str]) -> Mapping[str, FoundFile]:
         return {file.uri: file for file in self.lake.list_files(uris, format=self._format)}
 
@@ -399,6 +412,15 @@ class _Look:
     open: set[str] = field(default_factory=set)
     runs: dict[str, Run | None] = field(default_factory=dict)
     suspended: dict[str, IngestRequest] = field(default_factory=dict)
+    behind: dict[str, int] = field(default_factory=dict)
+
+    def is_first(self, one: Ready) -> bool:
+        """Return whether no file must be taken before this one: of a table whose files go alone, any before it."""
+        if not one.alone:
+            return True
+        number = self.behind.get(one.table, -1) + 1
+        self.behind[one.table] = number
+        return number == 0
 
 
 class _StableFiles:

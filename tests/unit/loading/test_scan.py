@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -26,7 +27,7 @@ from lakegate.model.run import RunError
 from lakegate.sources.listing import FoundFile
 from support.cli_support import known, make_run
 from support.examples import examples
-from support.intake_support import START, TABLE, FakeClock, FolderLake, Outcome, make_intake
+from support.intake_support import LONG_AGO, START, TABLE, FakeClock, FolderLake, Outcome, make_intake
 
 
 @pytest.fixture
@@ -72,10 +73,45 @@ def test_files_come_in_chunks_by_table_number_and_size(lake: FolderLake, clock: 
 def test_files_that_may_change_the_same_rows_go_one_after_the_other(
     lake: FolderLake, clock: FakeClock, options: IngestOptions
 ) -> None:
-    lake.put("1.csv", "2.csv", "3.csv")
-    found = take_all(make_intake(lake, clock, settle_s=0.0, options=options))
-    assert names(found) == lake.names() == [["1.csv"], ["2.csv"], ["3.csv"]]
+    lake.put("2.csv", "3.csv", "1.csv")
+    intake = make_intake(lake, clock, settle_s=0.0, options=options)
+    scans = [take_all(intake) for _ in range(4)]
+    assert [names(found) for found in scans] == [[["1.csv"]], [["2.csv"]], [["3.csv"]], []]
+    assert [found.more for found in scans] == [True, True, False, False]
     assert lake.options[0]["mode"] == options["mode"]
+
+
+@pytest.mark.parametrize("left", ["failed", "settling", "busy"])
+def test_a_file_that_waits_holds_back_those_behind_it_where_they_may_change_the_same_rows(
+    lake: FolderLake, clock: FakeClock, left: str
+) -> None:
+    """Taken later, its older rows would be put over theirs."""
+    lake.put("1.csv", modified_at=START if left == "settling" else LONG_AGO)
+    lake.put("2.csv", "3.csv")
+    options: IngestOptions = {"mode": "upsert", "key": ("id",)}
+    intake = make_intake(lake, clock, settle_s=5.0 if left == "settling" else 0.0, options=options)
+    if left != "settling":
+        outcomes = iter([EngineError("It broke.") if left == "failed" else "running"])
+        lake.becomes = lambda _: next(outcomes, "published")
+        with suppress(EngineError):
+            take_all(intake)
+    held = intake.scan()
+    assert (held.chunks, held.waiting + held.settling, held.more) == ((), 3, False)
+    assert intake.scan(["file:///landing/3.csv"]).chunks == ()
+    clock.sleep(60.0)
+    for _ in range(3):
+        take_all(intake, ())
+    assert lake.names()[-3:] == [["1.csv"], ["2.csv"], ["3.csv"]]
+
+
+def test_a_file_that_is_given_up_holds_nothing_back(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv", "2.csv")
+    lake.becomes = bad("1.csv")  # type: ignore[assignment]
+    intake = make_intake(lake, clock, settle_s=0.0, options={"mode": "upsert", "key": ("id",)})
+    for _ in range(2):
+        take_all(intake)
+    assert lake.names() == [["1.csv"], ["2.csv"]]
+    assert lake.outcomes() == {"1.csv": ("rejected", 1), "2.csv": ("done", 1)}
 
 
 def test_what_is_published_is_not_taken_again(lake: FolderLake, clock: FakeClock) -> None:
