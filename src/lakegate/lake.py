@@ -387,7 +387,7 @@ class Lake:
         _require_known("plan", options)
         wanted: IngestOptions = {**options, "run_id": validate_run_id(options.get("run_id") or new_run_id())}
         with self._copies(wanted):
-            request = self._request(table, self._paths(table, paths, wanted), wanted)
+            request = self._request(table, self._paths(table, paths, wanted, looks=True), wanted)
             planned = plan(self._context, request, base=sync(self._context, MAIN))
         known = self._components.journal.known(table, request.batch.files)
         if request.mode.can_repeat:
@@ -2535,7 +2535,7 @@ class Lake:
             raise
         return self._ended(run)
 
-    def _paths(self, table: str, given: Paths | Frame, options: IngestOptions) -> Paths:
+    def _paths(self, table: str, given: Paths | Frame, options: IngestOptions, *, looks: bool = False) -> Paths:
         """Return the paths of files as they were given, or that of a file which is made of rows, for this run."""
         # Of an earlier call of this run, which may have had other rows.
         self._taken.pop(options["run_id"] or "", None)
@@ -2562,7 +2562,11 @@ class Lake:
                 "they are published all the same."
             )
         with _said_of(given):
-            frame = self._rows_of_source(table, given, options) if isinstance(given, Source) else spark_frame(given)
+            frame = (
+                self._rows_of_source(table, given, options, looks=looks)
+                if isinstance(given, Source)
+                else spark_frame(given)
+            )
         if frame is not None:
             from lakegate.spark.dataframes import to_batches as from_spark
 
@@ -2596,8 +2600,8 @@ class Lake:
             rows=tuple(json_safe(row) for row in found),
         )
 
-    def _rows_of_source(self, table: str, source: Source, options: IngestOptions) -> Any:
-        """Return a DataFrame of the rows to take now."""
+    def _rows_of_source(self, table: str, source: Source, options: IngestOptions, *, looks: bool) -> Any:
+        """Return a DataFrame of the rows to take now; what only ``looks`` waits for nobody, and settles no run."""
         if source.watermark is not None and (given := options.get("on_changed")) not in (None, "append"):
             raise InputError(
                 f"on_changed = '{given}' is about a source that is taken as a whole, not about rows by a watermark.",
@@ -2607,7 +2611,8 @@ class Lake:
         run_id, version = options["run_id"] or "", ""
         if source.watermark is not None:
             name, mode = TableIdentifier.parse(table), self.mode_of(table, **options)
-            wait_s = min(self.settings.ingest.wait_s, options.get("timeout_s") or math.inf)
+            longest_s = min(self.settings.ingest.wait_s, options.get("timeout_s") or math.inf)
+            wait_s = None if looks else longest_s
             frame, version = rows_left(self._context, name, source, frame, run_id=run_id, mode=mode, wait_s=wait_s)
         self._taken[run_id] = _Taken(source=source.uri, version=version)
         return frame

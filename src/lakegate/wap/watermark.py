@@ -22,14 +22,22 @@ from lakegate.wap.recover import recover
 
 
 def rows_left(
-    context: Context, table: TableIdentifier, source: Source, frame: Any, *, run_id: str, mode: WriteMode, wait_s: float
+    context: Context,
+    table: TableIdentifier,
+    source: Source,
+    frame: Any,
+    *,
+    run_id: str,
+    mode: WriteMode,
+    wait_s: float | None,
 ) -> tuple[Any, str]:
     """Return the rows of a source that no run has published to ``table``, and the version that they are.
 
     Their highest mark is fixed before any is read: rows that come meanwhile are left to the next run.
 
     Args:
-        wait_s: Seconds to wait for another run that is taking rows of it.
+        wait_s: Seconds to wait for another run that is taking rows of it; ``None`` to look only, for a plan: that
+            neither waits nor settles the runs of dead processes.
 
     Raises:
         InputError: When there's no such column, it can't be a watermark, or runs took rows otherwise.
@@ -42,9 +50,11 @@ def rows_left(
             hint="Use --mode append or upsert; or leave out --watermark, to take all rows each time.",
         )
     file = SourceFile(uri=source.uri, size_bytes=0, version="", rows=0)
-    recover(context)
+    if wait_s is not None:
+        recover(context)
     sync(context, "main")
-    _wait(context, str(table), file, run_id, wait_s)
+    if wait_s is not None:
+        _wait(context, str(table), file, run_id, wait_s)
 
     def within(spark_type: str) -> str | None:
         kind = kind_of(spark_type, column)

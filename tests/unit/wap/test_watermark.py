@@ -35,7 +35,8 @@ class Frame:
 def left(house: FakeLakehouse, highest: int | None, source: Source = ORDERS, **options: Any) -> str:
     house.mark = ("bigint", None if highest is None else str(highest))
     mode = options.pop("mode", WriteMode())
-    _, version = rows_left(house.context, TRIPS, source, Frame(), run_id="next", mode=mode, wait_s=0.0)
+    wait_s = options.pop("wait_s", 0.0)
+    _, version = rows_left(house.context, TRIPS, source, Frame(), run_id="next", mode=mode, wait_s=wait_s)
     return version
 
 
@@ -169,9 +170,13 @@ def test_a_run_that_is_taking_rows_is_waited_for(house: FakeLakehouse, monkeypat
         with pytest.raises(RetryableError, match="Run r1 is still working on source://shop/public/orders"):
             left(house, 20)
 
+        assert said(left(house, 20, wait_s=None)) == "id up to 20"
+
     with when_reached(monkeypatch, "before-publish", meanwhile):
         ingest(house.context, taking(house, "r1", version))
     house.dies_at(monkeypatch, "after-claim", lambda: ingest(house.context, taking(house, "r2", left(house, 20))))
+    assert said(left(house, 20, wait_s=None)) == "id after 10 up to 20"
+    assert [run.run_id for run in house.journal.abandoned()] == ["r2"]  # a look settles nothing
     assert said(left(house, 20)) == "id after 10 up to 20"
 
 
