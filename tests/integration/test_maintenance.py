@@ -111,6 +111,8 @@ def change_as_a_whole(lake: Lake, table: str, after: list[tuple[int, str | None]
     lake.revert(renamed.run_id)
     emptied = lake.truncate_table(table)
     assert (emptied.status, rows(lake, table)) == ("published", [])
+    assert lake.run(fewer.run_id).status == "published"
+    assert fewer.run_id not in emptied.reverts
     lake.revert(emptied.run_id)
     assert rows(lake, table) == after
 

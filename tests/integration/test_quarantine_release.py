@@ -103,3 +103,31 @@ def test_corrected_rows_take_the_place_of_the_quarantined_ones(lake: Lake, names
         lake.quarantine_fix(table, path)
     lake.revert(run.run_id, cascade=True)
     assert second["_quarantine_id"] in [row["_quarantine_id"] for row in lake.quarantine_show(table)]
+
+
+def test_a_table_takes_its_quarantined_rows_along_when_it_is_emptied_dropped_or_put_back(
+    lake: Lake, namespace: str, tmp_path: Path
+) -> None:
+    table, path = f"{namespace}.trips", tmp_path / "a.parquet"
+
+    def held() -> list[int]:
+        return [one.rows for one in lake.quarantine_list(table)]
+
+    first = ingest(lake, table, path, [(1, -1.0), (2, -2.0)])
+    assert (rows(lake, table), held()) == ([], [2])
+    assert lake.truncate_table(table).reverts == (first,)
+    assert held() == []
+    assert lake.ingest(table, path, checks=[POSITIVE]).status == "published"
+    ingest(lake, table, tmp_path / "b.parquet", [(3, 3.0), (4, -4.0)])
+    assert (rows(lake, table), sorted(held())) == ([(3, 3.0)], [1, 2])
+
+    full = next(lake.log(limit=1)).hash
+    lake.drop_table(table)
+    with pytest.raises(NotFoundError):
+        lake.quarantine_list(table)
+    assert lake.ingest(table, path, checks=[POSITIVE]).status == "published"
+    assert held() == [2]
+    assert lake.restore_table(table, at=full).tables == (table, f"{table}__quarantine")
+    assert (rows(lake, table), sorted(held())) == ([(3, 3.0)], [1, 2])
+    assert lake.quarantine_release(table, changes={"fare": "0"}).status == "published"
+    assert [id_ for id_, _ in rows(lake, table)] == [1, 2, 3, 4]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from lakegate.model.figures import counted, moment
-from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, UndoneTable
 from lakegate.points import unknown_table
@@ -15,6 +15,9 @@ from lakegate.wap.rename import plan_rename
 from lakegate.wap.revert import dropping, run_plan
 from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_rewind
 from lakegate.wap.transaction import Transaction
+
+_WITHOUT_ROWS = ("maintenance", "restore", "revert")
+"""Kinds of runs that bring no rows but those of others."""
 
 
 def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = "main") -> Run:
@@ -64,15 +67,23 @@ def rename_table(
 def truncate(context: Context, tx: Transaction, table: TableIdentifier) -> None:
     """Delete all rows of a table, and its quarantined ones, on a transaction's branch."""
     branch = context.catalog.get_ref(tx.branch)
-    for one in (context.catalog.get_table(table, branch), held_aside(context, table, branch)):
-        if one is not None:
-            tx.delete(str(one.table), "true")
+    if context.catalog.get_table(table, branch) is None:
+        return
+    aside = held_aside(context, table, branch)
+    if aside is not None:
+        tx.delete(str(aside.table), "true")
+    if context.catalog.get_ref(tx.branch).hash == branch.hash:
+        tx.delete(str(table), "true")
+    else:  # even if it's empty: only a run that changed the table gives its source files back
+        tx.sql(f"DELETE FROM {'.'.join(map(quote, table.parts))} WHERE true")  # noqa: S608 - quoted
 
 
 def runs_in(context: Context, table: TableIdentifier, head: Ref) -> tuple[str, ...]:
     """Return the runs whose rows a table may hold, newest first."""
     history = BranchHistory(context, head, since=None)
-    return tuple(run for run in reversed(history.runs(table)) if history.reverter(run, table) is None)
+    runs = [run for run in reversed(history.runs(table)) if history.reverter(run, table) is None]
+    known = context.journal.pages.lines(runs)
+    return tuple(run for run in runs if run not in known or known[run].kind not in _WITHOUT_ROWS)
 
 
 def expire_snapshots(

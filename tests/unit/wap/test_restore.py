@@ -13,7 +13,7 @@ from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run, UndoneTable
 from lakegate.wap.recover import rebuild
 from lakegate.wap.revert import reset_branch, restore_table
-from lakegate.wap.table_changes import drop_table, expire_snapshots
+from lakegate.wap.table_changes import drop_table, expire_snapshots, runs_in
 from lakegate.wap.transaction import Transaction
 from support.flow_support import when_reached
 from support.revert_support import A, B, C, D, House
@@ -368,3 +368,12 @@ def test_a_table_that_is_called_like_a_quarantine_table_and_is_none_stays(house:
     long = TableIdentifier.parse("nyc." + "t" * 120)
     house.add("r2", A, table=long)
     assert drop_table(house.context, long, new_run_id="z").status == "published"
+
+
+def test_a_truncation_takes_back_runs_with_rows_and_no_maintenance(house: House) -> None:
+    house.add("r1", A)
+    house.add("r2", B)
+    run = expire_snapshots(house.context, TRIPS, before=datetime.now(UTC), keep=1, new_run_id="x")
+    assert run.status == "published"
+    house.undo("r1")
+    assert runs_in(house.context, TRIPS, house.head()) == ("r2",)
