@@ -12,7 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from lakegate.errors import InputError, QueryError
+from lakegate.errors import ConfigurationError, InputError, QueryError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import FileCount, KeyTest, Provenance, RowTest
@@ -70,6 +70,7 @@ _MOST_QUERY_SESSIONS = 32
 _INTERRUPTED_WITHIN_S = 8.0
 """If work continues this long after an interrupt, we hang up; less than ``function.margin_s``."""
 _CLOSING_S = 5.0
+_UTC = frozenset({"Etc/GMT", "Etc/UCT", "Etc/UTC", "Etc/Zulu", "GMT", "GMT0", "UCT", "UTC", "Z", "Zulu"})
 FILE_COLUMN = "_file"
 """Iceberg's metadata column with the data file a row is in; examples carry it."""
 
@@ -344,6 +345,8 @@ class SparkEngine:
                 require_harmless(session, text, is_query=True, only=catalog.name)
                 frame = session.sql(text)
             frame.schema  # noqa: B018 - Connect plans lazily
+        if catalog.options.get("", "").endswith(".JDBCTableCatalog"):
+            require_utc(session, frame, source)
         return frame
 
     def highest_mark(self, frame: Any, column: str, within: Callable[[str], str | None]) -> tuple[str, str | None]:
@@ -586,6 +589,30 @@ class SparkEngine:
         if transform.name == "bucket":
             return partitioning.bucket(transform.width, column)
         return getattr(partitioning, transform.name)(column)
+
+
+def require_utc(session: Any, frame: Any, source: Source) -> None:
+    """Refuse times and dates of a database that Spark would read in another zone: JDBC knows Java's own zone only.
+
+    Raises:
+        ConfigurationError: When Spark's JVMs run in another zone than UTC.
+    """
+    kinds = [field.dataType.simpleString() for field in frame.schema.fields]
+    if not any("date" in kind or "timestamp" in kind for kind in kinds):
+        return
+    zone = "UTC"
+    with suppress(Exception):  # a Spark that doesn't say may be right, too
+        asked = session.range(1).selectExpr("java_method('java.time.ZoneId', 'systemDefault')")  # by an executor
+        zone = asked.collect()[0][0]
+    if zone not in _UTC:
+        raise ConfigurationError(
+            f"Spark runs in the time zone {zone}, and would read the times and dates of {source} in it: they could be "
+            "shifted, or be taken twice or never.",
+            hint="Start it with -Duser.timezone=UTC (spark.driver.extraJavaOptions, spark.executor.extraJavaOptions). "
+            "Or leave engine.url unset: lakegate's own Spark runs in UTC.",
+            source=str(source),
+            zone=zone,
+        )
 
 
 def shown(frame: Any, rows: AddedRows) -> Any:
