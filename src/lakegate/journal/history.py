@@ -30,18 +30,18 @@ class RunOutcome:
     """What the events say of one run."""
 
     published: HistoryEvent | None = None
-    reverted: HistoryEvent | None = None
+    reverted: list[HistoryEvent] = field(default_factory=list)
     revived: bool = False
 
     @property
     def status(self) -> str:
         """The run's status."""
-        return "published" if self.reverted is None else "reverted"
+        return "reverted" if self.reverted else "published"
 
     @property
     def reverted_by(self) -> str | None:
         """The run that reverted it last."""
-        return None if self.reverted is None else self.reverted.run_id
+        return self.reverted[-1].run_id if self.reverted else None
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ def net_history(events: Sequence[HistoryEvent]) -> NetHistory:
     published_by: dict[tuple[str, str], list[_FileKey]] = defaultdict(list)
     for event in events:
         for run_id in event.reverts:
-            net.outcomes[run_id].reverted = event
+            net.outcomes[run_id].reverted.append(event)
             net.outcomes[run_id].revived = False
             for table in event.tables:
                 net.dropped[run_id, table] = None
@@ -101,7 +101,7 @@ def net_history(events: Sequence[HistoryEvent]) -> NetHistory:
             net.publish(event, keys)
             published_by[event.run_id, table].extend(keys)
         for table, path, version, run_id in event.revives:
-            net.outcomes[run_id].reverted = None
+            net.outcomes[run_id].reverted = []
             net.outcomes[run_id].revived = True
             if path:  # a run without source files has none
                 net.files[table, path, version] = run_id
@@ -127,13 +127,14 @@ def with_outcome(run: Run | None, run_id: str, outcome: RunOutcome, target: str)
     run = _published(run, run_id, outcome.published, target) if outcome.published is not None else run
     if run is not None and outcome.revived:
         run = run.model_copy(update={"status": "published", "reverted_by": None})
-    if run is None or outcome.reverted is None:
-        return run
-    # A run that knows a table by its new name means another one by the old name.
-    names = {then: now for then, now in outcome.reverted.formerly if now not in run.tables}
-    if not {names.get(table, table) for table in run.tables} <= set(outcome.reverted.tables):
-        return run
-    return run.model_copy(update={"status": "reverted", "reverted_by": outcome.reverted.run_id})
+    if run is None:
+        return None
+    for event in reversed(outcome.reverted):
+        # A run that knows a table by its new name means another one by the old name.
+        names = {then: now for then, now in event.formerly if now not in run.tables}
+        if {names.get(table, table) for table in run.tables} <= set(event.tables):
+            return run.model_copy(update={"status": "reverted", "reverted_by": event.run_id})
+    return run
 
 
 def _published(run: Run | None, run_id: str, event: HistoryEvent, target: str) -> Run:

@@ -377,3 +377,14 @@ def test_a_truncation_takes_back_runs_with_rows_and_no_maintenance(house: House)
     assert run.status == "published"
     house.undo("r1")
     assert runs_in(house.context, TRIPS, house.head()) == ("r2",)
+
+
+def test_a_lost_journal_learns_what_was_reverted_before_its_table_was_dropped(house: House) -> None:
+    house.add("r1", MIXED, checks=SETS_ASIDE)
+    house.add("r2", [{"id": 3, "fare": 3}], checks=())
+    house.undo("r1")
+    assert drop_table(house.context, TRIPS, new_run_id="y").tables == ("nyc.trips",)
+    for _ in range(2):
+        assert (house.status("r1"), house.status("r2")) == (("reverted", "x-r1"), ("reverted", "y"))
+        house.lose_journal()
+        rebuild(house.context, "main")
