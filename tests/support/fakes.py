@@ -301,6 +301,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
             partition_by=(),
             properties=dict(version.properties),
             snapshot=snapshot,
+            uuid=version.location,
         )
 
     def snapshots(self, pointer: TablePointer) -> Sequence[Snapshot]:

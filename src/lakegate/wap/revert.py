@@ -85,6 +85,7 @@ def revert(
         renamed = renames_in(commit)
         if renamed:
             now, then = map(TableIdentifier.stored, reversed(renamed[0]))
+            _require_same_table(context, commit, now, head)
             return plan_rename(context, now, then, head, reverts=(run_id,))
         return plan_revert(context, history, run_id, cascade=cascade)
 
@@ -229,6 +230,19 @@ def dropping(context: Context, now: TablePointer) -> UndoneTable:
     """Return what a run reports of a table that it drops."""
     rows, files = held_by(context, now)
     return UndoneTable(table=str(now.table), rows=None if rows is None else -rows, data_files=-files, dropped=True)
+
+
+def _require_same_table(context: Context, commit: Commit, name: TableIdentifier, head: Ref) -> None:
+    """Check that the table that ``commit`` renamed still has that name."""
+    now = context.catalog.get_table(name, head)
+    then = next((pointer for pointer in commit.puts if pointer.table == name), None)
+    if now is not None and then is not None and context.reader.metadata(now).uuid != context.reader.metadata(then).uuid:
+        raise NotRevertableError(
+            f"Run {run_of(commit)} can't be reverted: its table was dropped, and {name} is another one.",
+            hint=f"To rename that one: lakegate table rename {name} NAME",
+            run_id=run_of(commit),
+            table=str(name),
+        )
 
 
 def _difference(context: Context, now: TablePointer | None, then: TablePointer) -> UndoneTable:

@@ -156,6 +156,8 @@ class BranchHistory:
 
     Attributes:
         former: Former names of tables, and their names now.
+        gone: Of tables that were dropped before another one got their name: what they're called here, that name, and
+            the commit that gave it.
     """
 
     def __init__(self, context: Context, head: Ref, *, since: str | None) -> None:
@@ -165,6 +167,7 @@ class BranchHistory:
         found = reversed(list(context.catalog.history(head.hash, until=since, operations=True)))
         self._names: dict[_Key, Mapping[str, str]] = {}
         self.former: list[tuple[str, str]] = []
+        self.gone: dict[str, tuple[str, Commit]] = {}
         self.commits: tuple[Commit, ...] = self._with_names_of_now([one for part in found for one in parts_of(part)])
         self._runs = {run_id: commit for commit in self.commits if (run_id := run_of(commit))}
         self._reverters: dict[str, list[Commit]] = {}
@@ -268,6 +271,7 @@ class BranchHistory:
             pairs = renames_in(commit)
             called = _called(commit, names, without=[old for old, _ in pairs])
             go_back(names, pairs, commit.hash)
+            self.gone |= {names[new]: (new, commit) for _, new in pairs}
             self.former += [(old, names[old]) for old, _ in pairs]
             if names:
                 self._names[_key(commit)] = dict(names)
@@ -395,10 +399,22 @@ class _Planner:
                 if run_of(one.commit) in self._reverts and self._history.holds(one.commit, table)
             ]
             if mine:
+                self._require_name(mine[0])
                 for one in mine:
                     self._find_readers(one)
                 plans[table] = self._plan_table(table, mine)
         return plans
+
+    def _require_name(self, change: Change) -> None:
+        name, commit = self._history.gone.get(str(change.table), (None, None))
+        if commit is not None:
+            raise NotRevertableError(
+                f"Run {run_of(change.commit)} can't be reverted: its table {name} was dropped, and {_named(commit)} "
+                "gave that name to another one.",
+                hint="Ingest its source files again.",
+                run_id=run_of(change.commit),
+                table=name,
+            )
 
     def _plan_table(self, table: TableIdentifier, mine: Sequence[Change]) -> TablePlan:
         """Plan one table from which the changes ``mine``, oldest first, are to go."""

@@ -310,3 +310,20 @@ def test_a_name_that_leaves_no_room_for_a_quarantine_table_is_taken_if_there_is_
     house.add("r2", [{"id": 2, "fare": -1}], checks=("in_range(fare, min=0, severity='quarantine')",))
     with pytest.raises(IdentifierError, match="too long"):
         rename(house, new=long, run="m")
+
+
+def test_what_happened_to_a_table_whose_name_another_one_got_is_not_undone_in_that(house: House) -> None:
+    house.add("r1", A)
+    house.undo("r1")
+    house.add("r2", B, table=RIDES)
+    rename(house, RIDES, TRIPS)
+    # The revert of r1, taken back, would bring its rows to a table that isn't theirs, or make one of no name.
+    with pytest.raises(NotRevertableError, match=r"its table nyc\.trips was dropped, and run n gave that name"):
+        house.undo("x-r1", cascade=True)
+    drop_table(house.context, TRIPS, new_run_id="y")
+    house.add("r3", A, file="r1")
+    for run in ("x-r1", "n"):
+        with pytest.raises(NotRevertableError, match="dropped"):
+            house.undo(run, cascade=True)
+    assert [str(one.table) for one in house.catalog.list_tables(house.head())] == ["nyc.trips"]
+    assert house.rows() == A
