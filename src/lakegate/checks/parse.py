@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 from lakegate.checks.definition import BareName
+from lakegate.checks.questions import start_of
 from lakegate.checks.registry import find_check, known_checks
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
@@ -171,12 +172,8 @@ def _unreadable(text: str, problem: str) -> CheckError:
         hint = (
             f"Write {definition.signature}, for example: {definition.example}  (text and odd column names are quoted)"
         )
-    return CheckError(f"The check {_shortened(text)} cannot be read: {problem}", hint=hint, check=_shortened(text))
+    return CheckError(f"The check {start_of(text)} cannot be read: {problem}", hint=hint, check=start_of(text))
 
 
 def _not_a_call(text: str) -> CheckError:
     return _unreadable(text, "it is not of the form kind(…).")
-
-
-def _shortened(text: str, limit: int = 200) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}…"

@@ -161,30 +161,28 @@ def _test(report: AuditReport, result: CheckResult, *, several: bool) -> test_ru
     return test_run.TestExecution(
         name=f"{report.table}: {result.name}" if several else result.name,
         status="skip" if result.verdict == "skipped" else result.verdict,
-        severity=result.severity,
         type=_kind(result),
-        description=result.description,
-        expected=_expected(result),
-        actual=str(result.failing_rows),
-        content=result.check,
-        contentType="expression",
-        params={
-            "failing_rows": result.failing_rows,
-            "total_rows": result.total_rows,
-            "evidence": result.evidence,
-            **_about_check(result),
-        },
+        **_shared(result, failing_rows=result.failing_rows),
     )
 
 
-def _expected(result: CheckResult) -> str:
-    return "0" if result.tolerance is None else f"at most {result.tolerance}"
-
-
-def _about_check(result: CheckResult) -> dict[str, Any]:
-    """Return what people said about a check, as far as they did."""
+def _shared(result: CheckResult, **params: Any) -> dict[str, Any]:
+    """Return what both kinds of facets say of a check; in ``params``, what people said about it, as far as they did."""
     about: dict[str, Any] = {"owner": result.owner, "tags": list(result.tags), "quarantined": result.quarantined}
-    return {name: value for name, value in about.items() if value}
+    return {
+        "severity": result.severity,
+        "description": result.description,
+        "expected": "0" if result.tolerance is None else f"at most {result.tolerance}",
+        "actual": str(result.failing_rows),
+        "content": result.check,
+        "contentType": "expression",
+        "params": {
+            **params,
+            "total_rows": result.total_rows,
+            "evidence": result.evidence,
+            **{name: value for name, value in about.items() if value},
+        },
+    }
 
 
 def _kind(result: CheckResult) -> str:
@@ -215,19 +213,8 @@ def _assertion(result: CheckResult) -> data_quality_assertions_dataset.Assertion
         assertion=_kind(result),
         success=result.verdict == "pass",
         column=result.columns[0] if len(result.columns) == 1 else None,
-        severity=result.severity,
         name=result.name,
-        description=result.description,
-        expected=_expected(result),
-        actual=str(result.failing_rows),
-        content=result.check,
-        contentType="expression",
-        params={
-            "columns": list(result.columns),
-            "total_rows": result.total_rows,
-            "evidence": result.evidence,
-            **_about_check(result),
-        },
+        **_shared(result, columns=list(result.columns)),
     )
 
 

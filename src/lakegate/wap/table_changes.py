@@ -1,4 +1,7 @@
-"""Changes of whole tables, in one commit, by metadata alone. Each is a run, which can be reverted."""
+"""Changes of whole tables, in one commit, by metadata alone.
+
+Each is a run, which can be reverted, and raises as :func:`~lakegate.wap.revert.run_plan`, too.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,6 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, tar
 
     Raises:
         NotFoundError: When there is no such table.
-        ConflictError: When the target kept moving.
-        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
     """
 
     def plan_at(head: Ref) -> RevertPlan:
@@ -50,8 +51,6 @@ def rename_table(
     Raises:
         NotFoundError: When there is no such table.
         AlreadyExistsError: When the new name is taken.
-        ConflictError: When the target kept moving.
-        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
     """
     return run_plan(
         context,
@@ -106,8 +105,6 @@ def expire_snapshots(
 
     Raises:
         NotFoundError: When there is no such table.
-        ConflictError: When the target kept moving.
-        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
     """
 
     def plan_at(head: Ref) -> RevertPlan:
@@ -137,8 +134,6 @@ def rewrite_manifests(context: Context, table: TableIdentifier, *, new_run_id: s
     Raises:
         NotFoundError: When there is no such table.
         AuditFailedError: When the new manifests don't list the same files.
-        ConflictError: When the target kept moving.
-        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
     """
 
     def plan_at(head: Ref) -> RevertPlan:

@@ -18,9 +18,9 @@ _ON_A_PAGE = 30
 _COLUMNS = 40
 
 
-def show_checks(checks: Sequence[CheckLine], *, tables: bool = False) -> None:
+def show_checks(checks: Sequence[CheckLine]) -> None:
     """Put checks on the page: failed ones with a bar of failing rows and examples; many passed ones are folded away."""
-    several = tables or len({one.table for one in checks}) > 1
+    several = len({one.table for one in checks}) > 1
     failed = [one for one in checks if one.verdict == "fail" or one.quarantined]
     passed = [one for one in checks if not (one.verdict == "fail" or one.quarantined)]
     every, start = len(failed), _start(len(failed))

@@ -101,9 +101,9 @@ def link(label: object, path: str, **parameters: str | int | None) -> Html:
     return Markup('<a class="lg-go" href="{}">{}</a>').format(address(path, **parameters), shown)
 
 
-def run_link(run_id: str, label: str | None = None) -> Html:
+def run_link(run_id: str) -> Html:
     """Return a link to a run."""
-    return link(code(label or run_id), "run", run=run_id)
+    return link(code(run_id), "run", run=run_id)
 
 
 def table_link(table: str) -> Html:

@@ -36,12 +36,12 @@ def html(*parts: object) -> None:
     st.html(Markup('<div class="lg">{}</div>').format(markup.joined(*parts, by="")))
 
 
-def heading(title: str, about: object | None = None, *, level: int = 1) -> None:
+def heading(title: str, about: object | None = None) -> None:
     """Put a heading on the page, with a line below it that says what the page or part is about."""
     shown = markup.text(title, longest=300)
     line = Markup('<p class="muted">{}</p>').format(about) if about is not None else ""
     # Not st.title: it would read the text as Markdown.
-    html(Markup('<h{0} class="lg-title">{1}</h{0}>{2}').format(level, shown, line))
+    html(Markup('<h1 class="lg-title">{}</h1>{}').format(shown, line))
 
 
 def param(name: str) -> str | None:
