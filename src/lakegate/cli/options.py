@@ -25,6 +25,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
 _COMPLETION_TIMEOUT_S = 2.0
+_NEW_ROWS = (
+    " In a query over the lake, after a first ingest, say which rows are new: WHERE {0} > (SELECT max({0}) FROM {1}). "
+    "The run fails if either table changes meanwhile, so it takes none twice."
+)
 _COMPLETED_RUNS = 100
 
 
@@ -245,7 +249,8 @@ def require_one_source(given: Mapping[str, Any]) -> None:
     if bool(given["paths"]) + (given["source"] is not None or given["sql"] is not None) != 1:
         raise click.UsageError("Name files, or pass --source with a table, or --sql with a query: one of them.")
     if given["source"] is None and (given.get("watermark") is not None or given.get("until") is not None):
-        raise click.UsageError("--watermark and --until go with --source.")
+        instead = "" if given["sql"] is None else _NEW_ROWS.format(given["watermark"] or "id", given.get("table", "…"))
+        raise click.UsageError(f"--watermark and --until go with --source.{instead}")
 
 
 def csv_options() -> Callable[[F], F]:

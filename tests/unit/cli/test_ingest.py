@@ -202,6 +202,9 @@ def test_a_query_and_a_source_come_in_place_of_paths() -> None:
     assert lake.asked("source") == {"sql": None, "watermark": "id", "until": "9"}
     assert lake.asked("ingest")["paths"] == "the source"
     assert not {"sql", "source", "watermark", "until"} & lake.asked("ingest").keys()
+    of_the_lake = invoke([*words[:2], "--sql", "SELECT * FROM nyc.raw", "--watermark", "seen"], lake)
+    assert of_the_lake.exit_code == 2
+    assert "WHERE seen > (SELECT max(seen) FROM nyc.orders)" in of_the_lake.stderr
     for wrong in (words[:2], [*words[:2], "a.csv", "--sql", "SELECT 1"], [*words[:2], "a.csv", "--watermark", "id"]):
         assert invoke(wrong, lake).exit_code == 2
 
