@@ -69,7 +69,8 @@ def query(app: App, /, *, sql: str, ref: str, at: str | None, file: Path | None)
         asked = lake.query(text, ref=ref, at=at)
         if app.json:
             _require_distinct(asked.columns)
-        result = asked.to_arrow()
+        # Of a large table, the rest would be fetched for nothing.
+        result = (asked.limit(_TABLE_ROWS + 1) if app.output == "table" else asked).to_arrow()
     if file is not None:
         _write_file(app, result, file)
     elif app.output == "parquet":
@@ -120,9 +121,7 @@ def print_table(result: pa.Table, *, counts: bool = True) -> None:
             click.echo("To see all columns, pass --output csv, json or parquet, or select fewer.", err=True)
     show(table)
     if result.num_rows > _TABLE_ROWS:
-        click.echo(
-            f"Showing {_TABLE_ROWS:,} of {result.num_rows:,} rows. To print all of them, pass --output csv.", err=True
-        )
+        click.echo(f"Showing the first {_TABLE_ROWS:,} rows. To print all of them, pass --output csv.", err=True)
     elif counts and sys.stderr.isatty():
         click.echo(counted(result.num_rows, "row"), err=True)
 
