@@ -40,11 +40,12 @@ _SCHEMA_HINT = (
 )
 _SETTING_HINT = "Settings are lakegate's own here. Run it in a Spark session of your own."
 _HINTS = {
-    **dict.fromkeys(("DELETE", "INSERT", "LOAD", "MERGE", "TRUNCATE", "UPDATE"), _DATA_HINT),
+    **dict.fromkeys(("INSERT", "LOAD", "MERGE", "UPDATE"), _DATA_HINT),
+    "DELETE": "To delete rows, as a run that can be reverted: lakegate table delete TABLE --where 'fare < 0'",
+    "TRUNCATE": "To delete all rows, as a run that can be reverted: lakegate table truncate TABLE",
     **dict.fromkeys(("COMMENT", "CREATE", "REPLACE"), _SCHEMA_HINT),
     "ALTER": "To change a table's columns: lakegate table evolve TABLE 'ADD COLUMN zone STRING'",
-    "DROP": "Published tables aren't dropped; their history stays readable. To go back to before a table's first "
-    "publish: lakegate revert RUN",
+    "DROP": "To drop a table, which older commits still have: lakegate table drop TABLE",
     **dict.fromkeys(("ADD", "CACHE", "DECLARE", "REFRESH", "RESET", "SET", "UNCACHE", "USE"), _SETTING_HINT),
     "CALL": "`lakegate table optimize` compacts a table, `lakegate revert` and `lakegate table restore` undo changes, "
     "`lakegate gc` removes old files.",

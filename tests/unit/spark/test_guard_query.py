@@ -109,3 +109,18 @@ def test_a_long_text_is_cut_in_linear_time() -> None:
     text = "SELECT " + ", ".join("'it''s \\' '" for _ in range(20_000))
     assert sql_text(sql_tokens("SELECT " + "1, " * 50_000 + "1")).endswith("1")
     assert len(sql_tokens(text)) == 40_000
+
+
+@pytest.mark.parametrize(
+    ("sql", "command"),
+    [
+        ("DROP TABLE nyc.trips", "lakegate table drop TABLE"),
+        ("DELETE FROM nyc.trips", "lakegate table delete TABLE --where"),
+        ("TRUNCATE TABLE nyc.trips", "lakegate table truncate TABLE"),
+        ("ALTER TABLE nyc.trips ADD COLUMN a INT", "lakegate table evolve TABLE"),
+    ],
+)
+def test_a_statement_that_a_command_stands_for_names_it(sql: str, command: str) -> None:
+    with pytest.raises(QueryError) as refused:
+        query_text(sql)
+    assert command in (refused.value.hint or "")
