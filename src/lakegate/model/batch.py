@@ -122,6 +122,7 @@ class ColumnText(Value):
         digits: For numbers: the most digits of a value.
         fraction: For numbers: the most digits of a fraction; many for one with an exponent.
         words: For text: which of :data:`MISSING_WORDS` it holds, which stay text.
+        beyond_int: For integers: whether one needs more than 32 bits.
     """
 
     name: str
@@ -129,6 +130,7 @@ class ColumnText(Value):
     digits: int = 0
     fraction: int = 0
     words: tuple[str, ...] = ()
+    beyond_int: bool = False
 
     @property
     def inexact_as_double(self) -> bool:

@@ -123,7 +123,12 @@ def number_texts(files: Sequence[CopiedFile]) -> tuple[ColumnText, ...]:
                 for name in names:
                     found[name] = infer(_spelled(batch.column(name)), found.get(name, Inference()))
     return tuple(
-        ColumnText(name=name, digits=one.digits, fraction=MANY if one.kind == "string" else one.fraction)
+        ColumnText(
+            name=name,
+            digits=one.digits,
+            fraction=MANY if one.kind == "string" else one.fraction,
+            beyond_int=one.kind == "int64" and one.beyond_int,
+        )
         for name, one in found.items()
         if one.digits
     )

@@ -232,6 +232,7 @@ def column_texts(inspections: Sequence[CsvInspection], types: Mapping[str, Infer
             digits=found.digits,
             fraction=found.fraction,
             words=tuple(sorted(found.words)) if found.kind == "string" else (),
+            beyond_int=found.kind == "int64" and found.beyond_int,
         )
         for name, found in ((name, types[name.lower()]) for name in inspections[0].names)
     )

@@ -24,6 +24,7 @@ from lakegate.model.csvtext import DECIMAL_COMMA, LONE_DIGIT, NON_FINITE, Rewrit
 
 Kind = Literal["unknown", "bool", "int64", "double", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]", "string"]
 
+_INTS = 2**31
 _INEXACT_IN_DOUBLE = 2**53
 """The first integer that a double can't tell from its neighbour."""
 _MISSING = pa.array(MISSING_WORDS)
@@ -71,6 +72,7 @@ class Inference:
         fraction: For numbers: the most digits of a fraction; :data:`MANY` for one with an exponent.
         words: For text: which of :data:`~lakegate.model.batch.MISSING_WORDS` it holds.
         long: For text: whether all of it is numbers, which a double would round.
+        beyond_int: For integers: whether one needs more than 32 bits.
     """
 
     kind: Kind = "unknown"
@@ -80,6 +82,7 @@ class Inference:
     fraction: int = 0
     words: frozenset[str] = frozenset()
     long: bool = True
+    beyond_int: bool = False
 
     @property
     def are_numbers(self) -> bool:
@@ -106,6 +109,7 @@ class Inference:
             digits=max(self.digits, other.digits),
             fraction=max(self.fraction, other.fraction),
             words=self.words | other.words,
+            beyond_int=self.beyond_int or other.beyond_int,
             long=all(one.kind == "unknown" or one.are_numbers for one in (self, other)),
         )
         kinds = {self.kind, other.kind} - {"unknown"}
@@ -319,7 +323,8 @@ def _as_int(texts: _Texts) -> Inference | None:
         return None
     bounds = pc.min_max(numbers)
     largest = max(-bounds["min"].as_py(), bounds["max"].as_py())
-    return Inference("int64", exact=largest < _INEXACT_IN_DOUBLE, digits=len(str(largest)))
+    beyond_int = bounds["min"].as_py() < -_INTS or bounds["max"].as_py() >= _INTS
+    return Inference("int64", exact=largest < _INEXACT_IN_DOUBLE, digits=len(str(largest)), beyond_int=beyond_int)
 
 
 def _as_double(texts: _Texts) -> Inference | None:

@@ -85,6 +85,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
                 file_format=batch.format,
                 mode=request.schema_mode,
                 texts=batch.texts,
+                updates=mode.name == "upsert",
             )
         schema = schema.changed(found.changes)
         if request.contract is not None:

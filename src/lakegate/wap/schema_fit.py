@@ -51,12 +51,14 @@ def fit(
     file_format: FileFormat,
     mode: SchemaMode = "strict",
     texts: Sequence[ColumnText] = (),
+    updates: bool = False,
 ) -> Fit:
     """Match the columns of a batch with those of a table, by name; neither case nor order matters.
 
     Args:
         file_format: The batch's format: CSV is parsed as the table's types.
         texts: What CSV's columns look like.
+        updates: Whether what the batch lacks stays as it is in rows that are there.
 
     Returns:
         What must be changed, and what happens to columns that one of them lacks.
@@ -64,10 +66,11 @@ def fit(
     Raises:
         SchemaError: Listing every difference that ``mode`` doesn't allow, and the mode that would.
     """
-    evolves, ignores = (_Differences(batch, table, file_format, one, texts) for one in ("evolve", "ignore_extra"))
-    chosen = {"evolve": evolves, "ignore_extra": ignores}.get(mode) or _Differences(
-        batch, table, file_format, "strict", texts
+    evolves, ignores, strict = (
+        _Differences(batch, table, file_format, one, texts, updates=updates)
+        for one in ("evolve", "ignore_extra", "strict")
     )
+    chosen = {"evolve": evolves, "ignore_extra": ignores}.get(mode, strict)
     if not chosen.problems:
         return Fit(changes=tuple(chosen.changes), notes=tuple(chosen.notes))
     renames = _renamed(batch, table)
@@ -99,8 +102,16 @@ class _Differences:
     """What differs, as one mode sees it."""
 
     def __init__(
-        self, batch: Schema, table: Schema, file_format: FileFormat, mode: str, texts: Sequence[ColumnText]
+        self,
+        batch: Schema,
+        table: Schema,
+        file_format: FileFormat,
+        mode: str,
+        texts: Sequence[ColumnText],
+        *,
+        updates: bool,
     ) -> None:
+        self._updates = updates
         self._batch, self._table, self._format, self._mode = batch, table, file_format, mode
         self._texts = {text.name.lower(): text for text in texts}
         self.problems: dict[str, str] = {}
@@ -115,7 +126,8 @@ class _Differences:
         self.notes += _renames(self._missing, self.changes)
 
     def doing(self) -> Sequence[str]:
-        return [*map(str, self.changes), *(f"write NULL as {column.name}" for column in self._missing)]
+        lacking = "leave {} of rows that are there" if self._updates else "write NULL as {}"
+        return [*map(str, self.changes), *(lacking.format(column.name) for column in self._missing)]
 
     def _look_for(self, column: Column) -> None:
         found = self._batch.find(column.name)
@@ -129,8 +141,13 @@ class _Differences:
                 self.problems[column.name] = (
                     f"column '{column.name}' is {found.type} in the batch and {column.type} in the table{why}"
                 )
+        elif (text := self._texts.get(found.name.lower())) is not None and text.beyond_int and column.type == "int":
+            if self._mode == "evolve":
+                self.changes.append(SchemaChange(column=column.name, type="long", before="int"))
+            else:
+                self.problems[column.name] = f"column '{column.name}' holds numbers beyond the table's int"
         else:
-            rounded = rounding(self._texts.get(found.name.lower()), column)
+            rounded = rounding(text, column)
             self.problems |= {column.name: rounded} if rounded else {}
 
     def _miss(self, column: Column) -> None:
@@ -142,7 +159,8 @@ class _Differences:
             )
         else:
             self._missing.append(column)
-            self.notes.append(f"Column '{column.name}' ({column.type}) is missing in the batch; its rows get NULL.")
+            rows = "rows that are updated keep theirs, and new ones get" if self._updates else "its rows get"
+            self.notes.append(f"Column '{column.name}' ({column.type}) is missing in the batch; {rows} NULL.")
 
     def _take(self, column: Column) -> None:
         if self._mode == "ignore_extra":

@@ -8,6 +8,7 @@ import pytest
 
 from lakegate.checks.columns import ColumnType
 from lakegate.errors import SchemaError
+from lakegate.model.batch import ColumnText
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema, merged, struct_text
 from lakegate.wap.schema_fit import fit
@@ -111,3 +112,23 @@ def test_schemas_of_files_have_types_in_common() -> None:
     assert found == made("id long, d double, new string")
     with pytest.raises(SchemaError, match="long in some files of the batch and string in others"):
         merged([made("id long"), made("id string")])
+
+
+def test_csv_numbers_beyond_an_int_widen_it() -> None:
+    name = TableIdentifier.parse("a.b")
+    texts = (ColumnText(name="id", digits=10, beyond_int=True),)
+    with pytest.raises(SchemaError, match="'id' holds numbers beyond the table's int; accepted by --schema evolve"):
+        fit(made("id long"), made("id int"), name=name, file_format="csv", texts=texts)
+    found = fit(made("id long"), made("id int"), name=name, file_format="csv", mode="evolve", texts=texts)
+    assert list(map(str, found.changes)) == ["widen column id from int to long"]
+    small = (ColumnText(name="id", digits=10),)
+    assert not fit(made("id long"), made("id int"), name=name, file_format="csv", mode="evolve", texts=small).changes
+
+
+def test_an_upsert_leaves_what_its_batch_lacks() -> None:
+    batch, table, name = made("id long"), made("id long, zone string"), TableIdentifier.parse("a.b")
+    with pytest.raises(SchemaError) as refused:
+        fit(batch, table, name=name, file_format="parquet", updates=True)
+    assert "leave zone of rows that are there" in (refused.value.hint or "")
+    found = fit(batch, table, name=name, file_format="parquet", mode="evolve", updates=True)
+    assert "rows that are updated keep theirs" in found.notes[0]

@@ -125,3 +125,10 @@ def test_what_text_may_mean_otherwise_is_noted(tmp_path: Path) -> None:
         "Column 'c' holds numbers of up to 23 digits",
     ]
     assert not list(text_notes(batch, schema, (), exists=True))[1:]
+
+
+def test_numbers_that_need_more_than_32_bits_are_known(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("low,high,most,least\n-2147483649,2147483648,2147483647,-2147483648\n1,1,1,1\n")
+    (tmp_path / "b.csv").write_text("low,high,most,least\n1,1,1,1\n")
+    found = discover([str(tmp_path)])
+    assert [text.name for text in found.texts if text.beyond_int] == ["low", "high"]
