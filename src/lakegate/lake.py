@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 from lakegate.checks import parse_checks
 from lakegate.components import Components
 from lakegate.config import HOME_NAME, MaintenancePolicy, Settings, StorageSettings, find_home, load_settings
-from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError, SchemaError
+from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError, QueryError, SchemaError
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check, Tolerance
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus
@@ -1799,6 +1799,7 @@ class Lake:
             >>> lake.query("SELECT count(*) AS n FROM nyc.trips").to_arrow().to_pylist()
             [{'n': 100}]
         """
+        from lakegate.spark.failures import unknown_in
         from lakegate.spark.guard import query_text
         from lakegate.spark.statement import tables_of
 
@@ -1806,7 +1807,15 @@ class Lake:
         resolved = self._resolve(ref, at)
         engine = self._components.engine
         reads = tables_of(sql) if ref == MAIN and at is None else ()
-        return Query(engine.query(sql, resolved), engine.fetch, engine.stream, reads=reads, commit=resolved.hash)
+        try:
+            planned = engine.query(sql, resolved)
+        except QueryError as error:
+            unknown = unknown_in(error)
+            if unknown is None:
+                raise
+            there = (str(pointer.table) for pointer in self._components.catalog.list_tables(resolved))
+            raise QueryError(error.message, hint=did_you_mean(unknown, there) + (error.hint or "")) from error
+        return Query(planned, engine.fetch, engine.stream, reads=reads, commit=resolved.hash)
 
     # Runs
 

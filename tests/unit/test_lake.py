@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lakegate.config import Settings
-from lakegate.errors import ConfigurationError, InputError
+from lakegate.errors import ConfigurationError, InputError, QueryError
 from lakegate.journal.schema import HEAD
 from lakegate.lake import Lake, _Taken
 from lakegate.model.batch import SourceFile
@@ -278,3 +278,19 @@ def test_a_key_that_the_table_lacks_is_refused_though_rows_were_only_added(house
     with pytest.raises(InputError, match=r"nyc.trips on main has no column 'idd'") as caught:
         lake.diff_rows(TABLE, before, "main", key=["idd"])
     assert caught.value.hint == "Its columns: id."
+
+
+@pytest.mark.parametrize(("written", "guess"), [("`nyc`.`trps`", "nyc.trips"), ("`trips`", "nyc.trips"), ("`x`", None)])
+def test_a_table_that_a_query_probably_meant_is_suggested(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, written: str, guess: str | None
+) -> None:
+    ingest(house.context, ordered(house, [{"id": 1}], checks=()))
+
+    def refuse(*_: object) -> None:
+        raise QueryError(f"Spark rejected the query: The table or view {written} cannot be found.", hint="See all.")
+
+    lake = open_lake(house)
+    monkeypatch.setattr(lake._components, "engine", SimpleNamespace(query=refuse), raising=False)
+    with pytest.raises(QueryError, match="cannot be found") as caught:
+        lake.query("SELECT 1")
+    assert caught.value.hint == ("See all." if guess is None else f"Did you mean '{guess}'? See all.")

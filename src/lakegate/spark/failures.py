@@ -133,6 +133,8 @@ _FAILURES = (
     ),
 )
 _FIRST_SENTENCE_LENGTH = 400
+_UNKNOWN_TABLE = re.compile(r"The table or view ((?:`[^`]+`\.?)+) cannot be found")
+_QUOTED = re.compile(r"`([^`]+)`")
 _SAID_BY_DATABASE = re.compile(
     r"(?:Caused by: )?[\w.$]*(?:SQL\w*|Connect|UnknownHost|SocketTimeout|Analysis)Exception: ([^\n]+)"
 )
@@ -281,6 +283,17 @@ def _line(text: str) -> str:
     """Return the line that a refused statement is wrong in; its columns moved when comments were left out."""
     found = re.search(r"\(line (\d+), pos \d+\)|; line (\d+) pos \d+", text)
     return f" (line {found.group(1) or found.group(2)})" if found else ""
+
+
+def unknown_in(error: QueryError) -> str | None:
+    """Return the table or view that Spark doesn't find.
+
+    Example:
+        >>> unknown_in(QueryError("Spark rejected the query: The table or view `nyc`.`trps` cannot be found. Verify …"))
+        'nyc.trps'
+    """
+    found = _UNKNOWN_TABLE.search(error.message)
+    return None if found is None else ".".join(_QUOTED.findall(found[1]))
 
 
 def _query_hint(text: str) -> str | None:
