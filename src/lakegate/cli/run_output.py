@@ -133,6 +133,8 @@ def show_outcome(run: Run, statuses: Statuses) -> None:
     took = "" if run.seconds is None else f", {duration(run.seconds)}"
     checks = f", {safe(summary(*run.reports))}" if run.reports else ""
     say(f"  [dim]run {run.run_id}{mode}{took}{checks}[/]")
+    if run.status == "rejected" and run.reports and run.detail:
+        say(f"  [yellow]{safe(run.detail)}[/]")
     if run.publication is not None and run.publication.replayed:
         say(f"  rebased onto newer changes to {safe(', '.join(run.publication.replayed))}; no data was rewritten")
     for staged in run.staged:

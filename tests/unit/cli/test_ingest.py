@@ -118,6 +118,12 @@ def test_a_rejected_run_names_column_rows_examples_branch_and_next_commands() ->
     assert "in_range(trip_distance, min=0, max=200, severity='warn')" in text
 
 
+def test_why_rows_were_not_quarantined_is_said_once() -> None:
+    why = "Rows that should be quarantined come with a change of columns."
+    lake = FakeLake(ingest=REJECTED.model_copy(update={"detail": why}))
+    assert invoke(INGEST, lake).stdout.count(why) == 1
+
+
 def test_data_cannot_steer_the_terminal() -> None:
     text = invoke(INGEST, FakeLake(ingest=REJECTED)).stdout
     assert "\x1b" not in text

@@ -164,7 +164,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         ("reads", ", ".join(run.reads)),
         ("reverts", ", ".join(run.reverts)),
         ("reverted by", run.reverted_by or ""),
-        ("detail", run.detail or ""),
+        ("detail", "" if run.status == "rejected" else run.detail or ""),
         ("error", run.error.message if run.error else ""),
         ("hint", (run.error.hint or "") if run.error else ""),
     ]
