@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 
 from lakegate.errors import InputError, NotFoundError
 from lakegate.iceberg.files import TableFiles
-from lakegate.iceberg.manifests import ListedManifest, ManifestList, counts_of, miscounted, read_list, read_manifest
+from lakegate.iceberg.manifests import (
+    ListedManifest,
+    ManifestList,
+    counts_of,
+    miscounted,
+    own_row_id,
+    read_list,
+    read_manifest,
+)
 from lakegate.iceberg.metadata import Document
 from lakegate.model.refs import TablePointer
 from lakegate.model.verification import Flaw, NeededFile
@@ -25,6 +33,7 @@ class Inspector:
         self._walked = walked
         self._is_current = True
         self._next_row_id = 0
+        self._row_ids: list[tuple[int, int, str]] = []
 
     def inspect(self) -> Iterator[NeededFile | Flaw]:
         """Yield what the state needs, what its current snapshot needs first."""
@@ -41,7 +50,9 @@ class Inspector:
         self._next_row_id = document.get("next-row-id") or 0
         for snapshot in sorted(document.get("snapshots") or (), key=lambda one: one["snapshot-id"] != current):
             self._is_current = snapshot["snapshot-id"] == current
+            self._row_ids = []
             yield from self._snapshot(snapshot)
+            yield from self._shared_row_ids(file)
         for key in ("statistics", "partition-statistics"):
             for one in document.get(key) or ():
                 is_current = one["snapshot-id"] == current
@@ -68,17 +79,37 @@ class Inspector:
             need = NeededFile(line.file.manifest_path, "manifest", size, is_current=self._is_current)
             yield from self._manifest(need, line)
         if snapshot.get("first-row-id") is not None:
-            yield from self._row_ids(manifests, file)
+            yield from self._listed_row_ids(manifests, file)
         if all(line.is_counted for line in manifests.manifests):
             for problem in miscounted(snapshot, manifests):
                 yield Flaw("wrong-count", file, problem)
 
-    def _row_ids(self, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
+    def _listed_row_ids(self, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
         for line in manifests.manifests:
             first = line.first_row_id
             if line.file.content == ManifestContent.DATA and (first is None or not 0 <= first <= self._next_row_id):
                 problem = f"the row ids of manifest {line.file.manifest_path} begin with {first}"
                 yield Flaw("wrong-count", file, f"{problem}, and the table's next one is {self._next_row_id}")
+
+    def _shared_row_ids(self, file: NeededFile) -> Iterator[Flaw]:
+        """Yield whether files of one snapshot have the same row ids, or such as new rows will get."""
+        before, path_before = 0, ""
+        for first, end, path in sorted(self._row_ids):
+            if first < before:
+                yield Flaw("wrong-count", file, f"the row ids of {path} from {first} on are those of {path_before}, too")
+                return
+            before, path_before = end, path
+        if before > self._next_row_id:
+            last = f"the last row id of {path_before} is {before - 1}"
+            yield Flaw("wrong-count", file, f"{last}, and the table's next one is {self._next_row_id}")
+
+    def _note_row_ids(self, entries: Sequence[ManifestEntry], next_row_id: int) -> None:
+        for entry in entries:
+            if entry.status != ManifestEntryStatus.DELETED:
+                file, first = entry.data_file, own_row_id(entry.data_file)
+                if first is None:
+                    first, next_row_id = next_row_id, next_row_id + file.record_count
+                self._row_ids.append((first, first + file.record_count, file.file_path))
 
     def _manifest(self, file: NeededFile, line: ListedManifest | None) -> Iterator[NeededFile | Flaw]:
         if self._is_known(file.path):
@@ -95,6 +126,8 @@ class Inspector:
             if wrong:
                 says = ", ".join(f"{key} is {getattr(line.file, key)}, not {held[key]}" for key in wrong)
                 yield Flaw("wrong-count", file, f"its manifest list counts other rows or files than it holds: {says}")
+            if line.first_row_id is not None and line.file.content == ManifestContent.DATA:
+                self._note_row_ids(entries, line.first_row_id)
         for entry in entries:
             if entry.status != ManifestEntryStatus.DELETED:
                 data = entry.data_file

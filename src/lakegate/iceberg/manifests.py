@@ -27,7 +27,6 @@ from pyiceberg.avro.resolver import construct_reader, construct_writer, resolve_
 from pyiceberg.avro.writer import Writer
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
-    DEFAULT_READ_VERSION,
     MANIFEST_ENTRY_SCHEMAS,
     MANIFEST_LIST_FILE_SCHEMAS,
     DataFile,
@@ -69,6 +68,7 @@ _OPTIONAL_LONG = ["null", "long"]
 _COUNTS = tuple(f"{status}_{what}_count" for what in ("files", "rows") for status in ("existing", "added", "deleted"))
 _DATA_FILE_ID = 2
 _REFERENCED_ID = 143
+_DATA_FILE_IDS = [field.field_id for field in DATA_FILE_TYPE[_NEWEST].fields]
 _FILE_TYPE = StructType(
     *(field for field in DATA_FILE_TYPE[2].fields if field.field_id != _REFERENCED_ID),
     NestedField(_REFERENCED_ID, "referenced_data_file", StringType(), required=False),
@@ -384,8 +384,17 @@ def _may_name(delete: DataFile, path: str) -> bool:
     return not known or lower[_PATH_COLUMN] <= path.encode() <= upper[_PATH_COLUMN]
 
 
+def own_row_id(file: DataFile) -> int | None:
+    """Return the id of a file's first row as its entry says it, read by :func:`read_manifest`; ``None`` if inherited."""
+    found: int | None = file[_DATA_FILE_IDS.index(_FIRST_ROW_ID)]
+    return found
+
+
 def only_target(delete: DataFile) -> str | None:
-    """Return the one data file that a delete file is about, if its bounds say that there's just one."""
+    """Return the one data file that a delete file, read by :func:`read_manifest`, is about, if it says or bounds it."""
+    referenced: str | None = delete[_DATA_FILE_IDS.index(_REFERENCED_ID)]
+    if referenced is not None:
+        return referenced
     lower, upper = ((bounds or {}).get(_PATH_COLUMN) for bounds in (delete.lower_bounds, delete.upper_bounds))
     return lower.decode() if lower is not None and lower == upper else None
 
@@ -476,7 +485,7 @@ def read_manifest(content: bytes) -> list[ManifestEntry]:
 def _entry_reader(avro_schema: str) -> Callable[[BinaryDecoder], ManifestEntry]:
     return resolve_reader(
         iceberg_schema(avro_schema),
-        MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION],
+        MANIFEST_ENTRY_SCHEMAS[_NEWEST],
         {-1: ManifestEntry, _DATA_FILE_ID: DataFile},
         {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
     ).read

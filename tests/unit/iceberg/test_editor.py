@@ -42,6 +42,7 @@ from lakegate.iceberg.manifests import (
     ListedManifest,
     ManifestList,
     _file_reader,
+    encoded,
     read_container,
     read_entries,
     read_list,
@@ -817,6 +818,19 @@ def row_ids(pointer: TablePointer) -> dict[tuple[int, ...], int]:
     return found
 
 
+def with_shared_row_ids(pointer: TablePointer) -> TablePointer:
+    """Return the same state with the row ids of its newest manifest begun anew at 1."""
+    table = TableState(pointer, document_at(pointer), TableFiles())
+    head = Head.of(table)
+    newest, *others = head.manifests.manifests
+    lines = ManifestList(head.manifests.meta, (newest.with_row_ids(1), *others))
+    location = table.new_path(f"snap-{uuid4()}.avro")
+    local_path(location).write_bytes(write_list(lines, pointer.snapshot_id, None, head.sequence_number, 0))
+    snapshots = document_at(pointer)["snapshots"]
+    snapshots[-1]["manifest-list"] = location
+    return rewritten(pointer, {"snapshots": snapshots})
+
+
 def test_rows_of_version_3_get_ids_once_and_keep_them(tables: IcebergTables, editor: IcebergTableEditor) -> None:
     table = tables.create({"commit.manifest.min-count-to-merge": "2"})
     append(table, [0])
@@ -851,6 +865,14 @@ def test_rows_of_version_3_get_ids_once_and_keep_them(tables: IcebergTables, edi
     inspected = [one for one in IcebergTableReader().inspect(behind, set()) if isinstance(one, Flaw)]
     assert {one.kind for one in inspected} == {"wrong-count"}
     assert "the table's next one is 3" in inspected[0].message
+
+    nearly = rewritten(second, {"next-row-id": 8})
+    inspected = [one for one in IcebergTableReader().inspect(nearly, set()) if isinstance(one, Flaw)]
+    assert [one.file.what for one in inspected] == ["metadata file"]
+    assert "8, and the table's next one is 8" in inspected[0].message
+    inspected = [one for one in IcebergTableReader().inspect(with_shared_row_ids(second), set()) if isinstance(one, Flaw)]
+    assert [one.file.what for one in inspected] == ["metadata file"]
+    assert "from 1 on are those of" in inspected[0].message
 
     gone = entry_path(tables.at(old))
     third = editor.drop_files(second, [gone], {})
