@@ -278,12 +278,16 @@ class TableReader(Protocol):
         Only manifest lists are read, so files that were deleted may count.
         """
 
-    def layout(self, pointer: TablePointer, *, small_bytes: int, at_least: int) -> TableLayout:
+    def layout(
+        self, pointer: TablePointer, *, small_bytes: int, at_least: int, data_files: int = 0, delete_files: int = 0
+    ) -> TableLayout:
         """Return how the files of the snapshot at ``pointer`` lie.
 
         Args:
             small_bytes: Files with fewer bytes are small.
             at_least: Small files are counted in partitions that have so many of them.
+            data_files: A table with fewer data files than this, and fewer ...
+            delete_files: ... delete files than this may be said to have no small files and no delete files.
         """
 
     def outdated_snapshots(self, pointer: TablePointer, *, at_least: int, before: datetime) -> int:
@@ -691,10 +695,13 @@ class EngineTransaction(Protocol):
             where: A validated condition; only files that may hold rows for which it's true are rewritten.
         """
 
-    def fingerprint(self, table: TableIdentifier, *, by_partition: bool, row_ids: bool = False) -> Mapping[str, Any]:
+    def fingerprint(
+        self, table: TableIdentifier, *, by_partition: bool, row_ids: bool = False, at: str | None = None
+    ) -> Mapping[str, Any]:
         """Return number and content hash of a table's rows, whatever their order, for each of its partitions.
 
         With ``row_ids``, a hash of their ids and last changes, too; ``None`` where a row has none yet (version 3).
+        ``at`` is a commit in the history of the branch; by default, the branch is read as it is now.
         """
 
     def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:

@@ -323,8 +323,12 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         current = None if pointer.snapshot_id == NO_SNAPSHOT else pointer.snapshot_id
         return TableState(version.location, current, version.snapshots, version.schema)
 
-    def layout(self, pointer: TablePointer, *, small_bytes: int, at_least: int) -> TableLayout:
+    def layout(
+        self, pointer: TablePointer, *, small_bytes: int, at_least: int, data_files: int = 0, delete_files: int = 0
+    ) -> TableLayout:
         assert small_bytes > at_least > 1
+        assert data_files > 1
+        assert delete_files > 0
         return self.layouts.get(str(pointer.table), TableLayout())
 
     def outdated_snapshots(self, pointer: TablePointer, *, at_least: int, before: datetime) -> int:

@@ -40,6 +40,7 @@ _LOOKED_UP_AT_ONCE = 16
 _TARGET_BYTES, _TARGET_BYTES_DEFAULT = "write.target-file-size-bytes", 512 << 20
 _CHANGES_REMEMBERED = 8
 """Snapshots whose files are kept: a change is first classified, and then its rows are audited."""
+_LAYOUTS_KEPT = 10_000
 _Place: TypeAlias = tuple[int, str]
 """A partition: its spec and its values."""
 
@@ -57,6 +58,7 @@ class IcebergTableReader:
 
     def __init__(self, files: TableFiles | None = None) -> None:
         self._files = files or TableFiles()
+        self._layouts: dict[tuple[str, int, int], TableLayout] = {}
         self._added = lru_cache(maxsize=_CHANGES_REMEMBERED)(self._added_by)
 
     def metadata(self, pointer: TablePointer) -> TableMetadata:
@@ -158,16 +160,39 @@ class IcebergTableReader:
             for manifest in (() if snapshot is None else self._manifests(snapshot, pointer))
         )
 
-    def layout(self, pointer: TablePointer, *, small_bytes: int, at_least: int) -> TableLayout:
-        """Return how the files of the snapshot at ``pointer`` lie; small ones count where there are ``at_least``."""
+    def layout(
+        self, pointer: TablePointer, *, small_bytes: int, at_least: int, data_files: int = 0, delete_files: int = 0
+    ) -> TableLayout:
+        """Return how the files of the snapshot at ``pointer`` lie; small ones count where there are ``at_least``.
+
+        Fewer files than ``data_files`` and ``delete_files`` are counted by the snapshot, without reading a manifest.
+        """
         document = self._files.metadata(pointer).document
         snapshot = metadata.snapshot_of(document, pointer)
+        if snapshot is None:
+            return TableLayout()
+        counts = snapshot.get("summary") or {}
+        data, size, deletes = (
+            int(text) if (text := str(counts.get(f"total-{what}"))).isdecimal() else None
+            for what in ("data-files", "files-size", "delete-files")
+        )
+        if data is not None and deletes is not None and data < data_files and deletes < delete_files:
+            used = [line for line in self._manifests(snapshot, pointer) if line.content == ManifestContent.DATA]
+            return TableLayout(data_files=data, size_bytes=size or 0, manifests=sum(map(_may_hold_files, used)))
         # No compaction touches larger ones: Iceberg's min-file-size-bytes.
         small_bytes = min(small_bytes, metadata.setting(document, _TARGET_BYTES, _TARGET_BYTES_DEFAULT) * 3 // 4)
+        key = str(snapshot.get("manifest-list")), small_bytes, at_least
+        if key not in self._layouts:
+            if len(self._layouts) >= _LAYOUTS_KEPT:
+                self._layouts.clear()
+            self._layouts[key] = self._layout(snapshot, pointer, small_bytes, at_least)
+        return self._layouts[key]
+
+    def _layout(self, snapshot: Document, pointer: TablePointer, small_bytes: int, at_least: int) -> TableLayout:
         sizes, small, deletes = dict[str, int](), Counter[_Place](), list[tuple[_Place, ManifestDataFile, int]]()
         numbers, oldest = dict[str, int](), dict[_Place, int]()
         used = set[str]()
-        for manifest in () if snapshot is None else self._manifests(snapshot, pointer):
+        for manifest in self._manifests(snapshot, pointer):
             for entry in self._entries(manifest, pointer):
                 file = entry.data_file
                 if entry.status == ManifestEntryStatus.DELETED:

@@ -148,7 +148,13 @@ def due(
     """Return what is due for a table and why, in the order in which it's best done, and its number of small files."""
     if not policy.enabled:
         return {}, 0
-    layout = context.reader.layout(pointer, small_bytes=_bytes(policy.small_file), at_least=COMPACTED_AT)
+    layout = context.reader.layout(
+        pointer,
+        small_bytes=_bytes(policy.small_file),
+        at_least=COMPACTED_AT,
+        data_files=min(policy.small_files, COMPACTED_AT) if policy.average_file else policy.small_files,
+        delete_files=policy.delete_files,
+    )
     found: dict[MaintenanceAction, str] = {}
     reasons = "; ".join(_compacted_for(layout, policy))
     if reasons:

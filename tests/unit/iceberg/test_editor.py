@@ -686,6 +686,63 @@ def with_delete_file(pointer: TablePointer, **changes: Any) -> TablePointer:
     return rewritten(pointer, {"snapshots": snapshots})
 
 
+def with_vector(pointer: TablePointer, path: str) -> TablePointer:
+    """Return the same state with a deletion vector of the data file at ``path`` beside its data files."""
+    vector = with_delete_file(pointer)
+    line = manifests_at(vector)[-1]
+    place = local_path(line.file.manifest_path)
+    container = read_container(place.read_bytes())
+    schema = json.loads(container.schema)
+    named = {"name": "referenced_data_file", "type": ["null", "string"], "default": None, "field-id": 143}
+    schema["fields"][-1]["type"]["fields"].append(named)
+    ((_, raw),) = container.records(lambda decoder: decoder.read(len(container.blocks[0][1])))
+    target = encoded(lambda encoder: (encoder.write_int(1), encoder.write_utf8(path)))
+    place.write_bytes(write_container({**container.meta, "avro.schema": json.dumps(schema)}, [raw + target]))
+    return vector
+
+
+def test_a_deletion_vector_of_a_file_that_is_gone_makes_nothing_due(tables: IcebergTables) -> None:
+    table = tables.create()
+    append(table, [0])
+    pointer = pointer_to(table)
+
+    def found(path: str) -> int:
+        return IcebergTableReader().layout(with_vector(pointer, path), small_bytes=1, at_least=2).delete_files
+
+    assert found(entry_path(table)) == 1
+    assert found("file:///gone.parquet") == 0
+
+
+def test_manifests_are_read_only_of_tables_that_may_be_due_and_once(
+    tables: IcebergTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tables.create()
+    append(table, [0])
+    append(table, [1])
+    reader, read = IcebergTableReader(), list[str]()
+    real = TableFiles.read
+
+    def noted(self: TableFiles, what: str, *args: Any) -> Any:
+        read.append(what)
+        return real(self, what, *args)
+
+    monkeypatch.setattr(TableFiles, "read", noted)
+
+    def found(**enough: int) -> tuple[int, int, list[str]]:
+        read.clear()
+        layout = reader.layout(pointer_to(table), small_bytes=1 << 20, at_least=2, **enough)
+        assert (layout.data_files, layout.manifests) == (2, 2)
+        return layout.small_files, layout.delete_files, list(read)
+
+    assert found(data_files=3, delete_files=1) == (0, 0, ["Manifest list"])
+    assert found(data_files=2, delete_files=1) == (2, 0, ["Manifest list", "Manifest", "Manifest"])
+    assert found(data_files=2, delete_files=1) == (2, 0, [])
+    append(table, [2])
+    deleted = with_delete_file(pointer_to(table))  # a snapshot that doesn't count it
+    assert reader.layout(deleted, small_bytes=1 << 20, at_least=2, data_files=9, delete_files=9).small_files == 0
+    assert reader.layout(deleted, small_bytes=1 << 20, at_least=2, data_files=9).delete_files == 1
+
+
 def test_only_what_maintenance_can_mend_makes_it_due(tables: IcebergTables) -> None:
     table = tables.create()
     append(table, [0])
