@@ -1403,7 +1403,8 @@ class Lake:
             )
 
         def work(tx: Transaction) -> Transaction:
-            optimize(tx, identifier, by_partition=by_partition, row_ids=row_ids, sort=order, where=condition)
+            rows = {"by_partition": by_partition, "row_ids": row_ids}
+            optimize(self._context, tx, identifier, **rows, sort=order, where=condition)
             return tx
 
         return self._attempted(attempts, begin, work).run

@@ -74,7 +74,9 @@ class FakeTransaction:
     def compact(self, table: TableIdentifier, *, sort: str | None, where: str | None) -> None:
         raise NotImplementedError
 
-    def fingerprint(self, table: TableIdentifier, *, by_partition: bool, row_ids: bool = False) -> Mapping[str, Any]:
+    def fingerprint(
+        self, table: TableIdentifier, *, by_partition: bool, row_ids: bool = False, at: str | None = None
+    ) -> Mapping[str, Any]:
         raise NotImplementedError
 
     def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:

@@ -154,20 +154,23 @@ class SparkTransaction:
         with _running(f"compacting {table} on branch {self._branch}"):
             self._session.sql(f"CALL {CATALOG}.system.rewrite_data_files({', '.join(arguments)})").collect()
 
-    def fingerprint(self, table: TableIdentifier, *, by_partition: bool, row_ids: bool = False) -> Mapping[str, Any]:
+    def fingerprint(
+        self, table: TableIdentifier, *, by_partition: bool, row_ids: bool = False, at: str | None = None
+    ) -> Mapping[str, Any]:
         """Return number and content hash of a table's rows, whatever their order, for each of its partitions.
 
         With ``row_ids``, a hash of their ids and last changes, too; NULL where a row has none yet (format version 3).
         """
         frame = self.table(table)
+        name = table.sql(CATALOG) if at is None else table.sql(CATALOG, ref=f"{self._branch}#{at}")
         values = [
             value
             for field in frame.schema.fields
             # A NULL leaves no trace in a hash, and maps and variants have none: what is nested is hashed as text.
-            for name in [quote(field.name)]
+            for column in [quote(field.name)]
             for value in (
-                f"to_json(struct({name}), {_WHOLE})" if _is_nested(field.dataType) else name,
-                f"{name} IS NULL",
+                f"to_json(struct({column}), {_WHOLE})" if _is_nested(field.dataType) else column,
+                f"{column} IS NULL",
             )
         ]
         partition = "CAST(_partition AS STRING)" if by_partition else "''"
@@ -179,7 +182,7 @@ class SparkTransaction:
         with _running(f"reading {table} on branch {self._branch}"):
             found = self._session.sql(
                 f"SELECT {partition} AS part, count(*) AS rows, {total} AS hash, {lineage} AS ids "  # noqa: S608 - all quoted
-                f"FROM {table.sql(CATALOG)} GROUP BY 1"
+                f"FROM {name} GROUP BY 1"
             )
             return {row["part"]: (row["rows"], row["hash"], row["ids"]) for row in collected(found)}
 

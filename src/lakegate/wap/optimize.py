@@ -10,6 +10,7 @@ from lakegate.errors import AuditFailedError, InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import Schema
 from lakegate.model.words import did_you_mean
+from lakegate.wap.context import Context
 from lakegate.wap.transaction import Transaction
 
 _ZORDER = re.compile(r"zorder\s*\(\s*(?P<columns>.*?)\s*\)", re.IGNORECASE | re.DOTALL)
@@ -19,6 +20,7 @@ _TERM = re.compile(
 
 
 def optimize(
+    context: Context,
     tx: Transaction,
     table: TableIdentifier,
     *,
@@ -40,8 +42,11 @@ def optimize(
     Raises:
         AuditFailedError: When the rows aren't the same as before.
     """
-    before = tx.engine.fingerprint(table, by_partition=by_partition, row_ids=row_ids)
+    head = context.catalog.get_ref(tx.branch).hash
     tx.engine.compact(table, sort=sort, where=where)
+    if context.catalog.get_ref(tx.branch).hash == head:
+        return  # nothing qualified, so nothing needs to be read
+    before = tx.engine.fingerprint(table, by_partition=by_partition, row_ids=row_ids, at=head)
     after = tx.engine.fingerprint(table, by_partition=by_partition, row_ids=row_ids)
     for part in sorted(before.keys() | after.keys()):
         then, now = before.get(part), after.get(part)
