@@ -170,8 +170,9 @@ class Reachable:
         last: Commit | None = None
         beyond = False
         for commit in self._context.catalog.history(ref.hash, operations=True):
-            if not beyond and self._oldest is not None and commit.time <= self._oldest:
-                beyond = True
+            # Clocks may have gone back: an older commit can have a later time.
+            if beyond != (self._oldest is not None and commit.time <= self._oldest):
+                beyond = not beyond
                 found += self._state(commit)
             if commit.hash in self._commits or (beyond and commit.hash in self._past):
                 return found

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lakegate.errors import ConfigurationError, LakegateError
 from lakegate.model.downstream import Subscription
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import Ref
+from lakegate.model.refs import Commit, Ref
 from lakegate.model.run import RunStatus, RunStep
 from lakegate.model.words import parse_duration
 from lakegate.testing import MemoryCatalog
@@ -298,3 +298,19 @@ def test_reports_of_old_runs_go_only_if_that_is_wanted_and_never_in_a_dry_run() 
     assert left is not None
     assert (left.steps, left.staged, left.status) == ((), run.staged, "published")
     assert "journal.keep_detail" in str(left.detail)
+
+
+def test_a_tag_keeps_its_state_though_a_later_commit_has_an_earlier_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    tagged, *_ = commits = [world.write("main", "a", keep=False) for _ in range(3)]
+    world.catalog.create_tag("kept", tagged)
+    times = {commit.hash: NOW - timedelta(days=days) for commit, days in zip(commits, (1, 5, 0), strict=True)}
+    real = world.catalog.history
+
+    def history(*args: Any, **options: Any) -> Iterator[Commit]:
+        for commit in real(*args, **options):  # the second commit's server was behind
+            yield commit.model_copy(update={"time": times.get(commit.hash, NOW - timedelta(days=9))})
+
+    monkeypatch.setattr(world.catalog, "history", history)
+    assert world.gc(history=timedelta(days=3)).files == 0
+    assert world.states[tagged.hash] <= world.files.keys()
