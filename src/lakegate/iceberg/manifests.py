@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, KNOWN_CODECS
 from pyiceberg.avro.codecs.codec import Codec
@@ -62,6 +62,8 @@ _LIST_IDS = {
 _ROW_ID_PLACE = len(MANIFEST_LIST_FILE_SCHEMAS[_NEWEST].fields) - 1
 """Place of ``first_row_id`` (520) in a line of a manifest list."""
 _FIRST_ROW_ID = 142
+_ROW_ID_FIELD = {"name": "first_row_id", "type": ["null", "long"], "default": None, "field-id": _FIRST_ROW_ID}
+_NO_ROW_ID = b"\0"
 _ENTRY_IDS = [0, 1, 3, 4, 2]
 _OPTIONAL_LONG = ["null", "long"]
 # By ManifestEntryStatus: 0 is existing, 1 added, 2 deleted.
@@ -78,6 +80,10 @@ _FILE_TYPE = StructType(
 _PATH_COLUMN = 2147483546
 """Field id of ``file_path`` in position delete files."""
 SCHEMA_KEY = "avro.schema"
+
+
+_EntryParts: TypeAlias = tuple[int, int | None, int | None, int | None, DataFile, int]
+"""Status, snapshot, both sequence numbers and description of a file, and how many bytes that has."""
 
 
 class ForeignLayoutError(ValueError):
@@ -255,17 +261,10 @@ def read_entries(container: Container, manifest: ManifestFile) -> list[Entry]:
     """Return all entries of a manifest, deleted ones too, with the sequence numbers they inherit.
 
     Raises:
-        ForeignLayoutError: When the manifest was written in another layout than that of format version 2.
+        ForeignLayoutError: When the manifest was written in another layout than that of format version 2, or has row
+            ids, but no place for them in its entries.
     """
-    read_file = _file_reader(container.schema)
     row_id_of = _row_id_finder(container.schema)
-
-    def read(decoder: BinaryDecoder) -> tuple[int, int | None, int | None, int | None, DataFile, int]:
-        status = decoder.read_int()
-        numbers = [_optional_long(decoder) for _ in range(3)]
-        start = decoder.tell()
-        file = read_file(decoder)
-        return status, *numbers, file, decoder.tell() - start  # type: ignore[return-value]
 
     def number(own: int | None, inherited: int | None) -> int:
         return (inherited or 0) if own is None else own
@@ -274,6 +273,7 @@ def read_entries(container: Container, manifest: ManifestFile) -> list[Entry]:
     if next_row_id is not None and row_id_of is None:
         raise ForeignLayoutError("no place for row ids")
     entries = []
+    read = _reader_of_entries(container.schema)
     for (status, snapshot_id, sequence_number, file_sequence_number, file, length), record in container.records(read):
         raw, numbered = record[-length:], None
         own: int | None = None
@@ -297,6 +297,22 @@ def read_entries(container: Container, manifest: ManifestFile) -> list[Entry]:
             )
         )
     return entries
+
+
+def with_place_for_row_ids(container: Container) -> Container:
+    """Return a manifest's container as version 3 has it, in which a file's description ends in the id of its first row.
+
+    Raises:
+        ForeignLayoutError: When the manifest was written in another layout than that of format version 2.
+    """
+    if _row_id_finder(container.schema) is not None:
+        return container
+    # What is added to the last field of a record is added to the record.
+    records = [(1, record + _NO_ROW_ID) for _, record in container.records(_reader_of_entries(container.schema))]
+    schema = json.loads(container.schema)
+    schema["fields"][-1]["type"]["fields"].append(_ROW_ID_FIELD)
+    meta = {**container.meta, SCHEMA_KEY: json.dumps(schema), "format-version": str(_NEWEST)}
+    return Container(meta, records)
 
 
 def write_entries(meta: Mapping[str, str], entries: Iterable[Entry], *, inherit: bool = False) -> bytes:
@@ -453,6 +469,20 @@ def _file_reader(avro_schema: str) -> Callable[[BinaryDecoder], DataFile]:
     schema: Schema = iceberg_schema(avro_schema)
     described: Any = schema.fields[-1].field_type
     return resolve_reader(described, _FILE_TYPE, {-1: DataFile}, {134: DataFileContent}).read
+
+
+@lru_cache(maxsize=128)
+def _reader_of_entries(avro_schema: str) -> Callable[[BinaryDecoder], _EntryParts]:
+    read_file = _file_reader(avro_schema)
+
+    def read(decoder: BinaryDecoder) -> _EntryParts:
+        status = decoder.read_int()
+        snapshot_id, sequence_number, file_sequence_number = (_optional_long(decoder) for _ in range(3))
+        start = decoder.tell()
+        file = read_file(decoder)
+        return status, snapshot_id, sequence_number, file_sequence_number, file, decoder.tell() - start
+
+    return read
 
 
 @lru_cache(maxsize=128)

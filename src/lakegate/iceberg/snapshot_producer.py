@@ -34,6 +34,7 @@ from lakegate.iceberg.manifests import (
     read_container,
     read_entries,
     read_list,
+    with_place_for_row_ids,
     write_entries,
     write_list,
 )
@@ -463,6 +464,8 @@ class SnapshotProducer:
         def parse(content: bytes) -> _Manifest | None:
             container = read_container(content)
             try:
+                if manifest.first_row_id is not None:  # after an upgrade, those of version 2 have ids, too
+                    container = with_place_for_row_ids(container)
                 return _Manifest(manifest.file.partition_spec_id, container, read_entries(container, manifest.file))
             except ForeignLayoutError:
                 return None

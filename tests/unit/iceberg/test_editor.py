@@ -990,7 +990,7 @@ def test_manifests_are_rewritten_with_the_same_files_sorted_by_partition(
         editor.rewrite_manifests(before, {})
 
 
-def test_manifests_without_a_place_for_row_ids_are_numbered_as_a_whole(
+def test_manifests_from_before_an_upgrade_get_a_place_for_row_ids(
     tables: IcebergTables, editor: IcebergTableEditor
 ) -> None:
     table = tables.create({"commit.manifest.min-count-to-merge": "2"})
@@ -1002,8 +1002,18 @@ def test_manifests_without_a_place_for_row_ids_are_numbered_as_a_whole(
     assert sorted(row_ids(moved).values()) == [0, 1, 3]
     again = editor.replay_each([(appended(tables, old, [4]), [])], moved)[0]
     assert again == moved
-    with pytest.raises(NotReplayableError, match="older format version"):
-        editor.drop_files(moved, [entry_path(tables.at(old))], {})
+    # What was published before the upgrade can be taken back, and merged: nothing gets another id.
+    known = row_ids(moved)
+    gone = entry_path(tables.at(old))
+    left = editor.drop_files(moved, [gone], {})
+    assert (row_ids(left).items() < known.items(), len(row_ids(left))) == (True, 2)
+    assert document_at(left)["next-row-id"] == document_at(moved)["next-row-id"] == 4
+    fewer = editor.rewrite_manifests(moved, {})
+    assert (row_ids(fewer), len(manifests_at(fewer))) == (known, 1)
+    other = appended(tables, old, [5])
+    more = editor.replay(other, [other.snapshot_id], moved)
+    assert row_ids(more) == known | {(5,): 4}
+    assert ids_at(more) == [0, 1, 2, 3, 5]
 
 
 def test_rows_that_stay_on_main_keep_their_ids_and_new_ones_get_none_of_theirs(
