@@ -1339,7 +1339,8 @@ class Lake:
     ) -> Run:
         """Compact a table's small files on a branch, and publish that if no row changed.
 
-        What others append to ``main`` meanwhile stays: the compaction is rebased onto it, or run again.
+        What others append to ``main`` meanwhile stays: the compaction is rebased onto it. Partitions whose files others
+        rewrite or take back are left out, and compacted by another run; with ``sort``, by the next call.
 
         Args:
             table: ``namespace.table``.
@@ -1349,7 +1350,8 @@ class Lake:
             attempts: How often to try if others rewrite the same files meanwhile.
 
         Returns:
-            The run, which can be reverted; ``skipped`` if there was nothing to compact.
+            The run, the last one if there were several, which can be reverted; ``skipped`` if there was nothing to
+            compact.
 
         Raises:
             NotFoundError: There is no such table.
@@ -1363,7 +1365,7 @@ class Lake:
             'skipped'
         """
         from lakegate.checks.predicates import PredicateError, read_predicate
-        from lakegate.wap.optimize import optimize, sort_order
+        from lakegate.wap.optimize import optimize, partitions_left, sort_order
         from lakegate.wap.table_changes import rewrite_manifests as rewrite
 
         identifier = TableIdentifier.parse(table)
@@ -1384,8 +1386,6 @@ class Lake:
             condition = None if where is None else read_predicate(where).sql
         except PredicateError as error:
             raise InputError(f"--where {where!r} {error}.", hint="Write a condition about one row.") from None
-        by_partition = bool(found.partition_by) and not self._context.reader.has_other_specs(pointer)
-        row_ids = found.format_version > 2  # noqa: PLR2004 - the first with ids
 
         def begin() -> AbstractContextManager[Transaction]:
             run_id = new_run_id()
@@ -1403,11 +1403,21 @@ class Lake:
             )
 
         def work(tx: Transaction) -> Transaction:
-            rows = {"by_partition": by_partition, "row_ids": row_ids}
-            optimize(self._context, tx, identifier, **rows, sort=order, where=condition)
+            optimize(self._context, tx, identifier, sort=order, where=condition)
             return tx
 
-        return self._attempted(attempts, begin, work).run
+        run = self._attempted(attempts, begin, work).run
+        for _ in range(attempts - 1):
+            # Sorted, all partitions would be rewritten again.
+            if sort is not None or not partitions_left(self._context, run, identifier):
+                break
+            try:
+                more = self._attempted(1, begin, work).run
+            except LakegateError as error:
+                self._components.narrator.note(f"The partitions that others rewrote are left: {error.message}")
+                break
+            run = more if more.publication is not None else run
+        return run
 
     # Refs
 

@@ -185,6 +185,33 @@ def test_a_table_is_compacted_beside_appends_and_reverted_expired_dropped_and_re
     assert lake.verify([table], deep=True).passed
 
 
+def test_a_compaction_leaves_what_others_take_back_and_does_it_again(
+    lake: Lake, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, name = f"{namespace}.trips", f"`{namespace}`.`trips`"
+    lake.transact(lambda tx: tx.sql(f"CREATE TABLE {name} (id bigint, zone string) PARTITIONED BY (zone)"))
+
+    def batch(number: int) -> Run:
+        path = tmp_path / f"{number}.parquet"
+        zones = ["a", "b"] if number else ["a"]
+        pq.write_table(pa.table({"id": [number * 10 + at for at in range(len(zones))], "zone": zones}), path)
+        return lake.ingest(table, path)
+
+    runs = [batch(number) for number in range(7)]
+    before = rows(lake, table)
+    assert files(lake, table) == 13
+    with when_reached(monkeypatch, "before-publish", lambda: lake.revert(runs[0].run_id)):
+        last = lake.optimize_table(table)
+    assert rows(lake, table) == [row for row in before if row[0] != 0]
+    assert files(lake, table) == 2
+    compactions = [run for run in lake.runs(table=table, kind="maintenance") if run.status == "published"]
+    assert (len(compactions), compactions[0].run_id) == (2, last.run_id)
+    report = lake.verify([table], deep=True)
+    assert report.passed, report.findings
+    lake.revert(last.run_id)
+    assert (rows(lake, table), files(lake, table)) == ([row for row in before if row[0] != 0], 7)
+
+
 def test_neither_a_property_nor_a_compaction_takes_away_what_main_has(
     lake: Lake, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from pyiceberg.manifest import ManifestContent
 
-from lakegate.errors import InputError, LakegateError, NotFoundError
+from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.compatibility import (
     RUN_AGAIN,
@@ -32,6 +32,7 @@ from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.snapshot_producer import Head, SnapshotProducer, Table
 from lakegate.iceberg.validation import require_loadable
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
+from lakegate.model.run import PARTITIONS_LEFT_PROPERTY
 
 _COUNTED = ("added-", "changed-", "deleted-", "entries-", "manifests-", "operation", "partition", "removed-", "total-")
 """How the entries of a snapshot's summary begin that count what it did."""
@@ -117,11 +118,14 @@ class IcebergTableEditor:
     def replay_rewrite(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
         """Replace in ``onto`` the data files that a compaction replaced on the way from ``before`` to ``source``.
 
+        Partitions in which others changed those files are left as they are, and counted in the snapshot's summary
+        (:data:`~lakegate.model.run.PARTITIONS_LEFT_PROPERTY`), if there are others.
+
         Raises:
-            NotReplayableError: When it did anything else, or in several snapshots; when one of the files it replaced
-                isn't in ``onto`` any more, or got other row ids; when other delete files apply to one than in
-                ``before``; when ``onto`` doesn't follow ``before``; or when the table isn't defined in the same way in
-                all three.
+            NotReplayableError: When it did anything else, or in several snapshots; when ``onto`` doesn't follow
+                ``before``, or the table isn't defined in the same way in all three; or when in each partition, or in
+                one that can't be told from the others, a file that it replaced isn't in ``onto`` any more, got other
+                row ids, or has other delete files than in ``before``.
         """
         staged, table, first = self._table(source), self._table(onto), self._table(before)
         for each in (staged, table):
@@ -149,8 +153,18 @@ class IcebergTableEditor:
             refuse(onto, f"snapshot {before.snapshot_id}, which this run began with, left its history", RUN_AGAIN)
         producer = SnapshotProducer(table, head, snapshot_id)
         then = SnapshotProducer(first, Head.of(first), snapshot_id)
-        added, paths, gone = producer.replacements(own)
-        kept, replaced, deletes = producer.replaced(paths, gone, then)
+        done = producer.replacement(own)
+        try:
+            kept, replaced, deletes = producer.replaced(done.paths, done.deletes, then)
+        except NotReplayableError:
+            left = producer.moved(done, then)
+            others = done.without(left)
+            if others is None:
+                raise
+            summary = {key: value for key, value in summary.items() if not key.startswith(_COUNTED)}
+            done, summary = others, {**summary, **others.counts(), PARTITIONS_LEFT_PROPERTY: str(len(left))}
+            kept, replaced, deletes = producer.replaced(done.paths, done.deletes, then)
+        added = producer.written(done.added)
         rows, rows_replaced = (sum(line.live_rows for line in added), sum(one.file.record_count for one in replaced))
         # Rows that delete files hid are gone from the new files.
         if rows != rows_replaced and not (deletes and rows < rows_replaced):

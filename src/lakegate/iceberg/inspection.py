@@ -96,7 +96,9 @@ class Inspector:
         before, path_before = 0, ""
         for first, end, path in sorted(self._row_ids):
             if first < before:
-                yield Flaw("wrong-count", file, f"the row ids of {path} from {first} on are those of {path_before}, too")
+                yield Flaw(
+                    "wrong-count", file, f"the row ids of {path} from {first} on are those of {path_before}, too"
+                )
                 return
             before, path_before = end, path
         if before > self._next_row_id:

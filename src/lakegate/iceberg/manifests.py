@@ -401,13 +401,13 @@ def _may_name(delete: DataFile, path: str) -> bool:
 
 
 def own_row_id(file: DataFile) -> int | None:
-    """Return the id of a file's first row as its entry says it, read by :func:`read_manifest`; ``None`` if inherited."""
+    """Return the id of a file's first row by its entry (:func:`read_manifest`); ``None`` if it's inherited."""
     found: int | None = file[_DATA_FILE_IDS.index(_FIRST_ROW_ID)]
     return found
 
 
 def only_target(delete: DataFile) -> str | None:
-    """Return the one data file that a delete file, read by :func:`read_manifest`, is about, if it says or bounds it."""
+    """Return the one data file that a delete file (:func:`read_manifest`) is about, if it names or bounds it."""
     referenced: str | None = delete[_DATA_FILE_IDS.index(_REFERENCED_ID)]
     if referenced is not None:
         return referenced

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import dataclass, field, replace
+from itertools import permutations, product
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import uuid4
 
@@ -44,6 +44,8 @@ from lakegate.model.refs import TablePointer
 _MERGE_COUNT_DEFAULT = 100
 _MERGE_BYTES_DEFAULT = 8 * 1024 * 1024
 _Parsed = TypeVar("_Parsed")
+_Place: TypeAlias = tuple[int, tuple[Any, ...]]
+"""A partition: its spec and its values."""
 _Deletes: TypeAlias = tuple[str, str | None, int, int]
 """A delete file: its path, the only data file that it applies to, its sequence number, and how many rows it deletes."""
 
@@ -111,6 +113,60 @@ class _Manifest:
         return [entry for entry in self.entries if entry.is_live]
 
 
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What a compaction did.
+
+    Attributes:
+        added: The data files that it added, by manifest.
+        gone: Those that it replaced, each with its partition spec.
+        deletes: The delete files that it removed.
+    """
+
+    added: list[_Manifest] = field(default_factory=list)
+    gone: list[tuple[Entry, int]] = field(default_factory=list)
+    deletes: set[_Deletes] = field(default_factory=set)
+
+    @property
+    def paths(self) -> list[str]:
+        """The files that it replaced."""
+        return [entry.file.file_path for entry, _ in self.gone]
+
+    def without(self, partitions: Collection[_Place]) -> Replacement | None:
+        """Return what it did in other partitions; ``None`` if that's nothing, or can't be told apart."""
+        rows = self._rows(self.gone), self._rows([(e, one.spec_id) for one in self.added for e in one.entries])
+        specs = {spec_id for place in rows for spec_id, _ in place}
+        if self.deletes or len(specs) != 1 or any(number > rows[0][place] for place, number in rows[1].items()):
+            return None
+        gone = [one for one in self.gone if _place(*one) not in partitions]
+        added = [
+            replace(one, entries=[entry for entry in one.entries if _place(entry, one.spec_id) not in partitions])
+            for one in self.added
+        ]
+        return Replacement([one for one in added if one.entries], gone) if gone else None
+
+    @staticmethod
+    def _rows(files: Sequence[tuple[Entry, int]]) -> Counter[_Place]:
+        counts = Counter[_Place]()
+        for entry, spec_id in files:
+            counts[_place(entry, spec_id)] += entry.file.record_count
+        return counts
+
+    def counts(self) -> dict[str, str]:
+        """Return what it did, by the names that Iceberg counts it by."""
+        added, gone = [entry for one in self.added for entry in one.entries], [entry for entry, _ in self.gone]
+        found = {
+            "added-data-files": len(added),
+            "added-files-size": sum(entry.file.file_size_in_bytes for entry in added),
+            "added-records": sum(entry.file.record_count for entry in added),
+            "changed-partition-count": len({_place(*one) for one in self.gone}),
+            "deleted-data-files": len(gone),
+            "deleted-records": sum(entry.file.record_count for entry in gone),
+            "removed-files-size": sum(entry.file.file_size_in_bytes for entry in gone),
+        }
+        return {key: str(number) for key, number in found.items()}
+
+
 @dataclass(frozen=True)
 class SnapshotProducer:
     """Makes the snapshot ``snapshot_id`` on top of ``head``."""
@@ -157,21 +213,16 @@ class SnapshotProducer:
         some = self._write(content.container, ours, content.spec_id, inherit=True) if ours else None
         return some, sum(entry.file.file_size_in_bytes for entry in ours), len(added) - len(ours)
 
-    def replacements(
-        self, manifests: Sequence[ListedManifest]
-    ) -> tuple[list[ListedManifest], list[str], frozenset[_Deletes]]:
-        """Return new manifests of the data files that a staged compaction added, and what it replaced.
+    def replacement(self, manifests: Sequence[ListedManifest]) -> Replacement:
+        """Return what a staged compaction did.
 
         Args:
             manifests: Those that the staged snapshot, of the same id, wrote.
 
-        Returns:
-            The manifests, the paths of the data files that it replaced, and the delete files that it removed.
-
         Raises:
             NotReplayableError: When it added delete files.
         """
-        added, gone, deletes = list[ListedManifest](), list[str](), set[_Deletes]()
+        found = Replacement()
         for manifest in manifests:
             content = self._read(manifest)
             ours = [entry for entry in content.entries if entry.snapshot_id == self.snapshot_id]
@@ -179,14 +230,36 @@ class SnapshotProducer:
             if manifest.file.content != ManifestContent.DATA:
                 if any(entry.is_live for entry in changed):
                     refuse(self.table.pointer, "the compaction added delete files", RUN_AGAIN)
-                deletes |= {_key_of(entry) for entry in changed}
+                found.deletes.update(_key_of(entry) for entry in changed)
                 continue
-            gone += [entry.file.file_path for entry in changed if not entry.is_live]
+            found.gone.extend((entry, content.spec_id) for entry in changed if not entry.is_live)
             # Their data sequence numbers stay, which say what delete files apply to them.
             new = [replace(e, file_sequence_number=self.sequence_number) for e in changed if e.is_live]
             if new:
-                added.append(self._write(content.container, new, content.spec_id))
-        return added, gone, frozenset(deletes)
+                found.added.append(replace(content, entries=new))
+        return found
+
+    def moved(self, done: Replacement, then: SnapshotProducer) -> frozenset[_Place]:
+        """Return the partitions in which the files that a compaction replaced aren't as it found them.
+
+        Args:
+            done: What it did.
+            then: A producer on the head that it began with.
+        """
+        began = then._among(then._holding(done.paths), done.paths)
+        now = {_identity(entry) for entry, _ in self._among(self._holding(done.paths), done.paths)}
+        # By the time it began, and by now: what is in one of them only came or went since.
+        deletes = [{_key_of(one[0]): one for one in found} for found in (then._deletes(), self._deletes())]
+        others = [one for ours, theirs in permutations(deletes) for key, one in ours.items() if key not in theirs]
+        return frozenset(
+            _place(*file)
+            for file in began
+            if _identity(file[0]) not in now or any(may_apply(*delete, *file) for delete in others)
+        )
+
+    def written(self, added: Sequence[_Manifest]) -> list[ListedManifest]:
+        """Write manifests of these files."""
+        return [self._write(content.container, content.entries, content.spec_id) for content in added]
 
     def replaced(
         self, paths: Collection[str], gone: Collection[_Deletes], then: SnapshotProducer
@@ -496,6 +569,11 @@ class SnapshotProducer:
             if bound is None:
                 return None
             return construct_partition_summaries(*bound, [entry.file.partition for entry in entries])
+
+
+def _place(entry: Entry, spec_id: int) -> _Place:
+    partition = entry.file.partition
+    return spec_id, tuple(partition[at] for at in range(len(partition)))
 
 
 def _identity(entry: Entry) -> tuple[str, int, int | None]:

@@ -26,6 +26,8 @@ expires or renames, and changes no row."""
 
 RUN_ID_PROPERTY = "lakegate.run-id"
 """Key of the run id in commit properties and in snapshot summaries."""
+PARTITIONS_LEFT_PROPERTY = "lakegate.partitions-left"
+"""In a compaction's snapshot summary: how many partitions it left as others had rewritten them meanwhile."""
 RUN_IDS_PROPERTY = "lakegate.run-ids"
 """Key of the ids of all runs of a commit that several share (docs/decisions/0060), with spaces between them."""
 

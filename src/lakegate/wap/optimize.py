@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
-from lakegate.errors import AuditFailedError, InputError, SchemaError
+from lakegate.errors import AuditFailedError, InputError, LakegateError, SchemaError
 from lakegate.model.identifiers import TableIdentifier, quote
+from lakegate.model.refs import Ref
+from lakegate.model.run import PARTITIONS_LEFT_PROPERTY, Run
 from lakegate.model.schema import Schema
 from lakegate.model.words import did_you_mean
 from lakegate.wap.context import Context
@@ -24,17 +27,12 @@ def optimize(
     tx: Transaction,
     table: TableIdentifier,
     *,
-    by_partition: bool,
-    row_ids: bool = False,
     sort: str | None = None,
     where: str | None = None,
 ) -> None:
     """Compact the table on the transaction's branch.
 
     Args:
-        by_partition: Whether rows are compared partition by partition; not where the partitioning has changed, because
-            then a compaction moves rows from old partitions to new ones.
-        row_ids: Whether the rows' ids and last changes are compared, too (format version 3).
         sort: Order of the rows in SQL (:func:`sort_order`).
         where: A validated condition that limits what is compacted. It doesn't limit what is compared: whole files are
             rewritten, with rows that it's false for.
@@ -42,11 +40,16 @@ def optimize(
     Raises:
         AuditFailedError: When the rows aren't the same as before.
     """
-    head = context.catalog.get_ref(tx.branch).hash
+    head = context.catalog.get_ref(tx.branch)
     tx.engine.compact(table, sort=sort, where=where)
-    if context.catalog.get_ref(tx.branch).hash == head:
+    pointer = context.catalog.get_table(table, head)
+    if pointer is None or context.catalog.get_ref(tx.branch).hash == head.hash:
         return  # nothing qualified, so nothing needs to be read
-    before = tx.engine.fingerprint(table, by_partition=by_partition, row_ids=row_ids, at=head)
+    found = context.reader.metadata(pointer)
+    # Where the partitioning has changed, a compaction moves rows from old partitions to new ones.
+    by_partition = bool(found.partition_by) and not context.reader.has_other_specs(pointer)
+    row_ids = found.format_version > 2  # noqa: PLR2004 - the first with ids
+    before = tx.engine.fingerprint(table, by_partition=by_partition, row_ids=row_ids, at=head.hash)
     after = tx.engine.fingerprint(table, by_partition=by_partition, row_ids=row_ids)
     for part in sorted(before.keys() | after.keys()):
         then, now = before.get(part), after.get(part)
@@ -58,6 +61,18 @@ def optimize(
                 table=str(table),
                 branch=tx.branch,
             )
+
+
+def partitions_left(context: Context, run: Run, table: TableIdentifier) -> int:
+    """Return how many partitions a compaction left as they were, because others had rewritten them meanwhile."""
+    if run.publication is None:
+        return 0
+    commit = Ref(name=run.publication.commit, hash=run.publication.commit, kind="detached")
+    with suppress(LakegateError):  # it's published, whatever can't be read now
+        pointer = context.catalog.get_table(table, commit)
+        snapshot = None if pointer is None else context.reader.metadata(pointer).snapshot
+        return 0 if snapshot is None else int(snapshot.summary.get(PARTITIONS_LEFT_PROPERTY, 0))
+    return 0
 
 
 def _is_same(then: Sequence[Any] | None, now: Sequence[Any] | None) -> bool:

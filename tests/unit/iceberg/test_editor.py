@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.resolver import resolve_reader
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import (
@@ -53,6 +54,7 @@ from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.iceberg.snapshot_producer import Head, SnapshotProducer
 from lakegate.iceberg.snapshot_producer import Table as TableState
 from lakegate.model.refs import TablePointer
+from lakegate.model.run import PARTITIONS_LEFT_PROPERTY
 from lakegate.model.verification import Flaw
 from support.iceberg_tables import IcebergTables, append, iceberg_tables, ids_at, pointer_to
 from support.version_1 import leave_out_counts
@@ -94,8 +96,12 @@ def entries_at(pointer: TablePointer) -> list[Entry]:
     ]
 
 
+def live_at(pointer: TablePointer) -> list[Entry]:
+    return [entry for entry in entries_at(pointer) if entry.is_live]
+
+
 def paths_at(pointer: TablePointer) -> set[str]:
-    return {entry.file.file_path for entry in entries_at(pointer) if entry.is_live}
+    return {entry.file.file_path for entry in live_at(pointer)}
 
 
 def appended(tables: IcebergTables, base: TablePointer, ids: Sequence[int], region: str = "north") -> TablePointer:
@@ -645,6 +651,36 @@ def test_a_compaction_is_rebased_onto_what_was_appended_meanwhile(
         editor.replay_rewrite(appended(tables, base, [5]), base, main)
 
 
+def test_a_compaction_leaves_the_partitions_that_others_rewrote(
+    tables: IcebergTables, editor: IcebergTableEditor
+) -> None:
+    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"))
+    table = tables.create(spec=spec)
+    for number in range(6):
+        append(table, [number], "south" if number % 2 else "north")
+    base = pointer_to(table)
+    staged = compacted(tables, base)
+    north = {entry.file.file_path for entry in live_at(base) if entry.file.partition[0] == "north"}
+    main = editor.drop_files(appended(tables, base, [7]), [min(north)], {})
+
+    moved = editor.replay_rewrite(staged, base, main)
+
+    assert ids_at(moved) == ids_at(main)
+    summary = document_at(moved)["snapshots"][-1]["summary"]
+    assert summary[PARTITIONS_LEFT_PROPERTY] == summary["changed-partition-count"] == "1"
+    assert (summary["added-data-files"], summary["deleted-data-files"], summary["deleted-records"]) == ("1", "3", "3")
+    assert (summary["total-data-files"], summary["total-records"]) == (str(len(paths_at(moved))), "6")
+    south = [one for one in live_at(moved) if one.file.partition[0] == "south"]
+    assert [one.file.record_count for one in south] == [3]
+    assert north - {min(north)} <= set(paths_at(moved))
+    size = sum(entry.file.file_size_in_bytes for entry in live_at(moved))
+    assert summary["total-files-size"] == str(size)
+
+    everywhere = editor.drop_files(main, [next(path for path in paths_at(main) if "south" in path)], {})
+    with pytest.raises(NotReplayableError, match="no longer in it"):
+        editor.replay_rewrite(staged, base, everywhere)
+
+
 def test_a_compaction_is_not_rebased_with_another_definition_or_other_rows(
     tables: IcebergTables, editor: IcebergTableEditor
 ) -> None:
@@ -696,7 +732,12 @@ def with_vector(pointer: TablePointer, path: str) -> TablePointer:
     named = {"name": "referenced_data_file", "type": ["null", "string"], "default": None, "field-id": 143}
     schema["fields"][-1]["type"]["fields"].append(named)
     ((_, raw),) = container.records(lambda decoder: decoder.read(len(container.blocks[0][1])))
-    target = encoded(lambda encoder: (encoder.write_int(1), encoder.write_utf8(path)))
+
+    def write_path(encoder: BinaryEncoder) -> None:
+        encoder.write_int(1)
+        encoder.write_utf8(path)
+
+    target = encoded(write_path)
     place.write_bytes(write_container({**container.meta, "avro.schema": json.dumps(schema)}, [raw + target]))
     return vector
 
@@ -927,7 +968,9 @@ def test_rows_of_version_3_get_ids_once_and_keep_them(tables: IcebergTables, edi
     inspected = [one for one in IcebergTableReader().inspect(nearly, set()) if isinstance(one, Flaw)]
     assert [one.file.what for one in inspected] == ["metadata file"]
     assert "8, and the table's next one is 8" in inspected[0].message
-    inspected = [one for one in IcebergTableReader().inspect(with_shared_row_ids(second), set()) if isinstance(one, Flaw)]
+    inspected = [
+        one for one in IcebergTableReader().inspect(with_shared_row_ids(second), set()) if isinstance(one, Flaw)
+    ]
     assert [one.file.what for one in inspected] == ["metadata file"]
     assert "from 1 on are those of" in inspected[0].message
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from lakegate.errors import AuditFailedError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import CommitRequest
+from lakegate.model.refs import CommitRequest, TablePointer
 from lakegate.testing import MemoryCatalog
 from lakegate.wap.context import Context
 from lakegate.wap.optimize import optimize
@@ -18,11 +19,25 @@ from lakegate.wap.transaction import Transaction
 TABLE = TableIdentifier.parse("nyc.trips")
 
 
+def pointer(location: str) -> TablePointer:
+    ids = {"snapshot_id": 1, "schema_id": 0, "spec_id": 0, "sort_order_id": 0}
+    return TablePointer(table=TABLE, content_id=None, metadata_location=location, **ids)
+
+
 class Compaction:
     """A transaction, its engine, and a context: of a table whose rows are said beforehand."""
 
     def __init__(self, before: Mapping[str, Any], after: Mapping[str, Any], *, compacts: bool = True) -> None:
         self.catalog = MemoryCatalog()
+        self.reader = self
+        table = CommitRequest(
+            branch="main",
+            base=self.catalog.get_ref("main").hash,
+            message="create",
+            namespaces=(("nyc",),),
+            puts=(pointer("1"),),
+        )
+        self.catalog.commit(table)
         self.branch = self.catalog.create_branch("wap/optimize", self.catalog.get_ref("main")).name
         self.engine = self
         self.began = self.catalog.get_ref(self.branch).hash
@@ -33,8 +48,16 @@ class Compaction:
     def compact(self, table: TableIdentifier, *, sort: str | None, where: str | None) -> None:
         assert (table, sort, where) == (TABLE, None, None)
         if self.compacts:
-            head = self.catalog.get_ref(self.branch).hash
-            self.catalog.commit(CommitRequest(branch=self.branch, base=head, message="compact", namespaces=(("nyc",),)))
+            there = self.catalog.get_table(TABLE, self.catalog.get_ref(self.branch))
+            assert there is not None
+            puts = (pointer("2").model_copy(update={"content_id": there.content_id}),)
+            self.catalog.commit(CommitRequest(branch=self.branch, base=self.began, message="compact", puts=puts))
+
+    def metadata(self, pointer: TablePointer) -> Any:
+        return SimpleNamespace(partition_by=("region",), format_version=3)
+
+    def has_other_specs(self, pointer: TablePointer) -> bool:
+        return pointer.metadata_location != "1"
 
     def fingerprint(self, table: TableIdentifier, *, by_partition: bool, row_ids: bool, at: str | None = None) -> Any:
         assert (table, by_partition, row_ids) == (TABLE, True, True)
@@ -42,7 +65,7 @@ class Compaction:
         return self.rows[at]
 
     def run(self) -> None:
-        optimize(cast("Context", self), cast("Transaction", self), TABLE, by_partition=True, row_ids=True)
+        optimize(cast("Context", self), cast("Transaction", self), TABLE)
 
 
 def test_the_rows_are_compared_with_those_that_it_began_with() -> None:
