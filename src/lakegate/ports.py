@@ -364,7 +364,12 @@ class TableEditor(Protocol):
         """
 
     def replay_each(
-        self, sources: Sequence[tuple[TablePointer, Sequence[int]]], onto: TablePointer, *, at_least: int = 0
+        self,
+        sources: Sequence[tuple[TablePointer, Sequence[int]]],
+        onto: TablePointer,
+        *,
+        at_least: int = 0,
+        keep_row_ids: bool = False,
     ) -> tuple[TablePointer, Mapping[int, LakegateError]]:
         """Append to ``onto`` what each of ``sources`` appended, one after the other; see :meth:`replay`.
 
@@ -372,6 +377,7 @@ class TableEditor(Protocol):
             sources: State and snapshots of each.
             onto: The state to append to.
             at_least: Number of its newest snapshots that the result lists in any case, besides the appended ones.
+            keep_row_ids: See :meth:`replay`.
 
         Returns:
             The new state, and why what isn't in it was refused, by its place in ``sources``.

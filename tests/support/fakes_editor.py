@@ -50,7 +50,12 @@ class TableEdits:
         return moved
 
     def replay_each(
-        self, sources: Sequence[tuple[TablePointer, Sequence[int]]], onto: TablePointer, *, at_least: int = 0
+        self,
+        sources: Sequence[tuple[TablePointer, Sequence[int]]],
+        onto: TablePointer,
+        *,
+        at_least: int = 0,
+        keep_row_ids: bool = False,
     ) -> tuple[TablePointer, Mapping[int, LakegateError]]:
         refused: dict[int, LakegateError] = {}
         for place, (source, snapshot_ids) in enumerate(sources):

@@ -40,6 +40,8 @@ _LOOKED_UP_AT_ONCE = 16
 _TARGET_BYTES, _TARGET_BYTES_DEFAULT = "write.target-file-size-bytes", 512 << 20
 _CHANGES_REMEMBERED = 8
 """Snapshots whose files are kept: a change is first classified, and then its rows are audited."""
+_CLASSIFIED = 4_096
+"""Changes that are kept: a revert past many appends looks at them each time that the target moves."""
 _LAYOUTS_KEPT = 10_000
 _Place: TypeAlias = tuple[int, str]
 """A partition: its spec and its values."""
@@ -59,6 +61,7 @@ class IcebergTableReader:
     def __init__(self, files: TableFiles | None = None) -> None:
         self._files = files or TableFiles()
         self._layouts: dict[tuple[str, int, int], TableLayout] = {}
+        self._change = lru_cache(maxsize=_CLASSIFIED)(self._classified)
         self._added = lru_cache(maxsize=_CHANGES_REMEMBERED)(self._added_by)
 
     def metadata(self, pointer: TablePointer) -> TableMetadata:
@@ -123,7 +126,9 @@ class IcebergTableReader:
         Both metadata files decide (:mod:`lakegate.iceberg.lineage`). Manifests are read only for what is an append by
         them, and :meth:`added_files` keeps them.
         """
+        return self._change(before, after, evolves)
 
+    def _classified(self, before: TablePointer | None, after: TablePointer | None, evolves: bool) -> TableChange:  # noqa: FBT001 - of a cache
         def only_added(snapshot: Snapshot) -> bool:
             return after is not None and self.added_files(after, [snapshot.snapshot_id]).complete
 

@@ -6,8 +6,9 @@ revert and a restore are runs of their own, in the journal like all others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lakegate.errors import InputError, NotFoundError, NotReplayableError, NotRevertableError, OutcomeUnknownError
@@ -46,6 +47,8 @@ from lakegate.wap.rename import plan_rename
 from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_revert, plan_rewind
 from lakegate.wap.stage import namespaces_for
 
+_APPENDS_TOGETHER = 100
+"""Later appends that are rebased by one metadata file."""
 PlanAt = Callable[[Ref], RevertPlan]
 """Plans on top of a head of the target; called again when the target moved."""
 
@@ -316,6 +319,7 @@ def _commit(
 ) -> None:
     run = progress.run
     states: tuple[TablePointer, ...] | None = None
+    appended: dict[TableIdentifier, _Appended] = {}
     kept = ExitStack()
 
     def build(head: Ref) -> CommitRequest | str:
@@ -333,8 +337,9 @@ def _commit(
             return head.hash
         is_new = states is None
         if states is None:
+            begun = _with_appends(context, run.run_id, plan, appended)
             states = tuple(
-                _write(context, run.run_id, one, one.base) for one in plan.tables.values() if one.base is not None
+                _write(context, run.run_id, one, begun[name]) for name, one in plan.tables.items() if one.base
             )
         request = _request(context, progress.run, plan, states, head)
         if is_new and request.puts:
@@ -352,7 +357,10 @@ def _commit(
         run_id=run.run_id,
     )
     lock = publish_lock(context, run.target, run.tables)
-    with progress.step("publish"), context.narrator.step(text), lock, kept:
+    with progress.step("publish"), context.narrator.step(text), ExitStack() as locked, kept:
+        # Before others wait: under the lock, only what was appended since is left to do.
+        _with_appends(context, run.run_id, plan, appended)
+        locked.enter_context(lock)
         commit = commit_on_head(context, run.target, run.run_id, build, unknown=unknown, confirm=confirm)
     failpoints.reach("after-publish")
     if plan.nothing:
@@ -374,14 +382,48 @@ def _still_holds(context: Context, plan: RevertPlan, planned_at: Ref, head: Ref)
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Appended:
+    """Later appends that were rebased onto the state that a table goes back to."""
+
+    base: TablePointer
+    appends: Sequence[tuple[str, str | None]]
+    pointer: TablePointer
+
+
+def _with_appends(
+    context: Context, run_id: str, plan: RevertPlan, known: dict[TableIdentifier, _Appended]
+) -> Mapping[TableIdentifier, TablePointer]:
+    """Return the state that each table of a plan goes back to, with the later appends that stay.
+
+    Args:
+        known: What was rebased before, to go on with; added to.
+    """
+    for table, one in plan.tables.items():
+        if one.base is not None:
+            with _explained(run_id, one):
+                known[table] = _rebased(context, one, one.base, known.get(table))
+    return {table: one.pointer for table, one in known.items()}
+
+
+def _rebased(context: Context, plan: TablePlan, base: TablePointer, done: _Appended | None) -> _Appended:
+    appends = [(one.commit.hash, run_of(one.commit)) for one in plan.appends]
+    if done is None or done.base != base or appends[: len(done.appends)] != done.appends:
+        done = _Appended(base, [], base)
+    pointer = context.editor.following(done.pointer, plan.now)
+    for start in range(len(done.appends), len(appends), _APPENDS_TOGETHER):
+        later = plan.appends[start : start + _APPENDS_TOGETHER]
+        sources = [(one.after, one.change.snapshot_ids) for one in later if one.after is not None]
+        # These rows stay on the target, and so do their ids.
+        pointer, refused = context.editor.replay_each(sources, pointer, keep_row_ids=True)
+        for error in refused.values():
+            raise error
+    return _Appended(base, appends, pointer)
+
+
 def _write(context: Context, run_id: str, plan: TablePlan, pointer: TablePointer) -> TablePointer:
-    """Write the metadata of the planned state, which starts from ``pointer``, and return where it is."""
-    try:
-        pointer = context.editor.following(pointer, plan.now)
-        for one in plan.appends:
-            if one.after is not None:
-                # These rows stay on the target, and so do their ids.
-                pointer = context.editor.replay(one.after, one.change.snapshot_ids, pointer, keep_row_ids=True)
+    """Write the metadata of the planned state, which is at ``pointer`` but for what goes, and return where it is."""
+    with _explained(run_id, plan):
         if plan.drops:
             pointer = context.editor.drop_files(pointer, plan.drops, {RUN_ID_PROPERTY: run_id})
         if is_quarantine(pointer.table):
@@ -389,6 +431,13 @@ def _write(context: Context, run_id: str, plan: TablePlan, pointer: TablePointer
             owner = str(table_of(pointer.table))
             if context.reader.metadata(pointer).properties.get(MADE_FOR, owner) != owner:
                 pointer = context.editor.with_properties(pointer, {MADE_FOR: owner})
+    return pointer
+
+
+@contextmanager
+def _explained(run_id: str, plan: TablePlan) -> Iterator[None]:
+    try:
+        yield
     except NotReplayableError as error:
         raise NotRevertableError(
             f"{plan.undone.table} can't be brought to the state without these rows: {error.message}",
@@ -396,7 +445,6 @@ def _write(context: Context, run_id: str, plan: TablePlan, pointer: TablePointer
             run_id=run_id,
             table=plan.undone.table,
         ) from error
-    return pointer
 
 
 def _request(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from lakegate.wap.history import revived_in, sync
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert_plan import BranchHistory, Change, RevertPlan, plan_revert
 from lakegate.wap.transaction import Transaction
+from support.fakes_editor import TableEdits
 from support.flow_support import TRIPS
 from support.revert_support import A, B, C, D, House
 
@@ -432,6 +434,27 @@ def test_an_ingest_that_is_faster_is_kept(three: House, monkeypatch: pytest.Monk
     assert concurrent == []
     assert run.status == "published"
     assert three.rows() == [*A, *C, *D]
+
+
+def test_an_append_that_is_faster_is_all_that_is_rebased_again(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    three.work("over", lambda tx: tx.overwrite("nyc.trips", D))
+    later = [{"id": 10 + number, "passengers": 1} for number in range(5)]
+    for number, row in enumerate(later[:4]):
+        three.add(f"later{number}", [row])
+    together: list[int] = []
+    replay_each = TableEdits.replay_each
+
+    def noted(self: TableEdits, sources: Sequence[object], *args: Any, **options: Any) -> Any:
+        together.append(len(sources))
+        return replay_each(self, sources, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(revert, "_APPENDS_TOGETHER", 3)
+    concurrent = _before_commit(three, monkeypatch, lambda: three.add("later4", later[4:]))
+    monkeypatch.setattr(TableEdits, "replay_each", noted)
+
+    assert three.undo("over").status == "published"
+    assert (concurrent, together) == ([], [3, 1, 1])
+    assert three.rows() == [*A, *B, *C, *later]
 
 
 def test_a_dependent_that_is_faster_stops_the_revert(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
