@@ -197,6 +197,14 @@ class BranchHistory:
         """Return the commit of a run that is among them, or that one of them reverts."""
         return self._runs[run_id]
 
+    def change_of(self, run_id: str, table: TableIdentifier) -> Change | None:
+        """Return what a run, as in :meth:`commit_of`, did to ``table``; ``None`` if it left that alone."""
+        commit = self._runs[run_id]
+        if str(table) not in tables_in(commit):
+            return None
+        after = next((pointer for pointer in commit.puts if pointer.table == table), None)
+        return Change(self._context, commit, table, self._before(commit, table), after)
+
     def reverter(self, run_id: str, table: TableIdentifier | str, *, without: Collection[str] = ()) -> str | None:
         """Return the run that reverted ``run_id`` in ``table`` or replaced its files; ``None`` if its rows are there.
 
@@ -426,33 +434,54 @@ class _Planner:
         if now is None and reset is None:
             raise _refused(first, f"{table} was dropped since; create it again, or restore it first")
         base, files, appends = now, dict(files_now), tuple[Change, ...]()
+        drops: frozenset[str] = frozenset()
         if reset is not None and reset.before is not None:
-            appends = self._appends_since(reset)
+            files = self._files(reset.before)
+            appends, drops = self._since(reset, files.keys())
             content_id = None if now is None else now.content_id
             base = reset.before.model_copy(update={"content_id": content_id})
-            files = self._files(reset.before)
             for one in appends:
                 files |= self._added(one)
-        drops: frozenset[str] = frozenset()
         for one in mine[: None if reset is None else mine.index(reset)]:
             drops |= self._removable(one, base, files.keys())
         kept = {path: file for path, file in files.items() if path not in drops}
         hidden = self._has_hidden(now) or self._has_hidden(base)
         return TablePlan(base, _undone(table, files_now, kept, hidden=hidden), appends, drops, now)
 
-    def _appends_since(self, reset: Change) -> tuple[Change, ...]:
-        """Return the later appends to rebase onto the state before ``reset``; everything else depends on it."""
+    def _since(self, reset: Change, files: Collection[str]) -> tuple[tuple[Change, ...], frozenset[str]]:
+        """Return the later appends to rebase onto the state before ``reset``, and which of its ``files`` to take out.
+
+        The latter are those that later reverts of appends from before took out. Everything else depends on ``reset``.
+        """
         later = self._later(reset)
         if kind_of(reset.commit) is not None:
             # What was published since was audited without the rows that come back now.
             self._depend(later, "was audited without the rows it took from")
-            return ()
+            return (), frozenset()
         if reset.change.rows_removed != 0:
             keyed = [one for one in later if str(one.table) in keys_in(one.commit)]
             self._depend(keyed, "looked for its keys without the rows it took from")
         movable = tuple(one for one in later if one.only_adds and one.before is not None)
-        self._depend([one for one in later if one not in movable], "changed what it left of")
-        return movable
+        since = {_key(one.commit) for one in self._from(reset)}
+        others = [one for one in later if one not in movable and not one.changes_nothing]
+        taken = {one: self._taken_out(one, since) for one in others}
+        redone = {one: paths for one, paths in taken.items() if paths is not None and paths <= set(files)}
+        self._depend([one for one in taken if one not in redone], "changed what it left of")
+        return movable, frozenset[str]().union(*redone.values())
+
+    def _taken_out(self, change: Change, since: Collection[_Key]) -> frozenset[str] | None:
+        """Return the data files that a revert took out, of appends other than ``since``; ``None`` if it did more."""
+        if kind_of(change.commit) != "revert":
+            return None
+        paths = frozenset[str]()
+        for run_id in reverts_in(change.commit):
+            one = self._history.change_of(run_id, change.table)
+            if one is None or _key(one.commit) in since:
+                continue
+            if one.after is None or one.changes_nothing or not one.only_adds:
+                return None
+            paths |= files_of_snapshots(self._context, one.after, one.change.snapshot_ids)
+        return paths
 
     def _removable(self, change: Change, base: TablePointer | None, files: Collection[str]) -> frozenset[str]:
         """Return the data files that ``change`` added; all must still be in the table."""
@@ -474,15 +503,18 @@ class _Planner:
 
     def _later(self, change: Change) -> list[Change]:
         """Return the later changes of its table that stay and built on what was there."""
-        changes = self._history.changes(change.table)
-        later = changes[changes.index(change) + 1 :]
-        since = {_key(one.commit) for one in (change, *later)}
+        from_here = self._from(change)
+        since = {_key(one.commit) for one in from_here}
         return [
             one
-            for one in later
+            for one in from_here[1:]
             if self._history.holds(one.commit, one.table, without=self._reverts)
             and not self._history.is_neutral(one.commit, one.table, since)
         ]
+
+    def _from(self, change: Change) -> Sequence[Change]:
+        changes = self._history.changes(change.table)
+        return changes[changes.index(change) :]
 
     def _find_readers(self, change: Change) -> None:
         commits = self._history.commits

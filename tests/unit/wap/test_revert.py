@@ -271,12 +271,24 @@ def test_cascade_stops_at_an_undoing(three: House) -> None:
     assert three.rows() == B
 
 
-def test_a_rewrite_before_an_undoing_that_reached_behind_it_is_refused(three: House) -> None:
+def test_an_append_that_was_reverted_stays_so_when_a_rewrite_between_goes(three: House) -> None:
     three.add("r4", D, file="r1", version="2", on_changed="replace")
     three.undo("r2")
     assert three.rows() == [*C, *D]
-    with pytest.raises(NotRevertableError, match=r"run x-r2 changed what it left of nyc.trips, and is a revert itself"):
-        three.undo("r4", cascade=True)
+    three.undo("r4")
+    assert three.rows() == [*A, *C]
+    assert (three.status("r1"), three.status("r2")) == (("published", None), ("reverted", "x-r2"))
+    three.undo("x-r4")
+    assert three.rows() == [*C, *D]
+
+
+def test_a_run_goes_with_its_compaction_though_another_went_since(three: House) -> None:
+    three.work("compact", lambda tx: tx.engine.upsert(TRIPS, A, ["id"], None))  # writes rows of one file as they were
+    three.undo("r2")
+    three.add("r4", D)
+    three.undo("r1", cascade=True)
+    assert three.rows() == [*C, *D]
+    assert [three.status(run)[0] for run in ("r1", "compact", "r2", "r4")] == [*["reverted"] * 3, "published"]
 
 
 def test_what_a_replacing_run_had_replaced_comes_back(house: House) -> None:
