@@ -15,7 +15,7 @@ If metadata can't be read, its table keeps all its files.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
 
@@ -383,7 +383,7 @@ def expire_branches(
     """
     dropped: list[ExpiredBranch] = []
     kept: list[GcProblem] = []
-    for ref, run in _kept_branches(context):
+    for ref, run in _kept_branches(context, context.catalog.list_refs()):
         if run.finished_at is None or run.finished_at > now - keep:
             continue
         # Once somebody published it by name, the run's word for what it wrote is what they had made of it.
@@ -411,12 +411,13 @@ def drop_orphaned_branches(context: Context) -> tuple[Ref, ...]:
     One that somebody else has written to meanwhile stays.
     """
     dropped = []
-    for ref, run in _kept_branches(context):
+    refs = list(context.catalog.list_refs())
+    for ref, run in _kept_branches(context, refs):
         if _is_orphaned(run) and _is_untouched(context, ref, run):
             with suppress(ConflictError):
                 if _drop(context, ref, run):
                     dropped.append(ref)
-    drop_orphaned_announcements(context)
+    drop_orphaned_announcements(context, refs)
     return tuple(dropped)
 
 
@@ -454,13 +455,13 @@ def _is_orphaned(run: Run) -> bool:
     return run.status == "published"
 
 
-def _kept_branches(context: Context) -> Iterator[tuple[Ref, Run]]:
+def _kept_branches(context: Context, refs: Iterable[Ref]) -> Iterator[tuple[Ref, Run]]:
     # By branch: there are few of those, but ever more runs in the journal.
-    refs = {ref.name: ref for ref in context.catalog.list_refs() if ref.kind == "branch" and ref.name != "main"}
-    for name, line in context.journal.pages.by_branch(refs).items():
+    branches = {ref.name: ref for ref in refs if ref.kind == "branch" and ref.name != "main"}
+    for name, line in context.journal.pages.by_branch(branches).items():
         run = context.journal.get(line.run_id) if line.status in _EXPIRING else None
         if run is not None and run.status in _EXPIRING and run.branch_kept:
-            yield refs[name], run
+            yield branches[name], run
 
 
 def _is_untouched(context: Context, ref: Ref, run: Run) -> bool:
