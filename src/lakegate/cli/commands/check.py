@@ -243,8 +243,9 @@ def export(app: App, /, *, contract: str) -> None:
 def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str | None) -> None:
     """Try a contract on FILES. Exits with 1 if an ingest of them would be rejected.
 
-    Writes nothing and needs no lake: outside a project, Spark is started for this alone. Checks that compare with other
-    tables are listed, not tried.
+    Writes nothing and needs no lake: outside a project, Spark is started for this alone. As in an ingest, rows that
+    would be quarantined are counted, and the other checks judge the rest. Checks that compare with other tables are
+    listed, not tried.
     """
     with _lake(app) as lake:
         found = lake.test_contract(contract, files, format=file_format)  # type: ignore[arg-type]  # click's choice
@@ -261,7 +262,7 @@ def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str
         show_evidence([*report.failures, *report.warnings])
         show_quarantined(report.quarantined)
         if found.over_limit:
-            say(f"  [bold red]{safe(found.over_limit)}[/]")
+            say("", f"[bold red]{safe(found.over_limit)}[/]")
         if found.untried:
             say("", "Not tried without the lake:")
             say(*(f"  {safe(one.check)}: {safe(one.reason)}" for one in found.untried))
