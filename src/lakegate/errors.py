@@ -192,7 +192,7 @@ class DownstreamError(LakegateError):
 
 
 class DownstreamUnavailableError(RetryableError):
-    """A downstream system doesn't answer, or can't serve now; what it's sent is queued and tried again.
+    """A downstream system doesn't answer, or is overloaded; its events are queued and retried.
 
     Args:
         message: What happened; without secrets.

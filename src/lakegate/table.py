@@ -213,7 +213,7 @@ class Query:
         self.dataframe = frame
         """The Spark DataFrame. Its methods raise Spark's own exceptions."""
         self.reads = reads
-        """The tables that it reads as they are now on ``main``; ``None`` if its text doesn't say which."""
+        """The tables that it reads at the head of ``main``; ``None`` if its text doesn't say which."""
         self.commit = commit
         """The commit that it reads them at."""
         self._fetch = fetch

@@ -58,7 +58,7 @@ def code(text: str, limit: int) -> str:
 
 
 def without_ticks(text: str) -> str:
-    """Return ``text`` with a letter that looks like it for each backtick, which would end code in Slack's mrkdwn.
+    """Replace each backtick, which would end code in Slack's mrkdwn, by a character that looks like it.
 
     No apostrophe: that would end a quoted word of a command, and what comes after it would be commands of its own.
     """

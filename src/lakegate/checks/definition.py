@@ -226,7 +226,7 @@ class CheckDefinition(Generic[P]):
         return tuple(self._columns)
 
     def resolve(self, check: Check, spell: Callable[[str], str]) -> Check:
-        """Return ``check`` with all columns of the audited table as ``spell`` has them, in its arguments, too."""
+        """Return ``check`` with the audited table's columns spelled by ``spell``, also in its arguments."""
         arguments = dict(check.arguments)
         for name in self._beside:
             if name in arguments:

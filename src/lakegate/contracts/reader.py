@@ -214,7 +214,7 @@ def _column_problems(document: Document, contract: Contract) -> Iterator[EntryEr
             if owner != column.name:
                 _, mark = document.root.find(("columns", index, "was", place))
                 said = f"'{old}' can't have been both '{owner}' and '{column.name}'."
-                yield EntryError(mark, said, "Keep it in 'was' of one of them, in any case.")
+                yield EntryError(mark, said, "Leave it in 'was' of only one of them; case doesn't matter.")
 
 
 def _problems(document: Document, error: ValidationError) -> Iterator[EntryError]:

@@ -20,7 +20,7 @@ from lakegate.model.run import RunStatus
 from lakegate.model.words import parse_duration
 
 Need = Literal["unreadable", "failed", "rejected", "late", "interrupted", "quarantined"]
-"""Why a human should look at a table, the most urgent first.
+"""Why a table needs attention, the most urgent first.
 
 - ``unreadable``: its metadata can't be read, which only shows on the page that it is on;
 - ``failed``: its newest run failed;

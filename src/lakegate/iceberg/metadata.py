@@ -387,7 +387,7 @@ def _log_of(document: Document, kept: set[int]) -> list[Document]:
 
 
 def is_compressed(location: str) -> bool:
-    """Return from its name whether a metadata file is compressed, as other readers do."""
+    """Return whether a metadata file is compressed, judging by its name as other readers do."""
     return location.endswith(_COMPRESSED)
 
 

@@ -227,7 +227,7 @@ def _selected(schema: Schema, columns: Sequence[str]) -> Schema:
 
 
 class _TableIO(FileIO):
-    """PyIceberg's way to files, read-only: credentials, retries and errors are those of all of lakegate."""
+    """PyIceberg's access to files, read-only, with lakegate's credentials, retries and errors."""
 
     def __init__(self, files: TableFiles) -> None:
         super().__init__()

@@ -405,7 +405,7 @@ class SnapshotProducer:
                 yield group, parts
 
     def _require_same(self, entries: Sequence[Entry], written: Sequence[ListedManifest]) -> None:
-        """Check that new manifests, as they're read again, list just these files."""
+        """Read new manifests back, and check that they list exactly these files."""
         found = [entry for line in written for entry in self._read(line).live]
         wanted = Counter(map(_facts, entries))
         if Counter(map(_facts, found)) != wanted:

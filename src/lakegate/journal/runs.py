@@ -44,7 +44,7 @@ def put(tx: Transaction, run: Run) -> Run:
 
 
 def with_history(known: Run | None, run: Run) -> Run:
-    """Return ``run`` with what the target's history says about it, which nothing overrules.
+    """Return ``run`` with the facts from the target's history, which overrule everything else.
 
     Here a new status meets the stored one: what the catalog says was published was published, whatever its owner, or
     whoever took the run over, concluded.

@@ -337,7 +337,7 @@ class Template:
 
 
 def _tokens(text: str) -> Iterator[tuple[str | None, str]]:
-    """Yield each field's name, and each text between fields with ``None``."""
+    """Yield each field's name, and the text between fields under the name ``None``."""
     for token in _TOKEN.finditer(text):
         name = token["field"]
         if name is None or name == "%":

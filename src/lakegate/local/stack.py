@@ -299,6 +299,6 @@ def _serves(service: ServiceState, wanted: SparkStores) -> bool:
 def _in_use(by: str) -> LocalStackError:
     return LocalStackError(
         f"The local Spark must be restarted to reach an object store or a database, but {by} is using it.",
-        hint="Run the command again when that has ended, or end it (`lakegate down` ends Spark and all its work).",
+        hint="Run the command again when that one has ended, or stop Spark and all its work: lakegate down",
         service="spark",
     )

@@ -51,7 +51,7 @@ class Startup:
         self._archives: dict[ServiceName, archives.Archive] = {}
 
     def start(self, file: StateFile) -> StateFile:
-        """Start the servers that ``file`` lacks and return the state with them, all answering.
+        """Start the servers that ``file`` lacks, wait until they answer, and return the state with them.
 
         Args:
             file: State in which every server listed is alive and answers.

@@ -54,7 +54,7 @@ def require_safe(address: Address, *, has_token: bool) -> None:
     """
     if not has_token and not address.is_private:
         raise ConfigurationError(
-            f"Whoever reaches {address.host} could read the lake's metadata without a token.",
+            f"Anyone who reaches {address.host} could read the lake's metadata without a token.",
             hint="Put a token into a variable and pass --token env:NAME_OF_THE_VARIABLE (setting serve.token), or "
             "leave out --host.",
             setting="serve.token",

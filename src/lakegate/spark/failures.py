@@ -167,7 +167,7 @@ def translated(doing: str, *, query: bool = False, source: bool = False) -> Iter
 
 @contextmanager
 def of_source(name: str) -> Iterator[None]:
-    """Say of what the body raises about a database, or another catalog, that it's the source ``name``.
+    """Name the source ``name`` in what the body raises about a database or another catalog.
 
     Raises:
         RetryableError: When it doesn't answer.

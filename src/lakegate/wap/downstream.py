@@ -194,7 +194,7 @@ class _Sender:
         if isinstance(error, DownstreamError) or now - since > self._subscriber.give_up:
             ended = delivery.model_copy(update={"state": "failed", "reason": reason, "ended_at": now})
             self._outbox.ended([delivery], "failed", reason)
-            self._narrate(f"{reason} It was given up. After fixing it: lakegate downstream retry {self.name}", delivery)
+            self._narrate(f"{reason} Given up. After fixing it: lakegate downstream retry {self.name}", delivery)
             alert_undelivered(self._context, ended)
         else:
             next_at = now + timedelta(seconds=_wait_s(delivery.tries, error))

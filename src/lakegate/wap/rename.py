@@ -1,4 +1,4 @@
-"""Plan a table's new name, in one commit: its files, its history and what counts as ingested go with it."""
+"""Plan the renaming of a table in one commit, with its files, its history and the record of ingested files."""
 
 from __future__ import annotations
 

@@ -284,6 +284,10 @@ def run_plan(
     Args:
         plan_at: Plans on top of a head of the target; called again when the target moved.
         text: What it does, for people.
+
+    Raises:
+        ConflictError: When the target kept moving.
+        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
     """
     head = sync(context, target)
     plan = plan_at(head)

@@ -577,7 +577,7 @@ def _require_not_published_again(
 
 
 def _files_of(commit: Commit) -> set[tuple[str, str]]:
-    """Return name and version of the source files that ``commit`` published, by each name that they are known by."""
+    """Return name and version of the source files that ``commit`` published, under each of their names."""
     files = files_in(commit)
     identities = zip(identities_in(commit), (version for _, version in files), strict=False)
     return {*files, *((identity, version) for identity, version in identities if identity)}

@@ -340,7 +340,7 @@ def _overloaded(status: int, error: NessieError | None, request: Request, server
     if request.commits and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return _outcome_unknown(request, server, f"the answer was an error of the server ({reason})")
     return CatalogUnavailableError(
-        f"The catalog at {server} cannot serve now ({reason}); cannot {request.task}.",
+        f"The catalog at {server} is unavailable ({reason}); cannot {request.task}.",
         hint="Try again. Check the catalog with 'lakegate status'.",
         uri=server,
         ref=request.ref,

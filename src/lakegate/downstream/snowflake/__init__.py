@@ -1,1 +1,1 @@
-"""Snowflake reading the certified tables: its objects, and one refresh of each table after each publish."""
+"""Snowflake as a reader of published tables: its objects, and a refresh of each table after each publish."""

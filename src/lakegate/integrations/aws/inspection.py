@@ -161,7 +161,7 @@ def smoke(
     timeout_s: float = TIMEOUT_S,
     poll_s: float = _POLL_S,
 ) -> Smoke:
-    """Upload a test file and wait until it's published; nothing of it remains on ``main``.
+    """Upload a test file, wait until it's published, and remove it from ``main`` again.
 
     Args:
         services: ARNs of the servers on ECS, whose state an error names.
