@@ -12,6 +12,7 @@ from functools import cached_property
 
 from lakegate.errors import NotRevertableError
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.quarantine import SUFFIX
 from lakegate.model.refs import Commit, Ref, TablePointer
 from lakegate.model.run import UndoneTable
 from lakegate.model.source import overlapping
@@ -241,9 +242,13 @@ class BranchHistory:
         )
 
     def _effective_reverters(self, run_id: str, table: str, without: Collection[str]) -> Iterator[Commit]:
-        for commit in self._reverters.get(run_id, ()):
+        reverters = self._reverters.get(run_id, ())
+        # A run whose rows are gone from a table has none in its quarantine, even if that wasn't there to be dropped.
+        written = tables_in(self._runs[run_id]) if reverters else ()
+        names = {table, *(one for one in written if f"{one}{SUFFIX}" == table)}
+        for commit in reverters:
             by = run_of(commit) or ""
-            if table not in tables_in(commit) or by in without:
+            if names.isdisjoint(tables_in(commit)) or by in without:
                 continue
             over = list(self._effective_reverters(by, table, without))
             # A reverted run no longer reverts anything. One whose files were replaced still does.

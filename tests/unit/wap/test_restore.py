@@ -388,3 +388,13 @@ def test_a_lost_journal_learns_what_was_reverted_before_its_table_was_dropped(ho
         assert (house.status("r1"), house.status("r2")) == (("reverted", "x-r1"), ("reverted", "y"))
         house.lose_journal()
         rebuild(house.context, "main")
+
+
+def test_what_a_drop_took_comes_back_neither_to_the_table_nor_to_its_quarantine(house: House) -> None:
+    house.add("r1", [{"id": 3, "fare": 3}], checks=())
+    house.add("r2", MIXED, checks=SETS_ASIDE)
+    house.undo("r2")
+    assert drop_table(house.context, TRIPS, new_run_id="y").tables == ("nyc.trips",)
+    with pytest.raises(InputError, match="already reverted, by run y"):
+        house.undo("x-r2")
+    assert list(house.catalog.list_tables(house.head())) == []
