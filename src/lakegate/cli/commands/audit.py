@@ -55,7 +55,7 @@ def audit(
     as the run's verdict. With --check, runs those checks instead and records nothing. Exits with 1 if a check fails.
 
     With --branch main, --ref, --at or --since, audits all rows that TABLE has there, with the checks of the settings or
-    those of --check, and records nothing: it tells whether a check would have passed before you adopt it.
+    those of --check, and records nothing: use it to see whether a check would have passed, before you adopt it.
     """
     if branch is None and ref is None and at is None and since is None:
         raise click.UsageError(

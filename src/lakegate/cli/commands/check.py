@@ -40,7 +40,7 @@ def check() -> None:
     """List the project's contracts, propose one, try one on files, or convert them from dbt, and from and to ODCS.
 
     A contract is one YAML file a table, contracts/NAMESPACE.TABLE.yaml: columns, checks, partitioning, freshness and
-    owner. Every command reads it where lakegate.toml's section of the table would be.
+    owner. It takes the place of the table's section in lakegate.toml.
     """
 
 
@@ -170,7 +170,7 @@ def _require_free(app: App, table: str, path: Path) -> None:
 @click.option("--namespace", metavar="NAME", help="Namespace of the tables. Default: as the file says, else default.")
 @click.option("--stdout", "prints", is_flag=True, help="Print the contracts instead of writing them to contracts/.")
 def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: bool) -> None:
-    """Make contracts of FILE: an ODCS contract (3.0, 3.1), or a properties file of dbt (schema.yml).
+    """Convert FILE into contracts: an ODCS contract (3.0, 3.1), or a properties file of dbt (schema.yml).
 
     One contract for each table. What can't be translated is listed with its line, and in a comment of the contract.
     Never overwrites a contract.
@@ -222,7 +222,7 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
 def export(app: App, /, *, contract: str) -> None:
     """Print a contract in ODCS 3.1, the Open Data Contract Standard.
 
-    What no metric of ODCS says is of type custom, for the engine lakegate: nothing is left out.
+    Checks for which ODCS has no metric are of type custom, for the engine lakegate: nothing is left out.
     """
     from lakegate.contracts.odcs_writer import write_odcs
     from lakegate.contracts.store import Contracts
@@ -278,7 +278,7 @@ def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str
     "--last", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Batches to look at."
 )
 def diff(app: App, /, *, contract: str, last: int) -> None:
-    """Say which of the last batches a contract would have rejected.
+    """Show which of the last batches a contract would have rejected.
 
     Looks at the rows that each published run added, and at rejected runs whose branch is still there, each as of the
     time when it was audited. Changes and records nothing. Exits with 1 if a batch that was published would have been

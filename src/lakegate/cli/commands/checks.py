@@ -20,7 +20,7 @@ _WIDE = 100
 @command("checks", examples=("lakegate checks", "lakegate checks in_range", "lakegate checks -o json"))
 @click.argument("name", required=False)
 def checks(app: App, /, *, name: str | None) -> None:
-    """List the checks there are, or show how to write the check NAME and what it does.
+    """List all checks, or show what the check NAME does and how to write it.
 
     Includes those of installed packages; see the how-to page "Write a check of your own".
     """

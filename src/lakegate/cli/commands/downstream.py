@@ -37,9 +37,9 @@ def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 def downstream() -> None:
     """Show which notifications other systems got of publishes, and decide about those that couldn't be delivered.
 
-    Configure systems in sections [downstream.NAME] of the settings. Each run that ends tells them what was published,
-    reverted or restored. One that's down changes no run: what it misses is queued in the journal and sent later, by the
-    next run, by `lakegate watch`, by `lakegate recover` or by `lakegate downstream retry`.
+    Configure systems in sections [downstream.NAME] of the settings. Each run that ends notifies them of what was
+    published, reverted or restored. One that's down changes no run: what it misses is queued in the journal and sent
+    later, by the next run, by `lakegate watch`, by `lakegate recover` or by `lakegate downstream retry`.
     """
 
 
@@ -52,7 +52,7 @@ def downstream() -> None:
 def status(app: App, /, *, name: str | None, limit: int) -> None:
     """Show how far each system is; for one NAME, also its latest deliveries.
 
-    Reads the journal only. Exits with 3 while something waits that was given up.
+    Reads the journal only. Exits with 3 while a delivery waits that was given up.
     """
     with app.lake() as lake:
         found = [one for one in lake.downstream_status() if name in (None, one.name)]
@@ -73,7 +73,7 @@ def status(app: App, /, *, name: str | None, limit: int) -> None:
 @downstream.command("retry", examples=("lakegate downstream retry", "lakegate downstream retry dbt -o json"))
 @click.argument("name", required=False, shell_complete=_complete)
 def retry(app: App, /, *, name: str | None) -> None:
-    """Send what is queued for NAME, or for all systems, now; what was given up as well.
+    """Send everything that's queued for NAME, or for all systems, now, including what was given up.
 
     Exits with 3 if something couldn't be sent.
     """
@@ -101,9 +101,9 @@ def skip(app: App, /, *, name: str, delivery: int | None, reason: str) -> None:
 @click.argument("name", shell_complete=_complete)
 @click.argument("tables", nargs=-1, metavar="[TABLE]...", shell_complete=complete_tables)
 def send(app: App, /, *, name: str, tables: tuple[str, ...]) -> None:
-    """Tell NAME the state that tables have on main now: all of them, or each TABLE.
+    """Send NAME the current state of tables on main: of all, or of each TABLE.
 
-    For a system that's new in the settings, or after others than lakegate wrote to main. Exits with 3 if something
+    For a system that's new in the settings, or after another writer changed main. Exits with 3 if something
     couldn't be sent.
     """
     with app.lake() as lake:
@@ -134,7 +134,7 @@ def test(app: App, /, *, name: str | None) -> None:
 @downstream.command("policy", examples=("lakegate downstream policy glue",), formats=())
 @click.argument("name", shell_complete=_complete)
 def policy(app: App, /, *, name: str) -> None:
-    """Print the IAM policy that the role needs which tells NAME, a Glue Data Catalog."""
+    """Print the IAM policy that the role needs to update NAME, a Glue Data Catalog."""
     with app.lake() as lake:
         echo_json(lake.downstream_policy(name))
 

@@ -63,10 +63,10 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
     """Write files to a branch, audit them there, and publish them to main.
 
     TABLE is namespace.table; it's created if it doesn't exist. PATH is a file, a folder or a pattern. With --sql, the
-    rows are a query's: the run fails if a table that it read changes before they are published.
+    rows are a query's result: the run fails if a table that it read changes before they are published.
 
-    With --source, the rows are a table's of a database, or of another catalog, that the settings name. With
-    --watermark, each of its rows is taken once: those whose value is higher than what is published.
+    With --source, the rows come from a table of a database, or of another catalog, that the settings name. With
+    --watermark, each of them is taken once: only those with a higher value than what is published.
 
     Each version of a file is published to a table once, however often you retry, link or rename it: files that are
     already on main are skipped. The same bytes at another path count as another file; see --on-same-content.

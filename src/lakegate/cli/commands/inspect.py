@@ -36,10 +36,11 @@ _LONGEST = 24
     "--rows", "-n", type=click.IntRange(0, 1000), default=3, show_default=True, metavar="N", help="Rows to show."
 )
 def inspect(app: App, /, *, paths: tuple[str, ...], rows: int, **given: Any) -> None:
-    """Show what a table of these files would be, and their first rows.
+    """Show the table that these files would make, and their first rows.
 
-    Nothing is written, and neither a lake nor Spark is needed. PATH is a file, a folder or a pattern. Types are those
-    of all values, not of the first ones. With --source, Spark reads the first rows of a table of the settings' sources.
+    Nothing is written, and neither a lake nor Spark is needed. PATH is a file, a folder or a pattern. Types are
+    inferred from all values, not just the first ones. With --source, Spark reads the first rows of a table of the
+    settings' sources.
     """
     from lakegate.sources.sample import inspect as look
 

@@ -42,7 +42,7 @@ _SHORTEST_MESSAGE = 20
 def log(app: App, /, *, ref: str, limit: int, oneline: bool) -> None:
     """Show the commits of REF (a branch, tag or commit; main by default), newest first.
 
-    Wherever a command takes a commit, the first digits of its hash do, from six on.
+    Wherever a command takes a commit, you can give the first six or more digits of its hash.
     """
     with app.lake() as lake:
         commits = lake.log(ref, limit=limit + 1)

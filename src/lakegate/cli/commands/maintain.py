@@ -40,11 +40,11 @@ def maintain(app: App, /, *, tables: tuple[str, ...], dry_run: bool, within: tim
     TABLE is a name or a pattern, such as 'nyc.*'. Default: all tables on main. The settings in the section maintenance,
     and each table's own, say when something is due.
 
-    What is done to a table is a run of its own, which can be reverted: stop it at any time, and the next round goes on.
-    A table that fails doesn't hold up the others. Run it from cron, from lakegate watch (maintenance.every), or from an
-    orchestrator; only one process at a time does it.
+    What is done to a table is a run of its own, which can be reverted: stop it at any time, and the next round
+    continues. A table that fails doesn't hold up the others. Run it from cron, from lakegate watch (maintenance.every),
+    or from an orchestrator; only one process at a time does it.
 
-    Exits with 0 if all is well, with 3 if what failed may succeed in the next round, and with 1 if something else did.
+    Exits with 0 if all is well, with 3 if what failed may succeed in the next round, and with 1 if it won't.
     """
     with app.lake(begins=not dry_run) as lake:
         report = lake.maintain(tables, dry_run=dry_run, within=within, gc=gc)

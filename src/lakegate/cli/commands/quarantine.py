@@ -90,7 +90,7 @@ def list_quarantined(app: App, /, *, table: str | None) -> None:
 @_which(where=False)
 @limit_option(20)
 def show_quarantined_rows(app: App, /, *, table: str, limit: int, **chosen: Any) -> None:
-    """Show quarantined rows of TABLE that wait, and why they're there."""
+    """Show the rows of TABLE that wait in quarantine, and why."""
     with app.lake() as lake:
         found = lake.quarantine_show(table, limit=limit, **chosen)
     if app.json:
@@ -130,7 +130,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 @table_argument()
 @_which()
 def release(app: App, /, *, table: str, **chosen: Any) -> None:
-    """Publish quarantined rows of TABLE as they are, if they pass the checks of today.
+    """Publish quarantined rows of TABLE as they are, if they pass today's checks.
 
     All checks block here. The rows stay in the quarantine table, marked as released, and are never published twice.
     """
@@ -165,7 +165,7 @@ def release(app: App, /, *, table: str, **chosen: Any) -> None:
 )
 @_which()
 def fix(app: App, /, *, table: str, changes: tuple[str, ...], corrected: Path | None, **chosen: Any) -> None:
-    """Publish quarantined rows of TABLE with new values, if they pass the checks of today.
+    """Publish quarantined rows of TABLE with new values, if they pass today's checks.
 
     To get the rows that wait as a file: lakegate query 'SELECT * FROM TABLE__quarantine WHERE _released_by IS NULL'
     --output csv > rows.csv

@@ -176,10 +176,10 @@ def status(app: App, /, *, name: str | None) -> None:
 @_name_option
 @click.option("--recreate", is_flag=True, help="Recreate the tables instead of refreshing them, each in one step.")
 def refresh(app: App, /, *, tables: Sequence[str], name: str | None, recreate: bool) -> None:
-    """Let TABLEs, or all tables, show what main has now. Creates those that Snowflake lacks.
+    """Refresh TABLEs, or all tables, to what main has now. Creates those that Snowflake lacks.
 
     Publishing does this automatically. Run it after Snowflake was out of reach for long, or refused a refresh: it also
-    tries again what waits for Snowflake. Exits with 3 if a table couldn't be refreshed.
+    retries what is queued for Snowflake. Exits with 3 if a table couldn't be refreshed.
     """
     with _opened(app, name) as (lake, setup, known):
         chosen = _chosen(known, tables) if tables else known

@@ -158,7 +158,7 @@ def evolve_table(app: App, /, *, table: str, changes: tuple[str, ...], checks: t
 
     A CHANGE is what follows ALTER TABLE … in Spark SQL: ADD COLUMN name TYPE, DROP COLUMN name, RENAME COLUMN a TO b,
     ALTER COLUMN name TYPE type, ALTER COLUMN name DROP NOT NULL, ADD PARTITION FIELD days(name). Several are made
-    together, in their order.
+    together, in the order given.
 
     All rows are audited with the table's checks. If one fails, nothing is published. To undo it: lakegate revert.
     """
@@ -201,7 +201,7 @@ def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | No
     """Compact TABLE's small files into larger ones, and apply deletes. Needs Spark.
 
     Runs on a branch. It's published if all rows are the same as before, by their number and a hash of their content,
-    partition by partition. What others append meanwhile stays. To undo it: lakegate revert RUN.
+    partition by partition. Rows that others append in the meantime stay. To undo it: lakegate revert RUN.
 
     Replaced files stay as long as older commits need them; see lakegate gc. Exits with 3 if others kept rewriting the
     same files.
@@ -257,7 +257,7 @@ def rename_table(app: App, /, *, table: str, name: str, yes: bool) -> None:
 
     Source files that were published to TABLE stay published under NAME, where earlier runs can be reverted, too. An
     ingest into the old name creates a new table: change routes and jobs first. If TABLE has a contract or a section in
-    lakegate.toml, NAME needs one before. To undo it: lakegate revert RUN.
+    lakegate.toml, NAME needs one first. To undo it: lakegate revert RUN.
     """
     if not agreed(f"Rename {table} to {name}? Who reads or ingests by the old name must change.", yes=yes):
         raise click.Abort

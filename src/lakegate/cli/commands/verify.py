@@ -47,7 +47,7 @@ def verify(app: App, /, *, tables: tuple[str, ...], deep: bool, since: str | Non
     Looks at every state in the history of all branches and tags (as far back as gc.history, if you set it): files that
     are missing, damaged or of the wrong size, totals that don't match the manifests, files that nothing references,
     runs whose process died, runs and source files that the journal and main's commits disagree on, and commits that no
-    run made. Each finding names the command that mends it. With TABLE, looks at these tables only, and not for files
+    run made. Each finding names the command that fixes it. With TABLE, looks at these tables only, and not for files
     that nothing references.
 
     Exits with 1 if something is off. Doesn't need Spark, and can run at any time.
