@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from support.cli_support import invoke
+from lakegate.checks import column_exists, not_null
+from lakegate.wap.trial import ContractOutcome, ContractTrial
+from support.cli_support import FakeLake, invoke, report, result
 
 DBT = "models:\n  - name: t\n    columns:\n      - {name: id, tests: [unique, mine]}\n"
 
@@ -54,3 +57,40 @@ def test_a_broken_contract_is_reported_by_its_place(project: Path) -> None:
 
 def test_the_schema_is_json() -> None:
     assert json.loads(invoke("check schema").stdout)["title"].startswith("Contract")
+
+
+def test_a_diff_says_what_each_batch_would_have_become_and_why() -> None:
+    lost = report(result(not_null("fare"), failing=3), result(column_exists("tip"), failing=0))
+    lost = lost.model_copy(
+        update={
+            "results": tuple(
+                one.model_copy(update={"verdict": "fail", "detail": "tip is missing."}) for one in lost.results
+            )
+        }
+    )
+    at = datetime(2026, 1, 31, tzinfo=UTC)
+    outcomes = [
+        ContractOutcome(run_id="r3", at=at, before="published", rows=5, failures=lost.results, over_limit="Too many."),
+        ContractOutcome(run_id="r2", at=at, before="rejected", rows=5),
+        ContractOutcome(run_id="r1", at=at, before="published", reason="Its files are gone."),
+    ]
+    shown = invoke("check diff nyc.trips", FakeLake(diff_contract=outcomes))
+    assert shown.exit_code == 1
+    text = " ".join((shown.stdout + shown.stderr).split())
+    assert "Too many.; not_null(fare): 3 rows; column_exists: tip is missing." in text
+    assert (
+        "1 published batch would have been rejected, 1 rejected one published. 1 batch couldn't be looked at." in text
+    )
+
+
+def test_files_that_pass_because_rows_are_quarantined_pass() -> None:
+    aside = result(not_null("fare", severity="quarantine")).model_copy(update={"quarantined": 2})
+    trial = ContractTrial(contract="c.yaml", report=report(aside))
+    shown = invoke("check test c.yaml rows.csv", FakeLake(test_contract=trial))
+    assert (shown.exit_code, "Quarantined" in shown.stdout + shown.stderr) == (0, True)
+    failed = result(not_null("fare", severity="quarantine"), failing=2)
+    trial = ContractTrial(contract="c.yaml", report=report(failed), over_limit="2 of 5 rows would be quarantined.")
+    shown = invoke("check test c.yaml rows.csv", FakeLake(test_contract=trial))
+    assert (shown.exit_code, "2 of 5 rows would" in shown.stdout + shown.stderr) == (1, True)
+    told = json.loads(invoke("check test c.yaml rows.csv -o json", FakeLake(test_contract=trial)).stdout)
+    assert (told["passed"], told["over_limit"]) == (False, "2 of 5 rows would be quarantined.")

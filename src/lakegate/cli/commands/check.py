@@ -297,9 +297,12 @@ def diff(app: App, /, *, contract: str, last: int) -> None:
         columns = ("run", "began", "was", "would be", "rows", "why")
         show_rows(columns, rows, right=("rows",), empty="No batch was published or rejected yet.")
         released = sum(one.rejected is False for one in outcomes if one.before == "rejected")
+        unknown = sum(one.rejected is None for one in outcomes)
         if outcomes:
             say("", f"{counted(newly, 'published batch', 'published batches')} would have been rejected, "
                 f"{counted(released, 'rejected one')} published.")  # fmt: skip
+        if unknown:
+            say(f"{counted(unknown, 'batch', 'batches')} couldn't be looked at.")
     raise click.exceptions.Exit(ExitCode.AUDIT_FAILED if newly else ExitCode.OK)
 
 
