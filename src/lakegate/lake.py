@@ -405,7 +405,7 @@ class Lake:
         """Return what a table of these files would be, and their first rows. Needs neither catalog nor engine.
 
         Args:
-            paths: Files, folders or glob patterns; or a :meth:`source`, which the engine reads.
+            paths: Files, folders or glob patterns; or a :meth:`source` or its URI, which the engine reads.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
             csv: How to read CSV.
             rows: Number of rows to return.
@@ -420,11 +420,12 @@ class Lake:
             >>> lake.inspect("trips/*.parquet").batch.rows
             100
         """
-        if isinstance(paths, Source):
-            return self._inspect_source(paths, rows)
+        wanted = _source_among(paths) or paths
+        if isinstance(wanted, Source):
+            return self._inspect_source(wanted, rows)
         from lakegate.sources.sample import inspect
 
-        given = [paths] if isinstance(paths, (str, Path)) else paths
+        given = [wanted] if isinstance(wanted, (str, Path)) else wanted
         return inspect(
             [str(path) for path in given],
             format=format,
@@ -460,7 +461,7 @@ class Lake:
     def propose_contract(
         self,
         table: str,
-        paths: Paths | None = None,
+        paths: Paths | Source | None = None,
         *,
         format: FileFormat | None = None,  # noqa: A002 - as on the command line
         schema: str | None = None,
@@ -471,8 +472,8 @@ class Lake:
 
         Args:
             table: The table, ``namespace.table``.
-            paths: Files, folders or glob patterns to look at instead of the table. Spark reads them; a table is read
-                without it.
+            paths: Files, folders or glob patterns, or a :meth:`source` or its URI, to look at instead of the table.
+                Spark reads them; a table is read without it.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
             schema: File with the contracts' JSON Schema, to be named in the first line for editors.
 
@@ -503,7 +504,7 @@ class Lake:
         options = IngestOptions(run_id=new_run_id())
         with self._copies(options):
             csv = self._components.contracts.settings_of(identifier).csv
-            batch = self._discover(paths, format, csv, options["run_id"] or "")
+            batch = self._looked_at(table, paths, format, csv, options)
             engine = self._components.file_engine
             with narrator.step(f"Reading {len(batch.files):,} files"):
                 source = engine.source_schema(batch)
@@ -515,7 +516,7 @@ class Lake:
     def test_contract(
         self,
         contract: str | Path,
-        paths: Paths,
+        paths: Paths | Source,
         *,
         format: FileFormat | None = None,  # noqa: A002 - as on the command line
     ) -> ContractTrial:
@@ -523,7 +524,7 @@ class Lake:
 
         Args:
             contract: A contract's file, or a table that has one in the project.
-            paths: Files, folders or glob patterns.
+            paths: Files, folders or glob patterns; or a :meth:`source` or its URI.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
 
         Returns:
@@ -545,7 +546,8 @@ class Lake:
         options = IngestOptions(run_id=new_run_id())
         with self._components.narrator.step(f"Trying {loaded.file}"), self._copies(options):
             engine = self._components.file_engine
-            batch = self._discover(paths, format, csv, options["run_id"] or "", columns=loaded.settings.columns)
+            names = loaded.settings.columns
+            batch = self._looked_at(str(loaded.table), paths, format, csv, options, columns=names)
             masked = self.settings.audit.mask
             return try_contract(loaded, batch, engine, masked=masked, narrator=self._components.narrator)
 
@@ -2559,8 +2561,9 @@ class Lake:
         """Return the paths of files as they were given, or that of a file which is made of rows, for this run."""
         # Of an earlier call of this run, which may have had other rows.
         self._taken.pop(options["run_id"] or "", None)
-        if not isinstance(given, Source) and (named := _source_among(given)) is not None:
-            given = Source.parse(named)
+        source = _source_among(given)
+        if source is not None:
+            given = source
         if isinstance(given, (str, Path)):
             return given
         from lakegate.frames import are_rows, spark_frame, to_batches
@@ -2760,6 +2763,22 @@ class Lake:
             batch = batch.only((file,))
         return batch
 
+    def _looked_at(
+        self,
+        table: str,
+        paths: Paths | Source,
+        file_format: FileFormat | None,
+        csv: CsvOptions,
+        options: IngestOptions,
+        *,
+        columns: Mapping[str, str] = MappingProxyType({}),
+    ) -> Batch:
+        """Return files, or rows of a source, that are looked at and not ingested."""
+        run_id = options["run_id"] or ""
+        found = self._paths(table, paths, options, looks=True)
+        taken = self._taken.get(run_id, _Taken())
+        return self._discover(found, file_format, csv, run_id, columns=columns, taken=taken)
+
     @property
     def _masked(self) -> tuple[str, ...]:
         return ("*",) if self.settings.ui.examples == 0 else (*self.settings.ui.masked, *self.settings.audit.mask)
@@ -2844,13 +2863,15 @@ def _said_of(given: object) -> AbstractContextManager[None]:
     return of_source(str(given))
 
 
-def _source_among(given: Paths | Frame) -> str | None:
-    """Return the URI of a source, if that is what was given in place of paths."""
+def _source_among(given: Paths | Frame) -> Source | None:
+    """Return the source that was given, itself or by its URI, in place of paths."""
+    if isinstance(given, Source):
+        return given
     paths = [given] if isinstance(given, str) else given if isinstance(given, (list, tuple)) else []
     named = next((path for path in paths if isinstance(path, str) and path.startswith(SCHEME)), None)
     if named is not None and len(paths) > 1:
         raise InputError(f"{named} is ingested alone.", hint="Ingest the other paths on their own.")
-    return named
+    return None if named is None else Source.parse(named)
 
 
 def _require_known(method: str, options: IngestOptions) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lakegate.lake import connect
-from lakegate.model.batch import CsvOptions
+from lakegate.model.batch import Batch, CsvOptions
+from lakegate.model.schema import Column
+from lakegate.model.source import Source
+from lakegate.sources.sample import SourceSample
 from support.cli_support import invoke
 
 
@@ -51,6 +54,41 @@ def test_what_cant_be_read_is_said(tmp_path: Path) -> None:
     result = invoke(["inspect", str(tmp_path / "a.jsonl")], None)
     assert result.exit_code == 2
     assert "line 1 is a number, not an object" in result.stderr
+
+
+class _Lake:
+    """Knows one source, and no files."""
+
+    opened_with: dict[str, Any]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Hold nothing."""
+
+    def source(self, name: str, *, sql: str | None) -> Source:
+        return Source.parse(name, sql=sql)
+
+    def inspect(self, paths: Any, *, rows: int) -> SourceSample:
+        source = paths if isinstance(paths, Source) else Source.parse(*paths)
+        assert (source.uri, rows) == ("source://shop/public/orders", 3)
+        none = Batch(format="parquet", files=(), columns=())
+        return SourceSample(batch=none, columns=(Column(name="id", type="long"),), rows=({"id": 7},))
+
+
+@pytest.mark.parametrize("named", [["--source", "shop.public.orders"], ["source://shop/public/orders"]])
+def test_a_table_of_a_source_is_shown_however_it_is_named(named: list[str]) -> None:
+    lake: Any = _Lake()
+    result = invoke(["--home", ".", "inspect", *named, "-o", "json"], lake)
+    assert result.exit_code == 0, result.output
+    # Nobody has counted its rows.
+    assert json.loads(result.stdout) == {
+        "source": named[-1],
+        "columns": [{"name": "id", "type": "long"}],
+        "sample": [{"id": 7}],
+    }
+    assert named[-1] in invoke(["--home", ".", "inspect", *named], lake).stdout
 
 
 def test_python_has_it_too(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from lakegate.cli.commandline import command
 from lakegate.cli.options import csv_from, csv_options, require_one_source, source_options
 from lakegate.cli.output import counted, echo_json, safe, say, show_rows, size
 from lakegate.model.batch import CsvOptions, FileFormat
+from lakegate.model.source import SCHEME
 
 if TYPE_CHECKING:
     from lakegate.sources.sample import SourceSample
@@ -46,6 +47,10 @@ def inspect(app: App, /, *, paths: tuple[str, ...], rows: int, **given: Any) -> 
 
     source, sql = given.pop("source"), given.pop("sql")
     require_one_source({"paths": paths, "source": source, "sql": sql})
+    if any(path.startswith(SCHEME) for path in paths):
+        with app.lake() as lake:
+            _show(app, lake.inspect(paths, rows=rows), of=paths[0])
+        return
     if source is not None:
         with app.lake() as lake:
             _show(app, lake.inspect(lake.source(source, sql=sql), rows=rows), of=source)
@@ -60,7 +65,7 @@ def inspect(app: App, /, *, paths: tuple[str, ...], rows: int, **given: Any) -> 
 
 def _show(app: App, found: SourceSample, *, of: str | None = None) -> None:
     if app.json:
-        echo_json(_payload(found))
+        echo_json(_payload(found, of=of))
         return
     batch = found.batch
     files = counted(len(batch.files), "file")
@@ -72,13 +77,16 @@ def _show(app: App, found: SourceSample, *, of: str | None = None) -> None:
     show_rows(("column", "type", *(f"row {number}" for number, _ in enumerate(found.rows, start=1))), shown)
 
 
-def _payload(found: SourceSample) -> dict[str, Any]:
+def _payload(found: SourceSample, *, of: str | None) -> dict[str, Any]:
     batch = found.batch
-    return {
+    files = {
         "format": batch.format,
         "files": [{"uri": file.uri, "rows": file.rows, "size_bytes": file.size_bytes} for file in batch.files],
         "rows": batch.rows,
         "size_bytes": batch.size_bytes,
+    }
+    return {
+        **(files if of is None else {"source": of}),
         "columns": [{"name": column.name, "type": column.type} for column in found.columns],
         "sample": list(found.rows),
     }
