@@ -37,6 +37,10 @@ _JDBC = {
     "fetchsize": "10000",
     "preferTimestampNTZ": "true",
 }
+_UNCACHED = {
+    # Iceberg's catalogs keep a table as they saw it for as long as it's read every half minute; others ignore this.
+    "cache-enabled": "false"
+}
 _PATIENCE_S = 2.0
 """Seconds that a page waits for a journal that others have locked."""
 
@@ -298,7 +302,7 @@ class Components:
             raise NotFoundError(
                 f"The settings have no source '{name}'.", hint=f"{guess}Add a section [sources.{name}] to {FILE_NAME}."
             )
-        options = {"": given.catalog} if given.catalog is not None else {"": _JDBC_CATALOG, **_JDBC}
+        options = {"": _JDBC_CATALOG, **_JDBC} if given.catalog is None else {"": given.catalog, **_UNCACHED}
         has_secret = False
         for key, text in {"password": given.password, **given.options}.items():
             # A URI of a file is an address, such as that of a warehouse.

@@ -95,6 +95,13 @@ def test_a_driver_that_is_fetched_ends_no_transaction(monkeypatch: pytest.Monkey
     assert closed == ["tables", "files"]
 
 
+@pytest.mark.parametrize(("given", "expected"), [({}, "false"), ({"cache-enabled": "true"}, "true")])
+def test_a_source_s_tables_are_read_as_they_are_now(tmp_path: Path, given: dict[str, str], expected: str) -> None:
+    source = SourceSettings.model_validate({"catalog": "org.apache.iceberg.spark.SparkCatalog", "options": given})
+    components = Components(tmp_path, Settings(sources={"p": source}), session=None, narrator=SilentNarrator())
+    assert components.source_catalog("p").options["cache-enabled"] == expected
+
+
 def test_each_store_has_its_jars_settings_and_credentials() -> None:
     everywhere = SparkStores(s3=S3Settings(), gcs=GcsSettings(), adls=AdlsSettings())
     assert store_artifacts(everywhere) == (*S3_ARTIFACTS, *GCS_ARTIFACTS, *ADLS_ARTIFACTS)
