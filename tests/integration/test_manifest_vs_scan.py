@@ -18,7 +18,7 @@ import pytest
 
 from lakegate.checks import validate_checks
 from lakegate.checks.audit import answer_from_manifest
-from lakegate.checks.questions import FailingRows, Finding, RowTotal
+from lakegate.checks.questions import Aggregates, FailingRows, Finding, RowTotal
 from lakegate.checks.registry import find_check
 from lakegate.components import Components
 from lakegate.errors import CheckError
@@ -196,6 +196,26 @@ def _candidates(r: random.Random, name: str, values: Sequence[Any]) -> Iterator[
         ends += [{"min": literals[low], "max": literals[high]}, {"min": literals[high]}, {"max": literals[low]}]
         for end in ends:
             yield Check(kind="in_range", columns=(name,), arguments={**end, "inclusive": inclusive})
+    for text in _predicates(r, name, known):
+        yield Check(kind="sql", columns=(name,), arguments={"predicate": text})
+        yield Check(kind="expression_is_true", columns=(name,), arguments={"expression": text})
+
+
+def _predicates(r: random.Random, name: str, known: Sequence[Any]) -> Iterator[str]:
+    if isinstance(known[0], bool):
+        yield from (name, f"NOT {name}", f"{name} OR {name} IS NULL")
+    if isinstance(known[0], (bool, str, date)):
+        return
+    low, high = f"{known[0]:f}" if isinstance(known[0], Decimal) else known[0], known[-1]
+    numbers = [low, high, 0, -1, 0.5, -0.1, 16_777_217, 3_000_000_000, *r.sample(list(known), min(3, len(known)))]
+    texts = [f"{number:f}" if isinstance(number, Decimal) else str(number) for number in numbers]
+    for text in texts:
+        yield from (f"{name} {operator} {text}" for operator in ("<", "<=", ">", ">=", "=", "<>"))
+        yield f"{text} > {name}"
+    yield from (f"{name} BETWEEN {texts[0]} AND {texts[1]}", f"{name} NOT BETWEEN {texts[0]} AND {texts[1]}")
+    yield from (f"{name} IN ({', '.join(texts)})", f"NOT {name} IN ({texts[0]}, 0)")
+    yield from (f"{name} IS NULL", f"NOT ({name} IS NOT NULL)", f"{name} < {texts[0]} AND {name} IS NOT NULL")
+    yield from (f"{name} > {texts[1]} OR {name} < {texts[0]}", f"NOT ({name} >= {texts[0]} AND {name} <= {texts[1]})")
 
 
 def _checks(subject: Subject) -> list[Check]:
@@ -273,6 +293,8 @@ def test_ordinary_columns_are_answered_without_reading_them(subjects: dict[str, 
     assert unanswered == []
     assert [c for c in RANGED if not _answered(subject, _range(subject, c))] == []
     assert _answered(subject, Check(kind="row_count", arguments={"min": 1}))
+    sparse = Check(kind="sql", columns=("fare",), arguments={"predicate": "fare < -99999.99 OR fare > 199999.98"})
+    assert _answered(subject, sparse)
     # NaN is in these, and bounds leave it out.
     assert not _answered(subject, _range(subject, "score"))
     assert not _answered(subject, _range(subject, "ratio"))
@@ -301,3 +323,14 @@ def test_only_the_first_hundred_columns_are_measured(subjects: dict[str, Subject
     wide = subjects["wide"]
     measured = [name for name in WIDE if _answered(wide, Check(kind="not_null", columns=(name,)))]
     assert measured == WIDE[:100]
+
+
+def test_a_quantile_may_have_limits_beyond_its_column_s_type(
+    components: Components, subjects: dict[str, Subject]
+) -> None:
+    subject = subjects["plain"]
+    check = Check(kind="quantile", columns=("small",), arguments={"q": 0.5, "min": -1e12, "max": 1e12})
+    question = find_check("quantile").ask(check, subject.schema)
+    assert isinstance(question, Aggregates)
+    total, values = components.engine.aggregate(subject.rows, question.expressions)
+    assert question.judge(values, total).verdict == "pass"

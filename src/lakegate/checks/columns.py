@@ -275,7 +275,7 @@ def count_nulls(added: AddedFiles, column: QuotedColumn) -> int | None:
     """Return the number of NULLs, or ``None`` when a file lacks its own; so it is for nested columns."""
     if column.type.nested:
         return None
-    found = [_metrics(file, column.name) for file in added.files if file.rows]
+    found = [metrics_of(file, column.name) for file in added.files if file.rows]
     counts = [item.null_count for item in found if item is not None and item.null_count is not None]
     return sum(counts) if len(counts) == len(found) else None
 
@@ -298,7 +298,7 @@ def none_outside(
     return 0 if all(_file_proves(file, column, one, bounds) for file in added.files if file.rows) else None
 
 
-def _metrics(file: DataFile, column: str) -> ColumnStatistics | None:
+def metrics_of(file: DataFile, column: str) -> ColumnStatistics | None:
     """Return a column's metrics, if its counts are known and agree with the file's rows. A missing count isn't zero."""
     found = file.columns.get(column)
     if found is None or found.value_count != file.rows or found.null_count is None:
@@ -314,7 +314,7 @@ def _file_proves(
         value = file.identity_values[name]
         if value is None or (kind.holds(value) and one(value)):
             return True
-    found = _metrics(file, name)
+    found = metrics_of(file, name)
     if found is None:
         return False
     if found.null_count == file.rows:

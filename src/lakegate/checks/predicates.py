@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -15,6 +16,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 
+from lakegate.checks.columns import metrics_of
 from lakegate.checks.patterns import EXPLODES, explodes, longest_text
 from lakegate.model.sqltext import (
     RUNS_CODE,
@@ -26,6 +28,7 @@ from lakegate.model.sqltext import (
     sql_text,
     sql_tokens,
 )
+from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile
 
 _DIALECT = "spark"
 _MANY_ROWS = frozenset([
@@ -85,8 +88,35 @@ _NOT_IN_COLUMN = {
 """Fields of Spark Connect's ``Expression``, and what's wrong with them."""
 _ROW_UDFS = frozenset({100, 101, 200, 204, 250, 251})
 """``PythonEvalType`` of Python functions about one row: plain, Arrow-optimised, and over pandas or Arrow batches."""
+_PLAIN = re.compile(r"(?:[\w\s`().,<>=-]|!=)*", re.ASCII)
+"""Text in which sqlglot and Spark can't see different comparisons."""
+_NUMBER = re.compile(r"\d{0,18}(?:\.\d{0,18})?")
+_MOST_DIGITS = 38
+_EXACT_IN_FLOAT = 2**24
+"""Whole numbers up to this one are floats of 32 bits, which Spark may make of what's compared with such a column."""
+_COMPARISONS: dict[type[Any], Callable[[Any, Any, Any], tuple[bool, bool]]] = {
+    exp.LT: lambda low, high, number: (low < number, high >= number),
+    exp.LTE: lambda low, high, number: (low <= number, high > number),
+    exp.GT: lambda low, high, number: (high > number, low <= number),
+    exp.GTE: lambda low, high, number: (high >= number, low < number),
+    exp.EQ: lambda low, high, number: (low <= number <= high, not low == number == high),
+    exp.NEQ: lambda low, high, number: (not low == number == high, low <= number <= high),
+}
+"""Of a column with these bounds: whether it may be true, and whether it may be false."""
+_TURNED: dict[type[Any], type[Any]] = {
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+    exp.EQ: exp.EQ,
+    exp.NEQ: exp.NEQ,
+}
 _FIRST_NAME = re.compile(r"`((?:[^`]|``)*)`|([^.]*)")
 _NUMERIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg)
+
+
+class _UnprovenError(Exception):
+    """Files' metrics don't say enough, or a predicate isn't one that they're compared with."""
 
 
 class PredicateError(ValueError):
@@ -108,6 +138,26 @@ class Predicate:
     lone_column: str | None
     sql: str
     longest_text: int | None = None
+
+    def never(self, *, outcome: bool) -> Callable[[AddedFiles], int | None] | None:
+        """Return what proves by files' metrics that no row makes the predicate ``outcome``.
+
+        Returns:
+            Gives 0 where that's proven, and ``None`` otherwise. ``None`` in its place when the predicate holds anything
+            but columns, compared with numbers or NULL: what Spark may refuse is left to Spark.
+        """
+        tree = _parse(self.sql) if _PLAIN.fullmatch(self.sql) else None
+        if tree is None or not all(isinstance(node, _COMPARED) for node in tree.walk()):
+            return None
+
+        def proven(added: AddedFiles) -> int | None:
+            try:
+                found = [_outcomes(tree, file) for file in added.files if file.rows]
+            except _UnprovenError:
+                return None
+            return None if any(true if outcome else false for true, false in found) else 0
+
+        return proven
 
 
 @contextmanager
@@ -398,6 +448,99 @@ def _refuse_query(token: SqlToken, after: SqlToken) -> None:
     """Refuse ``(TABLE t)`` and the like, which sqlglot takes for a column with an alias."""
     if after.kind == "quoted" or (after.kind == "word" and after.upper not in _OPERATORS):
         raise PredicateError(f"holds a subquery ({token.upper}), but it must be about one row")
+
+
+def _outcomes(tree: exp.Expr, file: DataFile) -> tuple[bool, bool]:
+    """Return whether a predicate may be true in a row of a file, and whether it may be false; NULL is neither.
+
+    Raises:
+        _UnprovenError: When that can't be told of any part of it.
+    """
+    if isinstance(tree, exp.Paren):
+        return _outcomes(tree.this, file)
+    if isinstance(tree, exp.Not):
+        true, false = _outcomes(tree.this, file)
+        return false, true
+    if isinstance(tree, (exp.And, exp.Or)):
+        left, right = (_outcomes(side, file) for side in (tree.this, tree.expression))
+        if isinstance(tree, exp.And):
+            return left[0] and right[0], left[1] or right[1]
+        return left[0] or right[0], left[1] and right[1]
+    return _column_outcomes(tree, file)
+
+
+def _column_outcomes(tree: exp.Expr, file: DataFile) -> tuple[bool, bool]:
+    match tree:
+        case exp.Is(this=exp.Column() as column, expression=exp.Null()):
+            nulls = _statistics(column, file).null_count
+            return nulls != 0, nulls != file.rows
+        case exp.Between(this=exp.Column() as column, args={"low": lowest, "high": highest}):
+            above, below = _compared(exp.GTE, column, lowest, file), _compared(exp.LTE, column, highest, file)
+            return above[0] and below[0], above[1] or below[1]
+        case exp.In(this=exp.Column() as column, expressions=numbers) if numbers:
+            found = [_compared(exp.EQ, column, number, file) for number in numbers]
+            return any(true for true, _ in found), all(false for _, false in found)
+        case exp.Column():
+            low, high = _bounds(tree, file)
+            if type(low) is bool and type(high) is bool:
+                return high, not low
+        case exp.Binary(this=exp.Column() as column, expression=number) if type(tree) in _COMPARISONS:
+            return _compared(type(tree), column, number, file)
+        case exp.Binary(this=number, expression=exp.Column() as column) if type(tree) in _TURNED:
+            return _compared(_TURNED[type(tree)], column, number, file)
+    raise _UnprovenError
+
+
+def _compared(kind: type[Any], column: exp.Column, number: exp.Expr, file: DataFile) -> tuple[bool, bool]:
+    low, high = _bounds(column, file)
+    value = _comparable(_number(number), low)
+    if type(low) is not type(high):
+        raise _UnprovenError
+    return _COMPARISONS[kind](low, high, value)
+
+
+def _statistics(column: exp.Column, file: DataFile) -> ColumnStatistics:
+    found = metrics_of(file, column.name) if len(column.parts) == 1 else None
+    if found is None:
+        raise _UnprovenError
+    return found
+
+
+def _bounds(column: exp.Column, file: DataFile) -> tuple[Any, Any]:
+    found = _statistics(column, file)
+    low, high = found.lower, found.upper
+    # Bounds leave NaN out; those of a file that somebody added with unsigned numbers aren't of what is read.
+    if low is None or high is None or (isinstance(low, float) and found.nan_count != 0) or not low <= high:
+        raise _UnprovenError
+    return low, high
+
+
+def _number(node: exp.Expr) -> Decimal:
+    sign, plain = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
+    if not isinstance(plain, exp.Literal) or plain.is_string or not _NUMBER.fullmatch(plain.name):
+        raise _UnprovenError
+    return sign * Decimal(plain.name)
+
+
+def _comparable(number: Decimal, bound: object) -> Decimal | float:
+    """Return a number as Spark compares it with a column that has such bounds, where that's exact."""
+    scale = -int(number.as_tuple().exponent)
+    if type(bound) is int:
+        return number
+    if type(bound) is float and (scale > 0 or abs(number) <= _EXACT_IN_FLOAT):
+        return float(number)
+    if isinstance(bound, Decimal):
+        # Spark compares at a scale and with digits that hold both types, and rounds if these are too many.
+        columns = -int(bound.as_tuple().exponent)
+        if scale <= columns and len(number.as_tuple().digits) + columns <= _MOST_DIGITS:
+            return number
+    raise _UnprovenError
+
+
+_COMPARED: tuple[type[Any], ...] = (
+    *(exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Neg, exp.Paren, exp.Not, exp.And, exp.Or, exp.Is),
+    *(exp.Between, exp.In, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ),
+)
 
 
 def _parse(text: str) -> exp.Condition:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +20,7 @@ from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 from lakegate.model.schema import Column, Schema
 from lakegate.model.sqltext import sql_string
+from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile
 
 TYPES = {
     "i": "int",
@@ -244,3 +249,149 @@ def test_columns_of_a_predicate(text: str, columns: tuple[str, ...]) -> None:
 def test_what_is_no_predicate_of_one_row(text: str, problem: str) -> None:
     with pytest.raises(PredicateError, match=problem):
         read_predicate(text)
+
+
+_COLUMNS: dict[str, st.SearchStrategy[object]] = {
+    "n": st.integers(-3, 3),
+    "x": st.floats(-3, 3, width=32),
+    "m": st.decimals(-3, 3, places=2),
+    "b": st.booleans(),
+}
+_NUMBERS = ["0", "1", "-1", "2", "0.5", "-0.1", "0.1", "2.99", "3", "-3"]
+_COMPARED = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "=": operator.eq,
+    "<>": operator.ne,
+}
+Row = dict[str, Any]
+Truth = Callable[[Row], bool | None]
+
+
+def _comparison(column: str, sign: str, number: str) -> tuple[str, Truth]:
+    def truth(row: Row) -> bool | None:
+        value = row[column]
+        # A float is compared with the double that is nearest to the number as written.
+        other = float(number) if isinstance(value, float) else Decimal(number)
+        return None if value is None else bool(_COMPARED[sign](value, other))
+
+    return f"{column} {sign} {number}", truth
+
+
+def _is_null(column: str) -> tuple[str, Truth]:
+    return f"{column} IS NULL", lambda row: row[column] is None
+
+
+def _not(one: tuple[str, Truth]) -> tuple[str, Truth]:
+    def truth(row: Row) -> bool | None:
+        found = one[1](row)
+        return None if found is None else not found
+
+    return f"NOT ({one[0]})", truth
+
+
+def _both(one: tuple[str, Truth], word: str, other: tuple[str, Truth]) -> tuple[str, Truth]:
+    decides = word == "OR"
+
+    def truth(row: Row) -> bool | None:
+        found = one[1](row), other[1](row)
+        if decides in found:
+            return decides
+        return None if None in found else not decides
+
+    return f"({one[0]}) {word} ({other[0]})", truth
+
+
+_PREDICATES = st.recursive(
+    st.builds(_comparison, st.sampled_from(["n", "x", "m"]), st.sampled_from([*_COMPARED]), st.sampled_from(_NUMBERS))
+    | st.builds(_is_null, st.sampled_from([*_COLUMNS]))
+    | st.just(("b", lambda row: row["b"])),
+    lambda inner: st.builds(_not, inner) | st.builds(_both, inner, st.sampled_from(["AND", "OR"]), inner),
+    max_leaves=5,
+)
+_ROWS = st.lists(st.fixed_dictionaries({name: st.none() | values for name, values in _COLUMNS.items()}), min_size=1)
+
+
+def _file(rows: Sequence[Row]) -> DataFile:
+    columns = {}
+    for name in _COLUMNS:
+        values = [row[name] for row in rows if row[name] is not None]
+        columns[name] = ColumnStatistics(
+            value_count=len(rows),
+            null_count=len(rows) - len(values),
+            nan_count=0,
+            lower=min(values, default=None),
+            upper=max(values, default=None),
+        )
+    return DataFile(path="a", rows=len(rows), size_bytes=1, columns=columns)
+
+
+@given(_PREDICATES, st.lists(_ROWS, min_size=1, max_size=3), st.booleans())
+def test_metrics_rule_out_only_what_no_row_is(
+    predicate: tuple[str, Truth], files: list[list[Row]], outcome: bool
+) -> None:
+    text, truth = predicate
+    proven = read_predicate(text).never(outcome=outcome)
+    assert proven is not None
+    if proven(AddedFiles(files=tuple(map(_file, files)), complete=True)) == 0:
+        assert not any(truth(row) is outcome for rows in files for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_proven"),
+    [
+        ("n < 0", True),
+        ("0 > n", True),
+        ("n < 0 AND n > 99", True),
+        ("n < 0 OR n > 5", True),
+        ("n BETWEEN 6 AND 9", True),
+        ("n NOT BETWEEN 0 AND 5", True),
+        ("n IN (7, 8)", True),
+        ("n IS NULL", True),
+        ("n = 5", False),
+        ("n IN (5, 9)", False),
+        ("m < 0.00", True),
+        ("m < -0.001", False),  # Spark may compare at another scale
+        ("tiny < 0", False),
+        ("x < -16777217", False),  # no float of 32 bits
+        ("odd < 0", False),  # bounds of unsigned numbers
+        ("nan < 0", False),
+        ("s < 0", False),
+        ("unmeasured < 0", False),
+        ("N < 0", False),  # left to Spark, which resolves names
+        ("b AND n < 0", True),
+        ("s AND n < 0", False),  # what Spark may refuse is left to Spark
+        ("b = 1 AND n < 0", False),
+    ],
+)
+def test_predicates_that_metrics_answer(text: str, is_proven: bool) -> None:
+    bounds: dict[str, tuple[Any, Any]] = {
+        "n": (0, 5),
+        "m": (Decimal("0.00"), Decimal("5.00")),
+        "tiny": (Decimal("1E-38"), Decimal("2E-38")),
+        "x": (0.0, 1.0),
+        "odd": (7, -1),
+        "nan": (0.0, 1.0),
+        "s": ("a", "b"),
+        "b": (False, True),
+    }
+    columns = {
+        name: ColumnStatistics(value_count=9, null_count=0, nan_count=name == "nan", lower=low, upper=high)
+        for name, (low, high) in bounds.items()
+    }
+    added = AddedFiles(files=(DataFile(path="a", rows=9, size_bytes=1, columns=columns),), complete=True)
+    proven = read_predicate(text).never(outcome=True)
+    assert proven is not None
+    assert proven(added) == (0 if is_proven else None)
+
+
+@pytest.mark.parametrize(
+    "text", ["n + 1 < 0", "abs(n) < 0", "n < '0'", "n <=> 0", "n < 1L", "n < m", "t.n < 0 OR true", "!b"]
+)
+def test_other_predicates_are_left_to_spark(text: str) -> None:
+    proven = read_predicate(text).never(outcome=True)
+    column = ColumnStatistics(value_count=9, null_count=0, nan_count=0, lower=1, upper=5)
+    file = DataFile(path="a", rows=9, size_bytes=1, columns=dict.fromkeys("nm", column))
+    assert proven is None or proven(AddedFiles(files=(file,), complete=True)) is None

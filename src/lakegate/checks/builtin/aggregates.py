@@ -192,7 +192,8 @@ def quantile(
         'quantile(fare_amount, q=0.95, max=120)'
     """
     found = _number(column)
-    number = f"CAST({column} AS DOUBLE)"
+    # Of a cast alone, Spark makes NULL where the end is beyond the column's type, and fails to push that down.
+    number = f"(CAST({column} AS DOUBLE) + 0.0D)"
     ends = Range.of(_DOUBLE, min, max, inclusive=True)
     expressions = (
         f"percentile_approx({number}, {q!r}D, {_ACCURACY})",

@@ -19,7 +19,8 @@ _TIMES = {Family.DATE: "DATE", Family.TIMESTAMP: "TIMESTAMP_NTZ", Family.TIMESTA
 
 
 @check(example="expression_is_true('tip <= fare')", parameter_aliases={"predicate": "expression"}, finds_columns=True,
-       nulls="passes", nans="as Spark SQL")  # fmt: skip
+       nulls="passes", nans="as Spark SQL",
+       evidence="manifest for a pass of columns compared with numbers, else scan")  # fmt: skip
 def expression_is_true(expression: str, **options: Unpack[CheckOptions]) -> FailingRows:
     """Every row has ``expression``.
 
@@ -31,7 +32,9 @@ def expression_is_true(expression: str, **options: Unpack[CheckOptions]) -> Fail
         "expression_is_true(tip, fare, expression='tip <= fare')"
     """
     read = predicate_of(expression)
-    return FailingRows(f"NOT ({read.sql})", by_user=True, longest_text=read.longest_text)
+    return FailingRows(
+        f"NOT ({read.sql})", metrics=read.never(outcome=False), by_user=True, longest_text=read.longest_text
+    )
 
 
 @expression_is_true.prepare

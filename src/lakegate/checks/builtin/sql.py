@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from lakegate.checks.predicates import Predicate
 
 
-@check(example="sql('fare_amount < 0')", finds_columns=True, nulls="as SQL: unknown passes", nans="as Spark SQL")
+@check(example="sql('fare_amount < 0')", finds_columns=True, nulls="as SQL: unknown passes", nans="as Spark SQL",
+       evidence="manifest for a pass of columns compared with numbers, else scan")  # fmt: skip
 def sql(predicate: str, **options: Unpack[CheckOptions]) -> FailingRows:
     """No row has ``predicate``.
 
@@ -28,7 +29,7 @@ def sql(predicate: str, **options: Unpack[CheckOptions]) -> FailingRows:
         "sql(fare_amount, predicate='fare_amount < 0')"
     """
     read = predicate_of(predicate)
-    return FailingRows(f"({read.sql})", by_user=True, longest_text=read.longest_text)
+    return FailingRows(f"({read.sql})", metrics=read.never(outcome=True), by_user=True, longest_text=read.longest_text)
 
 
 @sql.prepare
