@@ -337,3 +337,24 @@ def test_what_the_history_says_tells_the_same_file_again(journal: Actor) -> None
         KnownFile(file=RENAMED, run_id="r01", same_file_as=OLD.uri),
     )
     assert journal.claim("r02", TABLE, [COPY], on_same_content="skip").published[0].same_content_as == OLD.uri
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_the_newest_version_of_a_path_is_the_one_that_was_published_last(journal: Actor, *, rebuild: bool) -> None:
+    """Also when it was published before."""
+    versions = [("c1", "r01", A), ("c2", "r02", A2), ("c3", "r03", A)]
+    events = [
+        event(commit, run_id).model_copy(update={"files": ((one.uri, one.version),)})
+        for commit, run_id, one in versions
+    ]
+    for number, commit in enumerate(("c1", "c2", "c3"), 1):
+        journal.record("main", events[:number] if rebuild else events[number - 1 : number], commit, rebuild=rebuild)
+        newest, other = (A, A2) if number != 2 else (A2, A)
+        run_id = f"r0{number}"
+        claim = journal.known(TABLE, [newest])
+        assert [(one.run_id, one.file.version) for one in claim.published] == [(run_id, newest.version)]
+        assert claim.went_back == ()
+        back = journal.known(TABLE, [other])
+        assert [(one.run_id, one.file.version) for one in back.went_back] == (
+            [] if number == 1 else [(run_id, newest.version)]
+        )
