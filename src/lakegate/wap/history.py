@@ -20,6 +20,7 @@ from lakegate.model.base import Value
 from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import HistoryEvent, PastCommit
+from lakegate.model.quarantine import SUFFIX, is_quarantine
 from lakegate.model.refs import NO_SNAPSHOT, Commit, Ref, TablePointer
 from lakegate.model.run import (
     RUN_ID_PROPERTY,
@@ -234,10 +235,17 @@ def go_back(names: dict[str, str], renames: Iterable[tuple[str, str]], commit: s
     Args:
         names: Changed in place; tables that are called the same now are left out.
     """
-    for old, new in renames:
+    for old, new in with_quarantines(renames):
         names[old] = names.get(new, new)
         # What was called like that earlier is another table.
-        names[new] = f"{new}_before_{commit[:12]}"
+        names[new] = f"{new.removesuffix(SUFFIX)}_before_{commit[:12]}{SUFFIX if is_quarantine(new) else ''}"
+
+
+def with_quarantines(renames: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return renames, and those of quarantine tables that weren't there just then, but had been or will be again."""
+    found = dict(renames)
+    own = [(f"{old}{SUFFIX}", f"{new}{SUFFIX}") for old, new in found.items() if not is_quarantine(old)]
+    return tuple((dict(own) | found).items())
 
 
 def _pairs(commit: Commit, key: str) -> tuple[tuple[str, str], ...]:

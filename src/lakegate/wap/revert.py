@@ -38,6 +38,7 @@ from lakegate.wap.history import (
     run_of,
     sync,
     tables_in,
+    with_quarantines,
 )
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.optimistic_commit import commit_on_head, publish_lock
@@ -150,7 +151,9 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
                 commit=at.hash,
                 ref=target,
             )
-        renamed = next((one for one in history.commits for pair in renames_in(one) if str(table) in pair), None)
+        renamed = next(
+            (one for one in history.commits for pair in with_quarantines(renames_in(one)) if str(table) in pair), None
+        )
         if renamed is not None:
             old, new = renames_in(renamed)[0]
             raise InputError(

@@ -38,6 +38,7 @@ from lakegate.wap.history import (
     run_of,
     snapshots_in,
     tables_in,
+    with_quarantines,
 )
 
 _Key = tuple[str, str | None]
@@ -284,8 +285,9 @@ class BranchHistory:
             pairs = renames_in(commit)
             called = _called(commit, names, without=[old for old, _ in pairs])
             go_back(names, pairs, commit.hash)
-            self.gone |= {names[new]: (new, commit) for _, new in pairs}
-            self.former += [(old, names[old]) for old, _ in pairs]
+            renamed = with_quarantines(pairs)
+            self.gone |= {names[new]: (new, commit) for _, new in renamed}
+            self.former += [(old, names[old]) for old, _ in renamed]
             if names:
                 self._names[_key(commit)] = dict(names)
             found.append(called)

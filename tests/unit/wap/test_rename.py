@@ -327,3 +327,34 @@ def test_what_happened_to_a_table_whose_name_another_one_got_is_not_undone_in_th
             house.undo(run, cascade=True)
     assert [str(one.table) for one in house.catalog.list_tables(house.head())] == ["nyc.trips"]
     assert house.rows() == A
+
+
+SETS_ASIDE = ("in_range(passengers, min=0, severity='quarantine')",)
+BAD = [{"id": 8, "passengers": -1}]
+
+
+def test_a_quarantine_table_that_comes_back_after_a_rename_is_the_renamed_table_s(house: House) -> None:
+    house.add("r1", A)
+    house.add("r2", [*B, *BAD], checks=SETS_ASIDE)
+    house.undo("r2")
+    rename(house)
+    run = house.undo("x-r2")
+    assert run.tables == ("nyc.rides", "nyc.rides__quarantine")
+    assert (house.rows("nyc.rides"), len(house.rows("nyc.rides__quarantine"))) == ([*A, *B], 1)
+    assert house.catalog.get_table(TableIdentifier.parse("nyc.trips__quarantine"), house.head()) is None
+    for _ in range(2):
+        assert (house.status("r2"), house.status("x-r2")) == (("published", None), ("reverted", "x-x-r2"))
+        house.lose_journal()
+        rebuild(house.context, "main")
+
+
+def test_quarantined_rows_of_a_dropped_table_do_not_come_to_another_one_of_its_name(house: House) -> None:
+    house.add("r1", A)
+    house.add("r2", [*B, *BAD], checks=SETS_ASIDE)
+    house.undo("r2")
+    drop_table(house.context, TRIPS, new_run_id="y")
+    house.add("r3", C, table=RIDES)
+    rename(house, RIDES, TRIPS)
+    with pytest.raises(InputError, match="already reverted, by run y"):
+        house.undo("x-r2")
+    assert [str(one.table) for one in house.catalog.list_tables(house.head())] == ["nyc.trips"]
