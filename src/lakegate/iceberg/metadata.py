@@ -10,12 +10,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 from uuid import uuid4
 
+from pydantic import Field
 from pydantic_core import from_json
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.types import PrimitiveType
 
 from lakegate.errors import NotFoundError
 from lakegate.iceberg.validation import MAIN, check_shape
@@ -36,6 +38,8 @@ _COMPRESSED = (".gz.metadata.json", ".metadata.json.gz")
 _FORMAT_VERSIONS = (1, 2, 3)
 _FIRST_FIELD = 1000
 """Ids of partition fields begin here where version 1 names none (Iceberg spec, "Partition Evolution")."""
+_TYPED = ("fields", "type", "element", "key", "value")
+"""Members of a schema that are types, or hold them."""
 _TOTALS = {
     "total-records": ("added-records", "deleted-records"),
     "total-files-size": ("added-files-size", "removed-files-size"),
@@ -80,7 +84,7 @@ class MetadataFile:
         Raises:
             ValueError: When PyIceberg does not know all that it and the partition specs name.
         """
-        schema = Schema.model_validate(schema_of(self.document, pointer))
+        schema = iceberg_schema(schema_of(self.document, pointer))
         if pointer.spec_id not in self.specs and (self.document.get("default-spec-id") or 0) not in self.specs:
             raise ValueError("it lacks its default partition spec")
         return schema
@@ -311,6 +315,29 @@ def schemas(document: Document) -> Sequence[Document]:
     return [document["schema"]] if found is None and "schema" in document else found or ()
 
 
+class VariantType(PrimitiveType):
+    """The type of a value of any type (format version 3), which PyIceberg doesn't know."""
+
+    root: Literal["variant"] = Field(default="variant")
+
+
+def iceberg_schema(schema: Document) -> Schema:
+    """Return a schema of a metadata file as PyIceberg's.
+
+    Raises:
+        ValueError: When PyIceberg doesn't know all that it names, besides variants.
+    """
+    return Schema.model_validate(_with_variants(schema))
+
+
+def _with_variants(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_with_variants(one) for one in part]
+    if not isinstance(part, Mapping):
+        return VariantType() if part == "variant" else part
+    return {key: _with_variants(value) if key in _TYPED else value for key, value in part.items()}
+
+
 def specs(document: Document) -> dict[int, Document]:
     """Return the partition specs by id. Version 1 may have the fields of one of them only, without ids of their own."""
     found = document.get("partition-specs")
@@ -328,7 +355,7 @@ def bound_spec(document: Document, spec_id: int) -> tuple[PartitionSpec, Schema]
     spec = PartitionSpec.model_validate(specs(document)[spec_id])
     columns = {field.source_id for field in spec.fields}
     for candidate in reversed(schemas(document)):
-        schema = Schema.model_validate(candidate)
+        schema = iceberg_schema(candidate)
         if all(schema.find_column_name(column) for column in columns):
             return spec, schema
     return None

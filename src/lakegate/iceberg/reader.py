@@ -107,7 +107,7 @@ class IcebergTableReader:
         for known in metadata.schemas(document):
             schema_id = known.get("schema-id", 0)
             with reading(f"Schema {schema_id} of {pointer.metadata_location}", pointer):
-                schema = IcebergSchema.model_validate(known)
+                schema = metadata.iceberg_schema(known)
             at = first.get(schema_id)
             found.append(
                 SchemaVersion(
