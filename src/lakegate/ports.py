@@ -355,7 +355,7 @@ class TableEditor(Protocol):
 
         The snapshots keep their ids, so that what is published is what was audited; the result carries
         ``onto.content_id`` and has the schema, the partition specs and the sort orders of ``onto``. ``keep_row_ids`` is
-        for rows that were published with their ids (format version 3).
+        for rows that were published with their ids and the numbers of their last changes (format version 3).
 
         Raises:
             NotReplayableError: When a snapshot did more than append, the table was replaced by another of its name, or
@@ -434,8 +434,12 @@ class TableEditor(Protocol):
     def with_properties(self, pointer: TablePointer, properties: Mapping[str, str]) -> TablePointer:
         """Return the table with some of its properties set."""
 
-    def following(self, pointer: TablePointer, now: TablePointer | None) -> TablePointer:
-        """Return the state at ``pointer``, to follow ``now``: no new row gets an id that one had (format version 3)."""
+    def following(self, pointer: TablePointer, now: TablePointer | None, *, by_sequence: bool = True) -> TablePointer:
+        """Return the state at ``pointer``, to follow ``now``: no new row gets an id that one had (format version 3).
+
+        Nor is one's last change numbered like an earlier one, unless appends are still to keep their numbers
+        (``by_sequence``).
+        """
 
     def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:
         """Remove exactly the data files at ``paths`` in one new snapshot (operation ``delete``), if there are any.

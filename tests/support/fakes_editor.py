@@ -83,8 +83,8 @@ class TableEdits:
         return self._saved(replace(version, properties={**version.properties, **properties}), pointer)
 
     @staticmethod
-    def following(pointer: TablePointer, now: TablePointer | None) -> TablePointer:
-        del now
+    def following(pointer: TablePointer, now: TablePointer | None, *, by_sequence: bool = True) -> TablePointer:
+        del now, by_sequence
         return pointer
 
     def trimmed(

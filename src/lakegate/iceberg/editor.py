@@ -196,8 +196,12 @@ class IcebergTableEditor:
         changed = {"properties": {**metadata.properties(table.document), **properties}}
         return _save(table, metadata.continued(table.document, pointer.metadata_location, changed), pointer.snapshot_id)
 
-    def following(self, pointer: TablePointer, now: TablePointer | None) -> TablePointer:
-        """Return the state at ``pointer``, to follow ``now``: no new row gets an id that one had (format version 3)."""
+    def following(self, pointer: TablePointer, now: TablePointer | None, *, by_sequence: bool = True) -> TablePointer:
+        """Return the state at ``pointer``, to follow ``now``: no new row gets an id that one had (format version 3).
+
+        Nor is one's last change numbered like an earlier one, unless appends are still to keep their numbers
+        (``by_sequence``).
+        """
         if now is None or now.metadata_location == pointer.metadata_location:
             return pointer
         table = self._table(pointer)
@@ -205,12 +209,13 @@ class IcebergTableEditor:
             later = self._table(now).document
         except (NotFoundError, InputError):
             return pointer  # it's damaged, and to be gone: nobody knows what ids its rows had
-        next_row_id = later.get("next-row-id") or 0
-        if table.document["table-uuid"] != later["table-uuid"] or table.document.get("next-row-id", next_row_id) >= (
-            next_row_id
-        ):
+        if table.document["table-uuid"] != later["table-uuid"] or "next-row-id" not in table.document:
             return pointer
-        document = metadata.continued(table.document, pointer.metadata_location, {"next-row-id": next_row_id})
+        counters = ("next-row-id", "last-sequence-number") if by_sequence else ("next-row-id",)
+        changed = {key: later[key] for key in counters if table.document[key] < later.get(key, 0)}
+        if not changed:
+            return pointer
+        document = metadata.continued(table.document, pointer.metadata_location, changed)
         return _save(table, document, pointer.snapshot_id)
 
     def trimmed(
@@ -326,7 +331,9 @@ def _refuse_change(pointer: TablePointer, snapshot_id: int) -> NoReturn:
 
 
 def _append(table: Table, head: Head, staged: Document, own: ManifestList, *, keep_row_ids: bool) -> Head:
-    producer = SnapshotProducer(table, head, staged["snapshot-id"])
+    # What was published keeps the number of its rows' last change, too.
+    at_least = staged["sequence-number"] if keep_row_ids and head.next_row_id is not None else 0
+    producer = SnapshotProducer(table, head, staged["snapshot-id"], at_least)
     manifests = [producer.added(manifest, keep_row_ids=keep_row_ids) for manifest in own.manifests]
     manifests += producer.merged(head.manifests.manifests)
     meta = head.manifests.meta if head.manifests.manifests else own.meta

@@ -169,16 +169,17 @@ class Replacement:
 
 @dataclass(frozen=True)
 class SnapshotProducer:
-    """Makes the snapshot ``snapshot_id`` on top of ``head``."""
+    """Makes the snapshot ``snapshot_id`` on top of ``head``, with a sequence number of ``at_least`` so much."""
 
     table: Table
     head: Head
     snapshot_id: int
+    at_least: int = 0
 
     @property
     def sequence_number(self) -> int:
         """The new snapshot's sequence number."""
-        return self.head.sequence_number + 1
+        return max(self.head.sequence_number + 1, self.at_least)
 
     def added(self, manifest: ListedManifest, *, keep_row_ids: bool = False) -> ListedManifest:
         """Return what the staged snapshot of the same id added with ``manifest``, for this one to list.

@@ -1074,11 +1074,17 @@ def test_rows_that_stay_on_main_keep_their_ids_and_new_ones_get_none_of_theirs(
     known = row_ids(main)
 
     # What a revert does that goes back to the state before the first, and keeps what the second appended.
-    again = editor.following(base, main)
+    again = editor.following(base, main, by_sequence=False)
     assert document_at(again)["next-row-id"] == document_at(main)["next-row-id"] == 4
+    last = document_at(main)["last-sequence-number"]
     again = editor.replay(main, [staged[1].snapshot_id], again, keep_row_ids=True)
     assert row_ids(again)[3,] == known[3,]
     assert document_at(again)["next-row-id"] >= 4
+    # Its last change is numbered as it was, and no later one is numbered like one that is gone.
+    assert {one.sequence_number for one in entries_at(again) if one.first_row_id == known[3,]} == {last}
+    longer = document_at(editor.following(base, main))
+    assert (longer["last-sequence-number"], document_at(base)["last-sequence-number"]) == (last, last - 2)
+    assert editor.following(again, main) == again
     again = editor.replay(staged[2], [staged[2].snapshot_id], again)
     assert row_ids(again)[4,] >= 4
     assert len(set(row_ids(again).values())) == 3
