@@ -1,0 +1,59 @@
+"""Maintenance and verification where the files are: on this machine, or with ``LAKEGATE_TEST_WAREHOUSE=s3`` on S3."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakegate.components import Components
+from lakegate.lake import Lake
+
+pytestmark = [pytest.mark.jvm, pytest.mark.storage]
+
+
+def test_a_table_is_compacted_and_its_damage_found(
+    lake: Lake, components: Components, namespace: str, tmp_path: Path
+) -> None:
+    table = f"{namespace}.trips"
+    for number in range(6):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table({"id": [number]}), path)
+        run = lake.ingest(table, path)
+    assert lake.verify([table], deep=True).passed
+
+    assert lake.optimize_table(table).status == "published"
+    (compacted,) = [file.path for file in lake.table(table).files()]
+    assert sorted(row["id"] for row in lake.table(table).to_arrow().to_pylist()) == list(range(6))
+    report = lake.verify([table], deep=True)
+    assert report.passed, report.findings
+    assert report.size_bytes > 0
+    assert lake.expire_snapshots(table, older_than="0s").status == "published"
+
+    files = components.files
+    content = files.read(compacted)
+
+    def put(content: bytes) -> None:
+        files.delete([compacted])
+        files.write(compacted, content)
+
+    files.delete([compacted])
+    report = lake.verify([table])
+    assert [(one.kind, one.files) for one in report.findings] == [("missing-file", (compacted,))]
+    try:
+        put(content[:-1])
+        assert {one.kind for one in lake.verify([table]).findings} == {"wrong-size"}
+        put(content[:-4] + b"PAR2")
+        assert lake.verify([table]).passed
+        assert {one.kind for one in lake.verify([table], deep=True).findings} == {"unreadable-file"}
+    finally:
+        put(content)
+    report = lake.verify([table], deep=True)
+    assert report.passed, report.findings
+
+    lake.revert(lake.optimize_table(table, sort="id desc").run_id)
+    assert [file.path for file in lake.table(table).files()] == [compacted]
+    assert run.status == "published"
+    assert not {path for folder in lake.gc(dry_run=True, grace="0s").folders for path in folder.sample} & {compacted}
