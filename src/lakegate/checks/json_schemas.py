@@ -298,7 +298,7 @@ def _at_end(pattern: str) -> str:
 
 def _count(value: Any, at: str) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**31 or value % 1:
-        raise ValueError(f"{at}: {value!r} isn't a number of things.")
+        raise ValueError(f"{at}: {value!r} isn't a whole number from 0 on.")
     return str(int(value))
 
 

@@ -24,7 +24,7 @@ from lakegate.model.sqltext import sql_string
         ('{"items": {"uniqueItems": true}}', "#/items/uniqueItems: this keyword"),
         ('{"type": "objekt"}', "#/type: 'objekt' isn't one of"),
         ('{"enum": [[1]]}', "#/enum: a value may be a text"),
-        ('{"minLength": 1.5}', "isn't a number of things"),
+        ('{"minLength": 1.5}', "isn't a whole number from 0 on"),
         ('{"minimum": "1"}', "isn't a number"),
         ('{"format": "hostname"}', "'hostname' isn't one of date, date-time, uuid"),
         ('{"pattern": "(a+)+$"}', "can take forever"),
