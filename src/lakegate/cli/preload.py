@@ -1,7 +1,8 @@
 """Commands that load nothing: a process beside the local servers has imported everything, and forks for each.
 
 Importing takes longer than what most commands do: half a second, and one more with PySpark. So the first command that
-ends while a project's servers run leaves such a process behind (:func:`begin`, :func:`serve`). From then on, what users
+ends while a project's servers run, and that only reads or was typed, leaves such a process behind (:func:`begin`,
+:func:`serve`). From then on, what users
 start is a small client (:func:`main`): it hands over its arguments, environment, working folder and standard streams,
 passes signals on, and ends as the fork did. Where a fork would differ from a process of its own
 (:func:`surroundings`), or the program on disk has changed since, the command runs as if there were none.
@@ -61,7 +62,10 @@ def main() -> NoReturn:
     """Run the command line on ``sys.argv`` and exit, in a fork of the process that has it loaded, if there is one."""
     words, variables = sys.argv[1:], dict(os.environ)
     is_linux = sys.platform == "linux"
-    home = served_home(words) if is_linux and ("_LAKEGATE_COMPLETE" in variables or only_reads(words)) else None
+    is_known = is_linux and ("_LAKEGATE_COMPLETE" in variables or only_reads(words))
+    # A timer's commands have limits and variables that no shell has, and mostly write.
+    leaves = is_known or (is_linux and any(map(os.isatty, (0, 1, 2))))
+    home = served_home(words) if is_known else None
     try:
         status = None if home is None else _hand_over(home, words)
     except KeyboardInterrupt:
@@ -70,7 +74,7 @@ def main() -> NoReturn:
         _end_like(status)
     from lakegate.cli import main as program
 
-    program.main(leave_behind=partial(begin, words, variables) if is_linux else None)
+    program.main(leave_behind=partial(begin, words, variables) if leaves else None)
 
 
 def begin(words: list[str], variables: Mapping[str, str]) -> None:
@@ -79,7 +83,7 @@ def begin(words: list[str], variables: Mapping[str, str]) -> None:
     There's none if one is there already, the settings refuse it, or one has failed since the servers were started.
 
     Args:
-        variables: Its environment when it began: libraries set variables that no client has.
+        variables: The command's environment when it began: libraries set variables that no client has.
     """
     import fcntl
     from pathlib import Path

@@ -293,7 +293,7 @@ def test_what_libraries_set_in_a_command_is_not_passed_on(tmp_path: Path, monkey
     (lake.folder / "logs").mkdir()
     begun: list[dict[str, str]] = []
     monkeypatch.setattr(process, "spawn", lambda *_, env, **__: begun.append(env))
-    ends: list[Callable[[], None]] = []
+    ends: list[Callable[[], None] | None] = []
     monkeypatch.setattr("lakegate.cli.main.main", lambda *, leave_behind: ends.append(leave_behind))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAKEGATE_LOCAL_PRELOAD", "true")
@@ -302,9 +302,14 @@ def test_what_libraries_set_in_a_command_is_not_passed_on(tmp_path: Path, monkey
     # An ingest is never handed over, and mostly the first command of a project.
     monkeypatch.setattr(sys, "argv", ["lakegate", "ingest", "nyc.trips", "a.csv"])
     before = preload.surroundings()["variables"]
+    monkeypatch.setattr(os, "isatty", lambda _: False)
+    preload.main()
+    assert ends.pop() is None  # a timer's has other variables and limits than a shell's commands
+    monkeypatch.setattr(os, "isatty", lambda number: number == 2)
     preload.main()
     monkeypatch.setenv("GRPC_VERBOSITY", "NONE")  # as Spark's client is quietened
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    assert ends[0] is not None
     ends[0]()
     (found,) = begun
     assert not found.keys() & {"GRPC_VERBOSITY", "SPARK_CONNECT_MODE_ENABLED"}
