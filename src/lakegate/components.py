@@ -210,7 +210,7 @@ class Components:
         from lakegate.alerts.dispatch import Dispatcher
 
         notify = self.settings.notify.model_copy(update={"report_url": self.settings.run_url})
-        return Dispatcher(notify, lambda: self.journal, masked=self.settings.ui.masked)
+        return Dispatcher(notify, lambda: self.journal, masked=self.settings.masked)
 
     @cached_property
     def downstreams(self) -> tuple[Subscriber, ...]:

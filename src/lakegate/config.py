@@ -835,7 +835,8 @@ class AuditSettings(_Section):
     """Audits, whichever way they begin."""
 
     mask: Annotated[tuple[str, ...], _JSON] = ()
-    """Columns whose values never leave the engine: patterns of their names, such as ``["email", "*_name"]``."""
+    """Columns whose values no audit reads out of the engine: patterns of their names, such as ``["email", "*_name"]``.
+    The dashboard, reports and alerts hide them as those of ``ui.masked``."""
 
 
 class UiSettings(_Section):
@@ -945,6 +946,11 @@ class Settings(_Section):
         if self.notify.report_url is not None or self.ui.url is None:
             return self.notify.report_url
         return f"{self.ui.url.rstrip('/')}/run?run={{run_id}}"
+
+    @property
+    def masked(self) -> tuple[str, ...]:
+        """Patterns of the columns whose values nobody is shown, whichever section names them."""
+        return (*self.ui.masked, *self.audit.mask)
 
     def link_to(self, run_id: str, table: str = "", branch: str = "") -> str | None:
         """Return the address of a run for people; ``None`` if no setting names one."""

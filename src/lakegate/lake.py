@@ -2781,7 +2781,7 @@ class Lake:
 
     @property
     def _masked(self) -> tuple[str, ...]:
-        return ("*",) if self.settings.ui.examples == 0 else (*self.settings.ui.masked, *self.settings.audit.mask)
+        return ("*",) if self.settings.ui.examples == 0 else self.settings.masked
 
     def _hides(self, table: TableIdentifier) -> bool:
         return bool(self._masked) or any(one.examples == 0 for one in self._configured(table))

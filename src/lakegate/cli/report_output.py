@@ -41,8 +41,8 @@ def _examples(app: App) -> Examples:
     """Return how rows may be shown: a report shows no more than the dashboard does."""
     from lakegate.reports.page import Examples
 
-    settings = app.settings().ui
-    return Examples(rows=settings.examples, masked=settings.masked)
+    settings = app.settings()
+    return Examples(rows=settings.ui.examples, masked=settings.masked)
 
 
 def _lineage(lake: Lake, run: Run) -> str:

@@ -133,8 +133,8 @@ class ReadModel:
             self._refs = None
 
     def is_masked(self, column: str) -> bool:
-        """Return whether ``ui.masked`` hides the values of a column, or of what a field is in."""
-        return is_masked(self.settings.ui.masked, column)
+        """Return whether the settings hide the values of a column, or of what a field is in."""
+        return is_masked(self.settings.masked, column)
 
     def refs(self) -> tuple[Ref, ...]:
         """Return all branches and tags as they were at most two seconds ago, by name.

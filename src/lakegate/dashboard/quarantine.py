@@ -127,7 +127,7 @@ def _waiting(model: ReadModel, pointer: TablePointer) -> int:
 def _examples(model: ReadModel, pointer: TablePointer, run_id: str | None, limit: int) -> tuple[QuarantinedRow, ...]:
     if limit <= 0:
         return ()
-    masked = (*model.settings.ui.masked, *model.settings.audit.mask)
+    masked = model.settings.masked
     rows = quarantined_rows(model.reader, pointer, RowSelection(run_id=run_id), limit)
     shown = {run: _shown_checks(model, run) for run in {row[RUN_ID] for row in rows}}
     return tuple(_row(row, masked) for row in rows if {one["check"] for one in row[REASONS]} <= shown[row[RUN_ID]])

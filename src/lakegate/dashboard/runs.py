@@ -294,7 +294,7 @@ def checks_of(model: ReadModel, run: Run, *, examples: int = 0) -> tuple[CheckLi
     """Return what the checks of a run found, failed ones first, with rows as far as the settings allow."""
     shown = min(examples, model.settings.ui.examples)
     return worst_first(
-        CheckLine.of(report.table, one, examples=shown, masked=model.settings.ui.masked)
+        CheckLine.of(report.table, one, examples=shown, masked=model.settings.masked)
         for report in run.reports
         for one in report.results
     )

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
 from itertools import islice
 from typing import Any
+from urllib.parse import unquote_plus
 
 from lakegate.dashboard.model import MAIN, ReadModel, TableFacts, lineage_of, rows_after
 from lakegate.dashboard.overview import TableOverview, table_overview
@@ -26,6 +27,8 @@ from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile, Snapsh
 Scalar = str | int | float | bool | None
 _MADE_OF = re.compile(r"_(?:trunc|bucket|year|month|day|hour)(?:_[0-9]+)?$")
 """What Iceberg appends to a column's name to name a partition field made of it."""
+_FOLDER = re.compile(r"/([^/=]+)=[^/]*(?=/)")
+"""A folder of a partition: the field's name, and its value."""
 _MOST_FILES = 10_000
 _MOST_COLUMNS = 200
 _MOST_RUNS = 800
@@ -499,9 +502,9 @@ def _files(model: ReadModel, pointer: TablePointer) -> tuple[Sequence[DataFileLi
 def _file(model: ReadModel, file: DataFile) -> DataFileLine:
     masked = {name for name in file.partition if model.is_masked(name) or model.is_masked(_MADE_OF.sub("", name))}
     values = {name: MASK if name in masked else as_scalar(value) for name, value in file.partition.items()}
-    path = file.path
-    for name in masked:
-        # Iceberg's writers put partition values into the paths of files, too.
-        path = re.sub(rf"/{re.escape(name)}=[^/]*", lambda found: f"{found[0].partition('=')[0]}={MASK}", path)
+    # Iceberg's writers put partition values into the paths of files, too, with names and values encoded as in forms.
+    path = _FOLDER.sub(
+        lambda found: f"/{found[1]}={MASK}" if {found[1], unquote_plus(found[1])} & masked else found[0], file.path
+    )
     partition = ", ".join(f"{name}={value}" for name, value in values.items())
     return DataFileLine(path=path, rows=file.rows, size_bytes=file.size_bytes, partition=partition)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyiceberg.types import LongType, StringType
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
 
 from lakegate.config import Settings
 from lakegate.dashboard.files import list_files
@@ -107,6 +112,32 @@ def test_files_and_partitions(big: BigLake) -> None:
     assert [(one.partition, one.rows) for one in partitions.items] == [("", detail.facts.rows)]
     assert files.complete
     assert partitions.complete
+
+
+@pytest.mark.parametrize("settings", [{"ui": {"masked": ["*mail"]}}, {"audit": {"mask": ["E MAIL"]}}])
+def test_partitions_of_masked_columns_show_no_value(tmp_path: Path, settings: dict[str, Any]) -> None:
+    name = "e mail"  # Iceberg's writers encode it in paths
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, name, StringType()))
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), name))
+    with iceberg_tables(tmp_path) as tables:
+        table = tables.create(schema=schema, spec=spec)
+        table.append(pa.table({"id": [1], name: ["ann@example.com"]}))
+        pointer = pointer_to(table, None)
+    catalog = MemoryCatalog()
+    base = catalog.get_ref("main").hash
+    catalog.commit(CommitRequest(branch="main", base=base, message="m", puts=(pointer,), namespaces=(("nyc",),)))
+    reader, journal = IcebergTableReader(), Journal(MemoryDatabase())
+
+    def model(**settings: Any) -> ReadModel:
+        given = Settings.model_validate(settings)
+        return ReadModel(catalog=lambda: catalog, reader=lambda: reader, journal=lambda: journal, settings=given)
+
+    (shown,) = list_data_files(model(), "nyc.trips").items
+    assert shown.partition == "e mail=ann@example.com"
+    assert "/e+mail=ann%40example.com/" in shown.path
+    (masked,) = list_data_files(model(**settings), "nyc.trips").items
+    assert masked.partition == "e mail=•••"
+    assert masked.path == shown.path.replace("ann%40example.com", "•••")
 
 
 def test_the_columns_of_a_table_over_time(tmp_path: Path) -> None:

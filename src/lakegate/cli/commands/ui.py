@@ -50,7 +50,7 @@ def ui(app: App, /, *, host: str | None, port: int | None, no_browser: bool, all
     from lakegate.dashboard.ui.access import decide_access
     from lakegate.dashboard.ui.session import Shared
 
-    settings = app.settings().ui
+    settings = app.settings().ui.model_copy(update={"masked": app.settings().masked})
     host = host or settings.host
     access = decide_access(settings, host, allow_actions=allow_actions)
     opened = server.listen(host, settings.port if port is None else port)

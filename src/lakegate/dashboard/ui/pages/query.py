@@ -34,8 +34,10 @@ def show() -> None:
                         markup.code("ui.query"),
                         ", ",
                         markup.code("ui.examples"),
-                        " or ",
+                        ", ",
                         markup.code("ui.masked"),
+                        " or ",
+                        markup.code("audit.mask"),
                         by="",
                     )
                 ),
