@@ -897,6 +897,7 @@ class Lake:
         changes: Mapping[str, str] | None = None,
         actor: str | None = None,
         confirmed: Mapping[str, int] | None = None,
+        confirmed_at: str | None = None,
     ) -> Run:
         """Publish quarantined rows that wait, as they are or fixed, if they pass today's checks; once.
 
@@ -910,6 +911,7 @@ class Lake:
             actor: Who releases them, to be recorded with the run, where a program acts for somebody.
             confirmed: How many rows of each run somebody was shown, run id to number: if others wait by now, nothing is
                 published.
+            confirmed_at: Commit of ``main`` that they were shown at: so many others don't count as the same.
 
         Returns:
             The run, a transaction. The rows stay in the quarantine table, marked with its id.
@@ -922,7 +924,7 @@ class Lake:
         """
         identifier = TableIdentifier.parse(table)
         self._find_quarantine(identifier)
-        chosen = RowSelection(run_id=run_id, check=check, where=where, confirmed=confirmed)
+        chosen = RowSelection(run_id=run_id, check=check, where=where, confirmed=confirmed, confirmed_at=confirmed_at)
         new, hides = dict(changes or {}), self._hides(identifier)
 
         def work(tx: Transaction) -> Transaction:
@@ -980,6 +982,7 @@ class Lake:
         where: str | None = None,
         actor: str | None = None,
         confirmed: Mapping[str, int] | None = None,
+        confirmed_at: str | None = None,
     ) -> Run:
         """Delete quarantined rows that wait.
 
@@ -991,6 +994,7 @@ class Lake:
             actor: Who drops them, to be recorded with the run, where a program acts for somebody.
             confirmed: How many rows of each run somebody was shown, run id to number: if others wait by now, nothing is
                 dropped.
+            confirmed_at: Commit of ``main`` that they were shown at: so many others don't count as the same.
 
         Returns:
             The run, a transaction, which can be reverted.
@@ -1001,7 +1005,7 @@ class Lake:
         """
         identifier = TableIdentifier.parse(table)
         self._find_quarantine(identifier)
-        chosen = RowSelection(run_id=run_id, check=check, where=where, confirmed=confirmed)
+        chosen = RowSelection(run_id=run_id, check=check, where=where, confirmed=confirmed, confirmed_at=confirmed_at)
         hides = self._hides(identifier)
 
         def work(tx: Transaction) -> Transaction:

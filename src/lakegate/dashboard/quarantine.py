@@ -52,6 +52,7 @@ class QuarantineDetail(Value):
     """The quarantined rows of a table.
 
     Attributes:
+        commit: The commit of ``main`` that they were read at.
         runs: The same by the run that set them aside, newest first, with the reasons.
         examples: Some that wait, as far as the settings allow.
     """
@@ -59,6 +60,7 @@ class QuarantineDetail(Value):
     table: str
     rows: int
     waiting: int
+    commit: str
     runs: tuple[QuarantineSummary, ...] = ()
     examples: tuple[QuarantinedRow, ...] = ()
     commands: tuple[Command, ...] = ()
@@ -81,7 +83,8 @@ def get_quarantine(
         NotFoundError: A file of the quarantine table is missing.
         CatalogUnavailableError: The catalog is away.
     """
-    pointer = model.tables(model.catalog.get_ref(MAIN)).get(f"{TableIdentifier.parse(table)}{SUFFIX}")
+    main = model.catalog.get_ref(MAIN)
+    pointer = model.tables(main).get(f"{TableIdentifier.parse(table)}{SUFFIX}")
     if pointer is None:
         return None
     every: tuple[QuarantineSummary, ...] = model.remembered(
@@ -96,6 +99,7 @@ def get_quarantine(
         table=table,
         rows=sum(one.rows for one in found),
         waiting=waiting,
+        commit=main.hash,
         runs=tuple(found),
         examples=_examples(model, pointer, run_id, shown),
         commands=_commands(table, run_id) if waiting else (),

@@ -208,9 +208,11 @@ class RowSelection(Value):
         check: Name of a check that they fail, as their reasons have it.
         where: Predicate in Spark SQL about one row of the quarantine table.
         confirmed: How many rows of each run must be meant, or nothing is done; ``None`` for any.
+        confirmed_at: The commit that somebody saw them at: nothing is done either if rows of then are gone or changed.
     """
 
     run_id: str | None = None
     check: str | None = None
     where: str | None = None
     confirmed: Mapping[str, int] | None = None
+    confirmed_at: str | None = None

@@ -164,7 +164,7 @@ def release(
     columns, lost = columns_to_release(table, schema, held, changes)
     mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
     with hiding_values(hides or bool(context.masked), f"quarantined rows of {table} were released"):
-        _require_rows(tx, aside, chosen, lost)
+        _require_rows(context, tx, aside, chosen, lost)
         engine.sql(f"UPDATE {_name(aside)} SET {mark} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
         rows = engine.sql(f"SELECT {', '.join(columns)} FROM {_name(aside)} WHERE {mark}")  # noqa: S608 - likewise
         engine.append(table, rows, None)
@@ -280,7 +280,7 @@ def drop(
     aside = quarantine_of(table)
     tx.engine.table(aside)
     with hiding_values(hides or bool(context.masked), f"quarantined rows of {table} were dropped"):
-        _require_rows(tx, aside, chosen)
+        _require_rows(context, tx, aside, chosen)
         tx.engine.sql(f"DELETE FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
 
 
@@ -300,7 +300,9 @@ def find_quarantine(catalog: Catalog, at: Ref, table: TableIdentifier) -> TableP
     )
 
 
-def _require_rows(tx: Transaction, aside: TableIdentifier, chosen: RowSelection, lost: Sequence[str] = ()) -> None:
+def _require_rows(
+    context: Context, tx: Transaction, aside: TableIdentifier, chosen: RowSelection, lost: Sequence[str] = ()
+) -> None:
     """Check that rows are chosen, and that none of them has a value in a column of ``lost``."""
     counts = ", ".join(("count(1)", *(f"count({quote(name)})" for name in lost)))
     counted = tx.engine.sql(f"SELECT {counts} FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - likewise
@@ -313,10 +315,10 @@ def _require_rows(tx: Transaction, aside: TableIdentifier, chosen: RowSelection,
         )
     if chosen.confirmed is not None:
         by_run = f"SELECT {RUN_ID}, count(1) FROM {_name(aside)} WHERE {_condition(chosen)} GROUP BY {RUN_ID}"  # noqa: S608 - likewise
-        if dict(tx.engine.sql(by_run).collect()) != chosen.confirmed:
+        if dict(tx.engine.sql(by_run).collect()) != chosen.confirmed or not _only_grew(context, tx, aside, chosen):
             raise InputError(
-                f"Other rows wait in {aside} by now: {rows:,}, when {sum(chosen.confirmed.values()):,} were confirmed. "
-                "Nothing was done.",
+                f"Other rows wait in {aside} by now ({rows:,}) than were confirmed "
+                f"({sum(chosen.confirmed.values()):,}). Nothing was done.",
                 hint="Look at them again, and then confirm.",
                 table=str(table_of(aside)),
             )
@@ -330,6 +332,18 @@ def _require_rows(tx: Transaction, aside: TableIdentifier, chosen: RowSelection,
                 table=str(table_of(aside)),
                 column=name,
             )
+
+
+def _only_grew(context: Context, tx: Transaction, aside: TableIdentifier, chosen: RowSelection) -> bool:
+    """Return whether all rows that a quarantine table had when somebody confirmed are there as they were."""
+    if chosen.confirmed_at is None:
+        return True
+    at = Ref(name=chosen.confirmed_at, hash=chosen.confirmed_at, kind="detached")
+    before = context.catalog.get_table(aside, at)
+    now = context.catalog.get_ref_with_tables(tx.branch, [aside])[1][aside]
+    if before is None or now is None:
+        return False
+    return before == now or context.reader.change(before, now).kind in ("append", "evolve", "metadata", "expire")
 
 
 def _condition(chosen: RowSelection) -> str:

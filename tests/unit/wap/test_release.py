@@ -11,7 +11,7 @@ import pytest
 
 from lakegate.errors import EngineError, InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import COLUMNS, RowSelection
+from lakegate.model.quarantine import COLUMNS, RowSelection, quarantine_of
 from lakegate.model.schema import Column, Schema
 from lakegate.wap.release import columns_to_release, drop, release_corrected
 from lakegate.wap.transaction import Transaction
@@ -130,6 +130,33 @@ def test_only_rows_that_were_confirmed_are_dropped(waiting: dict[str, int], conf
     if waiting == confirmed:
         drop(context, tx, TRIPS, RowSelection(confirmed=confirmed))
     else:
-        with pytest.raises(InputError, match=f"Other rows wait .*: {sum(waiting.values())}, when 2 were confirmed"):
+        with pytest.raises(InputError, match=rf"Other rows .* \({sum(waiting.values())}\) than were confirmed \(2\)"):
             drop(context, tx, TRIPS, RowSelection(confirmed=confirmed))
     assert any(one.startswith("DELETE") for one in asked) == (waiting == confirmed)
+
+
+@pytest.mark.parametrize(
+    ("change", "goes_on"), [(None, True), ("append", True), ("metadata", True), ("rewrite", False), ("gone", False)]
+)
+def test_as_many_other_rows_are_not_the_confirmed_ones(change: str | None, goes_on: bool) -> None:
+    asked: list[str] = []
+    aside = quarantine_of(TRIPS)
+
+    def sql(statement: str) -> Any:
+        asked.append(statement)
+        return SimpleNamespace(collect=lambda: [("r1", 2)] if "GROUP BY" in statement else [(2,)])
+
+    before = None if change == "gone" else "before"
+    catalog = Mock(**{"get_table.return_value": before})
+    catalog.get_ref_with_tables.return_value = (None, {aside: before if change is None else "now"})
+    reader = Mock(**{"change.return_value": SimpleNamespace(kind=change)})
+    context: Any = SimpleNamespace(masked=(), catalog=catalog, reader=reader)
+    tx: Any = SimpleNamespace(engine=SimpleNamespace(table=str, sql=sql), branch="wap/drop")
+    chosen = RowSelection(confirmed={"r1": 2}, confirmed_at="c" * 64)
+    if goes_on:
+        drop(context, tx, TRIPS, chosen)
+    else:
+        with pytest.raises(InputError, match="Other rows wait"):
+            drop(context, tx, TRIPS, chosen)
+    assert catalog.get_table.call_args.args[1].hash == "c" * 64
+    assert any(one.startswith("DELETE") for one in asked) == goes_on

@@ -92,7 +92,8 @@ def offer_release(found: QuarantineDetail, run_id: str | None) -> None:
     table, lake = found.table, shared().lake
     details = Markup("<div>{}: {}</div>").format(markup.text(table), counted(found.waiting, "row"))
     # Rows that are set aside while somebody decides aren't what they decide on.
-    shown: Any = {"run_id": run_id, "confirmed": {one.run_id: one.waiting for one in found.runs if one.waiting}}
+    waiting = {one.run_id: one.waiting for one in found.runs if one.waiting}
+    shown: Any = {"run_id": run_id, "confirmed": waiting, "confirmed_at": found.commit}
     _offer(
         _Offer("release", table, details, lambda name, _: lake.quarantine_release(table, actor=name, **shown)),
         _Offer("drop", table, details, lambda name, _: lake.quarantine_drop(table, actor=name, **shown)),

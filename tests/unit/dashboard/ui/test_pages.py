@@ -294,6 +294,7 @@ def test_quarantined_rows_can_be_released_or_deleted_by_who_may(
     monkeypatch.setattr(actions, "_confirm", lambda offer: offer.do("ann", ""))
     app.button(key="lg-release-nyc.trips").click().run()
     assert release.call_args.kwargs["confirmed"] == {run.run_id: 1}, "it does what it asked"
+    assert release.call_args.kwargs["confirmed_at"] == house.catalog.get_ref("main").hash
 
 
 def test_a_dismissed_action_says_later_how_it_ended(house: FakeLakehouse, load: Load) -> None:
