@@ -28,7 +28,9 @@ _SECRETS: deque[str] = deque(maxlen=256)  # access tokens come and go
 _TOKEN = re.compile(r"(;\s*token=)[^;&]*", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
 _MAYBE_SECRET = re.compile(
-    r"((?:token|password|passfile|secret|signature|credential)=|\bbearer\s+(?=\S{16}))[^;&\s'\"]+", re.IGNORECASE
+    r"((?:token|password|passfile|secret|signature|credential|(?:account|access|api)[_-]?key|\bsig)"
+    r"(?:=|['\"]\s*:\s*['\"])|\bbearer\s+(?=\S{16}))[^;&\s'\"]+",
+    re.IGNORECASE,
 )
 """What may be a secret in other programs' texts, such as the addresses that libraries log."""
 _ABOUT: ContextVar[Mapping[str, object]] = ContextVar("lakegate_about", default={})  # noqa: B039 - never changed in place

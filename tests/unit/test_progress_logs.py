@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakegate import __version__, progress
-from lakegate.progress import FIELDS, LogNarrator, about, bound, bound_to
+from lakegate.progress import FIELDS, LogNarrator, about, bound, bound_to, without_secrets
 from support.cli_support import BRANCH, PUBLISHED, RUN_ID
 
 
@@ -186,3 +186,18 @@ def test_every_line_is_one_line_of_json(event: str, context: dict[str, Any]) -> 
     LogNarrator(stream).line(logging.INFO, event, context=context)
     [line] = told.getvalue().decode("ascii").split("\n")[:-1]
     assert isinstance(json.loads(line, parse_constant=pytest.fail)["event"], str)
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("GET https://a.blob.core.windows.net/c/f?sv=2022&sig=aB%2F0%3D&se=1: 403", "sv=2022&sig=…&se=1: 403"),
+        ("DefaultEndpointsProtocol=https;AccountKey=aB0/+==;EndpointSuffix=core", "AccountKey=…;EndpointSuffix=core"),
+        ("Endpoint=sb://x/;SharedAccessKey=aB0=", "SharedAccessKey=…"),
+        ("POST https://host/?api_key=aB0 failed", "?api_key=… failed"),
+        ("""{"user": "ann", "password": "aB0"}""", """{"user": "ann", "password": "…"}"""),
+        ("Unexpected token: aB0, design=aB0", "Unexpected token: aB0, design=aB0"),
+    ],
+)
+def test_what_looks_like_a_secret_is_left_out_of_other_programs_texts(said: str, kept: str) -> None:
+    assert without_secrets(said).endswith(kept)
