@@ -163,7 +163,7 @@ def show_next(app: App, run: Run) -> None:
         _after_rejection(app, run)
     elif run.status == "published":
         _after_publication(app, run)
-    elif run.status == "skipped":
+    elif run.status == "skipped" and run.tables:  # a transaction may have changed none
         next_commands(("See earlier runs of the table", app.command("runs", "--table", run.tables[0])))
 
 

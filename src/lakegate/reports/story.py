@@ -144,7 +144,9 @@ def _means(run: Run) -> str:  # noqa: PLR0911 - a sentence for each ending
         return f"{unchanged} They wait on branch {run.branch} for a decision."
     if run.status in ("running", "staged"):
         return f"Readers of {target} see nothing of it until all checks have passed."
-    return unchanged if run.status != "skipped" else f"{target} holds these files already, once."
+    if run.status == "skipped":
+        return f"{target} holds these files already, once." if run.skipped_files else f"{target} is unchanged."
+    return unchanged
 
 
 def _at(time: datetime | None) -> str:
@@ -169,8 +171,9 @@ def _verdict(run: Run) -> str:
 def _commands(run: Run) -> Iterator[tuple[str, str]]:
     undecided = run.status in ("rejected", "failed") and bool(run.branch) and run.branch_kept
     if undecided:
-        query = f"SELECT * FROM {_sql(run.tables[0])} LIMIT 20"  # noqa: S608 - shown, not run; the name is quoted
-        yield "See the rows", _join("query", query, "--ref", run.branch)
+        if run.tables:  # a transaction may fail before it wrote to any
+            query = f"SELECT * FROM {_sql(run.tables[0])} LIMIT 20"  # noqa: S608 - shown, not run; the name is quoted
+            yield "See the rows", _join("query", query, "--ref", run.branch)
         yield "See what the branch changes", _join("diff", run.target, run.branch)
         yield "Discard it", _join("discard", run.branch)
         if run.status == "rejected":

@@ -30,6 +30,7 @@ from support.cli_support import (
     PUBLISHED,
     REJECTED,
     RUN_ID,
+    SKIPPED,
     START,
     STEPS,
     FakeLake,
@@ -93,6 +94,13 @@ def test_runs_lists_filters_and_shows_one() -> None:
     one = invoke("runs 2026", lake).stdout
     assert "file:///data/trips.parquet" in one
     assert json.loads(invoke("runs 2026 -o json", lake).stdout)["started_at"] == "2026-01-31T07:05:09+00:00"
+
+
+def test_a_transaction_that_changed_no_table_is_shown() -> None:
+    changed_nothing = {"kind": "transaction", "tables": (), "detail": "The transaction changed no table."}
+    outcome = invoke("runs 2026", FakeLake(run=SKIPPED.model_copy(update=changed_nothing)))
+    assert outcome.exit_code == 0
+    assert "The transaction changed no table." in outcome.stdout
 
 
 def test_runs_with_none_prints_no_data() -> None:

@@ -103,7 +103,7 @@ def test_nothing_in_data_leaves_its_cell() -> None:
         (PUBLISHED, ("Published", "100,000 rows were added to nyc.trips.", "All 2 checks passed.", "lakegate revert")),
         (REJECTED, ("Rejected", "1 of 2 checks failed, so nothing was published.", "lakegate discard wap/nyc.trips_")),
         (REJECTED, ("1,003 of 100,000 rows fail (1.00 %)", "2 of 100,000 rows fail (&lt;0.01 %)", "1,000 more rows")),
-        (SKIPPED, ("Nothing to do", "no rows; nothing to publish", "holds these files already")),
+        (SKIPPED, ("Nothing to do", "no rows; nothing to publish", "main is unchanged.")),
         (make_run("skipped", skipped_files=(known("a"),)), ("taken by run 20260130T010101-99999999 before",)),
         (make_run("running", finished_at=None, steps=STEPS[:1]), ("Running", "is on its way: write.")),
         (make_run("discarded"), ("Discarded", "was dropped")),
@@ -137,6 +137,17 @@ def test_a_page_says_what_happened_what_it_means_and_what_to_do(run: Run, said: 
     text = words(run_page(run))
     for part in said:
         assert part in text
+
+
+def test_a_transaction_that_failed_before_its_first_table_has_a_page() -> None:
+    # The catalog went away, so its branch is still there.
+    changes = {"kind": "transaction", "status": "failed", "tables": (), "reports": (), "request": None, "staged": ()}
+    run = REJECTED.model_copy(update={**changes, "error": RunError(code="catalog-unavailable", message="It's away.")})
+    assert run.branch_kept
+    page = words(run_page(run))
+    assert "away." in page
+    assert f"lakegate discard {run.branch}" in page
+    assert "lakegate query" not in page
 
 
 def test_examples_can_be_left_out_or_masked() -> None:
