@@ -694,10 +694,9 @@ class Lake:
 
     # Transactions
 
-    @contextmanager
     def transaction(
         self, name: str | None = None, *, branch: str | None = None, on_failure: OnFailure | None = None
-    ) -> Iterator[Transaction]:
+    ) -> AbstractContextManager[Transaction]:
         """Write to any number of tables on one branch, and publish them together when the block ends, or nothing.
 
         Each table is audited with the checks of its settings and those added with
@@ -708,8 +707,8 @@ class Lake:
             branch: Name of the branch. Default: one made from the run id.
             on_failure: ``keep`` or ``drop`` the branch if an audit fails. Default: ``ingest.on_failure``.
 
-        Yields:
-            The transaction.
+        Returns:
+            A context manager that yields the transaction.
 
         Raises:
             AuditFailedError: A check failed when the block ended. Nothing was published.
@@ -723,8 +722,7 @@ class Lake:
             >>> lake.query("SELECT zones FROM nyc.totals").to_arrow().to_pylist()
             [{'zones': 2}]
         """
-        with self._transaction(name, branch=branch, on_failure=on_failure) as tx:
-            yield tx
+        return self._transaction(name, branch=branch, on_failure=on_failure)
 
     def _transaction(
         self,

@@ -69,7 +69,7 @@ def test_a_few_digits_of_a_date_name_no_run_that_is_to_be_changed(house: FakeLak
     only = house.journal.save(run(1, finished_at=START))
     assert lake.run("2026") == lake.run("20260131T0700") == only
     for act in (lake.revert, lambda name: lake.recover([name])):
-        with pytest.raises(InputError, match="'2026' is too short a name") as caught:
+        with pytest.raises(InputError, match="'2026' is too short to name a run") as caught:
             act("2026")
         assert "20260131T0700" in (caught.value.hint or "")
     assert lake.recover(["20260131T0700"]) == (only,)

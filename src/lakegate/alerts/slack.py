@@ -61,9 +61,7 @@ class WebhookSlackSender:
                 }
             )
         if answer.status_code != 200:  # noqa: PLR2004 - HTTP's own
-            raise refused(
-                answer.status_code, said=_words(answer.body), after=_http_header(answer.headers, "Retry-After")
-            )
+            raise refused(answer.status_code, said=_words(answer.body), after=_retry_after(answer.headers))
         return None
 
 
@@ -131,7 +129,7 @@ def _explained() -> Iterator[None]:
 def _refused(error: SlackApiError) -> UndeliveredError:
     answer = error.response
     if answer.status_code != 200:  # noqa: PLR2004 - HTTP's own
-        return refused(answer.status_code, said=_words(answer.data), after=_http_header(answer.headers, "Retry-After"))
+        return refused(answer.status_code, said=_words(answer.data), after=_retry_after(answer.headers))
     said = _words(answer.data)
     return UndeliveredError(f"Slack says: {said or 'not ok'}", again=said in _TRANSIENT)
 
@@ -152,8 +150,8 @@ def _words(said: object) -> str:
     return text if text.replace("_", "").isalnum() and text.islower() else ""
 
 
-def _http_header(headers: Mapping[str, str], name: str) -> str | None:
-    return next((value for key, value in headers.items() if key.lower() == name.lower()), None)
+def _retry_after(headers: Mapping[str, str]) -> str | None:
+    return next((value for key, value in headers.items() if key.lower() == "retry-after"), None)
 
 
 def _seconds(deadline: Deadline) -> int:

@@ -83,8 +83,8 @@ def types_of(table: pa.Table) -> dict[str, VegaType]:
     return found
 
 
-def bars(found: Sequence[Bar], *, title: str, kinds: Sequence[str], description: str) -> None:
-    """Draw bars, one beside the other in the order of their times.
+def bars(found: Sequence[Bar], *, kinds: Sequence[str], description: str) -> None:
+    """Draw bars of rows, one beside the other in the order of their times.
 
     Args:
         found: The bars, oldest first.
@@ -102,7 +102,7 @@ def bars(found: Sequence[Bar], *, title: str, kinds: Sequence[str], description:
             x=alt.X("place:O", axis=_places([bar.at for bar in found])),
             y=alt.Y(
                 "value:Q",
-                title=title,
+                title="rows",
                 stack=None,
                 scale=_extent([0, *(bar.value for bar in found)]),
                 axis=alt.Axis(format="~s", tickMinStep=1),
@@ -110,7 +110,7 @@ def bars(found: Sequence[Bar], *, title: str, kinds: Sequence[str], description:
             color=alt.Color("kind:N", scale=alt.Scale(domain=list(kinds)), legend=_legend()),
             tooltip=[
                 alt.Tooltip("when:N", title="UTC"),
-                alt.Tooltip("value:Q", title=title, format=","),
+                alt.Tooltip("value:Q", title="rows", format=","),
                 alt.Tooltip("kind:N", title="what"),
                 alt.Tooltip("about:N", title="about"),
             ],

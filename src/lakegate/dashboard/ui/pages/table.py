@@ -174,7 +174,6 @@ def _publishes(model: ReadModel, detail: TableDetail, at: str | None) -> None:
         return
     charts.bars(
         [bar for line in reversed(page.items) for bar in _bars(line)],
-        title="rows",
         kinds=("added", "removed"),
         description=f"Rows that each of the last {len(page.items)} snapshots added and removed",
     )
