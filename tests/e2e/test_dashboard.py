@@ -238,6 +238,8 @@ def test_two_windows_publish_one_branch_once_and_one_may_close(dashboard: Dashbo
     with dashboard.window() as window:
         window.open("run?run=r2")
         window.page.get_by_text("ann@example.com (publish)").wait_for()
+        # Its own window is gone: all others of the same visitor say how it ended.
+        window.page.locator(".todo.live").get_by_text("wap/nyc.trips_r2").wait_for()
         window.page.get_by_text("The vendor confirmed it.").first.wait_for()
         assert window.page.get_by_text("(publish)").count() == 1
         window.is_sound()

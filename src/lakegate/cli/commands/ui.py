@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import webbrowser
+from collections.abc import Sequence
 from contextlib import closing
 
 import click
@@ -67,4 +68,8 @@ def ui(app: App, /, *, host: str | None, port: int | None, no_browser: bool, all
             if not no_browser and sys.stderr.isatty():
                 webbrowser.open(address)
 
-        server.serve(Shared(lake, open_read_model(lake), access), opened, when_ready=ready)
+        def waiting(actions: Sequence[str]) -> None:
+            app.narrator.note(f"Waiting for {', '.join(actions)} to end. Ctrl-C again stops at once.")
+
+        shared = Shared(lake, open_read_model(lake), access)
+        server.serve(shared, opened, when_ready=ready, when_waiting=waiting)

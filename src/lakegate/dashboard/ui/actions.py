@@ -1,14 +1,16 @@
 """What visitors can do, once they confirm it, to a branch, to quarantined rows, and to a run.
 
-An action belongs to the lake and not to the window: it ends what it began even if the window is closed meanwhile. Two
-windows that publish one branch at once are two commands that do: the run's lease lets one of them in.
+An action belongs to the lake and not to the window: it ends what it began even if the window is closed meanwhile, and
+all windows of its visitor say how it ended until that is dismissed in one. Two windows that publish one branch at once
+are two commands that do: the run's lease lets one of them in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
 from markupsafe import Markup
@@ -20,9 +22,12 @@ from lakegate.dashboard.runs import find_run
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.markup import Column, Html
 from lakegate.dashboard.ui.session import BUSY, Work, actor, current_visitor, shared
-from lakegate.errors import LakegateError, NotRevertableError
+from lakegate.errors import ConflictError, LakegateError, NotFoundError, NotRevertableError
 from lakegate.model.figures import counted
 from lakegate.model.run import Run
+
+if TYPE_CHECKING:
+    from lakegate.lake import Lake
 
 Kind = Literal["publish", "accept", "discard", "release", "drop"]
 _LONGEST_REASON = 1_000
@@ -48,6 +53,14 @@ _LABELS: Mapping[Kind, str] = {
     "release": "Release",
     "drop": "Delete",
 }
+_DOING: Mapping[str, str] = {
+    "publish": "Publishing",
+    "accept": "Publishing",
+    "discard": "Discarding",
+    "release": "Releasing",
+    "drop": "Deleting",
+    "revert": "Reverting",
+}
 _DONE = "lg-reverted"
 _PLAN = "lg-revert-plan"
 
@@ -68,16 +81,28 @@ class _Offer:
 
 def offer_actions(one: BranchOverview) -> None:
     """Put the buttons of a branch on the page, if the visitor may act."""
-    branch, lake = one.branch, shared().lake
+    branch, known = one.branch, shared()
     details = Markup("").join(
         Markup("<div>{}: {}</div>").format(markup.text(change.table), rows_of(change.rows_before, change.rows_after))
         for change in one.changes
     )
-    discard = _Offer("discard", branch, details, lambda name, _: lake.discard(branch, actor=name))
+
+    def lake() -> Lake:
+        """Return the lake, if the branch is as the visitor saw it: nobody accepts or discards rows unseen."""
+        with suppress(NotFoundError):  # the command explains why it's gone
+            if known.model.catalog.get_ref(branch).hash != one.head:
+                raise ConflictError(
+                    f"Branch '{branch}' was written to since you looked at it. Nothing was done.",
+                    hint="Look at it again, and then confirm.",
+                    branch=branch,
+                )
+        return known.lake
+
+    discard = _Offer("discard", branch, details, lambda name, _: lake().discard(branch, actor=name))
     if one.run is not None and one.run.status == "rejected":
-        first = _Offer("accept", branch, details, lambda name, why: lake.publish(branch, accept=why, actor=name))
+        first = _Offer("accept", branch, details, lambda name, why: lake().publish(branch, accept=why, actor=name))
     else:
-        first = _Offer("publish", branch, details, lambda name, _: lake.publish(branch, actor=name))
+        first = _Offer("publish", branch, details, lambda name, _: lake().publish(branch, actor=name))
     _offer(first, discard)
 
 
@@ -111,32 +136,49 @@ def _offer(*offers: _Offer) -> None:
                 _confirm(one)
 
 
-def show_outcome() -> str | None:
-    """Say how the visitor's last action ended, once, if it has.
+def show_outcomes() -> None:
+    """Say what the visitor's actions came to, and which are under way, whichever window they were begun in.
 
-    Returns:
-        What it was about if it did what it should, so that its branch is gone.
+    That a window was drawn doesn't mean that anybody saw it: it may be closed. So each stays until it's dismissed.
     """
-    ended: Work | None = st.session_state.get("lg-ended")
-    if ended is None or not ended.is_done:
-        return None
-    del st.session_state["lg-ended"]
-    about = markup.code(ended.about)
-    if ended.error is not None:
-        parts.trouble(ended.error, ended.hint, tone="bad")
-    elif ended.action == "discard":
-        parts.html(Markup('<div class="todo off">{} {}</div>').format(markup.badge("discarded"), about))
-    elif ended.run is not None:
-        done = markup.badge("deleted", tone="off", sign="-") if ended.action == "drop" else markup.badge("published")
-        what = markup.joined("quarantined rows of ", about, by="") if ended.action in ("release", "drop") else about
-        parts.html(
-            Markup('<div class="todo live">{} {} in {}</div>').format(done, what, markup.run_link(ended.run.run_id))
-        )
-    return ended.about if ended.error is None else None
+    for work in shared().actions.of(actor()):
+        reverted = st.session_state.get(_DONE) if parts.param("revert") == work.about else None
+        if work in (st.session_state.get("lg-work"), reverted):
+            continue  # this window's dialog or page says it
+        with st.container(horizontal=True, vertical_alignment="top", gap="small"):
+            _show_outcome(work)
+            if work.is_done and st.button("Dismiss", key=f"lg-seen-{id(work)}", type="tertiary"):
+                shared().actions.seen(work)
+                st.rerun()
+
+
+def was_settled(about: str) -> bool:
+    """Return whether an action of the visitor did what it should with a branch, so that it's gone."""
+    works = shared().actions.of(actor())
+    return any(work.about == about and work.is_done and work.error is None for work in works)
+
+
+def _show_outcome(work: Work) -> None:
+    about = markup.code(work.about)
+    if work.action in ("release", "drop"):
+        about = markup.joined("quarantined rows of ", about, by="")
+    if not work.is_done:
+        live = markup.badge(_DOING[work.action], tone="live", sign="●")
+        began = markup.ago(work.began_at)
+        parts.html(Markup('<div class="todo live">{} {}, begun {}</div>').format(live, about, began))
+    elif work.error is not None:
+        parts.trouble(f"{_DOING[work.action]} {work.about}: {work.error}", work.hint, tone="bad")
+    else:
+        tone: markup.Tone = "off" if work.action in ("discard", "drop") else "live"
+        done = markup.badge({"discard": "discarded", "revert": "reverted"}.get(work.action, "published"))
+        if work.action == "drop":
+            done = markup.badge("deleted", tone="off", sign="-")
+        where = markup.joined(" in ", markup.run_link(work.run.run_id), by="") if work.run is not None else ""
+        parts.html(Markup('<div class="todo {}">{} {}{}</div>').format(tone, done, about, where))
 
 
 def _confirm(offer: _Offer) -> None:
-    @st.dialog(_TITLES[offer.kind], on_dismiss=_dismissed)
+    @st.dialog(_TITLES[offer.kind], on_dismiss=_end_dialog)
     def ask() -> None:
         _ask(offer)
 
@@ -147,7 +189,6 @@ def _ask(offer: _Offer) -> None:
     work: Work | None = st.session_state.get("lg-work")
     if work is not None:
         work.wait(_LABELS[offer.kind])
-        st.session_state["lg-ended"] = work
         _end_dialog()
         st.rerun()
     parts.html(markup.code(offer.about), Markup("<p>{}</p>").format(_ABOUT[offer.kind]))
@@ -166,13 +207,6 @@ def _ask(offer: _Offer) -> None:
             return
         st.session_state["lg-work"] = Work(offer.kind, offer.about, name).begin(lambda: offer.do(name, reason))
         st.rerun(scope="fragment")
-
-
-def _dismissed() -> None:
-    # What was begun goes on; a later page says how it ended.
-    if (work := st.session_state.get("lg-work")) is not None:
-        st.session_state["lg-ended"] = work
-    _end_dialog()
 
 
 def _end_dialog() -> None:
@@ -201,8 +235,9 @@ def ask(run_id: str, *, may_act: bool) -> None:
         InputError: There's no such run.
         RetryableError: The journal can't be reached.
     """
-    if (done := st.session_state.get(_DONE)) is not None and done[0] == run_id:
-        _say_done(done[1])
+    done: Work | None = st.session_state.get(_DONE)
+    if done is not None and done.about == run_id:
+        _say_done(done)
         return
     run = find_run(shared().model, run_id)
     title = markup.joined("Revert ", markup.run_link(run.run_id), "?", by="")
@@ -276,34 +311,37 @@ def _revert(run: Run, *, cascade: bool) -> None:
     lake, name = shared().lake, actor()
     # Drawing the page anew would look as if nothing happened.
     st.session_state[BUSY] = True
-    work = Work("revert", run.run_id, name)
-    work.begin(lambda: lake.revert(run.run_id, cascade=cascade, actor=name)).wait("Reverting")
-    st.session_state.pop(BUSY, None)
-    st.session_state.pop(_PLAN, None)
-    if work.error is not None:
-        parts.trouble(work.error, work.hint, tone="bad")
-        return
-    st.session_state[_DONE] = (run.run_id, work.run)
+    work = Work("revert", run.run_id, name).begin(lambda: lake.revert(run.run_id, cascade=cascade, actor=name))
+    try:
+        work.wait("Reverting")
+    finally:
+        st.session_state.pop(BUSY, None)
+        st.session_state.pop(_PLAN, None)
+    if work.error is None:
+        st.session_state[_DONE] = work
     st.rerun()
 
 
-def _say_done(reverted: Run) -> None:
+def _say_done(work: Work) -> None:
+    reverted = work.run
     with st.container(border=True):
-        commit = markup.code(reverted.publication.commit[:12]) if reverted.publication is not None else "no commit"
-        parts.html(
-            Markup("<p>{} {} in {} by run {}</p>").format(
-                markup.badge("done", tone="ok", sign="✓"),
-                markup.joined("Reverted ", markup.joined(*map(markup.run_link, reverted.reverts), by=", ")),
-                commit,
-                markup.run_link(reverted.run_id),
+        if reverted is not None:
+            commit = markup.code(reverted.publication.commit[:12]) if reverted.publication is not None else "no commit"
+            parts.html(
+                Markup("<p>{} {} in {} by run {}</p>").format(
+                    markup.badge("done", tone="ok", sign="✓"),
+                    markup.joined("Reverted ", markup.joined(*map(markup.run_link, reverted.reverts), by=", ")),
+                    commit,
+                    markup.run_link(reverted.run_id),
+                )
             )
-        )
         _close_button("Close")
 
 
 def _close_button(label: str) -> None:
     if st.button(label, key="revert-close"):
-        st.session_state.pop(_DONE, None)
+        if (done := st.session_state.pop(_DONE, None)) is not None:
+            shared().actions.seen(done)
         if "revert" in st.query_params:
             del st.query_params["revert"]
         st.rerun()

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from lakegate.dashboard.quarantine import QuarantineDetail, QuarantinedRow, get_quarantine
 from lakegate.dashboard.ui import markup, parts
-from lakegate.dashboard.ui.actions import offer_release, show_outcome
+from lakegate.dashboard.ui.actions import offer_release
 from lakegate.dashboard.ui.markup import Column, Html
 from lakegate.dashboard.ui.session import shared
 from lakegate.model.figures import count, counted
@@ -21,7 +21,6 @@ _REASONS = 50
 
 def show_quarantine(table: str, *, run_id: str | None = None) -> None:
     """Put a table's quarantined rows on the page: how many wait and why, some of them, and what to type."""
-    show_outcome()
     found = get_quarantine(shared().model, table, run_id=run_id)
     if found is None:
         parts.html(markup.empty("No row is quarantined"))

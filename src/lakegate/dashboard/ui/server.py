@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -22,7 +22,7 @@ from streamlit.web import bootstrap
 from lakegate.dashboard.ui import session
 from lakegate.dashboard.ui.access import Access, OnlyTrustedProxies, auth_secrets
 from lakegate.dashboard.ui.page import find_pages
-from lakegate.dashboard.ui.session import Shared
+from lakegate.dashboard.ui.session import Actions, Shared
 from lakegate.dashboard.ui.theme import theme_options, waiting
 from lakegate.errors import ConfigurationError, LakegateError, RetryableError
 from lakegate.model.secrets import is_loopback
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _SCRIPT = Path(__file__).parents[1] / "script.py"
 _BACKLOG = 128
 _GOODBYE_S = 2
+_LOOK_AGAIN_S = 0.2
 # Vega draws charts with code it makes, and Streamlit loads components from blobs; all of it comes from here.
 _POLICY = {
     "default-src": "'self'",
@@ -111,12 +112,19 @@ def address_of(opened: socket.socket) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-def serve(shared: Shared, opened: socket.socket, *, when_ready: Callable[[], None] = lambda: None) -> None:
-    """Serve the dashboard until SIGINT or SIGTERM.
+def serve(
+    shared: Shared,
+    opened: socket.socket,
+    *,
+    when_ready: Callable[[], None] = lambda: None,
+    when_waiting: Callable[[Sequence[str]], None] = lambda _: None,
+) -> None:
+    """Serve the dashboard until SIGINT or SIGTERM. It waits for the actions under way, unless SIGINT comes twice.
 
     Args:
         opened: The listening socket. It's closed at the end.
         when_ready: Called once the server answers.
+        when_waiting: Called with the actions whose end it waits for, if there are some when the signal comes.
 
     Raises:
         ConfigurationError: A secret of the login is missing or too short.
@@ -133,7 +141,7 @@ def serve(shared: Shared, opened: socket.socket, *, when_ready: Callable[[], Non
         timeout_graceful_shutdown=_GOODBYE_S,
     )
     try:
-        _Server(config, when_ready).run(sockets=[opened])
+        _Server(config, shared.actions, when_ready, when_waiting).run(sockets=[opened])
     except KeyboardInterrupt:
         pass  # uvicorn has stopped, and raises the signal again
     finally:
@@ -215,14 +223,28 @@ def options(access: Access, opened: socket.socket) -> Mapping[str, Any]:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, when_ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        actions: Actions,
+        when_ready: Callable[[], None],
+        when_waiting: Callable[[Sequence[str]], None],
+    ) -> None:
         super().__init__(config)
+        self._actions = actions
         self._when_ready = when_ready
+        self._when_waiting = when_waiting
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop. Streamlit closes connections that uvicorn has closed already, which is nobody's business now."""
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         await super().shutdown(sockets)
+        # They need the lake, which is closed after this.
+        if left := self._actions.under_way():
+            self._when_waiting([f"{work.action} {work.about}" for work in left])
+        while left and not self.force_exit:
+            await run_in_threadpool(left[0].ended, _LOOK_AGAIN_S)
+            left = self._actions.under_way()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say so."""

@@ -1,6 +1,7 @@
 """What all visitors share: one lake, opened without Spark, and what is allowed with it; and the work they began.
 
-That belongs to the lake and not to the window: it continues if the window is closed.
+That belongs to the lake and not to the window: it continues if the window is closed, and its visitor sees in any other
+how it ended.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -25,7 +27,39 @@ if TYPE_CHECKING:
 BUSY = "lg-busy"
 """Key of the session's state that is set while drawing the page anew would hide what's under way."""
 _WAIT_S = 0.2
+_KEPT = 200
+"""Actions whose end nobody has seen yet that are remembered, of all visitors."""
 _log = get_logger(__name__)
+
+
+class Actions:
+    """What visitors began: what is under way, and what has ended without its visitor having seen how. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._works: list[Work] = []
+
+    def add(self, work: Work) -> None:
+        """Remember an action until its visitor has seen how it ended."""
+        with self._lock:
+            ended = [one for one in self._works if one.is_done]
+            forgotten = ended[: max(len(ended) - _KEPT + 1, 0)]
+            self._works = [*(one for one in self._works if one not in forgotten), work]
+
+    def of(self, actor: str) -> tuple[Work, ...]:
+        """Return what is under way for a visitor, and what ended unseen, in the order in which it began."""
+        with self._lock:
+            return tuple(work for work in self._works if work.actor == actor)
+
+    def seen(self, work: Work) -> None:
+        """Forget an action: its visitor has seen how it ended."""
+        with self._lock:
+            self._works = [one for one in self._works if one is not work]
+
+    def under_way(self) -> tuple[Work, ...]:
+        """Return what is under way, for all visitors."""
+        with self._lock:
+            return tuple(work for work in self._works if not work.is_done)
 
 
 @dataclass(frozen=True)
@@ -35,6 +69,7 @@ class Shared:
     lake: Lake
     model: ReadModel
     access: Access
+    actions: Actions = field(default_factory=Actions)
 
 
 _shared: Shared | None = None
@@ -58,7 +93,7 @@ def current_visitor() -> Visitor:
     return shared().access.visitor(st.user)
 
 
-@dataclass
+@dataclass(eq=False)
 class Work:
     """One action under way, or ended.
 
@@ -70,6 +105,7 @@ class Work:
     action: str
     about: str
     actor: str
+    began_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     run: Run | None = None
     error: str | None = None
     hint: str | None = None
@@ -77,7 +113,10 @@ class Work:
 
     def begin(self, do: Callable[[], Run | None]) -> Work:
         """Do it in a thread of its own, and return at once."""
-        threading.Thread(target=self._work, args=(do,), name=f"lakegate-{self.action}").start()
+        known = shared()
+        known.actions.add(self)
+        # A daemon: the server waits for it, unless it's told twice to stop.
+        threading.Thread(target=self._work, args=(do, known.model), name=f"lakegate-{self.action}", daemon=True).start()
         return self
 
     @property
@@ -85,13 +124,17 @@ class Work:
         """Whether it ended, well or not."""
         return self._done.is_set()
 
+    def ended(self, timeout_s: float) -> bool:
+        """Wait for its end for a while; return whether it has ended."""
+        return self._done.wait(timeout_s)
+
     def wait(self, label: str) -> None:
         """Wait for its end; Streamlit stops the page here if the window is closed."""
         with st.spinner(f"{label}: it continues if you close this window.", show_time=True):
             while not self._done.wait(_WAIT_S):
                 pass
 
-    def _work(self, do: Callable[[], Run | None]) -> None:
+    def _work(self, do: Callable[[], Run | None], model: ReadModel) -> None:
         try:
             self.run = do()
         except LakegateError as error:
@@ -101,7 +144,7 @@ class Work:
             self.hint = "This is a bug in lakegate. The terminal of `lakegate ui` has the details."
             _log.exception("an action failed", action=self.action, about=self.about, actor=self.actor)
         finally:
-            shared().model.forget()
+            model.forget()
             outcome = self.error or "done"
             _log.info("action", action=self.action, about=self.about, actor=self.actor, outcome=outcome)
             self._done.set()

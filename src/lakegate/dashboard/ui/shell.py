@@ -8,10 +8,10 @@ from typing import Any
 import streamlit as st
 from markupsafe import Markup
 
-from lakegate.dashboard.ui import engine, markup, parts
+from lakegate.dashboard.ui import actions, engine, markup, parts
 from lakegate.dashboard.ui.access import Visitor
 from lakegate.dashboard.ui.page import Page, find_pages
-from lakegate.dashboard.ui.session import current_visitor, shared
+from lakegate.dashboard.ui.session import actor, current_visitor, shared
 from lakegate.dashboard.ui.theme import LOGO, style
 from lakegate.errors import LakegateError
 from lakegate.progress import redact
@@ -38,6 +38,7 @@ def show() -> None:
         parts.forget_filters()
     with st.sidebar:
         _say_where(visitor)
+    actions.show_outcomes()
     with parts.boundary("this page"):
         opened.run()
     _look_for_news()
@@ -103,12 +104,13 @@ def _look_for_news() -> None:
 
 
 def _version() -> object:
-    """Return something that changes when a run begins, moves on or ends."""
+    """Return something that changes when a run begins, moves on or ends, or an action of the visitor does."""
     model = shared().model
+    works = tuple((id(work), work.is_done) for work in shared().actions.of(actor()))
     try:
         journal = model.journal
         runs, _ = journal.count()
-        return tuple(sorted(runs.items())), tuple(journal.pages.beginning("", limit=1))
+        return works, tuple(sorted(runs.items())), tuple(journal.pages.beginning("", limit=1))
     except LakegateError as error:
         model.note("journal", error)
-        return error.code
+        return works, error.code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
@@ -11,15 +12,17 @@ from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
+import uvicorn
 
 from lakegate.config import Settings, UiSettings
 from lakegate.dashboard.model import ReadModel
 from lakegate.dashboard.queries import Queries
-from lakegate.dashboard.ui import actions, engine, session
+from lakegate.dashboard.ui import actions, engine, server, session
 from lakegate.dashboard.ui.access import Access
 from lakegate.dashboard.ui.session import Shared
-from lakegate.errors import CatalogUnavailableError
+from lakegate.errors import CatalogUnavailableError, ConflictError, InputError
 from lakegate.iceberg.reader import IcebergTableReader
+from lakegate.lake import Lake
 from lakegate.model.downstream import Delivery, DownstreamStatus
 from lakegate.model.run import Run
 from lakegate.table import Query, RowDifference
@@ -297,20 +300,91 @@ def test_quarantined_rows_can_be_released_or_deleted_by_who_may(
     assert release.call_args.kwargs["confirmed_at"] == house.catalog.get_ref("main").hash
 
 
-def test_a_dismissed_action_says_later_how_it_ended(house: FakeLakehouse, load: Load) -> None:
-    run = load({"id": 1, "fare": 1}, {"id": None, "fare": 2}, checks="not_null(id, severity='quarantine')")
-    lake: Any = SimpleNamespace(home=Path(), settings=Settings())
-    session.share(Shared(lake, model_of(house), Access("none", allow_actions=False, settings=UiSettings())))
-    app, goes_on = opened("run", run=run.run_id), Event()
+def share_house(house: FakeLakehouse, *, act: bool = False) -> Lake:
+    """Let pages show a lake in memory, and return it."""
+    parts: Any = {"catalog": house.catalog, "reader": house, "journal": house.journal, "context": house.context}
+    lake = Lake(SimpleNamespace(**parts, settings=Settings(), home=Path()))  # type: ignore[arg-type]
+    session.share(Shared(lake, model_of(house), Access("none", act, UiSettings())))
+    return lake
+
+
+def test_all_windows_of_a_visitor_say_how_an_action_ended(
+    house: FakeLakehouse, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEGATE_ACTOR", "ann")
+    run = load({"id": 1}, {"id": None}, checks="not_null(id, severity='quarantine')")
+    share_house(house)
+    goes_on = Event()
     work = session.Work("drop", "nyc.trips", "ann").begin(lambda: run if goes_on.wait(60) else None)
-    with pytest.MonkeyPatch.context() as patch:
-        state = {session.BUSY: True, "lg-work": work}
-        patch.setattr("streamlit.session_state", state)
-        actions._dismissed()  # noqa: SLF001 - Streamlit calls it
-        assert state == {"lg-ended": work}
-    app.session_state["lg-ended"] = work
-    assert "quarantined rows of" not in html_of(app.run())
+    session.Work("discard", "bobs", "bob").begin(lambda: None)
+    one, other = opened("run", run=run.run_id), opened("")
+    for window in (one, other):
+        assert "Deleting</span> quarantined rows of <code>nyc.trips" in html_of(window)
+        assert not [button for button in window.button if button.label == "Dismiss"]
     goes_on.set()
-    work._done.wait(60)  # noqa: SLF001 - a page waits for it with a spinner
-    assert "quarantined rows of" in html_of(app.run())
-    assert "quarantined rows of" not in html_of(app.run()), "it's said once"
+    assert work.ended(60)
+    for window in (one, other, one):
+        assert "deleted</span> quarantined rows of <code>nyc.trips" in html_of(window.run()), "until it's dismissed"
+        assert "bobs" not in html_of(window)
+    next(button for button in one.button if button.label == "Dismiss").click().run()
+    other.run()
+    for window in (one, other, opened("runs")):
+        assert "quarantined rows of <code>nyc.trips" not in html_of(window)
+
+
+def test_an_action_that_fails_is_not_lost_with_its_window(
+    house: FakeLakehouse, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEGATE_ACTOR", "ann")
+    load({"id": 1})
+    share_house(house)
+
+    def fail() -> Run:
+        raise InputError("Rows fail <b>not_null(id)</b>.", hint="Fix them.")
+
+    assert session.Work("release", "nyc.trips", "ann").begin(fail).ended(60)
+    page = shown("")
+    assert "Releasing nyc.trips: Rows fail &lt;b&gt;not_null(id)" in page
+    assert "Fix them." in page
+
+
+def test_a_branch_that_was_written_to_meanwhile_is_neither_accepted_nor_discarded(
+    house: FakeLakehouse, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = load({"id": None})
+    lake = share_house(house, act=True)
+    offered: list[Any] = []
+    monkeypatch.setattr(actions, "_confirm", offered.append)
+    for key in ("accept", "discard"):
+        opened("branches", branch=run.branch).button(key=f"lg-{key}-{run.branch}").click().run()
+    other = load({"id": None}, {"id": None})
+    house.catalog.assign_ref(house.catalog.get_ref(run.branch), house.catalog.get_ref(other.branch))
+    for offer in offered:
+        with pytest.raises(ConflictError, match="was written to since you looked at it"):
+            offer.do("ann", "It's fine.")
+    assert {one.status for one in lake.runs()} == {"rejected"}
+
+
+def test_the_server_waits_for_actions_but_not_when_told_twice(house: FakeLakehouse, load: Load) -> None:
+    run = load({"id": 1})
+    share_house(house)
+    known, goes_on = session.shared().actions, Event()
+    work = session.Work("publish", "b", "ann").begin(lambda: run if goes_on.wait(60) else None)
+    told: list[Any] = []
+
+    def stop(*, force: bool) -> None:
+        def waiting(names: Any) -> None:
+            told.append(names)
+            running.force_exit = force
+            if not force:
+                goes_on.set()
+
+        running = server._Server(uvicorn.Config(lambda *_: None), known, lambda: None, waiting)  # noqa: SLF001 - no socket
+        vars(running).update(servers=[], lifespan=SimpleNamespace(shutdown=lambda: asyncio.sleep(0)))
+        asyncio.run(running.shutdown())
+
+    stop(force=True)
+    assert not work.is_done
+    stop(force=False)
+    assert work.is_done
+    assert told == [["publish b"], ["publish b"]]

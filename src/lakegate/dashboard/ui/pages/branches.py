@@ -11,7 +11,7 @@ from markupsafe import Markup
 from lakegate.dashboard.branches import BranchOverview, BranchRows, get_branch, list_branches, rows_by_branch
 from lakegate.dashboard.runs import TableDelta
 from lakegate.dashboard.ui import markup, parts
-from lakegate.dashboard.ui.actions import offer_actions, rows_of, show_outcome
+from lakegate.dashboard.ui.actions import offer_actions, rows_of, was_settled
 from lakegate.dashboard.ui.checks import show_checks
 from lakegate.dashboard.ui.engine import offer_rows
 from lakegate.dashboard.ui.markup import Column, Html
@@ -19,7 +19,7 @@ from lakegate.dashboard.ui.page import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.dashboard.values import CheckLine
 from lakegate.dashboard.values import Page as Results
-from lakegate.errors import InputError
+from lakegate.errors import InputError, NotFoundError
 from lakegate.model.figures import counted, share
 
 _LIMIT = 20
@@ -44,7 +44,6 @@ def show() -> None:
         _show_one(name)
         return
     parts.heading("Branches")
-    show_outcome()
     search_in, of_table, with_status = st.columns([3, 2, 1.4], gap="small")
     with search_in:
         search = parts.search_box("Search branches", key="q")
@@ -176,9 +175,12 @@ def _delta(one: TableDelta) -> str:
 
 def _show_one(name: str) -> None:
     parts.heading(f"Branch {name}", markup.link("All branches", "branches"))
-    if show_outcome() == name:
-        return
-    one = get_branch(shared().model, name, examples=shared().access.settings.examples)
+    try:
+        one = get_branch(shared().model, name, examples=shared().access.settings.examples)
+    except NotFoundError:
+        if was_settled(name):
+            return
+        raise
     run = one.run
     parts.html(
         markup.facts(
