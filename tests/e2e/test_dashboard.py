@@ -40,7 +40,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
 ]
 
-_IS_DRAWN = """() => document.querySelector(".lg h1")
+_IS_DRAWN = """() => document.querySelector("#root .lg h1") && !document.querySelector(".lg-first")
   && document.querySelector('[data-testid="stApp"]').dataset.testScriptState === "notRunning"
   && !document.querySelector('[data-testid="stSkeleton"]')"""
 _OVERFLOW = """() => {

@@ -1,8 +1,8 @@
 """The dashboard as a process, for tests in a browser: ``python dashboard_server.py FOLDER [RUNS]``.
 
-It prints its address. ``GET /-/lake/NAME`` chooses what it shows: a number is a lake of so many runs (``big_lake``),
-``house`` one in memory, with a rejected batch that can be published, ``quarantine`` one with rows that wait there, and
-``trips`` one for pictures.
+It prints its address. ``GET /-/lake/NAME`` chooses what it shows: a number, or ``RUNSxTABLESxBRANCHES``, is a lake of
+so many (``big_lake``), ``house`` one in memory, with a rejected batch that can be published, ``quarantine`` one with
+rows that wait there, and ``trips`` one for pictures.
 ``GET /-/gate/shut`` holds up whoever publishes, until ``/-/gate/open``. To look at a page while you work on it:
 ``PYTHONPATH=tests python tests/support/dashboard_server.py /tmp/lake 300``.
 """
@@ -49,10 +49,10 @@ def open_lake(made: BigLake) -> Lake:
     return Lake(components)
 
 
-def share_big(folder: Path, runs: int, *, tables: int = 60) -> Shared:
+def share_big(folder: Path, runs: int, tables: int = 60, branches: int = 100) -> Shared:
     """Return what the pages show of a lake with so many runs."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = big_lake(folder, runs=runs, tables=tables, branches=min(runs // 2, 100))
+    made = big_lake(folder, runs=runs, tables=tables, branches=min(runs // 2, branches))
     return Shared(open_lake(made), made.model(), Access("none", True, UiSettings()))  # noqa: FBT003 - a test's
 
 
@@ -101,7 +101,7 @@ def share_trips(folder: Path) -> Shared:
         "_example": lambda number: {"trip_id": 40_000 + number, "pickup": f"2026-11-21 07:{number % 60:02}", **trip},
     }
     try:
-        return share_big(folder, 240, tables=9)
+        return share_big(folder, 240, 9)
     finally:
         given |= kept
 
@@ -130,7 +130,7 @@ class _Control:
         if name not in self._made:
             folder = self._folder / name
             known = {"house": share_house, "quarantine": share_quarantine, "trips": share_trips}.get(name)
-            self._made[name] = share_big(folder, int(name)) if known is None else known(folder)
+            self._made[name] = share_big(folder, *map(int, name.split("x"))) if known is None else known(folder)
         session.share(self._made[name])
         return self._made[name]
 

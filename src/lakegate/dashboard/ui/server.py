@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import gc
 import logging
 import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -15,15 +17,16 @@ import uvicorn
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
-from starlette.responses import HTMLResponse, PlainTextResponse
+from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from streamlit.web import bootstrap
 
 from lakegate.dashboard.ui import session
 from lakegate.dashboard.ui.access import Access, OnlyTrustedProxies, auth_secrets
-from lakegate.dashboard.ui.page import find_pages
+from lakegate.dashboard.ui.document import documents
+from lakegate.dashboard.ui.pages import home
 from lakegate.dashboard.ui.session import Actions, Shared
-from lakegate.dashboard.ui.theme import theme_options, waiting
+from lakegate.dashboard.ui.theme import theme_options
 from lakegate.errors import ConfigurationError, LakegateError, RetryableError
 from lakegate.model.secrets import is_loopback
 
@@ -48,18 +51,6 @@ _POLICY = {
     "base-uri": "'self'",
     "frame-ancestors": "'none'",
 }
-# A click on one of our links would load the whole page anew; now Streamlit goes there as if the visitor had gone back
-# or forward. The browser still opens the link in a new tab, or copies it.
-_FOLLOW_LINKS = """
-document.addEventListener("click", (event) => {
-  const link = event.target.closest && event.target.closest("a.lg-go");
-  if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
-  event.preventDefault();
-  history.pushState({}, "", link.href);
-  window.dispatchEvent(new PopStateEvent("popstate"));
-  window.scrollTo(0, 0);
-});
-"""
 _HEADERS = {
     "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in _POLICY.items()),
     "X-Content-Type-Options": "nosniff",
@@ -160,41 +151,14 @@ def make_app(shared: Shared, opened: socket.socket) -> ASGIApp:
         middleware.append(
             Middleware(OnlyTrustedProxies, header=settings.user_header or "", proxies=settings.trusted_proxies)
         )
-    routes = [*metrics_routes(shared), *_documents(shared.access)]
+    routes = [*metrics_routes(shared), *documents(shared.access, _hosts(shared.access, opened))]
     return st.App(_SCRIPT, secrets=secrets, middleware=middleware, routes=routes)
-
-
-def _documents(access: Access) -> list[Route]:
-    """Return the routes of the pages' documents: Streamlit's, with our name, our links, and the server's address.
-
-    Without that address, a browser looks for the server below each page's own first, and logs errors.
-    """
-    base = urlsplit(access.settings.url or "").path.strip("/")
-    shown = (Path(st.__file__).parent / "static" / "index.html").read_text(encoding="utf-8")
-    address = json.dumps(f"/{base}/" if base else "/")
-    server = f"window.__streamlit = {{ BACKEND_BASE_URL: new URL({address}, location.origin).href }};"
-    script = f"<script>{server}{_FOLLOW_LINKS}</script>"
-    shown = shown.replace("<title>Streamlit</title>", f"<title>lakegate</title>{script}")
-    shown = shown.replace('href="./favicon.png"', 'href="data:,"')
-    shown = shown.replace('<div id="root">', f'<div id="root">{waiting()}')
-
-    async def document(_: Request) -> HTMLResponse:
-        return HTMLResponse(shown, headers={"Cache-Control": "no-cache"})
-
-    prefix = f"/{base}" if base else ""
-    paths = {f"{prefix}/{page.path}" for page in find_pages()}
-    return [Route(path, document, methods=["GET"]) for path in sorted(paths)]
 
 
 def options(access: Access, opened: socket.socket) -> Mapping[str, Any]:
     """Return Streamlit's options. They go before the user's own, from files and variables."""
     host, port = opened.getsockname()[:2]
     known = urlsplit(access.settings.url or "")
-    if known.hostname is not None:
-        hosts = [known.hostname]
-    else:
-        # A page elsewhere whose name was made to lead here must not read anything.
-        hosts = ["localhost", "127.0.0.1", "::1"] if is_loopback(host) else []
     return {
         **theme_options(),
         "browser.gatherUsageStats": False,
@@ -208,7 +172,7 @@ def options(access: Access, opened: socket.socket) -> Mapping[str, Any]:
         "magic.displayRootDocString": False,
         "runner.magicEnabled": False,
         "server.address": host,
-        "server.allowedHosts": hosts,
+        "server.allowedHosts": _hosts(access, opened),
         "server.baseUrlPath": known.path.strip("/"),
         "server.enableCORS": True,
         "server.enableStaticServing": False,
@@ -220,6 +184,26 @@ def options(access: Access, opened: socket.socket) -> Mapping[str, Any]:
         "server.runOnSave": False,
         "server.trustedUserHeaders": {access.settings.user_header: "user"} if access.login == "proxy" else {},
     }
+
+
+def _hosts(access: Access, opened: socket.socket) -> list[str]:
+    """Return the names that the server answers to; empty for any."""
+    known = urlsplit(access.settings.url or "")
+    if known.hostname is not None:
+        return [known.hostname]
+    # A page elsewhere whose name was made to lead here must not read anything.
+    return ["localhost", "127.0.0.1", "::1"] if is_loopback(opened.getsockname()[0]) else []
+
+
+def _warm() -> None:
+    """Read what the first visitor will, and keep the garbage collector away from what is there by then.
+
+    Streamlit collects all garbage after each run of a page. Among the libraries' objects, that takes longer than the
+    run.
+    """
+    with suppress(Exception):  # the page itself says what's wrong
+        home.first_part()
+    gc.freeze()
 
 
 class _Server(uvicorn.Server):
@@ -250,6 +234,7 @@ class _Server(uvicorn.Server):
         """Start, and say so."""
         await super().startup(sockets)
         if not self.should_exit:
+            threading.Thread(target=_warm, name="lakegate-warm", daemon=True).start()
             self._when_ready()
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from lakegate.dashboard.ui.page import Page
 
 _LIGHT = {
@@ -57,6 +59,19 @@ def theme_options() -> Mapping[str, Any]:
     return options
 
 
+_FIRST = """
+html {{ font-size: {size}px; }}
+.lg-first {{ position: fixed; inset: 0; z-index: 1000000; overflow: auto; color-scheme: light dark;
+  background: {ground}; font-family: "Source Sans", "Source Sans Pro", sans-serif; }}
+.lg-first * {{ box-sizing: border-box; }}
+.lg-first > aside {{ position: fixed; inset: 0 auto 0 0; width: 216px; padding: .75rem 2rem; background: {side}; }}
+.lg-first > main {{ margin-left: 216px; padding: 2.2rem 2.2rem 4rem; max-width: 1480px; }}
+.lg-first .figures {{ margin: .8rem 0 4.1rem; }}
+@media (max-width: 768px) {{
+  .lg-first > aside {{ display: none; }}
+  .lg-first > main {{ margin: 0; padding: 2.6rem 1rem 3rem; }}
+}}
+"""
 # The symbols' font comes with Streamlit. An icon that is given to st.Page would also become the tab's, and that one
 # browsers would fetch from Google.
 _ICON = """
@@ -67,6 +82,17 @@ def style(pages: tuple[Page, ...]) -> str:
     """Return the style sheet of all pages."""
     icons = "".join(_ICON.format(path=page.path, icon=page.icon) for page in pages if page.listed)
     return f"<style>{_STYLE}{icons}</style>"
+
+
+def first_part(content: Markup) -> str:
+    """Return the first part of a page, where Streamlit will draw it, with the style of our elements."""
+    look = _FIRST.format(
+        ground=f"light-dark({_LIGHT['backgroundColor']}, {_DARK['backgroundColor']})",
+        side=f"light-dark({_SIDEBAR['light']}, {_SIDEBAR['dark']})",
+        size=_COMMON["baseFontSize"],
+    )
+    aside = f"<aside>{LOGO}</aside>"
+    return f'<style>{_STYLE}{look}</style><div class="lg-first">{aside}<main class="lg">{content}</main></div>'
 
 
 def waiting() -> str:

@@ -59,6 +59,15 @@ def show() -> None:
         show_systems(found.downstream)
 
 
+def first_part() -> Html | None:
+    """Return the figures and the tables, for the page's document; ``None`` if there is anything else to say."""
+    found = overview(shared().model, limit=_LIMIT)
+    if found.problems or found.interrupted or not found.items:
+        return None
+    title = Markup('<h1 class="lg-title">Home</h1>')
+    return markup.joined(title, _figures(found), markup.table(_COLUMNS, _rows(found), caption="Tables"), by="")
+
+
 def _read(search: str, *, needing: bool) -> Overview:
     model, cursor = shared().model, parts.param("after")
     try:

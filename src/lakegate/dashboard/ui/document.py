@@ -1,0 +1,123 @@
+"""The pages' documents: what a browser shows until Streamlit, two megabytes of scripts, has drawn the page.
+
+That's the logo, and on Home the tables: they come with the document, before any script has run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+import streamlit as st
+from anyio import to_thread
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
+
+from lakegate.dashboard.ui.access import Access
+from lakegate.dashboard.ui.page import find_pages
+from lakegate.dashboard.ui.pages import home
+from lakegate.dashboard.ui.theme import first_part, waiting
+
+_PATIENCE_S = 1.5
+"""Seconds that a document waits for the tables; a catalog that is slow is waited for by the page, which says so."""
+_AT_ONCE = 2
+# A click on one of our links would load the whole page anew; now Streamlit goes there as if the visitor had gone back
+# or forward. The browser still opens the link in a new tab, or copies it.
+_FOLLOW_LINKS = """
+document.addEventListener("click", (event) => {
+  const link = event.target.closest && event.target.closest("a.lg-go");
+  if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  if (link.closest(".lg-first")) return;
+  event.preventDefault();
+  history.pushState({}, "", link.href);
+  window.dispatchEvent(new PopStateEvent("popstate"));
+  window.scrollTo(0, 0);
+});
+"""
+_MODULE = re.compile(r'<script type="module" crossorigin src="([^"]+)"></script>')
+# Streamlit starts once the tables are painted: a browser would run half a second of scripts first. A window in the
+# background paints nothing.
+_START = """
+let lgStarted = false;
+const lgStart = () => {
+  if (lgStarted) return;
+  lgStarted = true;
+  document.head.append(Object.assign(document.createElement("script"), { type: "module", crossOrigin: "", src: %s }));
+};
+requestAnimationFrame(() => setTimeout(lgStart));
+setTimeout(lgStart, 1000);
+"""
+# Until Streamlit has drawn the same, or has something to say itself.
+_STEP_ASIDE = """
+const lgFirst = document.querySelector(".lg-first"), lgSince = Date.now(), lgLook = setInterval(() => {
+  const app = document.querySelector('[data-testid="stApp"]');
+  const drawn = app && app.dataset.testScriptState === "notRunning" && document.querySelector("#root .lg-title");
+  if (!drawn && !document.querySelector('[role="dialog"]') && Date.now() - lgSince < 30000) return;
+  clearInterval(lgLook);
+  const main = document.querySelector('[data-testid="stMain"]');
+  if (main) main.scrollTop = lgFirst.scrollTop;
+  lgFirst.remove();
+}, 50);
+"""
+
+
+def documents(access: Access, hosts: Sequence[str]) -> list[Route]:
+    """Return the routes of the pages' documents: Streamlit's, with our name, our links, and the server's address.
+
+    Without that address, a browser looks for the server below each page's own first, and logs errors.
+
+    Args:
+        access: Who may see.
+        hosts: Names that the server answers to; empty for any.
+    """
+    base = urlsplit(access.settings.url or "").path.strip("/")
+    shown = (Path(st.__file__).parent / "static" / "index.html").read_text(encoding="utf-8")
+    address = json.dumps(f"/{base}/" if base else "/")
+    server = f"window.__streamlit = {{ BACKEND_BASE_URL: new URL({address}, location.origin).href }};"
+    script = f"<script>{server}{_FOLLOW_LINKS}</script>"
+    shown = shown.replace("<title>Streamlit</title>", f"<title>lakegate</title>{script}")
+    shown = shown.replace('href="./favicon.png"', 'href="data:,"')
+    empty = shown.replace('<div id="root">', f'<div id="root">{waiting()}')
+    before, root, after = shown.partition('<div id="root">')
+    module = _MODULE.search(before)
+    start = "" if module is None else _START % json.dumps(module[1])
+    before = _MODULE.sub("", before)
+    after = after.replace("</body>", f"<script>{start}{_STEP_ASIDE}</script></body>")
+    limiter = anyio.CapacityLimiter(_AT_ONCE)
+
+    async def document(request: Request) -> HTMLResponse:
+        content = None
+        if _may_see(access, hosts, request) and not request.url.query:
+            with anyio.move_on_after(_PATIENCE_S):
+                content = await to_thread.run_sync(_tables, limiter=limiter, abandon_on_cancel=True)
+        if content is None:
+            return HTMLResponse(empty, headers={"Cache-Control": "no-cache"})
+        page = f"{before}{first_part(content)}{root}{after}"
+        return HTMLResponse(page, headers={"Cache-Control": "no-store"})
+
+    async def plain(_: Request) -> HTMLResponse:
+        return HTMLResponse(empty, headers={"Cache-Control": "no-cache"})
+
+    prefix = f"/{base}" if base else ""
+    paths = {f"{prefix}/{page.path}": document if page.path == "" else plain for page in find_pages()}
+    return [Route(path, endpoint, methods=["GET"]) for path, endpoint in sorted(paths.items())]
+
+
+def _may_see(access: Access, hosts: Sequence[str], request: Request) -> bool:
+    # A page of another site could have its name point here. Who has logged in by OpenID Connect, Streamlit knows alone.
+    if access.login == "oidc" or (hosts and (request.url.hostname or "").lower() not in hosts):
+        return False
+    return access.visitor({"user": request.headers.get(access.settings.user_header or "")}).may_see
+
+
+def _tables() -> Markup | None:
+    with suppress(Exception):  # the page itself says what's wrong
+        return home.first_part()
+    return None
