@@ -21,6 +21,7 @@ from lakegate.iceberg import metadata
 from lakegate.iceberg.files import TableFiles, reading
 from lakegate.iceberg.metadata import Document
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
+from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import NO_SNAPSHOT, Commit, Ref, TablePointer
 from lakegate.ports import Catalog
 from lakegate.rest_catalog.answers import not_published, unavailable
@@ -40,7 +41,7 @@ _COMMITS_AT_ONCE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The names at one commit, sorted.
+    """The names at one commit, sorted; without quarantine tables.
 
     Attributes:
         namespaces: All namespaces, also those that only hold others.
@@ -104,7 +105,8 @@ class Contents:
         ref = Ref(name=commit, hash=commit, kind="detached")
         tables: dict[Namespace, list[str]] = defaultdict(list)
         for pointer in self._catalog().list_tables(ref):
-            tables[pointer.table.namespace].append(pointer.table.name)
+            if not is_quarantine(pointer.table):
+                tables[pointer.table.namespace].append(pointer.table.name)
         named = {*self._catalog().list_namespaces(ref), *tables}
         namespaces = {tuple(levels) for one in named for levels in accumulate([level] for level in one)}
         return Listing(tuple(sorted(namespaces)), {one: tuple(sorted(names)) for one, names in tables.items()})
@@ -220,8 +222,11 @@ class Published:
     def table(self, prefix: str, table: TableIdentifier) -> tuple[Ref, TablePointer | None]:
         """Return the commit that ``prefix`` names, and the state of ``table`` there; ``None`` when it isn't there.
 
-        For ``main``, that's one request to the catalog. Raises as :meth:`ref`.
+        For ``main``, that's one request to the catalog. Quarantine tables aren't there: their rows failed a check.
+        Raises as :meth:`ref`.
         """
+        if is_quarantine(table):
+            return self.ref(prefix), None
         if prefix == MAIN:
             ref, found = self._catalog().get_ref_with_tables(MAIN, [table])
             return ref, found[table]

@@ -54,6 +54,14 @@ def tables(world: RestWorld, prefix: str) -> list[str]:
     return [one["name"] for one in response.json()["identifiers"]]
 
 
+def test_quarantined_rows_are_not_served(lake: RestWorld) -> None:
+    lake.commit(named("nyc.trips__quarantine"))
+    assert tables(lake, "main") == ["later", "trips"]
+    for method in ("GET", "HEAD"):
+        response = lake.client().request(method, "/v1/main/namespaces/nyc/tables/trips__quarantine")
+        assert response.status_code == 404
+
+
 def test_main_is_the_newest_state_and_a_tag_or_commit_an_older_one(lake: RestWorld) -> None:
     first = lake.catalog.get_ref("y2026-11").hash
     assert tables(lake, "main") == ["later", "trips"]
