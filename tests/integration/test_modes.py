@@ -183,7 +183,7 @@ def test_a_merge_of_ones_own_reads_the_batch_and_nothing_it_may_not(
         (f"{simple} UPDATE SET name = reflect('java.lang.System', 'getenv', 'HOME')", "runs code"),
         (f"{simple} UPDATE SET name = (SELECT min(label) FROM parquet.`{again}`)", "file"),
         (f"{simple} UPDATE SET name = (SELECT min(name) FROM {namespace}.`drivers@main`)", "reference"),
-        (f"{simple} UPDATE SET name = (SELECT min(name) FROM {filled}.branch_main)", "no table"),
+        (f"{simple} UPDATE SET name = (SELECT min(name) FROM {filled}.branch_main)", "isn't a table"),
         (f"{simple} UPDATE SET name = nothing", "nothing"),
         (f"MERGE INTO {zones} AS t USING batch AS s ON t.zone = s.zone WHEN MATCHED THEN DELETE", "changes"),
     ):
