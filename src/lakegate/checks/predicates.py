@@ -89,9 +89,12 @@ _NOT_IN_COLUMN = {
 _ROW_UDFS = frozenset({100, 101, 200, 204, 250, 251})
 """``PythonEvalType`` of Python functions about one row: plain, Arrow-optimised, and over pandas or Arrow batches."""
 _PLAIN = re.compile(r"(?:[\w\s`().,<>=-]|!=)*", re.ASCII)
-"""Text in which sqlglot and Spark can't see different comparisons."""
+"""Text in which sqlglot and Spark can't see different comparisons, but for words that sqlglot alone knows."""
+_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_WORDS = frozenset({"AND", "BETWEEN", "IN", "IS", "NOT", "NULL", "OR"})
 _NUMBER = re.compile(r"\d{0,18}(?:\.\d{0,18})?")
 _MOST_DIGITS = 38
+_DIGITS_OF_BIGINT = 20
 _EXACT_IN_FLOAT = 2**24
 """Whole numbers up to this one are floats of 32 bits, which Spark may make of what's compared with such a column."""
 _COMPARISONS: dict[type[Any], Callable[[Any, Any, Any], tuple[bool, bool]]] = {
@@ -146,8 +149,14 @@ class Predicate:
             Gives 0 where that's proven, and ``None`` otherwise. ``None`` in its place when the predicate holds anything
             but columns, compared with numbers or NULL: what Spark may refuse is left to Spark.
         """
-        tree = _parse(self.sql) if _PLAIN.fullmatch(self.sql) else None
-        if tree is None or not all(isinstance(node, _COMPARED) for node in tree.walk()):
+        if not _PLAIN.fullmatch(self.sql):
+            return None
+        try:
+            tree = _parse(self.sql)
+        except (PredicateError, RecursionError):
+            return None
+        words = sum(word.upper() not in _WORDS for word in _WORD.findall(self.sql))
+        if not all(map(_is_judged, tree.walk())) or words != sum(1 for _ in tree.find_all(exp.Column)):
             return None
 
         def proven(added: AddedFiles) -> int | None:
@@ -450,6 +459,27 @@ def _refuse_query(token: SqlToken, after: SqlToken) -> None:
         raise PredicateError(f"holds a subquery ({token.upper}), but it must be about one row")
 
 
+def _is_judged(node: exp.Expr) -> bool:
+    """Return whether a part of a predicate is one of which metrics may say something."""
+    match node:
+        case exp.Column():
+            return len(node.parts) == 1
+        case exp.Is():
+            return isinstance(node.this, exp.Column) and isinstance(node.expression, exp.Null)
+        case exp.Between() | exp.In():
+            numbers = node.expressions or (node.args.get("low"), node.args.get("high"))
+            return isinstance(node.this, exp.Column) and all(map(_is_number, numbers))
+        case exp.Binary() if type(node) in _COMPARISONS:
+            sides = sorted((node.this, node.expression), key=_is_number)
+            return isinstance(sides[0], exp.Column) and _is_number(sides[1])
+    return isinstance(node, (exp.Identifier, exp.Literal, exp.Null, exp.Neg, exp.Paren, exp.Not, exp.And, exp.Or))
+
+
+def _is_number(node: exp.Expr | None) -> bool:
+    plain = node.this if isinstance(node, exp.Neg) else node
+    return isinstance(plain, exp.Literal) and not plain.is_string
+
+
 def _outcomes(tree: exp.Expr, file: DataFile) -> tuple[bool, bool]:
     """Return whether a predicate may be true in a row of a file, and whether it may be false; NULL is neither.
 
@@ -519,7 +549,8 @@ def _number(node: exp.Expr) -> Decimal:
     sign, plain = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
     if not isinstance(plain, exp.Literal) or plain.is_string or not _NUMBER.fullmatch(plain.name):
         raise _UnprovenError
-    return sign * Decimal(plain.name)
+    number = Decimal(plain.name)
+    return number.copy_negate() if sign < 0 else number  # a product is rounded to 28 digits
 
 
 def _comparable(number: Decimal, bound: object) -> Decimal | float:
@@ -530,17 +561,13 @@ def _comparable(number: Decimal, bound: object) -> Decimal | float:
     if type(bound) is float and (scale > 0 or abs(number) <= _EXACT_IN_FLOAT):
         return float(number)
     if isinstance(bound, Decimal):
-        # Spark compares at a scale and with digits that hold both types, and rounds if these are too many.
+        # Spark compares at a scale and with digits that hold both types, and rounds if these are too many. IN takes a
+        # whole number for a decimal of as many digits as a bigint has.
         columns = -int(bound.as_tuple().exponent)
-        if scale <= columns and len(number.as_tuple().digits) + columns <= _MOST_DIGITS:
+        digits = max(len(number.as_tuple().digits), 0 if scale else _DIGITS_OF_BIGINT)
+        if scale <= columns and digits + columns <= _MOST_DIGITS:
             return number
     raise _UnprovenError
-
-
-_COMPARED: tuple[type[Any], ...] = (
-    *(exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Neg, exp.Paren, exp.Not, exp.And, exp.Or, exp.Is),
-    *(exp.Between, exp.In, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ),
-)
 
 
 def _parse(text: str) -> exp.Condition:

@@ -364,6 +364,10 @@ def test_metrics_rule_out_only_what_no_row_is(
         ("b AND n < 0", True),
         ("s AND n < 0", False),  # what Spark may refuse is left to Spark
         ("b = 1 AND n < 0", False),
+        ("n > 12345678901234567.999999999999", True),
+        ("big > 12345678901234567.999999999999", False),
+        ("wide = 3000000000", False),
+        ("wide IN (3000000000)", False),  # compared as a bigint's decimal, which leaves too few digits behind the point
     ],
 )
 def test_predicates_that_metrics_answer(text: str, is_proven: bool) -> None:
@@ -373,6 +377,8 @@ def test_predicates_that_metrics_answer(text: str, is_proven: bool) -> None:
         "tiny": (Decimal("1E-38"), Decimal("2E-38")),
         "x": (0.0, 1.0),
         "odd": (7, -1),
+        "big": (0, 12345678901234568),
+        "wide": (Decimal("0.00000000000000000000"), Decimal("2999999999.99999999999999999999")),
         "nan": (0.0, 1.0),
         "s": ("a", "b"),
         "b": (False, True),
@@ -388,10 +394,35 @@ def test_predicates_that_metrics_answer(text: str, is_proven: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["n + 1 < 0", "abs(n) < 0", "n < '0'", "n <=> 0", "n < 1L", "n < m", "t.n < 0 OR true", "!b"]
+    "text",
+    [
+        *("n + 1 < 0", "-n > 0", "abs(n) < 0", "n < '0'", "n <=> 0", "n < 1L", "n < 1e9", "n < m", "1 < 0"),
+        *("t.n < 0 OR n < 0", "n < 0 OR true", "!b", "n IN (m)", "n BETWEEN m AND 9", "n < NULL"),
+        # which sqlglot takes, and Spark doesn't
+        *("n BETWEEN SYMMETRIC 9 AND 6", "n ISNULL", "n NOTNULL", "n IS UNKNOWN"),
+    ],
 )
 def test_other_predicates_are_left_to_spark(text: str) -> None:
-    proven = read_predicate(text).never(outcome=True)
+    assert read_predicate(text).never(outcome=True) is None
+
+
+def test_what_is_nested_too_deeply_where_it_is_asked_is_left_to_spark() -> None:
+    read = read_predicate("(" * 40 + "n < 0" + ")" * 40)
+
+    def asked() -> object:
+        try:
+            return asked()
+        except RecursionError:
+            return read.never(outcome=True)
+
+    found = asked()
+    assert found is None or callable(found)
+
+
+def test_brackets_change_nothing() -> None:
     column = ColumnStatistics(value_count=9, null_count=0, nan_count=0, lower=1, upper=5)
-    file = DataFile(path="a", rows=9, size_bytes=1, columns=dict.fromkeys("nm", column))
-    assert proven is None or proven(AddedFiles(files=(file,), complete=True)) is None
+    file = DataFile(path="a", rows=9, size_bytes=1, columns={"n": column})
+    for depth in (3, 10):
+        proven = read_predicate("(" * depth + "n < 0" + ")" * depth).never(outcome=True)
+        assert proven is not None
+        assert proven(AddedFiles(files=(file,), complete=True)) == 0
