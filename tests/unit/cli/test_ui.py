@@ -25,7 +25,7 @@ def _in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_says_where_it_is_and_that_it_is_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
 
-    def serve(shared: Any, opened: Any, *, when_ready: Any) -> None:
+    def serve(shared: Any, opened: Any, *, when_ready: Any, **_: Any) -> None:
         shown.append(shared)
         when_ready()
         opened.close()

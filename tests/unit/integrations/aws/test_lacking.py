@@ -11,7 +11,7 @@ def test_a_function_without_the_connector_queues_for_snowflake_and_says_so(tmp_p
     settings = tmp_path / "lakegate.toml"
     settings.write_text('[downstream.sf]\ntype = "snowflake"\n[downstream.hook]\ntype = "webhook"\n')
     (note,) = lacking_in_function(settings)
-    assert "queues what 'sf' is to be told" in note
+    assert "queues events for 'sf'" in note
     assert note.endswith("lakegate downstream retry sf")
     settings.write_text('[downstream.hook]\ntype = "webhook"\n')
     assert lacking_in_function(settings) == lacking_in_function(None) == ()
