@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lakegate.errors import InputError
 from lakegate.model.base import Value
+from lakegate.model.quarantine import is_quarantine, table_of
 from lakegate.model.words import did_you_mean
 from lakegate.snippets import ENGINES, RUN_HERE, Engine, catalogs, files
 from lakegate.snippets.target import Target
@@ -46,7 +47,7 @@ def write_snippet(engine: str, target: Target, *, rest: str | None = None, has_t
         rest: URL of ``lakegate serve``, to read through it.
 
     Raises:
-        InputError: The engine isn't known, can't reach the files, or can't read so.
+        InputError: The engine isn't known, can't reach the files, or can't read so; ``rest`` doesn't serve the table.
     """
     known = next((one for one in ENGINES if one == engine), None)
     if known is None:
@@ -58,6 +59,12 @@ def write_snippet(engine: str, target: Target, *, rest: str | None = None, has_t
     if rest is not None:
         if known not in catalogs.SERVED:
             raise catalogs.no_rest(known)
+        if is_quarantine(target.table):
+            raise InputError(
+                f"lakegate serve doesn't serve {target.table}: its rows failed a check.",
+                hint=f"Leave out --rest, or see the rows: lakegate quarantine show {table_of(target.table)}",
+                table=str(target.table),
+            )
         text = catalogs.SERVED[known](target, catalogs.Server.parse(rest, has_token=has_token))
     elif known in catalogs.NESSIE:
         if target.catalog.type != "nessie":

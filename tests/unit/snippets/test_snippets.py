@@ -219,6 +219,12 @@ def test_daft_gets_rows_from_pyiceberg_when_some_are_deleted() -> None:
         ("duckdb", {}, {"rest": "http://user:secret@x"}, "isn't a URL"),
         ("duckdb", {}, {"rest": "http://x/'; DROP"}, "isn't a URL"),
         ("duckdb", {"ref": Ref(name="wap/x", hash=HASH)}, {"rest": "http://x"}, "but not branch 'wap/x'"),
+        (
+            "duckdb",
+            {"table": TableIdentifier.parse("nyc.trips__quarantine")},
+            {"rest": "http://x"},
+            "doesn't serve nyc.trips__quarantine: its rows failed a check",
+        ),
         ("spark", {"catalog": CatalogSettings(type="mine")}, {}, "the catalog is of type 'mine'"),
         (
             "trino",
