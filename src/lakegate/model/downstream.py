@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from lakegate.model.base import Value
+from lakegate.model.quarantine import is_quarantine
 from lakegate.model.schema import Schema
 from lakegate.model.tables import ChangeKind
 
@@ -94,7 +95,8 @@ class Subscription(Value):
         name: The system's name.
         events: Kinds of events.
         tables: Patterns of tables.
-        mirrors: Whether it points at the tables' metadata files, so that only the newest state of a table matters.
+        mirrors: Whether it points at the tables' metadata files, so that only the newest state of a table matters. Its
+            readers see what the files hold, so it gets no quarantine tables.
     """
 
     name: str
@@ -109,10 +111,13 @@ class Subscription(Value):
             >>> glue = Subscription(name="glue", events=("published",), tables=("nyc.*",))
             >>> glue.wanted("published", ["nyc.trips", "lab.runs"]), glue.wanted("rejected", ["nyc.trips"])
             (('nyc.trips',), ())
+            >>> glue.model_copy(update={"mirrors": True}).wanted("published", ["nyc.trips", "nyc.trips__quarantine"])
+            ('nyc.trips',)
         """
         if kind not in self.events:
             return ()
-        return tuple(one for one in tables if any(fnmatchcase(one, pattern) for pattern in self.tables))
+        found = (one for one in tables if any(fnmatchcase(one, pattern) for pattern in self.tables))
+        return tuple(one for one in found if not (self.mirrors and is_quarantine(one)))
 
 
 class Delivery(Value):

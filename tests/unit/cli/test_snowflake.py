@@ -102,6 +102,24 @@ def test_from_plan_to_tables(account: SnowflakeAccount) -> None:
     assert "one by one" in status
 
 
+def test_quarantine_tables_stay_out(account: SnowflakeAccount) -> None:
+    mirrored = lake_settings(account.url, readers=["ANALYST"])
+    lake = SnowflakeLake(mirrored, "nyc.trips", "nyc.trips__quarantine")
+    assert invoke("snowflake apply --yes", lake).exit_code == 0
+    assert [name for name in account.made() if "trips" in name]
+    assert not any("quarantine" in statement for statement in account.made())
+    refused = invoke("snowflake refresh nyc.trips__quarantine", lake)
+    assert (refused.exit_code, "isn't on main, or the settings don't send it" in refused.stderr) == (2, True)
+
+
+def test_a_plan_drops_a_quarantine_table_that_was_sent_before(account: SnowflakeAccount) -> None:
+    lake = SnowflakeLake(lake_settings(account.url), "nyc.trips", "nyc.trips__quarantine")
+    account.furnish()
+    lake.downstream_send("snowflake", ["nyc.trips", "nyc.trips__quarantine"])
+    steps = json.loads(invoke("snowflake plan -o json", lake).stdout)
+    assert [step["name"] for step in steps if step["action"] == "drop"] == ['"LAKE"."nyc"."trips__quarantine"']
+
+
 def test_a_plan_without_a_connection_is_sql_for_somebody_else(account: SnowflakeAccount) -> None:
     lake = SnowflakeLake(lake_settings(account.url))
     text = invoke("snowflake plan --offline -o sql", lake).stdout

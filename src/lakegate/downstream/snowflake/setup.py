@@ -23,6 +23,7 @@ from lakegate.downstream.snowflake.storage import Rights, VolumeLocation, rights
 from lakegate.downstream.snowflake.tables import LakeTable, put
 from lakegate.errors import ConfigurationError, DownstreamError, LakegateError
 from lakegate.model.base import Value
+from lakegate.model.quarantine import is_quarantine
 from lakegate.model.tables import TableMetadata
 
 NOT_RUN = (
@@ -109,11 +110,12 @@ class Setup:
         return Session(self.name, self.section)
 
     def chosen(self, tables: Iterable[TableMetadata]) -> list[LakeTable]:
-        """Return those of the lake's tables that go to this account."""
+        """Return those of the lake's tables that go to this account: never those of quarantined rows."""
         return [
             LakeTable(one.table, one.metadata_location, one.uuid or "")
             for one in tables
             if any(fnmatchcase(str(one.table), pattern) for pattern in self.section.tables)
+            and not is_quarantine(one.table)
         ]
 
     def plan(self, tables: Sequence[LakeTable], session: Session | None) -> tuple[Step, ...]:
