@@ -109,7 +109,8 @@ def test_two_watchers_of_one_folder_take_each_file_once(cli: Cli, lake: Lake, la
     words = ("watch", landing, "--table", table, "--once", "--settle", "0s", "--max-files", "2")
     commands = [cli.start(*words) for _ in range(2)]
     ended = [command.communicate(timeout=BOUND_S) for command in commands]
-    assert [command.returncode for command in commands] == [0, 0], ended
+    # The first to end may leave files to the other, whose run isn't over yet.
+    assert sorted(command.returncode for command in commands) in ([0, 0], [0, 3]), ended
     assert cli.count(table) == 6 * ROWS
     assert not any(word in err for _, err in ended for word in ("failed", "error", "Traceback"))
 

@@ -78,7 +78,7 @@ class Scan:
         settling: Files that may still be being written.
         done: Files with nothing left to do.
         given_up: Files that were rejected or failed too often and haven't changed since; a thousand at most.
-        waiting: Files to try later: they failed, or another run is working on them.
+        waiting: Files to try later: they failed, another run is working on them, or they're behind such a file.
         unrouted: Files without a table, and why; a thousand at most.
         more: Whether the scan stopped early because there's enough to do.
         resumed: Whether it resumed where the scan before it stopped.

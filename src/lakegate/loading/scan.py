@@ -369,6 +369,7 @@ class Intake:
             file = now.get(one.file.uri)
             if file is None:
                 look.open.discard(one.file.uri)
+                look.gone.add(one.table)
                 continue
             left_s = self._stable.left_s(file)
             if left_s > 0.0:
@@ -377,10 +378,10 @@ class Intake:
                 self._offer(replace(one, file=file), checkpoint, look)
 
     def _leave_those_behind(self, look: _Look) -> None:
-        """Have the files behind others scanned when those are done: at once, if they're taken now."""
+        """Have the files behind others scanned when those are done: at once, if they're taken now, or gone."""
         taken = {one.table for one in look.ready} | {str(order.table) for order in look.suspended.values()}
         for table, number in look.behind.items():
-            if number and table in taken:
+            if number and (table in taken or table in look.gone):
                 look.found.more = True
             else:
                 look.found.waiting += number
@@ -413,6 +414,7 @@ class _Look:
     runs: dict[str, Run | None] = field(default_factory=dict)
     suspended: dict[str, IngestRequest] = field(default_factory=dict)
     behind: dict[str, int] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
 
     def is_first(self, one: Ready) -> bool:
         """Return whether no file must be taken before this one: of a table whose files go alone, any before it."""

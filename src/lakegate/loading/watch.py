@@ -218,6 +218,7 @@ class Summary:
         given_up: Files given up until they change, by URI; a thousand at most.
         ended_badly: How many files this watch gave up.
         left: Files to retry, by URI.
+        waiting: Files to try later, at the last scan: those to retry, those of other runs, and all behind them.
         settling: Files that were still being written at the last scan.
         trouble: What stops it now.
     """
@@ -230,15 +231,21 @@ class Summary:
     given_up: dict[str, FileCheckpoint] = field(default_factory=dict)
     ended_badly: int = 0
     left: set[str] = field(default_factory=set)
+    waiting: int = 0
     settling: int = 0
     trouble: LakegateError | None = None
+
+    @property
+    def unfinished(self) -> int:
+        """How many files are there to be ingested by a later watch, besides those still being written."""
+        return max(len(self.left), self.waiting)
 
     @property
     def exit_code(self) -> ExitCode:
         """Exit code of a program that scanned once."""
         if self.ended_badly:
             return ExitCode.AUDIT_FAILED
-        return ExitCode.RETRYABLE if self.left or self.trouble is not None else ExitCode.OK
+        return ExitCode.RETRYABLE if self.unfinished or self.trouble is not None else ExitCode.OK
 
 
 class Observer(Protocol):
@@ -345,6 +352,7 @@ class Watch:
             self.summary.left.intersection_update(self._intake.pending)
         self._give_up(found.given_up)
         self.summary.settling = found.settling
+        self.summary.waiting = found.waiting
         if not self.summary.left:
             self.summary.trouble = None
         self._observer.scanned(found)

@@ -104,6 +104,22 @@ def test_a_file_that_waits_holds_back_those_behind_it_where_they_may_change_the_
     assert lake.names()[-3:] == [["1.csv"], ["2.csv"], ["3.csv"]]
 
 
+def test_a_file_that_vanishes_before_the_second_look_holds_nothing_back(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv", "2.csv", "3.csv")
+
+    def vanish(seconds: float) -> None:
+        clock.seconds += seconds
+        lake.files.pop("file:///landing/1.csv", None)
+
+    clock.sleep = vanish  # type: ignore[method-assign]
+    intake = make_intake(lake, clock, options={"mode": "upsert", "key": ("id",)})
+    found = take_all(intake)
+    assert (found.chunks, found.waiting, found.more) == ((), 0, True)
+    while take_all(intake).more:
+        pass
+    assert lake.names() == [["2.csv"], ["3.csv"]]
+
+
 def test_a_file_that_is_given_up_holds_nothing_back(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
     lake.becomes = bad("1.csv")  # type: ignore[assignment]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lakegate.errors import CatalogUnavailableError, ConfigurationError, ExitCode, LakegateError, SourceError
+from lakegate.lake import IngestOptions
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, Intake, Scan
 from lakegate.loading.watch import EventFeed, Feed, PollingFeed, Summary, Watch
@@ -185,6 +186,29 @@ def test_a_run_that_another_is_at_is_left_to_him_and_stops_no_other() -> None:
     summary = watch.run()
     assert lake.names() == [["2.csv"]]
     assert (summary.left, summary.exit_code) == ({"file:///landing/1.csv"}, ExitCode.RETRYABLE)
+
+
+@pytest.mark.parametrize("first", ["trying", "parked", "running", "failed"])
+def test_once_tells_of_the_files_behind_one_that_waits(first: str) -> None:
+    """They are not on ``main``, though this watch has not tried them."""
+    lake, clock = SteppedLake(), FakeClock()
+    lake.ingest = partial(FolderLake.ingest, lake)  # type: ignore[method-assign]
+    uri = "file:///landing/1.csv"
+    if first == "parked":
+        lake.leave("1.csv", run_id="theirs")
+        lake.at_work.add("theirs")
+    elif first == "trying":
+        lake.save_file_checkpoints(
+            TABLE, [FileCheckpoint(uri=uri, stamp="1", outcome="trying", run_id="theirs", noted_at=START)]
+        )
+    else:
+        lake.becomes = failing_on("1.csv", outcome=SourceError("no") if first == "failed" else first)
+    lake.put("1.csv", "2.csv", "3.csv")
+    options: IngestOptions = {"mode": "upsert", "key": ("id",)}
+    intake = make_intake(lake, clock, settle_s=0.0, options=options)
+    watch, _ = watching(lake, PollingFeed(3600), intake=intake, once=True)
+    summary = watch.run()
+    assert (summary.files, summary.unfinished, summary.exit_code) == (0, 3, ExitCode.RETRYABLE)
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,8 @@ def watch(app: App, /, **given: Any) -> None:
     attempts, until it changes.
 
     Ctrl-C or SIGTERM stops it after the current run, with exit code 0. With --once, exits with 0 if all is well, with 1
-    if a file was given up, and with 3 if a file should be retried.
+    if a file was given up, and with 3 if a file is left to retry: it failed, another process has it, or it comes after
+    such a file and may change the same rows.
     """
     settings = app.settings().watch
     max_tries = given["max_tries"] or settings.max_tries
@@ -326,8 +327,8 @@ class WatchView:
             self.say("", f"{others}They are retried when they change, or with --again.")
         if summary.settling:
             self.say("", f"{counted(summary.settling, 'file')} still being written; left for the next scan.")
-        if summary.left:
-            self.say("", f"{counted(len(summary.left), 'file')} left to retry.")
+        if summary.unfinished:
+            self.say("", f"{counted(summary.unfinished, 'file')} left to retry.")
         if summary.trouble is not None:
             self.say("", summary.trouble.message)
 
