@@ -59,6 +59,11 @@ KINDS: dict[str, tuple[str, pa.DataType, Draw]] = {
     "calm": ("double", pa.float64(), lambda r, file: r.uniform(-1, 1) + file),
     "fare": ("decimal(9, 2)", pa.decimal128(9, 2), _decimal(2, 5)),
     "exact": ("decimal(38, 10)", pa.decimal128(38, 10), _decimal(10, 30)),
+    "fine": (
+        "decimal(38, 20)",
+        pa.decimal128(38, 20),
+        lambda r, file: Decimal(3_000_000_000) - Decimal(r.randint(0, 1)).scaleb(-20),
+    ),
     "day": ("date", pa.date32(), lambda r, file: date(1969, 12, 25) + timedelta(days=r.randint(0, 9) + 100 * file)),
     "at": (
         "timestamp_ntz",
