@@ -62,11 +62,15 @@ class NetHistory:
     identities: dict[_FileKey, str] = field(default_factory=dict)
     renames: list[tuple[str, str]] = field(default_factory=list)
 
+    def take(self, key: _FileKey, run_id: str) -> None:
+        """Let a run have published a file. What was published before, and is published anew, comes last."""
+        self.files.pop(key, None)
+        self.files[key] = run_id
+
     def publish(self, event: HistoryEvent, keys: Sequence[_FileKey]) -> None:
-        """Let a run have published files. What was published before, and is published anew, comes last."""
+        """Let a run have published files."""
         for key in keys:
-            self.files.pop(key, None)
-            self.files[key] = event.run_id
+            self.take(key, event.run_id)
         self.identities.update(zip(keys, event.identities, strict=False))
 
     def rename(self, old: str, new: str, published_by: dict[tuple[str, str], list[_FileKey]]) -> None:
@@ -100,11 +104,11 @@ def net_history(events: Sequence[HistoryEvent]) -> NetHistory:
             keys = [(table, path, version) for path, version in event.files]
             net.publish(event, keys)
             published_by[event.run_id, table].extend(keys)
-        for table, path, version, run_id in event.revives:
+        for table, path, version, run_id in reversed(event.revives):  # newest first
             net.outcomes[run_id].reverted = []
             net.outcomes[run_id].revived = True
             if path:  # a run without source files has none
-                net.files[table, path, version] = run_id
+                net.take((table, path, version), run_id)
                 published_by[run_id, table].append((table, path, version))
     return net
 

@@ -483,7 +483,7 @@ def _request(
 
 
 def _restored_files(plan: RevertPlan) -> list[tuple[str, str, str, str]]:
-    """Return table, URI, version and run of what comes back.
+    """Return table, URI, version and run of what comes back, newest first.
 
     A run without source files comes back when all of its tables do, with neither URI nor version.
     """
@@ -493,5 +493,5 @@ def _restored_files(plan: RevertPlan) -> list[tuple[str, str, str, str]]:
         for commit in plan.restored
         for table in tables_in(commit)
         if table in changed
-        for uri, version in sorted(files_in(commit)) or ([("", "")] if changed >= set(tables_in(commit)) else [])
+        for uri, version in files_in(commit)[::-1] or ([("", "")] if changed >= set(tables_in(commit)) else [])
     ]

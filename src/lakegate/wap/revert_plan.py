@@ -129,7 +129,7 @@ class RevertPlan:
 
     Attributes:
         reverts: Runs that it reverts, newest first.
-        restored: Commits of runs whose rows come back.
+        restored: Commits of runs whose rows come back, newest first.
         unpublished: Runs that lose their rows because the revert that restored them is itself reverted.
         nothing: Why there is nothing to do, if so.
         renames: Old and new names of tables that are renamed.
@@ -234,6 +234,11 @@ class BranchHistory:
             elif then and not now:
                 coming.append(commit)
         return going, coming
+
+    def newest_first(self, commits: Iterable[Commit]) -> tuple[Commit, ...]:
+        """Return ``commits``, each of which is among them or reverted by one of them, from the newest to the oldest."""
+        places = {_key(commit): at for at, commit in enumerate(self.commits)}
+        return tuple(sorted(commits, key=lambda one: (places.get(_key(one), -1), one.time), reverse=True))
 
     def is_neutral(self, commit: Commit, table: TableIdentifier, since: Collection[_Key]) -> bool:
         """Return whether a revert took nothing from ``table`` but what the commits ``since`` had brought."""
@@ -365,7 +370,7 @@ def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascad
         message=f"Revert {_what(first)}" + (f" and {len(reverts) - 1} more" if len(reverts) > 1 else ""),
         reverts=tuple(sorted(reverts, key=lambda run: -history.commits.index(reverts[run]))),
         tables=tables,
-        restored=tuple(restored.values()),
+        restored=history.newest_first(restored.values()),
         unpublished=tuple(dict.fromkeys(unpublished)),
         formerly=tuple((then, now) for then, now in history.former if now in map(str, tables)),
     )
@@ -384,7 +389,7 @@ def plan_rewind(message: str, history: BranchHistory, tables: Mapping[TableIdent
         message=message,
         reverts=tuple(reversed(reverts)),
         tables=tables,
-        restored=tuple(restored.values()),
+        restored=history.newest_first(restored.values()),
         unpublished=tuple(dict.fromkeys(unpublished)),
         formerly=tuple((then, now) for then, now in history.former if now in map(str, tables)),
     )

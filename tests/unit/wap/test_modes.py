@@ -17,6 +17,7 @@ from lakegate.errors import (
 )
 from lakegate.model.batch import FileColumns
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import Ref
 from lakegate.model.request import WriteMode
 from lakegate.model.run import Run
 from lakegate.wap import failpoints
@@ -24,8 +25,9 @@ from lakegate.wap.ingest import ingest
 from lakegate.wap.modes import choose_mode
 from lakegate.wap.plan import plan
 from lakegate.wap.recover import rebuild, recover
-from lakegate.wap.revert import revert
+from lakegate.wap.revert import restore_table, revert
 from lakegate.wap.review import accepted, publish_branch
+from lakegate.wap.table_changes import drop_table
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, branches, ordered, when_reached
 
@@ -105,6 +107,38 @@ def test_a_file_that_goes_back_to_what_it_held_is_taken_once_more(
     revert(house.context, "r9", new_run_id="x")
     assert by_id(house) == [{"id": 1, "passengers": 2}]
     assert (take("2"), take("1"), take("1")) == ("skipped", "published", "skipped")
+
+
+@pytest.mark.parametrize("rebuilds", [False, True])
+@pytest.mark.parametrize("undo", ["drop", "revert", "reverts"])
+def test_what_comes_back_is_as_new_as_it_was(house: FakeLakehouse, undo: str, rebuilds: bool) -> None:
+    """Else an older version of a file counted as its newest, and the newest one was taken again, over later rows."""
+
+    def take(run: str, file: str, version: int, mode: WriteMode = UPSERT) -> str:
+        rows = [{"id": 1, "passengers": version}]
+        options = {"file": file, "version": str(version), "mode": mode, "on_changed": "append"}
+        return into(house, rows, run, **options).status
+
+    first = WriteMode() if undo == "reverts" else UPSERT  # what reads the table can't be left when r1 is reverted
+    into(house, MORE, "r0")
+    for run, file, version in (("r1", "f", 1), ("r2", "f", 2), ("r3", "g", 3)):
+        take(run, file, version, first)
+    before = sorted(by_id(house), key=str)
+    then = house.context.catalog.get_ref("main")
+    if undo == "revert":
+        revert(house.context, "r1", new_run_id="x", cascade=True)
+        revert(house.context, "x", new_run_id="back")
+    else:
+        if undo == "drop":
+            drop_table(house.context, TRIPS, new_run_id="x")
+        else:
+            revert(house.context, "r1", new_run_id="x")
+            revert(house.context, "r2", new_run_id="y")
+        restore_table(house.context, TRIPS, Ref(name="main", hash=then.hash, kind="detached"), new_run_id="back")
+    if rebuilds:
+        rebuild(house.context, "main")
+    assert take("again", "f", 2) == "skipped"
+    assert sorted(by_id(house), key=str) == before
 
 
 def test_a_file_that_goes_back_is_skipped_where_its_rows_would_be_there_twice(house: FakeLakehouse) -> None:
