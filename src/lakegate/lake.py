@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from itertools import islice
@@ -473,7 +473,7 @@ class Lake:
         Args:
             table: The table, ``namespace.table``.
             paths: Files, folders or glob patterns, or a :meth:`source` or its URI, to look at instead of the table.
-                Spark reads them; a table is read without it.
+                Spark reads them; a table is read without it. All rows of a source count, whatever its watermark.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
             schema: File with the contracts' JSON Schema, to be named in the first line for editors.
 
@@ -524,7 +524,8 @@ class Lake:
 
         Args:
             contract: A contract's file, or a table that has one in the project.
-            paths: Files, folders or glob patterns; or a :meth:`source` or its URI.
+            paths: Files, folders or glob patterns; or a :meth:`source` or its URI, all of whose rows are audited,
+                whatever its watermark.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
 
         Returns:
@@ -2775,8 +2776,10 @@ class Lake:
         *,
         columns: Mapping[str, str] = MappingProxyType({}),
     ) -> Batch:
-        """Return files, or rows of a source, that are looked at and not ingested."""
+        """Return files, or rows of a source, that are looked at and not ingested: all rows, whatever was taken."""
         run_id = options["run_id"] or ""
+        if (source := _source_among(paths)) is not None:
+            paths = replace(source, watermark=None, until=None)
         found = self._paths(table, paths, options, looks=True)
         taken = self._taken.get(run_id, _Taken())
         return self._discover(found, file_format, csv, run_id, columns=columns, taken=taken)

@@ -9,16 +9,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lakegate.config import Settings
 from lakegate.errors import ConfigurationError, InputError, QueryError
 from lakegate.journal.schema import HEAD
 from lakegate.lake import Lake, _Taken
-from lakegate.model.batch import SourceFile
+from lakegate.model.batch import CsvOptions, SourceFile
 from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import Publication, Run, RunKind, RunStatus
+from lakegate.model.source import Source
 from lakegate.private import copies_of
 from lakegate.progress import SilentNarrator
 from lakegate.sources.files import stat_file, to_uri
@@ -226,6 +228,21 @@ def test_a_call_with_files_forgets_what_rows_of_its_run_were_read_from(house: Fa
         lake._paths(TABLE, "source://shop/t?watermark=id", {"run_id": "r-1", "on_changed": "replace"})
     with pytest.raises(InputError, match="A source of the empty name"):
         lake._paths(TABLE, "source:///t", {"run_id": "r-1"})
+
+
+def test_a_look_at_a_source_is_at_all_its_rows_and_asks_no_journal(
+    house: FakeLakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A contract is tried without a lake, and isn't proposed by the few rows that are left to take."""
+    lake, read = lake_in(tmp_path, house), list[Source]()
+    lake._components.engine = SimpleNamespace(read_source=lambda _, source: read.append(source))
+    lake._components.source_catalog = lambda _: None
+    monkeypatch.setattr("lakegate.lake.rows_left", pytest.fail)
+    monkeypatch.setattr("lakegate.frames.to_batches", lambda _: (pa.schema([("id", pa.int64())]), iter(())))
+    lake._discover = lambda found, *_, **__: found
+    for given in ("source://shop/t?watermark=id", Source.parse("shop.t", watermark="id", until="9")):
+        lake._looked_at(TABLE, given, None, CsvOptions(), {"run_id": "r-1"})
+    assert read == [Source.parse("shop.t")] * 2
 
 
 def test_copies_of_a_run_that_never_began_are_dropped(house: FakeLakehouse, tmp_path: Path) -> None:
