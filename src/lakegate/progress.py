@@ -27,12 +27,18 @@ _SHORTEST_SECRET = 4
 _SECRETS: deque[str] = deque(maxlen=256)  # access tokens come and go
 _TOKEN = re.compile(r"(;\s*token=)[^;&]*", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
-_MAYBE_SECRET = re.compile(
-    r"((?:token|password|passfile|secret|signature|credential|(?:account|access|api)[_-]?key|\bsig)"
-    r"(?:=|['\"]\s*:\s*['\"])|\bbearer\s+(?=\S{16}))[^;&\s'\"]+",
+_NAMES = (
+    r"(?:token|password|passfile|secret|signature|credential|(?:account|access|api|secret)[._-]?key|\bsig"
+    r"|(?:account\.key|client\.secret|fixed\.token)[\w.]{0,120})"
+)
+"""Names of what may be a secret in other programs' texts. Hadoop adds an Azure account's address to some."""
+_MAYBE_SECRET = re.compile(rf"({_NAMES}=|\bbearer\s+(?=\S{{16}}))[^;&\s'\"]+", re.IGNORECASE)
+_MAYBE_QUOTED = re.compile(
+    _NAMES
+    + r"(?:(?:\\{0,15}['\"])?\s{0,8}=|\\{0,15}['\"]\s{0,8}:)\s{0,8}(?P<escapes>\\{0,15})(?P<quote>['\"])(?!env:)",
     re.IGNORECASE,
 )
-"""What may be a secret in other programs' texts, such as the addresses that libraries log."""
+_QUOTE_OR_END = re.compile(r"['\"\n]|\Z")
 _ABOUT: ContextVar[Mapping[str, object]] = ContextVar("lakegate_about", default={})  # noqa: B039 - never changed in place
 
 # As usual for libraries: a program that hasn't set up logging sees none of ours.
@@ -94,7 +100,31 @@ def without_secrets(text: str) -> str:
     """
     for secret in tuple(_SECRETS):
         text = text.replace(secret, "…")
-    return _MAYBE_SECRET.sub(r"\1…", redact(text))
+    kept: list[str] = []
+    at = 0
+    while found := _MAYBE_QUOTED.search(text, at):
+        start, at = found.end(), _end_of_quoted(text, found.end(), found["quote"], len(found["escapes"]))
+        kept += text[found.pos : start], "…" if at > start else ""
+    return _MAYBE_SECRET.sub(r"\1…", redact("".join((*kept, text[at:]))))
+
+
+def _end_of_quoted(text: str, start: int, quote: str, escapes: int) -> int:
+    """Return where a quoted value ends, whose quote has so many backslashes before it: it may be JSON inside JSON.
+
+    One that is cut off ends with its line.
+    """
+    at = start
+    while (found := _QUOTE_OR_END.search(text, at)) and found.group() not in {"\n", ""}:
+        at = found.end()
+        if found.group() == quote:
+            before = at - 1
+            while before > start and text[before - 1] == "\\":
+                before -= 1
+            slashes = at - 1 - before
+            # Fewer end the text around it. More are backslashes of the value's own, or an escaped quote in it.
+            if slashes < escapes or slashes % (2 * escapes + 2) == escapes:
+                return at - 1 - min(slashes, escapes)
+    return found.start() if found else len(text)
 
 
 def one_line(value: object) -> str:
