@@ -77,7 +77,7 @@ def test_rows_are_released_once_fixed_or_as_they_are_and_dropped(lake: Lake, nam
     other = lake.quarantine_drop(table, where="id = 3")
     assert dropped.publication is not None
     assert other.publication is not None
-    with pytest.raises(InputError, match="Other rows wait"):
+    with pytest.raises(InputError, match="aren't the ones that were confirmed"):
         lake.quarantine_drop(table, confirmed={first: 1}, confirmed_at=dropped.publication.commit)
     ingest(lake, table, tmp_path / "c.parquet", [(7, -7.0)])
     lake.quarantine_drop(table, run_id=first, confirmed={first: 1}, confirmed_at=other.publication.commit)

@@ -317,8 +317,8 @@ def _require_rows(
         by_run = f"SELECT {RUN_ID}, count(1) FROM {_name(aside)} WHERE {_condition(chosen)} GROUP BY {RUN_ID}"  # noqa: S608 - likewise
         if dict(tx.engine.sql(by_run).collect()) != chosen.confirmed or not _only_grew(context, tx, aside, chosen):
             raise InputError(
-                f"Other rows wait in {aside} by now ({rows:,}) than were confirmed "
-                f"({sum(chosen.confirmed.values()):,}). Nothing was done.",
+                f"The rows that wait in {aside} aren't the ones that were confirmed ({rows:,} now, "
+                f"{sum(chosen.confirmed.values()):,} then). Nothing was done.",
                 hint="Look at them again, and then confirm.",
                 table=str(table_of(aside)),
             )
