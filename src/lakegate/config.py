@@ -305,8 +305,8 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         write_mode: TableMode = "append"
         """What a batch does to the rows that are there.
 
-        ``append`` adds its rows; ``overwrite`` replaces all rows by them, ``replace-partitions`` those in the same
-        partitions; ``upsert`` updates the rows with the same ``key`` and inserts the others.
+        ``append`` adds its rows; ``overwrite`` replaces all rows of the table with them, ``replace-partitions`` those
+        in the same partitions; ``upsert`` updates the rows with the same ``key`` and inserts the others.
         """
         key: tuple[str, ...] = ()
         """Columns that identify a row, for ``upsert``."""

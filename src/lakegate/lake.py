@@ -307,9 +307,10 @@ class Lake:
                 table lacks (``ignore_extra``). Default: the table's settings, else ``ingest.schema``.
             columns: Columns that the files call otherwise: their names there, and in the table. They're added to those
                 of the table's settings.
-            mode: What the batch does to the rows that are there: ``append`` its rows; ``overwrite`` all rows by them;
-                ``replace-partitions`` that they're in; ``upsert``: update the rows with the same ``key``, insert the
-                others; or ``merge-sql``. Default: the table's settings, else ``append``.
+            mode: What the batch does to the rows that are there: ``append`` adds its rows; ``overwrite`` replaces all
+                rows of the table with them, ``replace-partitions`` those in the same partitions; ``upsert`` updates
+                the rows with the same ``key`` and inserts the others; or ``merge-sql``. Default: the table's settings,
+                else ``append``.
             key: Columns that identify a row, for ``upsert``. Default: the table's settings.
             delete_when: Predicate about the batch's rows, such as ``"op = 'D'"``: for which ``upsert`` deletes the row
                 with their key. Default: the table's settings.
@@ -910,7 +911,7 @@ class Lake:
             actor: Who releases them, to be recorded with the run, where a program acts for somebody.
             confirmed: How many rows of each run somebody was shown, run id to number: if others wait by now, nothing is
                 published.
-            confirmed_at: Commit of ``main`` that they were shown at: so many others don't count as the same.
+            confirmed_at: Commit of ``main`` that they were shown at: the same number of other rows doesn't count.
 
         Returns:
             The run, a transaction. The rows stay in the quarantine table, marked with its id.
@@ -993,7 +994,7 @@ class Lake:
             actor: Who drops them, to be recorded with the run, where a program acts for somebody.
             confirmed: How many rows of each run somebody was shown, run id to number: if others wait by now, nothing is
                 dropped.
-            confirmed_at: Commit of ``main`` that they were shown at: so many others don't count as the same.
+            confirmed_at: Commit of ``main`` that they were shown at: the same number of other rows doesn't count.
 
         Returns:
             The run, a transaction, which can be reverted.
@@ -2486,7 +2487,7 @@ class Lake:
         )
 
     def downstream_policy(self, name: str) -> Mapping[str, Any]:
-        """Return the IAM policy that notifying a system takes. Only the AWS Glue Data Catalog needs one.
+        """Return the IAM policy that lakegate needs to notify a system. Only the AWS Glue Data Catalog needs one.
 
         Args:
             name: Name of a system.

@@ -31,6 +31,7 @@ from lakegate.iceberg.manifests import ListedManifest, ManifestList
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.snapshot_producer import Head, SnapshotProducer, Table
 from lakegate.iceberg.validation import require_loadable
+from lakegate.model.figures import counted
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 from lakegate.model.run import PARTITIONS_LEFT_PROPERTY
 
@@ -168,7 +169,7 @@ class IcebergTableEditor:
         rows, rows_replaced = (sum(line.live_rows for line in added), sum(one.file.record_count for one in replaced))
         # Rows that delete files hid are gone from the new files.
         if rows != rows_replaced and not (deletes and rows < rows_replaced):
-            refuse(onto, f"snapshot {snapshot_id} replaced {rows_replaced:,} rows by {rows:,}", RUN_AGAIN)
+            refuse(onto, f"snapshot {snapshot_id} replaced {counted(rows_replaced, 'row')} with {rows:,}", RUN_AGAIN)
         head = producer.write(ManifestList(head.manifests.meta, (*added, *kept)), "replace", summary)
         return _commit(table, [head.snapshot or {}])
 

@@ -32,8 +32,9 @@ column is missing. ``ignore_extra`` leaves out the columns that the table lacks.
 ModeName = Literal["append", "overwrite", "replace-partitions", "upsert", "merge-sql"]
 """What a batch does to the rows that are there.
 
-``append`` adds its rows. ``overwrite`` replaces all rows by them, ``replace-partitions`` those in the same partitions.
-``upsert`` updates the rows with the same key and inserts the others. ``merge-sql`` is a ``MERGE`` of your own.
+``append`` adds its rows. ``overwrite`` replaces all rows of the table with them, ``replace-partitions`` those in the
+same partitions. ``upsert`` updates the rows with the same key and inserts the others. ``merge-sql`` is a ``MERGE`` of
+your own.
 """
 
 

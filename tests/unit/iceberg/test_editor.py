@@ -700,7 +700,7 @@ def test_a_compaction_is_not_rebased_with_another_definition_or_other_rows(
     fewer = pointer_to(more)
     snapshots = document_at(fewer)["snapshots"]
     snapshots[-1]["summary"]["operation"] = "replace"
-    with pytest.raises(NotReplayableError, match="replaced 1 rows by 0"):
+    with pytest.raises(NotReplayableError, match="replaced 1 row with 0"):
         editor.replay_rewrite(rewritten(fewer, {"snapshots": snapshots}), base, main)
 
 

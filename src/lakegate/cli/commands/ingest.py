@@ -71,9 +71,9 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
     Each version of a file is published to a table once, however often you retry, link or rename it: files that are
     already on main are skipped. The same bytes at another path count as another file; see --on-same-content.
 
-    By default, the rows are appended. --mode overwrite replaces all rows of the table by them, replace-partitions only
-    those of the same partitions; upsert updates the rows with the same --key and inserts the others. Then the whole
-    table is audited, as it would be after publishing.
+    By default, the rows are appended. --mode overwrite replaces all rows of the table with them, replace-partitions
+    only those of the same partitions; upsert updates the rows with the same --key and inserts the others. Then the
+    whole table is audited, as it would be after publishing.
 
     Exits with 0 if the batch was published (or there was nothing to publish), and with 1 if its audit failed: then
     nothing is published, and the batch stays on its branch for you to inspect.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
     """Finish or undo every run whose process died.
 
-    Looks in the catalog how far each run got: a run that published is recorded as published, one that passed its
+    Checks in the catalog how far each run got: a run that published is recorded as published, one that passed its
     audit is published, and any other is undone. Every ingest does this first, so there's seldom anything left to do.
     It's safe at any time, also while other runs are in progress.
 
