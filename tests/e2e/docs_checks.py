@@ -81,11 +81,11 @@ shows the newest measures, their mean and the band.
 _RESULTS = """
 ## Values that stay where they are
 
-`[audit] mask = ["email", "*_name"]` in the settings names columns, by patterns, whose values never leave the engine:
-examples show `•••`, no histogram is made of them, and `min`, `max`, `mean`, `sum`, `quantile` and `recency` of them say
-whether they fail, not what they found. `examples=0` does so for one check. Nothing of these values is in a report, a
-log, the journal or an alert. Queries of `custom_sql` choose their own columns: give them names that the patterns match,
-or `examples=0`.
+`[audit] mask = ["email", "*_name"]` in the settings names columns, by patterns, whose values no audit reads out of the
+engine: examples show `•••`, no histogram is made of them, and `min`, `max`, `mean`, `sum`, `quantile` and `recency` of
+them say whether they fail, not what they found. `examples=0` does so for one check. The dashboard, reports and alerts
+hide the columns as those of `ui.masked`; what audits read before they were named stays in the journal. Queries of
+`custom_sql` choose their own columns: give them names that the patterns match, or `examples=0`.
 
 A pattern may also mean a field in a struct, list or map, as `email` or `contact.email`: a column with such a field is
 masked whole. Where any value is hidden and Spark can't evaluate a check, only its error condition is told, such as

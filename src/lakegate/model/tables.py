@@ -177,8 +177,8 @@ class AddedRows(Value):
     Rows of snapshots after ``after_snapshot_id`` (all rows of the table when ``None``) up to and including
     ``snapshot_id``, which is current at commit ``hash`` of the branch (``None``: at its head). ``one_by_one`` has the
     engine read row by row, which is slower, and stops between two rows when it is cancelled. With ``where``, a
-    validated predicate, only rows for which it is true. ``masked`` are patterns of columns whose values never leave the
-    engine, ``shown`` the columns that examples have; none means all.
+    validated predicate, only rows for which it is true. ``masked`` are patterns of columns whose values no audit reads
+    out of the engine, ``shown`` the columns that examples have; none means all.
     """
 
     table: TableIdentifier

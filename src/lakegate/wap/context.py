@@ -47,7 +47,7 @@ class Context:
         publish_attempts: How often to try a commit while others are faster.
         publish_within_s: Seconds after which it isn't tried again.
         format_version: Returns Iceberg's format version for a new table.
-        masked: Patterns of columns whose values never leave the engine.
+        masked: Patterns of columns whose values no audit reads out of the engine.
         files: Returns the warehouse's files; ``None`` where there are no checkpoints to read.
     """
 

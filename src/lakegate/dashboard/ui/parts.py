@@ -136,12 +136,12 @@ def choice(label: str, options: Sequence[str], *, key: str, cursor_name: str = "
 
 
 def unmasked(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows of data without the values that ``ui.masked`` hides."""
+    """Return rows of data without the values that ``ui.masked`` and ``audit.mask`` hide."""
     return [masked_row(shared().access.settings.masked, row) for row in rows]
 
 
 def is_masked(column: str) -> bool:
-    """Return whether ``ui.masked`` hides the values of a column."""
+    """Return whether ``ui.masked`` or ``audit.mask`` hides the values of a column."""
     return matches_mask(shared().access.settings.masked, column)
 
 
