@@ -358,3 +358,54 @@ def test_the_newest_version_of_a_path_is_the_one_that_was_published_last(journal
         assert [(one.run_id, one.file.version) for one in back.went_back] == (
             [] if number == 1 else [(run_id, newest.version)]
         )
+
+
+def version(number: int) -> SourceFile:
+    return file("a", str(number))
+
+
+def took(number: int, of: int, *reverts: str) -> HistoryEvent:
+    """Return a commit by which a run published a version of a file."""
+    files = ((version(of).uri, str(of)),)
+    return event(f"c{number}", f"r0{number}", reverts=reverts).model_copy(update={"files": files})
+
+
+@pytest.mark.parametrize("how", ["each", "together", "rebuilt"])
+def test_a_version_that_was_published_again_and_reverted_is_not_there(journal: Actor, how: str) -> None:
+    """However the journal came to know."""
+    events = [took(1, 1), took(2, 2), took(3, 1), event("c4", "r04", reverts=("r03",))]
+    journal.record("main", events[:2], "c2")
+    if how == "each":
+        journal.record("main", events[2:3], "c3")
+    journal.record("main", events if how == "rebuilt" else events[2:], "c4", rebuild=how == "rebuilt")
+    answer = journal.known(TABLE, [version(1)])
+    assert ([one.run_id for one in answer.changed], answer.published) == (["r02"], ())
+    assert journal.known(TABLE, [version(2)]).went_back == ()
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_what_was_claimed_early_and_published_last_is_the_newest(journal: Actor, *, rebuild: bool) -> None:
+    events = [took(1, 1), took(2, 2), took(3, 1), took(4, 3)]
+    journal.record("main", events[:2], "c2")
+    journal.begin(run(4))
+    assert journal.claim("r04", TABLE, [version(3)], take_changed=True).claimed == (version(3),)
+    journal.record("main", events[2:3], "c3")
+    if rebuild:
+        journal.record("main", events, "c4", rebuild=True)
+    else:
+        journal.record("main", events[3:], "c4")
+    assert journal.known(TABLE, [version(3)]).went_back == ()
+    assert [one.run_id for one in journal.known(TABLE, [version(1)]).went_back] == ["r04"]
+
+
+def test_a_version_that_is_published_again_keeps_its_size(journal: Actor) -> None:
+    published(journal, 1, A)
+    journal.record("main", [took(1, 1), took(2, 2), took(3, 1)], "c3")
+    assert journal.known(TABLE, [A]).published == (KnownFile(file=A, run_id="r03"),)
+
+
+def test_what_others_took_and_lost_leaves_a_claim_of_it(journal: Actor) -> None:
+    journal.begin(run(4))
+    journal.claim("r04", TABLE, [A])
+    journal.record("main", [took(1, 1), event("c2", "r02", reverts=("r01",))], "c2")
+    assert journal.known(TABLE, [A]).busy == (KnownFile(file=A, run_id="r04"),)

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Row, delete, func, or_, select, tuple_, update
 
 from lakegate.journal import runs as stored
 from lakegate.journal.database import Database, Transaction
@@ -50,13 +51,15 @@ class NetHistory:
 
     Attributes:
         files: The run that published each (table, path, version) and was not reverted.
+        taken: The ``files``, and those that a run published and lost again.
         dropped: (Run, table) pairs whose files are no longer published, including ones recorded before.
         outcomes: By run id.
         identities: Of the ``files`` that have one.
-        renames: Old and new names of tables, in order; ``files`` and ``dropped`` have the new ones.
+        renames: Old and new names of tables, in order; the others have the new ones.
     """
 
     files: dict[_FileKey, str] = field(default_factory=dict)
+    taken: dict[_FileKey, None] = field(default_factory=dict)
     dropped: dict[tuple[str, str], None] = field(default_factory=dict)
     outcomes: dict[str, RunOutcome] = field(default_factory=lambda: defaultdict(RunOutcome))
     identities: dict[_FileKey, str] = field(default_factory=dict)
@@ -66,6 +69,7 @@ class NetHistory:
         """Let a run have published a file. What was published before, and is published anew, comes last."""
         self.files.pop(key, None)
         self.files[key] = run_id
+        self.taken[key] = None
 
     def publish(self, event: HistoryEvent, keys: Sequence[_FileKey]) -> None:
         """Let a run have published files."""
@@ -79,6 +83,7 @@ class NetHistory:
             published_by[run_id, new] += [(new, *key[1:]) for key in published_by.pop((run_id, old))]
         self.renames.append((old, new))
         self.files = {(new if key[0] == old else key[0], *key[1:]): run_id for key, run_id in self.files.items()}
+        self.taken = {(new if key[0] == old else key[0], *key[1:]): None for key in self.taken}
         self.identities = {(new if key[0] == old else key[0], *key[1:]): one for key, one in self.identities.items()}
         self.dropped = {(run_id, new if table == old else table): None for run_id, table in self.dropped}
 
@@ -300,21 +305,25 @@ def _drop_claims(tx: Transaction, net: NetHistory) -> None:
 
 
 def _publish_files(tx: Transaction, net: NetHistory) -> None:
+    """Let the files of ``net`` be published, and be the newest of their paths, as if all of the history were read."""
     paths: dict[str, set[str]] = defaultdict(set)
-    for table, path, _ in net.files:
+    for table, path, _ in net.taken:
         paths[table].add(path)
+    known: dict[_FileKey, Row[Any]] = {}
     for table, names in paths.items():
-        known = CLAIMS.c.table_name == table, CLAIMS.c.path.in_(tx.values(names)), CLAIMS.c.state == PUBLISHED
-        columns = CLAIMS.c.claim_id, CLAIMS.c.path, CLAIMS.c.version, CLAIMS.c.run_id
-        # A version that is published anew, by another run, becomes the newest of its path.
-        older = [
-            claim_id
-            for claim_id, path, version, run_id in tx.execute(select(*columns).where(*known))
-            if net.files.get((table, path, version), run_id) != run_id
-        ]
-        for start in range(0, len(older), _RUN_BATCH):
-            tx.execute(delete(CLAIMS).where(CLAIMS.c.claim_id.in_(older[start : start + _RUN_BATCH])))
-    rows = [(*key, 0, 0, PUBLISHED, run_id, net.identities.get(key, "")) for key, run_id in net.files.items()]
+        query = select(CLAIMS).where(CLAIMS.c.table_name == table, CLAIMS.c.path.in_(tx.values(names)))
+        known |= {(table, row.path, row.version): row for row in tx.execute(query)}
+    # What others took, and lost, others may have claimed since.
+    older = [
+        row.claim_id for key, row in known.items() if key in net.files or (key in net.taken and row.state == PUBLISHED)
+    ]
+    for start in range(0, len(older), _RUN_BATCH):
+        tx.execute(delete(CLAIMS).where(CLAIMS.c.claim_id.in_(older[start : start + _RUN_BATCH])))
+    rows = []
+    for key, run_id in net.files.items():
+        was = known.get(key)
+        size, count, identity = (0, 0, "") if was is None else (was.size_bytes, was.rows, was.identity)
+        rows.append((*key, size, count, PUBLISHED, run_id, net.identities.get(key) or identity))
     tx.insert(CLAIMS, rows, CLAIM_COLUMNS, key="table_name, path, version", replace=("state", "run_id"))
 
 
