@@ -44,6 +44,15 @@ def test_commits_are_queued_once_in_their_order_whoever_records_them(shelf: Shel
     assert list(journal.outbox.waiting("hook", after=first.delivery_id)) == later
 
 
+def test_systems_that_mirror_tables_get_no_quarantine_tables(shelf: Shelf) -> None:
+    journal = shelf.open().journal
+    journal.outbox.register([HOOK, GLUE])
+    journal.record("main", [], "c0", rebuild=True)
+    journal.record("main", [published(1, "nyc.trips", "nyc.trips__quarantine")], "c1")
+    assert [one.tables for one in journal.outbox.waiting("glue")] == [("nyc.trips",)]
+    assert [one.tables for one in journal.outbox.waiting("hook")] == [("nyc.trips", "nyc.trips__quarantine")]
+
+
 def test_of_several_that_record_the_same_each_commit_is_queued_once(shelf: Shelf) -> None:
     shelf.open().journal.outbox.register([HOOK])
     shelf.open().journal.record("main", [], "c0", rebuild=True)
