@@ -13,14 +13,15 @@ from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, UndoneTable
 from lakegate.points import unknown_table
 from lakegate.wap.context import Context
+from lakegate.wap.history import files_in, kind_of, run_of
 from lakegate.wap.quarantine import held_aside
 from lakegate.wap.rename import plan_rename
 from lakegate.wap.revert import dropping, run_plan
 from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_rewind
 from lakegate.wap.transaction import Transaction
 
-_WITHOUT_ROWS = ("maintenance", "restore", "revert")
-"""Kinds of runs that bring no rows but those of others."""
+_REPLACE = "replace"
+"""Iceberg's operation of a snapshot that holds the rows of the one before in other files."""
 
 
 def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = "main") -> Run:
@@ -80,9 +81,19 @@ def truncate(context: Context, tx: Transaction, table: TableIdentifier) -> None:
 def runs_in(context: Context, table: TableIdentifier, head: Ref) -> tuple[str, ...]:
     """Return the runs whose rows a table may hold, newest first."""
     history = BranchHistory(context, head, since=None)
-    runs = [run for run in reversed(history.runs(table)) if history.reverter(run, table) is None]
+    now = context.catalog.get_table(table, head)
+    snapshots = () if now is None else context.reader.snapshots(now)
+    operations = {one.snapshot_id: one.operation for one in snapshots}
+    runs = []
+    for change in reversed(history.changes(table)):
+        run, undoes = run_of(change.commit), kind_of(change.commit) is not None
+        before, after = (None if one is None else one.snapshot_id for one in (change.before, change.after))
+        brings_rows = not undoes and before != after and after is not None and operations.get(after) != _REPLACE
+        if run and (brings_rows or files_in(change.commit)) and history.reverter(run, table) is None:
+            runs.append(run)
+    # Snapshots that the table has forgotten are known from the journal only.
     known = context.journal.pages.lines(runs)
-    return tuple(run for run in runs if run not in known or known[run].kind not in _WITHOUT_ROWS)
+    return tuple(run for run in runs if run not in known or known[run].kind != "maintenance")
 
 
 def expire_snapshots(

@@ -23,6 +23,7 @@ from lakegate.lake import IngestOptions
 from lakegate.loading.file_outcomes import Ready, in_chunks
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, Intake, Scan
+from lakegate.model.journal import FileCheckpoint
 from lakegate.model.run import RunError
 from lakegate.sources.listing import FoundFile
 from support.cli_support import known, make_run
@@ -118,6 +119,46 @@ def test_a_file_that_vanishes_before_the_second_look_holds_nothing_back(lake: Fo
     while take_all(intake).more:
         pass
     assert lake.names() == [["2.csv"], ["3.csv"]]
+
+
+UPSERT: IngestOptions = {"mode": "upsert", "key": ("id",)}
+
+
+def test_a_file_of_a_long_queue_costs_as_much_as_one_of_a_short_one(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put(*(f"{number:03}.csv" for number in range(600)))
+    intake = make_intake(lake, clock, settle_s=0.0, options=UPSERT)
+    while take_all(intake).chunks:
+        pass
+    assert lake.names() == [[f"{number:03}.csv"] for number in range(600)]
+    assert lake.listed <= 5 * 600
+
+
+def test_a_file_of_a_queue_that_vanishes_holds_nothing_back(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv", "2.csv", "3.csv", "4.csv")
+    intake = make_intake(lake, clock, settle_s=0.0, options=UPSERT)
+    take_all(intake)
+    del lake.files["file:///landing/2.csv"], lake.files["file:///landing/4.csv"]
+    for _ in range(4):
+        found = take_all(intake)
+    assert (lake.names(), found.more, found.waiting) == ([["1.csv"], ["3.csv"]], False, 0)
+
+
+def test_a_file_that_waits_holds_back_those_that_are_not_listed_yet(lake: FolderLake, clock: FakeClock) -> None:
+    """However many files of other tables there are before it."""
+    lake.put(*(f"a{table}/{number:02}.csv" for table in range(10) for number in range(60)))
+    lake.put(*(f"b/{number:03}.csv" for number in range(600)))
+    theirs = FileCheckpoint(
+        uri="file:///landing/b/000.csv", stamp="1", outcome="trying", run_id="theirs", noted_at=START
+    )
+    lake.save_file_checkpoints("nyc.b", [theirs])
+    routes = Routes(["/landing/{table}/*.csv => nyc.{table}"])
+    intake = make_intake(lake, clock, routes=routes, settle_s=0.0, max_files=1, options=UPSERT)
+    while (found := take_all(intake)).more:
+        assert found.chunks
+    found = intake.scan(())
+    assert (found.chunks, found.waiting) == ((), 600)
+    assert len(lake.taken) == 600
+    assert not any("/b/" in uri for uris in lake.taken for uri in uris)
 
 
 def test_a_file_that_is_given_up_holds_nothing_back(lake: FolderLake, clock: FakeClock) -> None:
