@@ -370,13 +370,31 @@ def test_a_table_that_is_called_like_a_quarantine_table_and_is_none_stays(house:
     assert drop_table(house.context, long, new_run_id="z").status == "published"
 
 
-def test_a_truncation_takes_back_runs_with_rows_and_no_maintenance(house: House) -> None:
+@pytest.mark.parametrize("rebuilds", [False, True])
+def test_a_truncation_takes_back_runs_with_rows_and_no_maintenance(house: House, *, rebuilds: bool) -> None:
     house.add("r1", A)
+    house.work("more", lambda tx: tx.append("nyc.trips", C))
     house.add("r2", B)
     run = expire_snapshots(house.context, TRIPS, before=datetime.now(UTC), keep=1, new_run_id="x")
     assert run.status == "published"
     house.undo("r1")
-    assert runs_in(house.context, TRIPS, house.head()) == ("r2",)
+    if rebuilds:
+        house.lose_journal()
+        rebuild(house.context, "main")
+    assert runs_in(house.context, TRIPS, house.head()) == ("r2", "more")
+
+
+def test_a_truncation_takes_back_no_compaction_that_the_journal_does_not_know(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.add("r1", A)
+    house.work("compaction", lambda tx: tx.append("nyc.trips", C))
+    now = house.catalog.get_table(TRIPS, house.head())
+    assert now is not None
+    *others, last = house.context.reader.snapshots(now)
+    found = [*others, last.model_copy(update={"operation": "replace"})]
+    monkeypatch.setattr(house.context.reader, "snapshots", lambda _: found)
+    assert runs_in(house.context, TRIPS, house.head()) == ("r1",)
 
 
 def test_a_lost_journal_learns_what_was_reverted_before_its_table_was_dropped(house: House) -> None:
