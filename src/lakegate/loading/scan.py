@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
@@ -101,6 +101,7 @@ class Intake:
         self._backoff = Backoff(self._clock)
         self._rest: Iterator[FoundFile] | None = None
         self._seen_open: set[str] = set()
+        self._queued: dict[str, str] = {}
         self._outcomes = FileOutcomes(self._clock, max_tries=max_tries, again=again, announced=announced)
 
     @property
@@ -125,8 +126,8 @@ class Intake:
         """
         found = Scan(resumed=changed is None and self._rest is not None)
         look = _Look(found)
-        listed = self._found(changed)
         try:
+            listed = self._found(changed)
             while files := list(islice(listed, _ASKED_AT_ONCE)):
                 self._sort(files, look)
                 ahead = len(look.ready) + len(look.soon)
@@ -264,13 +265,31 @@ class Intake:
             if self._rest is None:
                 self._rest = iter(self.lake.list_files(self._paths, format=self._format))
                 return self._rest
-            return chain(self._found(list(self._stable.pending)[:_ASKED_AT_ONCE]), self._rest)
+            return chain(self._again(), self._rest)
         asked = [*dict.fromkeys([*self._stable.pending, *changed])]
         # A key that ends in "/" is a folder that somebody created in a console, and no file; asked for, it would mean
         # all that is below it.
         asked = [uri for uri in asked if "://" not in uri or not uri.endswith("/")]
         found = self.lake.list_files(asked, format=self._format) if asked else iter(())
         return (file for file in found if self._places.hold(file.uri))
+
+    def _again(self) -> Sequence[FoundFile]:
+        """Return known files that come before those not listed yet; of a table whose files go alone, only the next one.
+
+        To look at all of a long queue each time would cost as much again for each of its files.
+        """
+        next_ones: dict[str, str] = {}
+        others: list[str] = []
+        for uri in self._stable.pending:
+            table = self._queued.get(uri)
+            if table is not None:
+                next_ones[table] = min(uri, next_ones.get(table, uri))
+            elif len(others) < _ASKED_AT_ONCE:
+                others.append(uri)
+        asked = [*next_ones.values(), *others]
+        found = self._listed(asked) if asked else {}
+        self._stable.forget(set(asked) - found.keys())
+        return list(found.values())
 
     def _sort(self, files: Iterable[FoundFile], look: _Look) -> None:
         by_table = defaultdict[str, list["FoundFile"]](list)
@@ -307,7 +326,7 @@ class Intake:
         if checkpoint is not None and checkpoint.outcome in ("parked", "trying"):
             if self._still_waits(checkpoint, look):
                 self._stable.left_s(file)
-                look.is_first(one)
+                self._is_first(one, look)
                 return
             checkpoint = self._outcomes.after_death(self.lake, one.table, checkpoint, look.runs[str(checkpoint.run_id)])
         if checkpoint is not None and self._outcomes.is_finished(checkpoint):
@@ -320,7 +339,7 @@ class Intake:
         look.open.add(file.uri)
         alone = one.alone or checkpoint is not None or self._backoff.wants_apart(file.uri)
         left_s = self._stable.left_s(file)
-        if not look.is_first(one):
+        if not self._is_first(one, look):
             return  # taken now, an earlier file that is tried again would put its older rows over those of this one
         seen = Ready(one.table, file, alone, 0 if checkpoint is None else checkpoint.tries)
         if 0.0 < left_s <= _SECOND_LOOK_S:
@@ -329,6 +348,14 @@ class Intake:
             look.found.settle(left_s)
         else:
             self._offer(seen, checkpoint, look)
+
+    def _is_first(self, one: Ready, look: _Look) -> bool:
+        """Return whether no file must be taken before this one: of a table whose files go alone, any before it."""
+        if not one.alone:
+            self._queued.pop(one.file.uri, None)
+            return True
+        self._queued[one.file.uri] = one.table
+        return look.first.setdefault(one.table, one.file.uri) == one.file.uri
 
     def _still_waits(self, checkpoint: FileCheckpoint, look: _Look) -> bool:
         """Return whether the file's run still waits, and resume it when it's time."""
@@ -369,7 +396,7 @@ class Intake:
             file = now.get(one.file.uri)
             if file is None:
                 look.open.discard(one.file.uri)
-                look.gone.add(one.table)
+                self._stable.forget([one.file.uri])
                 continue
             left_s = self._stable.left_s(file)
             if left_s > 0.0:
@@ -379,12 +406,17 @@ class Intake:
 
     def _leave_those_behind(self, look: _Look) -> None:
         """Have the files behind others scanned when those are done: at once, if they're taken now, or gone."""
+        self._queued = {uri: table for uri, table in self._queued.items() if uri in self._stable.pending}
+        # Only a resumed scan leaves some out that it knows of; what another didn't see is gone.
+        there = Counter(table for uri, table in self._queued.items() if look.found.resumed or uri in look.open)
         taken = {one.table for one in look.ready} | {str(order.table) for order in look.suspended.values()}
-        for table, number in look.behind.items():
-            if number and (table in taken or table in look.gone):
+        for table, number in there.items():
+            if look.first.get(table) not in self._queued:
                 look.found.more = True
-            else:
-                look.found.waiting += number
+            elif table not in taken:
+                look.found.waiting += number - 1
+            elif number > 1:
+                look.found.more = True
 
     def _listed(self, uris: Sequence[str]) -> Mapping[str, FoundFile]:
         return {file.uri: file for file in self.lake.list_files(uris, format=self._format)}
@@ -413,16 +445,7 @@ class _Look:
     open: set[str] = field(default_factory=set)
     runs: dict[str, Run | None] = field(default_factory=dict)
     suspended: dict[str, IngestRequest] = field(default_factory=dict)
-    behind: dict[str, int] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
-
-    def is_first(self, one: Ready) -> bool:
-        """Return whether no file must be taken before this one: of a table whose files go alone, any before it."""
-        if not one.alone:
-            return True
-        number = self.behind.get(one.table, -1) + 1
-        self.behind[one.table] = number
-        return number == 0
+    first: dict[str, str] = field(default_factory=dict)
 
 
 class _StableFiles:
