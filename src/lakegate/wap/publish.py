@@ -400,8 +400,9 @@ class _Rebased:
         if run.request is not None:
             properties[FILES_PROPERTY] = encode_files(run.request.own_files)
         reverts = run.reverts if run.request is None else run.request.replaces
-        properties[REVERTS_PROPERTY] = packed(" ".join(reverts))  # a truncation's are all that the table had
-        properties[FORMERLY_PROPERTY] = self._formerly(reverts, head)
+        if reverts:  # else the journal isn't asked, while others wait for the lock
+            properties[REVERTS_PROPERTY] = packed(" ".join(reverts))  # a truncation's are all that the table had
+            properties[FORMERLY_PROPERTY] = self._formerly(reverts, head)
         return {key: value for key, value in properties.items() if value}
 
     def _formerly(self, reverts: Sequence[str], head: Ref) -> str:
