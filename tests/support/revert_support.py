@@ -26,7 +26,7 @@ class House(FakeLakehouse):
     def add(self, run: str, rows: Sequence[dict[str, Any]], **options: Any) -> Run:
         return ingest(self.context, ordered(self, rows, run=run, **options))
 
-    def work(self, run: str, body: Callable[[Transaction], None]) -> Run:
+    def work(self, run: str, body: Callable[[Transaction], None], **options: Any) -> Run:
         with transaction(
             self.context,
             run_id=run,
@@ -35,6 +35,7 @@ class House(FakeLakehouse):
             target="main",
             configured=lambda _: (),
             on_failure="keep",
+            **options,
         ) as tx:
             body(tx)
         return tx.run

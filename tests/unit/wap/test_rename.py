@@ -25,7 +25,7 @@ from lakegate.wap.quarantine import MADE_FOR
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert import restore_table
 from lakegate.wap.table_changes import drop_table, rename_table, runs_in
-from lakegate.wap.transaction import Transaction, transaction
+from lakegate.wap.transaction import Transaction
 from support.flow_support import when_reached
 from support.revert_support import A, B, C, D, House
 
@@ -168,17 +168,7 @@ def write_both(house: House, run: str, tables: Mapping[str, Any]) -> None:
 
 
 def truncated(house: House, table: TableIdentifier, run: str = "t") -> None:
-    with transaction(
-        house.context,
-        run_id=run,
-        name=run,
-        branch=f"wap/{run}",
-        target="main",
-        configured=lambda _: (),
-        on_failure="keep",
-        undoes=partial(runs_in, house.context, table),
-    ) as tx:
-        tx.overwrite(str(table), [])
+    house.work(run, lambda tx: tx.overwrite(str(table), []), undoes=partial(runs_in, house.context, table))
 
 
 def test_a_file_of_a_truncated_run_from_before_is_not_brought_back_twice(house: House) -> None:
