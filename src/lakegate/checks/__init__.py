@@ -5,9 +5,8 @@ and :func:`parse_checks` reads the same checks from text. NULL passes every chec
 
     from lakegate.checks import in_range, not_null
 
-A check is one function (:func:`~lakegate.checks.registry.check`). Those of lakegate are the files of
-``lakegate/checks/builtin``, each with a function of the file's name; a package of yours offers its own by an entry
-point of the group ``lakegate.checks``::
+A check is one function (:func:`~lakegate.checks.registry.check`). The built-in ones are in
+``lakegate/checks/builtin``; your own package registers its checks as entry points of the group ``lakegate.checks``::
 
     [project.entry-points."lakegate.checks"]
     is_iban = "my_package.checks:is_iban"
