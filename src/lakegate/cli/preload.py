@@ -2,15 +2,15 @@
 
 Importing takes longer than what most commands do: half a second, and one more with PySpark. So the first command that
 ends while a project's servers run, and that only reads or was typed, leaves such a process behind (:func:`begin`,
-:func:`serve`). From then on, what users
-start is a small client (:func:`main`): it hands over its arguments, environment, working folder and standard streams,
-passes signals on, and ends as the fork did. Where a fork would differ from a process of its own
-(:func:`surroundings`), or the program on disk has changed since, the command runs as if there were none.
+:func:`serve`). From then on, what users start is a small client (:func:`main`): it hands over its arguments,
+environment, working folder and standard streams, passes signals on, and ends as the fork did. Who kills or stops the
+client kills or stops the fork. Where a fork would differ from a process of its own (:func:`surroundings`), or the
+program on disk has changed since, the command runs as if there were none.
 
 A fork begins when its client, which knows its id by then, has told it so. Until then either may give up, and the
 command runs where it was started; from then on it never does, so that nothing runs twice.
 
-This module imports next to nothing, as every command begins with it. See docs/decisions/0085.
+This module imports next to nothing, as every command begins with it. See docs/decisions/0085 and 0115.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-COMMANDS = frozenset({"checks", "completion", "diff", "inspect", "log", "metrics", "query", "runs", "status"})
-"""Commands that only read, so that nothing depends on which process of theirs is stopped or killed first."""
+_READING = frozenset({"checks", "completion", "diff", "inspect", "log", "metrics", "query", "runs", "status"})
 _GROUPS = frozenset({"branch", "table", "tag"})
-_READING = frozenset({None, "files", "list", "show"})
-"""Commands of these groups that only read."""
+_READING_OF_GROUPS = frozenset({None, "files", "list", "show"})
+_WRITING = frozenset({"audit", "discard", "ingest", "publish", "quarantine", "revert"})
+COMMANDS = _READING | _GROUPS | _WRITING
+"""Commands that are handed over: those of every day that end by themselves, and neither start servers nor stop them."""
 _WITH_VALUE = ("--home", "--engine", "--catalog", "--log-format")
 _READ_AT_START = (
     *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "MIMALLOC_", "OPENSSL_"),
@@ -54,6 +55,8 @@ _PATIENCE_S = 1.0
 _INTERNAL, _INTERRUPTED = 70, 130
 _NUMBER = 4
 _GLANCE_S = 1.0
+_STOPPED_WITHIN_MS = 20
+"""How long a fork runs on after its client was stopped: ``SIGSTOP`` can't be passed on, only seen."""
 _PR_SET_PDEATHSIG = 1
 _YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 
@@ -62,10 +65,10 @@ def main() -> NoReturn:
     """Run the command line on ``sys.argv`` and exit, in a fork of the process that has it loaded, if there is one."""
     words, variables = sys.argv[1:], dict(os.environ)
     is_linux = sys.platform == "linux"
-    is_known = is_linux and ("_LAKEGATE_COMPLETE" in variables or only_reads(words))
+    completes = "_LAKEGATE_COMPLETE" in variables
     # A timer's commands have limits and variables that no shell has, and mostly write.
-    leaves = is_known or (is_linux and any(map(os.isatty, (0, 1, 2))))
-    home = served_home(words) if is_known else None
+    leaves = is_linux and (completes or only_reads(words) or _is_typed())
+    home = served_home(words) if is_linux and (completes or _named(words)[0] in COMMANDS) else None
     try:
         status = None if home is None else _hand_over(home, words)
     except KeyboardInterrupt:
@@ -133,6 +136,12 @@ def _confinement() -> list[str]:
 
 def only_reads(words: list[str]) -> bool:
     """Return whether a command line, in which global options may come first, is one that only reads."""
+    command, of_group = _named(words)
+    return command in _READING or (command in _GROUPS and of_group in _READING_OF_GROUPS)
+
+
+def _named(words: list[str]) -> tuple[str | None, str | None]:
+    """Return the command, and the word after it: the command of a group, or an argument."""
     left = iter(words)
     named: list[str | None] = []
     for word in left:
@@ -141,7 +150,16 @@ def only_reads(words: list[str]) -> bool:
         elif word in _WITH_VALUE:
             next(left, None)
     command, of_group, *_ = *named, None, None
-    return command in COMMANDS or (command in _GROUPS and of_group in _READING)
+    return command, of_group
+
+
+def _is_typed() -> bool:
+    return any(map(os.isatty, (0, 1, 2)))
+
+
+def _control_group() -> str:
+    with open("/proc/self/cgroup", encoding="utf-8") as lines:  # noqa: PTH123 - pathlib is slow to load
+        return lines.read()
 
 
 def served_home(words: list[str]) -> str | None:
@@ -184,7 +202,7 @@ def _hand_over(home: str, words: list[str]) -> int | None:
         connection.settimeout(_PATIENCE_S)
         try:
             connection.connect(os.path.join(home, ".lakegate", SOCKET))  # noqa: PTH118
-            if not _is_ours(connection) or not (pid := _order(connection, words)):
+            if not _peer(connection) or not (pid := _order(connection, words)):
                 return None
             _start(connection, pid)
         except OSError:  # it ended just now, or hangs
@@ -203,6 +221,7 @@ def _order(connection: socket.socket, words: list[str]) -> int | None:
     order = {
         "words": words,
         "surroundings": surroundings(),
+        "control group": None if only_reads(words) or _is_typed() else _control_group(),
         "variables": dict(os.environ),
         "folder": os.getcwd(),  # noqa: PTH109
         "path": sys.path,
@@ -239,13 +258,14 @@ def _start(connection: socket.socket, pid: int) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _is_ours(connection: socket.socket) -> bool:
-    """Return whether it's this user at the other end."""
+def _peer(connection: socket.socket) -> int | None:
+    """Return the id of the process at the other end; ``None`` if it's another user's."""
     import socket
     import struct
 
     ids = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return struct.unpack("3i", ids)[1:] == (os.geteuid(), os.getegid())
+    pid, *user = struct.unpack("3i", ids)
+    return int(pid) if user == [os.geteuid(), os.getegid()] else None
 
 
 def _is_open(descriptor: int) -> bool:
@@ -354,7 +374,7 @@ def _load() -> None:
     from contextlib import suppress
 
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork has one thread
-    for name in (*(f"lakegate.cli.commands.{name}" for name in sorted(COMMANDS | _GROUPS)), *_LOADED):
+    for name in (*(f"lakegate.cli.commands.{name}" for name in sorted(COMMANDS)), *_LOADED):
         importlib.import_module(name)
     for package in _LOADED_PACKAGES:
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
@@ -375,7 +395,17 @@ def _load() -> None:
 _LOADED = (
     *("lakegate.cli.main", "lakegate.lake", "lakegate.cli.stderr"),
     *("rich.console", "rich.table", "rich.progress", "rich.markup", "rich.box", "sqlalchemy.dialects.sqlite"),
-    *("httpx", "psutil", "filelock", "pyarrow.parquet", "pyarrow.dataset", "pandas", "pyspark.sql.connect.session"),
+    *(
+        "httpx",
+        "httpcore",
+        "sqlite3",
+        "psutil",
+        "filelock",
+        "pyarrow.parquet",
+        "pyarrow.dataset",
+        "pandas",
+        "pyspark.sql.connect.session",
+    ),
 )
 _LOADED_PACKAGES = tuple(
     f"lakegate.{name}" for name in ("catalogs.nessie", "iceberg", "journal", "local", "sources", "spark", "wap")
@@ -406,16 +436,20 @@ def _has_servers(folder: Path) -> bool:
 
 
 def _supervise(connection: socket.socket, own: Mapping[str, Any]) -> NoReturn:
-    """Run a client's order in a fork, and tell the client how it ended; if the client is killed, so is the fork."""
+    """Run a client's order in a fork, and tell the client how it ended.
+
+    If the client is killed, so is the fork; while it's stopped, so is the fork.
+    """
     import json
     import select
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    if not _is_ours(connection):
+    if not (client := _peer(connection)):
         os._exit(1)
     with connection.makefile("rb") as stream:
         order = json.loads(stream.read(int.from_bytes(stream.read(_NUMBER), "big")))
-    if order["surroundings"] != own:
+    # A timer's unit may have limits of its own, which bind its control group.
+    if order["surroundings"] != own or order["control group"] not in (None, _control_group()):
         connection.sendall(_to_bytes(_COLD))
         os._exit(0)
     os.chdir(order["folder"])
@@ -431,11 +465,25 @@ def _supervise(connection: socket.socket, own: Mapping[str, Any]) -> NoReturn:
     ready = select.poll()
     ready.register(lives)
     ready.register(connection, 0)  # for POLLHUP: what the client says is the fork's to read
-    if any(descriptor == connection.fileno() for descriptor, _ in ready.poll()):
+    was_stopped = False
+    while not (events := ready.poll(_STOPPED_WITHIN_MS)):
+        if _is_stopped(client) != was_stopped:
+            was_stopped = not was_stopped
+            _send_signal(pid, signal.SIGSTOP if was_stopped else signal.SIGCONT)
+    if any(descriptor == connection.fileno() for descriptor, _ in events):
         _send_signal(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     connection.sendall(_to_bytes(status))
     os._exit(0)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether a process is in the state ``T`` of proc(5)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - some fifty times a second
+            return stat.read().rpartition(b")")[2].split()[0] == b"T"
+    except OSError:  # it has ended
+        return False
 
 
 def _run(connection: socket.socket, supervisor: int, order: Mapping[str, Any]) -> NoReturn:

@@ -102,6 +102,9 @@ def test_a_command_is_handed_over_with_what_it_was_started_with(project: _Projec
     handed_over, code, _, told = project.run("runs", LAKEGATE_JOURNAL_URL="mysql://localhost/x")
     assert (handed_over, code) == (True, 2)
     assert "'mysql'" in told
+    handed_over, code, _, told = project.run("ingest", "nyc.trips", "no-such-file.csv")
+    assert (handed_over, code) == (True, 2)
+    assert "no-such-file.csv" in told
     completing = {"_LAKEGATE_COMPLETE": "bash_complete", "COMP_WORDS": "lakegate run", "COMP_CWORD": "1"}
     assert project.run(**completing) == (True, 0, "plain,runs\n", "")
 
@@ -138,7 +141,7 @@ def test_standard_output_is_the_client_s(project: _Project) -> None:
         (["ingest", "log"], False),
     ],
 )
-def test_commands_that_write_run_where_they_were_started(words: list[str], *, is_so: bool) -> None:
+def test_commands_that_only_read(words: list[str], *, is_so: bool) -> None:
     assert preload.only_reads(words) == is_so
 
 
@@ -156,6 +159,12 @@ def test_only_a_project_with_servers_is_asked(project: _Project, monkeypatch: py
 
 def test_what_a_fork_can_t_take_over_runs_where_it_was_started(project: _Project) -> None:
     assert project.run("runs", "-o", "json", LC_ALL="C") == (False, 0, "[]\n", "")
+
+
+def test_commands_that_stop_servers_or_last_run_where_they_were_started(project: _Project) -> None:
+    for words in (["down", "--help"], ["watch", "--help"], ["up", "--help"]):
+        assert project.run(*words)[:2] == (False, 0)
+    assert project.run("publish", "--help")[:2] == (True, 0)
 
 
 def test_surroundings_are_what_is_read_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def main(leave_behind=None):
     def interrupt(number, frame):
         raise KeyboardInterrupt
     signal.signal(signal.SIGTERM, interrupt)
-    where = "cold" if leave_behind else "fork"
+    where = "fork" if sys.argv[0] == "lakegate" else "cold"
     try:
         exec(sys.argv[-1], {**globals(), "where": where})
         code = 0
@@ -64,9 +64,9 @@ class _Lake:
 
     def start(self, text: str, *shell: str, patience: float = 60, **variables: str) -> subprocess.Popen[str]:
         program = PROGRAM.replace("HOW_LONG", str(patience))
-        words = [sys.executable, "-c", program + text]
+        words = [sys.executable, "-c", program + text, variables.pop("command", "runs"), variables.pop("code", SAY)]
         return subprocess.Popen(
-            ["/bin/sh", "-c", f'{"; ".join(shell)} exec "$0" "$@"', *words, "runs", variables.pop("code", SAY)],
+            ["/bin/sh", "-c", f'{"; ".join(shell)} exec "$0" "$@"', *words],
             cwd=self.home,
             env={**os.environ, "LAKEGATE_LOCAL_PRELOAD": "true", **self.variables, **variables},
             stdout=subprocess.PIPE,
@@ -177,6 +177,28 @@ def test_a_fork_ends_with_its_supervisor_and_the_client_knows(lake: _Lake) -> No
     running.communicate(timeout=60)
     assert running.returncode == -signal.SIGKILL
     until(lambda: is_gone(fork))
+
+
+def test_a_fork_is_stopped_while_its_client_is(lake: _Lake) -> None:
+    running = lake.client("print(os.getpid(), flush=True); time.sleep(300)")
+    assert running.stdout is not None
+    fork = psutil.Process(int(running.stdout.readline()))
+    for number, states in ((signal.SIGSTOP, {"stopped"}), (signal.SIGCONT, {"sleeping", "running"})):
+        running.send_signal(number)
+        until(lambda states=states: fork.status() in states)  # type: ignore[misc]
+    running.send_signal(signal.SIGSTOP)
+    running.kill()
+    running.communicate(timeout=60)
+    until(lambda: is_gone(fork))
+
+
+def test_what_writes_untyped_in_another_control_group_runs_where_it_was_started(lake: _Lake) -> None:
+    elsewhere = "preload._control_group = lambda: '0::/system.slice/load.service'; preload.main()"
+    for command, where in (("ingest", "cold"), ("runs", "fork")):
+        assert lake.start(elsewhere, command=command).communicate(timeout=60)[0] == where
+    assert lake.start("preload.main()", command="ingest").communicate(timeout=60)[0] == "fork"
+    typed = "preload._is_typed = lambda: True; " + elsewhere
+    assert lake.start(typed, command="ingest").communicate(timeout=60)[0] == "fork"
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
