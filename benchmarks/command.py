@@ -55,7 +55,7 @@ def measure(lake: Lake, url: str, settings: dict[str, str], source: Path, rounds
     def prepare() -> Any:
         return partial(_run, "ingest", [*ingest, str(deliveries.deliver(source))], {})
 
-    # The first one isn't preloaded: its memory is the client's own.
+    # The first one isn't handed over: its memory is the client's own.
     _run("ingest", [*ingest, str(deliveries.deliver(source))], peaks)
     _await_preloaded(lake.home)
     medians = prepared(rounds, {"bare": lambda: partial(_run, "bare", bare, peaks), "ingest": prepare})

@@ -43,6 +43,8 @@ _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 _CONFINEMENT = ("Cap", "NoNewPrivs", "Seccomp", "Cpus_allowed", "Mems_allowed")
 """How the lines of ``/proc/self/status`` begin that say what a process may do and where."""
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_TYPED = "typed"
+"""Says that a command left the process behind that was typed at a terminal."""
 SOCKET = "preload.sock"
 """Where the process listens, in ``.lakegate``."""
 _LONGEST_ADDRESS = 107
@@ -65,10 +67,8 @@ def main() -> NoReturn:
     """Run the command line on ``sys.argv`` and exit, in a fork of the process that has it loaded, if there is one."""
     words, variables = sys.argv[1:], dict(os.environ)
     is_linux = sys.platform == "linux"
-    completes = "_LAKEGATE_COMPLETE" in variables
-    # A timer's commands have limits and variables that no shell has, and mostly write.
-    leaves = is_linux and (completes or only_reads(words) or _is_typed())
-    home = served_home(words) if is_linux and (completes or _named(words)[0] in COMMANDS) else None
+    is_known = "_LAKEGATE_COMPLETE" in variables or _named(words)[0] in COMMANDS
+    home = served_home(words) if is_linux and is_known else None
     try:
         status = None if home is None else _hand_over(home, words)
     except KeyboardInterrupt:
@@ -77,13 +77,14 @@ def main() -> NoReturn:
         _end_like(status)
     from lakegate.cli import main as program
 
-    program.main(leave_behind=partial(begin, words, variables) if leaves else None)
+    program.main(leave_behind=partial(begin, words, variables) if is_linux else None)
 
 
 def begin(words: list[str], variables: Mapping[str, str]) -> None:
     """Leave a process behind that runs the next commands in a project whose servers run.
 
-    There's none if one is there already, the settings refuse it, or one has failed since the servers were started.
+    There's none if one is there already, the settings refuse it, one has failed since the servers were started, or the
+    command is a timer's: these have limits and variables that no shell has, and mostly write.
 
     Args:
         variables: The command's environment when it began: libraries set variables that no client has.
@@ -92,7 +93,9 @@ def begin(words: list[str], variables: Mapping[str, str]) -> None:
     from pathlib import Path
 
     home = served_home(words) if "lakegate.config" in sys.modules else None  # else the command was a help text
-    if home is None or not _has_servers(folder := Path(home, ".lakegate")):
+    if home is None or not (servers := _servers_of(folder := Path(home, ".lakegate"))):
+        return
+    if not _is_typed() and not only_reads(words) and _control_group() not in map(_control_group, servers):
         return
     from lakegate.config import load_settings
     from lakegate.local import process
@@ -106,7 +109,7 @@ def begin(words: list[str], variables: Mapping[str, str]) -> None:
     os.close(handle)
     if failed == _servers(folder):
         return
-    command = (sys.executable, "-P", "-m", __name__, home)
+    command = (sys.executable, "-P", "-m", __name__, home, *([_TYPED] if _is_typed() else []))
     inherited = process.environment(_read_at_start(variables), variables)
     process.spawn(command, env=inherited, cwd=folder, log=folder / "logs" / "preload.log")
 
@@ -157,9 +160,12 @@ def _is_typed() -> bool:
     return any(map(os.isatty, (0, 1, 2)))
 
 
-def _control_group() -> str:
-    with open("/proc/self/cgroup", encoding="utf-8") as lines:  # noqa: PTH123 - pathlib is slow to load
-        return lines.read()
+def _control_group(pid: int | str = "self") -> str | None:
+    try:
+        with open(f"/proc/{pid}/cgroup", encoding="utf-8") as lines:  # noqa: PTH123 - pathlib is slow to load
+            return lines.read()
+    except OSError:  # it has just ended
+        return None
 
 
 def served_home(words: list[str]) -> str | None:
@@ -221,6 +227,7 @@ def _order(connection: socket.socket, words: list[str]) -> int | None:
     order = {
         "words": words,
         "surroundings": surroundings(),
+        "typed": _is_typed(),
         "control group": None if only_reads(words) or _is_typed() else _control_group(),
         "variables": dict(os.environ),
         "folder": os.getcwd(),  # noqa: PTH109
@@ -308,8 +315,13 @@ def _end_like(status: int) -> NoReturn:
 # The process that has everything loaded
 
 
-def serve(home: Path) -> None:
-    """Load the program, and fork for each client while the project's servers run and the program stays the same."""
+def serve(home: Path, *, is_typed: bool = False) -> None:
+    """Load the program, and fork for each client while the project's servers run and the program stays the same.
+
+    Args:
+        is_typed: Whether the command that left this behind was typed at a terminal. If it wasn't, the process ends when
+            a typed command comes that it can't run, so that one is left behind that can.
+    """
     import fcntl
     import json
     import socket
@@ -339,7 +351,7 @@ def serve(home: Path) -> None:
         listening.settimeout(_GLANCE_S)
         draft.rename(address)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a supervisor ended
-        while is_current and _has_servers(folder):
+        while is_current and address.exists() and _servers_of(folder):
             try:
                 connection, _ = listening.accept()
             except TimeoutError:
@@ -349,7 +361,7 @@ def serve(home: Path) -> None:
                 listening.close()
                 os.close(lock)
                 try:
-                    _supervise(connection, own)
+                    _supervise(connection, own, None if is_typed else address)
                 finally:  # of a client that has gone
                     os._exit(_INTERNAL)
             connection.close()
@@ -425,17 +437,18 @@ def _changed_at(file: str) -> int:
         return 0
 
 
-def _has_servers(folder: Path) -> bool:
+def _servers_of(folder: Path) -> list[int]:
+    """Return the ids of the project's servers that run."""
     import json
 
     try:
         services = json.loads((folder / "stack.json").read_bytes())["services"].values()
-        return any(_exists(f"/proc/{int(service['pid'])}") for service in services)
+        return [pid for service in services if _exists(f"/proc/{(pid := int(service['pid']))}")]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+        return []
 
 
-def _supervise(connection: socket.socket, own: Mapping[str, Any]) -> NoReturn:
+def _supervise(connection: socket.socket, own: Mapping[str, Any], given_up: Path | None) -> NoReturn:
     """Run a client's order in a fork, and tell the client how it ended.
 
     If the client is killed, so is the fork; while it's stopped, so is the fork.
@@ -450,6 +463,8 @@ def _supervise(connection: socket.socket, own: Mapping[str, Any]) -> NoReturn:
         order = json.loads(stream.read(int.from_bytes(stream.read(_NUMBER), "big")))
     # A timer's unit may have limits of its own, which bind its control group.
     if order["surroundings"] != own or order["control group"] not in (None, _control_group()):
+        if order["typed"] and given_up is not None:
+            given_up.unlink(missing_ok=True)
         connection.sendall(_to_bytes(_COLD))
         os._exit(0)
     os.chdir(order["folder"])
@@ -544,4 +559,4 @@ def _opened(number: int, mode: str) -> Any:
 if __name__ == "__main__":
     from pathlib import Path
 
-    serve(Path(sys.argv[1]))
+    serve(Path(sys.argv[1]), is_typed=_TYPED in sys.argv[2:])

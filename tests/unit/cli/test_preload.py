@@ -69,7 +69,7 @@ class _Project:
     def server(self) -> psutil.Process | None:
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                if process.cmdline()[-3:] == ["-m", preload.__name__, str(self.home)]:
+                if process.cmdline()[1:5] == ["-P", "-m", preload.__name__, str(self.home)]:
                     return process
         return None
 

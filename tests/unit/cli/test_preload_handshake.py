@@ -321,13 +321,8 @@ def test_what_libraries_set_in_a_command_is_not_passed_on(tmp_path: Path, monkey
     monkeypatch.setenv("LAKEGATE_LOCAL_PRELOAD", "true")
     monkeypatch.delenv("GRPC_VERBOSITY", raising=False)
     monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
-    # An ingest is never handed over, and mostly the first command of a project.
     monkeypatch.setattr(sys, "argv", ["lakegate", "ingest", "nyc.trips", "a.csv"])
     before = preload.surroundings()["variables"]
-    monkeypatch.setattr(os, "isatty", lambda _: False)
-    preload.main()
-    assert ends.pop() is None  # a timer's has other variables and limits than a shell's commands
-    monkeypatch.setattr(os, "isatty", lambda number: number == 2)
     preload.main()
     monkeypatch.setenv("GRPC_VERBOSITY", "NONE")  # as Spark's client is quietened
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
@@ -336,6 +331,38 @@ def test_what_libraries_set_in_a_command_is_not_passed_on(tmp_path: Path, monkey
     (found,) = begun
     assert not found.keys() & {"GRPC_VERBOSITY", "SPARK_CONNECT_MODE_ENABLED"}
     assert found.items() >= before.items()
+
+
+def test_a_timer_s_command_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = _Lake(tmp_path)
+    (lake.folder / "logs").mkdir()
+    begun: list[tuple[str, ...]] = []
+    monkeypatch.setattr(process, "spawn", lambda command, **_: begun.append(command))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEGATE_LOCAL_PRELOAD", "true")
+    monkeypatch.setattr(preload, "_control_group", lambda pid="self": f"of {pid}")
+    monkeypatch.setattr(preload, "_is_typed", lambda: False)
+    preload.begin(["ingest", "nyc.trips", "a.csv"], os.environ)
+    assert not begun
+    preload.begin(["log"], os.environ)
+    assert begun.pop()[-1] == str(tmp_path)
+    monkeypatch.setattr(preload, "_is_typed", lambda: True)
+    preload.begin(["ingest", "nyc.trips", "a.csv"], os.environ)
+    assert begun.pop()[-2:] == (str(tmp_path), "typed")
+    monkeypatch.setattr(preload, "_is_typed", lambda: False)
+    monkeypatch.setattr(preload, "_control_group", lambda _="self": "the servers'")
+    preload.begin(["ingest", "nyc.trips", "a.csv"], os.environ)
+    assert begun.pop()[-1] == str(tmp_path)
+
+
+def test_one_that_a_script_left_gives_way_to_a_terminal_s(own: _Lake) -> None:
+    server = own.serve()
+    assert own.run(LC_ALL="C.UTF-8", LANG="x") == (0, "cold")
+    assert own.run() == (0, "fork")
+    typed = own.start("preload._is_typed = lambda: True; preload.main()", LC_ALL="C.UTF-8", LANG="x")
+    assert typed.communicate(timeout=60)[0] == "cold"
+    until(lambda: is_gone(server))
+    assert (own.folder / "preload.lock").read_bytes() == b""
 
 
 def _locks(folder: Path) -> list[int]:
