@@ -115,7 +115,7 @@ def _is_known(rows: Any) -> bool:
 def _same(table: pa.Table, schema: pa.Schema, number: int) -> pa.Table:
     import pyarrow as pa
 
-    hint = "Give every part the same columns, in types that the first one's hold."
+    hint = "Give every part the same columns, with types that fit those of the first."
     different = {*table.column_names} ^ {*schema.names}
     if different:
         listed = ", ".join(f"'{name}'" for name in sorted(different))

@@ -2576,8 +2576,8 @@ class Lake:
             self._taken[options["run_id"] or ""] = _Taken(reads, given.commit)
         elif reads is None:
             self._components.narrator.note(
-                "The query doesn't say for sure which tables it reads: if one changes before the rows are published, "
-                "they are published all the same."
+                "The query doesn't show for certain which tables it reads: if one changes before the rows are "
+                "published, they're published all the same."
             )
         with _said_of(given):
             frame = (

@@ -298,7 +298,9 @@ users = ["{WHO}"]
             page.get_by_text("read-only").wait_for()
 
 
-@pytest.mark.parametrize(("users", "said"), [("*@example.com", "read-only"), ("eve@*", "You may not see this")])
+@pytest.mark.parametrize(
+    ("users", "said"), [("*@example.com", "read-only"), ("eve@*", "You don't have access to this")]
+)
 def test_a_proxy_in_front_says_who_is_there(dashboard: Dashboard, tmp_path: Path, users: str, said: str) -> None:
     port = _free_port()
     settings = f"""

@@ -129,7 +129,7 @@ def test_a_token_that_expired_unnoticed_is_renewed_when_it_is_refused(
 
 def test_without_a_token_one_is_told_to_get_one(variables: Mapping[str, str], tmp_path: Path) -> None:
     error = refused(opened(tmp_path, without_oauth2(variables)))
-    assert "wants a token (HTTP 401)" in error.message
+    assert "requires a token (HTTP 401)" in error.message
     assert "catalog.oauth2" in str(error.hint)
 
 

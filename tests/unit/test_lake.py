@@ -226,7 +226,7 @@ def test_a_call_with_files_forgets_what_rows_of_its_run_were_read_from(house: Fa
         lake._paths(TABLE, ["a.csv", "source://shop/t"], {"run_id": "r-1"})
     with pytest.raises(InputError, match="on_changed = 'replace' is about a source that is taken as a whole"):
         lake._paths(TABLE, "source://shop/t?watermark=id", {"run_id": "r-1", "on_changed": "replace"})
-    with pytest.raises(InputError, match="A source of the empty name"):
+    with pytest.raises(InputError, match="A source needs a name"):
         lake._paths(TABLE, "source:///t", {"run_id": "r-1"})
 
 

@@ -310,7 +310,7 @@ def _commands_without_run(notice: Notice) -> Iterator[tuple[str, str]]:
     file = notice.file
     if notice.delivery is not None:
         name = notice.delivery.downstream
-        yield "See what waits", shlex.join(("lakegate", "downstream", "status", name))
+        yield "See what's waiting", shlex.join(("lakegate", "downstream", "status", name))
         yield "After fixing it", shlex.join(("lakegate", "downstream", "retry", name))
         return
     if file is not None:

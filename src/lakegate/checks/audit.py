@@ -368,7 +368,7 @@ class _Audit:
             jobs = len(own) + in_scan
             if method == "grouping" and (in_scan or len(own) > 1):
                 by = "Hashes" if "hashes" in own else "Bitmaps"
-                why = f"{by} didn't prove its key unique, so that the rows that share one were counted."
+                why = f"{by} didn't prove its key unique, so the rows that share a key were counted."
         return Explanation(check=result.check, method=method, reason=why, jobs=jobs + fetched, bytes=size)
 
     def _seen(self, index: int) -> int | None:
@@ -461,7 +461,7 @@ class _Audit:
             raise EngineError(
                 f"The audit of {self._rows.table} on {self._rows.ref} could not run: the engine looked at "
                 f"{counted.total:,} rows where {expected:,} were added.",
-                hint="Run it again; if it stays, the branch was written to by someone else: discard it.",
+                hint="Run it again. If that doesn't help, someone else wrote to the branch: discard it.",
                 table=str(self._rows.table),
                 branch=self._rows.ref,
             )
@@ -534,7 +534,7 @@ class _Audit:
         try:
             return question.judge(values, total)
         except ValueError as error:
-            raise refuse(self._checks[index], str(error), "Choose fewer rows by where=.") from None
+            raise refuse(self._checks[index], str(error), "Select fewer rows with where=.") from None
 
     def _ask_queries(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
         """Answer each question that takes a query of its own."""
@@ -702,7 +702,7 @@ class _Audit:
         failed.sort(key=lambda index: self._checks[index].severity == "warn")
         for index in failed[_MOST_EXPLAINED:]:
             answers[index] = self._shown(
-                self._checks[index], answers[index], f"only {_MOST_EXPLAINED} failing checks have some.", quiet=True
+                self._checks[index], answers[index], f"only {_MOST_EXPLAINED} failing checks get examples.", quiet=True
             )
         failed = sorted(failed[:_MOST_EXPLAINED])
         if not failed:
@@ -843,7 +843,7 @@ def _sentence(check: Check, failing: int, total: int) -> str:
     """Return what was found in one sentence."""
     claim = find_check(check.kind).describe(check)
     if not failing or failing > total:
-        return f"It isn't so that {claim}."
+        return f"It isn't true that {claim}."
     return (
         f"{failing:,} of {total:,} row{'' if total == 1 else 's'} {'breaks' if failing == 1 else 'break'} it: {claim}."
     )

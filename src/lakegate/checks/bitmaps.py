@@ -101,8 +101,8 @@ def _between(column: str, kind: ColumnType, low: int, high: int) -> str:
 
 def _judged(columns: Sequence[str], schema: Schema, added: AddedFiles) -> IntegerKey | str:
     if not added.complete or not set(columns) <= set(schema.names):
-        why = "one is a field of a struct" if added.complete else "more than adding rows was done"
-        return f"Manifests don't say how far its keys lie apart: {why}."
+        why = "one is a field of a struct" if added.complete else "the run did more than add rows"
+        return f"Manifests don't say how far apart its keys are: {why}."
     types = {column.name: column.type for column in schema.columns}
     parts: list[tuple[str, tuple[int, int]]] = []
     for name in columns:
@@ -112,7 +112,7 @@ def _judged(columns: Sequence[str], schema: Schema, added: AddedFiles) -> Intege
             return f"Column '{name}' is {kind.text}, which can't be mapped to integers."
         ends = _range(name, kind, added)
         if ends is None:
-            return f"Manifests don't say how far its keys lie apart: bounds of '{name}' are missing."
+            return f"Manifests don't say how far apart its keys are: bounds of '{name}' are missing."
         parts.append((number, ends))
     spans = [high - low + 1 for _, (low, high) in parts]
     if told := _unfit(math.prod(spans), _at_least(columns, added), added.rows):
@@ -132,7 +132,7 @@ def _unfit(bits: int, keys: int, rows: int) -> str | None:
     if bits < keys:
         return f"There are {keys:,} keys and only {bits:,} different ones: counting tells how many rows share one."
     if bits > max(_ALWAYS, BITS_A_ROW * rows):
-        return f"Its keys lie too far apart for bitmaps: {rows:,} rows among {bits:,} possible keys."
+        return f"Its keys are too far apart for bitmaps: {rows:,} rows among {bits:,} possible keys."
     return None
 
 

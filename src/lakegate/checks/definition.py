@@ -59,10 +59,10 @@ _PARAMETER = re.compile(r"``(\w+)``")
 _LOOKS_AT: dict[Scope, str] = {"batch": "the rows of the batch", "table": "the whole table"}
 _NO_ROWS = (RowTotal, TotalBeside, Aggregates, AboutColumns, AboutChange)
 _NOT_A_TEXT = {
-    "name": "is not a text to call the check by",
-    "where": "is not a condition about one row, as text",
-    "description": "is not a text that describes the check",
-    "owner": "is not a text that names who looks after the check",
+    "name": "isn't text; it names the check",
+    "where": "isn't a condition about one row, as text",
+    "description": "isn't text; it describes the check",
+    "owner": "isn't text; it names who looks after the check",
 }
 _COLUMN, _OTHER = "a column of the audited table", "columns of another table"
 _BESIDE = "more columns of the audited table"
@@ -117,7 +117,7 @@ def audited(column: str) -> QuotedColumn:
     """
     if isinstance(column, QuotedColumn):
         return column
-    raise TypeError(f"{column!r} isn't a column that a check was given")
+    raise TypeError(f"{column!r} isn't one of the columns that the check was given")
 
 
 class CheckDefinition(Generic[P]):
@@ -526,7 +526,7 @@ class CheckDefinition(Generic[P]):
 def _require_chosen(check: Check, question: Question) -> None:
     """Refuse a filter on a check that reads no rows."""
     if check.where is not None and isinstance(question, (AboutColumns, AboutChange, TotalBeside)):
-        raise CheckProblem("it isn't about rows that where= could choose.", "Leave where out.")
+        raise CheckProblem("it isn't about rows that where= could select.", "Leave where out.")
 
 
 def _names(value: str | Sequence[str]) -> Sequence[str]:

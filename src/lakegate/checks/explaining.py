@@ -21,7 +21,7 @@ from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles
 
 _OWN_WAY: dict[type, str] = {
-    Aggregates: "It is about all values of a column, which metrics of files don't add up to.",
+    Aggregates: "It is about all values of a column, which file metrics don't add up to.",
     QueryRows: "It compares rows with each other, which takes a query of its own.",
     TotalBeside: "The rows of both tables are counted.",
 }
@@ -37,20 +37,20 @@ def reason(check: Check, question: Question, where: Filter | None, schema: Schem
     if isinstance(question, DuplicateRows):
         return _key_reason(question, schema, added)
     if not added.complete:
-        return "More than adding rows was done, so that metrics of files don't describe these rows."
+        return "The run did more than add rows, so file metrics don't describe these rows."
     return _unproven(check, question, where, schema, added)
 
 
 def _key_reason(question: DuplicateRows, schema: Schema, added: AddedFiles) -> str:
     in_table = "Its keys are looked up in the rest of the table." if question.scope == "table" else None
-    return why_not(question.columns, schema, added) or in_table or "Metrics of files don't tell rows apart."
+    return why_not(question.columns, schema, added) or in_table or "File metrics can't tell rows apart."
 
 
 def _unproven(check: Check, question: Question, where: Filter | None, schema: Schema, added: AddedFiles) -> str:
     if where is not None:
-        return "Metrics are those of all rows, not of the ones that its where=… leaves."
+        return "File metrics cover all rows, not just those that its where=… selects."
     if isinstance(question, FailingRows) and question.metrics is None:
-        return "Metrics of files say nothing about what it asks."
+        return "File metrics say nothing about what it checks."
     types = {column.name: column.type for column in schema.columns}
     told = (_missing(name, ColumnType.parse(types[name]), added) for name in check.columns if name in types)
     return next(filter(None, told), "The files' bounds don't rule out that a row fails; only reading the rows can.")

@@ -127,7 +127,7 @@ def judge_band(finding: Finding, band: Band, key: str | None, past: Iterable[Pas
             break
     days = f" of a {at:%A}" if band.weekday else ""
     if len(known) < FEWEST:
-        where = "the journal knows" if looked_at < _MOST_RUNS else f"the table's newest {_MOST_RUNS:,} runs have"
+        where = "the journal has" if looked_at < _MOST_RUNS else f"the table's newest {_MOST_RUNS:,} runs have"
         why = f"It takes {FEWEST} earlier batches{days} to compare with; {where} {len(known)}."
         return replace(finding, detail=_joined(finding.detail, why), skipped=finding.verdict != "fail")
     middle = mean(known)  # not fmean, which overflows on doubles near their limit

@@ -39,7 +39,7 @@ def read_schema(text: str) -> Any:
     try:
         found = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_distinct)
     except json.JSONDecodeError as error:
-        raise ValueError(f"the schema is no JSON: {error.msg} (line {error.lineno}, column {error.colno}).") from None
+        raise ValueError(f"the schema isn't JSON: {error.msg} (line {error.lineno}, column {error.colno}).") from None
     except RecursionError:
         raise ValueError("the schema is nested too deeply.") from None
     return found
@@ -115,7 +115,7 @@ class _Compiler:
         if not isinstance(value, str) or not (value == "#" or value.startswith("#/")):
             raise ValueError(f"{at}: only references within the schema, '#/…', are supported.")
         if value in self._within:
-            raise ValueError(f"{at}: {value} refers to itself; a schema that recurs isn't supported.")
+            raise ValueError(f"{at}: {value} refers to itself; recursive schemas aren't supported.")
         found = self._root
         for part in value.split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
@@ -273,7 +273,7 @@ def _equals(value: Any, name: str, at: str) -> str:
         return f"{_if('number', name)} {_as('number', name)} = {_number(value, at)} ELSE FALSE END"
     if value is None:
         return _is("null", name)
-    raise ValueError(f"{at}: a value may be a text, a number, true, false or null, not a list or an object.")
+    raise ValueError(f"{at}: a value may be text, a number, true, false or null, not a list or an object.")
 
 
 def _if(kind: str, name: str) -> str:
@@ -298,12 +298,12 @@ def _at_end(pattern: str) -> str:
 
 def _count(value: Any, at: str) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**31 or value % 1:
-        raise ValueError(f"{at}: {value!r} isn't a whole number from 0 on.")
+        raise ValueError(f"{at}: {value!r} isn't a whole number, 0 or more.")
     return str(int(value))
 
 
 def _refuse_constant(text: str) -> None:
-    raise ValueError(f"the schema is no JSON: it has {text}.")
+    raise ValueError(f"the schema isn't JSON: it has {text}.")
 
 
 def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

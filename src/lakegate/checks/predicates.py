@@ -427,7 +427,7 @@ def _refuse_functions(tokens: tuple[SqlToken, ...]) -> None:
 
 def _refuse_function(name: str) -> None:
     if name in _MANY_ROWS:
-        raise PredicateError(f"calls {name}(), which is about many rows, but it must be about one")
+        raise PredicateError(f"calls {name}(), which takes many rows, but it must be about one")
     if name in RUNS_CODE:
         raise PredicateError(f"calls {name}(), which is not allowed")
 

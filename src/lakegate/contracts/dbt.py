@@ -127,7 +127,7 @@ class _Table:
             column = DraftColumn(text_of(one.get("name")) or "", description=text_of(one.get("description")))
             column.type, column.tags = None if kind is None else sql_type(kind), words_of(one.get("tags"))
             if kind is not None and column.type is None:
-                draft.lose(one.keys["data_type"], f"data_type {kind}", "no type of Iceberg; the column may be of any")
+                draft.lose(one.keys["data_type"], f"data_type {kind}", "not an Iceberg type; the column may have any")
             draft.columns.append(column)
         for one, column in zip(listed, list(draft.columns), strict=True):
             self._rules(one, column)
@@ -159,7 +159,7 @@ class _Table:
     def _left_over(self, node: Node, known_keys: frozenset[str]) -> None:
         for key, mark in node.keys.items():
             if key not in known_keys:
-                self._draft.lose(mark, key, "ours has no such key")
+                self._draft.lose(mark, key, "lakegate has no such key")
 
     def _rules(self, node: Node, column: DraftColumn | None) -> None:
         for one in self._draft.listed(node, "constraints"):
@@ -184,7 +184,7 @@ class _Table:
         elif kind == "check" and text_of(node.get("expression")):
             draft.add(node.mark, what, "expression_is_true", (), {"expression": text_of(node.get("expression"))})
         elif kind != "not_null" or not columns:
-            draft.lose(node.mark, what, "no check of ours says it this way")
+            draft.lose(node.mark, what, "lakegate has no check that says it this way")
 
     def _test(self, node: Node, column: DraftColumn | None) -> None:
         name, arguments, mark = _named(node)
@@ -210,7 +210,7 @@ class _Table:
             if key in options:
                 self._draft.lose(mark, f"{name}: {key}", "about how dbt runs it")
         if remark is not None:
-            self._draft.lose(mark, f"{name}: {remark}", "ours leaves out rows with any NULL in the key")
+            self._draft.lose(mark, f"{name}: {remark}", "lakegate leaves out rows with any NULL in the key")
         self._draft.add(mark, name, kind, columns, made)
 
     def _check(self, name: str, arguments: Arguments, column: DraftColumn | None) -> tuple[*Made, str | None]:
@@ -226,7 +226,7 @@ class _Table:
         mostly = given.pop("mostly", None)
         reader = _READERS.get(short)
         if reader is None and package in ("dbt_expectations", "great_expectations"):
-            raise _NoCheckError("no check of ours says it")
+            raise _NoCheckError("lakegate has no check for it")
         kind, columns, made = reader(test) if reader is not None else _same(short, test)
         if row_condition is not None:
             made["where"] = row_condition
@@ -286,10 +286,10 @@ def _translated_options(options: Arguments) -> Arguments:
     if condition is not None:
         found = _MORE_THAN.fullmatch(str(condition))
         if found is None or (found[1] in ("!=", "<>") and found[2] != "0"):
-            raise _NoCheckError(f"{condition!r} isn't 'more than so many rows'")
+            raise _NoCheckError(f"{condition!r} isn't of the form '> N'")
         rows = int(found[2]) - (found[1] == ">=")
         if rows < 0:
-            raise _NoCheckError(f"{condition!r} is always so")
+            raise _NoCheckError(f"{condition!r} is always true")
         made["tolerance"] = rows or None
     if other is not None and str(other).replace(" ", "") not in ("!=0", ">0"):
         raise _NoCheckError(f"it warns and fails at different numbers of rows ({other!r})")
@@ -325,7 +325,7 @@ class _Test:
         """Refuse arguments that nobody took: what they change would be lost."""
         left = [name for name, value in self.arguments.items() if value not in (None, False)]
         if left:
-            raise _NoCheckError(f"no check of ours takes {', '.join(map(repr, left))}")
+            raise _NoCheckError(f"no lakegate check takes {', '.join(map(repr, left))}")
 
 
 def _same(name: str, test: _Test) -> Made:
@@ -333,7 +333,7 @@ def _same(name: str, test: _Test) -> Made:
     try:
         definition = find_check(name)
     except CheckError:
-        raise _NoCheckError("no check of ours is called like it") from None
+        raise _NoCheckError("lakegate has no check of this name") from None
     columns = [test.column] if test.column is not None and definition.columns else []
     return definition.name, columns, test.arguments
 
@@ -454,7 +454,7 @@ def _pattern(kind: str, name: str = "regex") -> Callable[[_Test], Made]:
         if kind == "not_match_regex" and len(patterns) > 1 and match_on != "all":
             raise _NoCheckError(f"match_on: {match_on!r}: a text may match all patterns but one")
         if kind != "not_match_regex" and match_on != "any":
-            raise _NoCheckError(f"match_on: {match_on!r}: of several patterns, one is to match")
+            raise _NoCheckError(f"match_on: {match_on!r}: only one of several patterns needs to match")
         if set(flags) - {"c", "i"}:
             raise _NoCheckError(f"flags {flags!r}: write them into the pattern, (?s)…")
         whole = patterns[0] if len(patterns) == 1 else "|".join(f"(?:{one})" for one in patterns)
@@ -543,7 +543,7 @@ def _exclusive(test: _Test) -> Made:
     if gaps not in ("allowed", "not_allowed"):
         raise _NoCheckError(f"gaps: {gaps!r} is neither 'allowed' nor 'not_allowed'")
     if not is_zero:
-        raise _NoCheckError("ours allows ranges without length; with zero_length_range_allowed: true it's the same")
+        raise _NoCheckError("lakegate allows empty ranges; with zero_length_range_allowed: true, both mean the same")
     arguments = {"partition_by": by, "gaps": False if gaps == "not_allowed" else None}
     return "mutually_exclusive_ranges", [lower, upper], arguments
 

@@ -184,7 +184,7 @@ class _Builder:
         mark = _mark(event.start_mark) if event.start_mark is not None else Mark(1, 1)
         if isinstance(event, yaml.DocumentStartEvent):
             if self._root is not None:
-                self._fail(mark, "a second document begins here.", "Write one document a file.")
+                self._fail(mark, "a second document begins here.", "Write one document per file.")
         elif isinstance(event, yaml.AliasEvent):
             self._alias(event.anchor, mark)
         elif isinstance(event, yaml.ScalarEvent):
@@ -265,7 +265,7 @@ class _Builder:
             self._fail(key.mark, "a key must be text.")
         earlier = parent.written.get(text)
         if earlier is not None:
-            self._fail(key.mark, f"key '{text}' is there already, in line {earlier.line}.", "Write each key once.")
+            self._fail(key.mark, f"key '{text}' is already there, in line {earlier.line}.", "Write each key once.")
         if text == "<<" and not self._aliases:
             self._fail(key.mark, "merge key '<<' isn't allowed here.", "Write the values out.")
         parent.written[text] = key.mark

@@ -63,7 +63,7 @@ def _read(entry: Node, column: str | None) -> tuple[Check, ...]:
             f"'{second}' is beside the check '{name}'.",
             f"Indent it further, if it's an argument of {name}; else begin it with '- ', as a check of its own."
             if name in known_checks()
-            else "Write one check an entry: its name, a colon and its arguments.",
+            else "Write one check per entry: its name, a colon and its arguments.",
         )
     return _made(entry, find_check(name), arguments, column)
 

@@ -128,7 +128,7 @@ def _read_root(draft: Draft, root: Node, names: set[str], every: set[str]) -> No
     draft.owner = None if team is None else text_of(team.get("name"))
     for key, mark in root.keys.items():
         if key not in _OF_CONTRACTS:
-            draft.lose(mark, key, "about the contract as a document, which ours doesn't hold")
+            draft.lose(mark, key, "about the contract as a document, which lakegate doesn't keep")
 
 
 def _is_whole(value: object) -> bool:
@@ -175,10 +175,10 @@ class _Table:
             if text_of(one.get("property")) == "partition_by" and value is not None:
                 draft.partition_by = (*draft.partition_by, value)
             else:
-                draft.lose(one.mark, "customProperties", "ours has no such key")
+                draft.lose(one.mark, "customProperties", "lakegate has no such key")
         for key, mark in node.keys.items():
             if key not in _OF_TABLES:
-                draft.lose(mark, key, "ours has no such key")
+                draft.lose(mark, key, "lakegate has no such key")
         return draft
 
     def _column(self, node: Node, column: DraftColumn) -> None:
@@ -194,7 +194,7 @@ class _Table:
             self._relationship(one, (column.name,))
         for key, mark in node.keys.items():
             if key not in _OF_COLUMNS:
-                self._draft.lose(mark, key, "ours has no such key")
+                self._draft.lose(mark, key, "lakegate has no such key")
 
     def _below(self, node: Node, column: DraftColumn) -> None:
         """Read the rules of fields in a struct; those in a list are noted, as no check looks into one."""
@@ -217,7 +217,7 @@ class _Table:
             for key in ("quality", "relationships", "logicalTypeOptions", "required", "unique"):
                 rule = one.get(key)
                 if rule is not None and (rule.items or rule.value is True or rule.mapping.keys() - _SAY_THE_TYPE):
-                    self._draft.lose(one.keys[key], f"items {key}", "no check of ours looks into a list")
+                    self._draft.lose(one.keys[key], f"items {key}", "no lakegate check looks into lists")
 
     def _flag(self, node: Node, key: str) -> bool:
         return node.mapping[key].value is True if key in node.mapping else False
@@ -256,7 +256,7 @@ class _Table:
             )
         if found is None and (logical or physical):
             mark = node.keys["physicalType" if physical else "logicalType"]
-            self._draft.lose(mark, f"type {physical or logical}", "no type of Iceberg; the column may be of any")
+            self._draft.lose(mark, f"type {physical or logical}", "not an Iceberg type; the column may have any")
         return found
 
     def _nested(self, node: Node, logical: str) -> str | None:
@@ -301,7 +301,7 @@ class _Table:
         for key in _SAY_THE_TYPE:
             said.pop(key, None)
         for key in said:
-            draft.lose(options.keys[key], f"logicalTypeOptions {key}", "no check of ours says it")
+            draft.lose(options.keys[key], f"logicalTypeOptions {key}", "lakegate has no check for it")
 
     def _with_exclusive(self, limits: dict[str, Node], options: Node) -> None:
         """Make limits of what only says how the other limit is meant, as ``exclusiveMinimum: true`` does."""
@@ -352,7 +352,7 @@ class _Quality:
         kind = text_of(node.get("type")) or ("library" if metric else "text")
         for key, mark in node.keys.items():
             if key not in _OF_QUALITY:
-                self._draft.lose(mark, f"quality {key}", "ours has no such key")
+                self._draft.lose(mark, f"quality {key}", "lakegate has no such key")
         if kind == "library" and metric is not None:
             self._what = metric
             self._library(metric)
@@ -392,7 +392,7 @@ class _Quality:
             "mustBeLessThan": (None, low - 1), "mustBeLessOrEqualTo": (None, low), "mustBeBetween": (low, high),
         }.get(operator)  # fmt: skip
         if ends is None:
-            self._lose(f"no check of ours says {operator} of a number of rows")
+            self._lose(f"no lakegate check takes {operator} for a number of rows")
             return
         self._add("row_count", (), {"min": ends[0], "max": ends[1]})
 

@@ -49,7 +49,7 @@ def propose(
     rows = columns[0].rows if columns else 0
     lines = [f"# yaml-language-server: $schema={schema}"] if schema else []
     lines += [
-        f"# Proposed from {rows:,} rows of {comment(source)}. All of them pass; read it, and correct what was chance.",
+        f"# Proposed from {rows:,} rows of {comment(source)}, all of which pass. Review it, and correct coincidences.",
         f"version: {VERSION}",
         f"table: {scalar(str(table))}",
         "# owner: who looks after the table",

@@ -83,7 +83,7 @@ class Contracts:
         if path is not None:
             said, hint = str(path), f"Copy it to {path.with_name(f'{other}{path.suffix}')}, with 'table: {other}' in it"
         raise ConfigurationError(
-            f"{table} can't be renamed yet: {said} says what it must be like, and nothing says that of {other}.",
+            f"{table} can't be renamed yet: {said} says what it must hold, and {other} has no contract or section.",
             hint=f"{hint}; then rename the table, and remove the old one.",
             table=str(table),
         )

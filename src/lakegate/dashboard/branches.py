@@ -119,7 +119,7 @@ def get_branch(model: ReadModel, name: str, *, examples: int = 10) -> BranchOver
     """
     ref = model.catalog.get_ref(name)
     if ref.kind != "branch" or name == MAIN:
-        raise InputError(f"'{name}' isn't a branch beside {MAIN}.", hint="lakegate branch list", ref=name)
+        raise InputError(f"'{name}' isn't a branch other than {MAIN}.", hint="lakegate branch list", ref=name)
     return _overview(model, ref, model.catalog.get_ref(MAIN), model.journal.find_by_branch(name), examples=examples)
 
 

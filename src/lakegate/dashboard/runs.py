@@ -326,7 +326,7 @@ def next_commands(run: Run, *, branch_exists: bool) -> Iterator[Command]:
     if run.finished_at is None:
         yield command("See how it goes", "runs", run.run_id)
         if run.status == "running":
-            yield command("Settle it if its process died", "recover", run.run_id)
+            yield command("Finish or undo it, if its process died", "recover", run.run_id)
     if branch_exists and run.status in ("rejected", "failed", "staged", "skipped"):
         yield command("See what the branch changes", "diff", run.target, run.branch)
         if run.status == "rejected":

@@ -64,7 +64,7 @@ class CommandTarget:
             raise DownstreamError(f"{self._argv[0]} refused the event (exit code {_REFUSES}).")
         if code != 0:
             how = f"exit code {code}" if code > 0 else f"signal {-code}"
-            raise DownstreamUnavailableError(f"{self._argv[0]} failed ({how}); what it said is in the log.")
+            raise DownstreamUnavailableError(f"{self._argv[0]} failed ({how}); its output is in the log.")
 
     def test(self) -> str:
         """Look for the program; it isn't run."""

@@ -187,9 +187,9 @@ class GlueTarget:
                 raise _TooLateError(f"Glue says {code}.") from None
             raise _explained(method, code, text) from None
         except ParamValidationError as error:
-            raise DownstreamError(f"Glue doesn't take this: {error}.") from None
+            raise DownstreamError(f"Glue rejected this: {error}.") from None
         except BotoCoreError as error:
-            raise DownstreamUnavailableError(f"AWS can't be asked: {error}.") from None
+            raise DownstreamUnavailableError(f"Can't ask AWS: {error}.") from None
 
 
 class _TooLateError(LakegateError):

@@ -60,7 +60,7 @@ class OpenlineageTarget:
         """
         if self._key is not None:
             self._key.value()
-        return f"Events go to {self._place}; that it takes them shows with the first run."
+        return f"Events go to {self._place}; the first run shows whether it accepts them."
 
     @property
     def _place(self) -> str:

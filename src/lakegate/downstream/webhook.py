@@ -39,7 +39,7 @@ class WebhookTarget:
         key = f"test-{new_run_id()}"
         body = {"version": EVENT_VERSION, "event_id": key, "kind": "test", "tables": []}
         self._send(json.dumps(body).encode(), "test", key)
-        return "It took a test event."
+        return "It accepted a test event."
 
     def _send(self, body: bytes, event: str, key: str) -> None:
         try:

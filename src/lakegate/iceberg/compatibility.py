@@ -64,7 +64,7 @@ def check_lineage(source: Document, snapshot_ids: Sequence[int], onto: Document,
         refuse(onto_pointer, "it was replaced by another table with the same name", RUN_AGAIN)
     other = next(_differences(source, onto), None)
     if other is not None:
-        refuse(onto_pointer, f"it was created by another, too, with {other}", RUN_AGAIN)
+        refuse(onto_pointer, f"another run created it, too, with {other}", RUN_AGAIN)
 
 
 def _differences(source: Document, onto: Document) -> Iterator[str]:

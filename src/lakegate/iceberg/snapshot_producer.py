@@ -288,7 +288,9 @@ class SnapshotProducer:
         still = {_key_of(delete) for delete, _ in self._deletes()}
         lifted = (one for one in applied if _key_of(one[0]) not in still)
         if any(may_apply(*delete, *file) for delete, file in product(lifted, began)):
-            refuse(self.table.pointer, "rows that delete files hid from the compaction are back in it", RUN_AGAIN)
+            refuse(
+                self.table.pointer, "rows that delete files had hidden from the compaction are visible again", RUN_AGAIN
+            )
         if not gone:
             return kept, dropped, known
         lines, missing = list[ListedManifest](), set(gone)

@@ -96,7 +96,7 @@ def require_own(warehouse: str, storage: StorageSettings, catalog: str | None) -
         raise ConfigurationError(
             f"The warehouse {warehouse} belongs to another catalog ({named}; this one is {catalog}): what its tables "
             "need would look like garbage here. Nothing was deleted.",
-            hint="Set catalog.warehouse and catalog.uri as they belong together. If the other catalog is gone for "
+            hint="Set catalog.warehouse and catalog.uri to ones that belong together. If the other catalog is gone for "
             f"good, delete {warehouse.rstrip('/')}/{MARKER}",
             setting="catalog.warehouse",
             warehouse=warehouse,

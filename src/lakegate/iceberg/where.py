@@ -286,7 +286,7 @@ class _Parser:
 
     def _next(self) -> SqlToken:
         if self._at >= len(self._tokens):
-            raise _unreadable("it ends where more must follow")
+            raise _unreadable("it ends too early")
         self._at += 1
         return self._tokens[self._at - 1]
 

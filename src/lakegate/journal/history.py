@@ -123,7 +123,7 @@ def retracted(run: Run, target: str) -> Run | None:
     publication = run.publication
     if run.status != "published" or publication is None or publication.target != target:
         return None
-    detail = f"Its commit {publication.commit[:12]} is not in {target} any more: that was reset, or restored."
+    detail = f"Its commit {publication.commit[:12]} is not in {target} any more: the branch was reset or restored."
     return run.model_copy(update={"status": "discarded", "publication": None, "detail": detail})
 
 
@@ -172,7 +172,7 @@ def _published(run: Run | None, run_id: str, event: HistoryEvent, target: str) -
     known = run.publication is not None and run.publication.commit == event.commit
     detail = run.detail
     if run.status in ("failed", "rejected", "discarded"):
-        detail = f"Was taken for {run.status}, but commit {event.commit[:12]} published it."
+        detail = f"Was recorded as {run.status}, but commit {event.commit[:12]} published it."
     return run.model_copy(
         update={
             "detail": detail,

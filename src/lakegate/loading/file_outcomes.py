@@ -552,7 +552,7 @@ def _given_up(table: str, checkpoint: FileCheckpoint, code: str) -> GivenUpFile:
 def _why(run: Run | None, problem: LakegateError | RunError | None) -> str:
     if problem is not None:
         return " ".join(problem.message.split())[:_TOLD_LETTERS]
-    return "It came to nothing." if run is None else f"Run {run.run_id} is {run.status}."
+    return "It didn't get as far as a run." if run is None else f"Run {run.run_id} is {run.status}."
 
 
 def _why_rejected(run: Run) -> str:

@@ -256,7 +256,7 @@ def is_template(path: str) -> bool:
     # A URI may hold percent-encoded bytes, and a folder may be called so.
     if _SCHEME.match(path) or Path(path).exists():
         return False
-    raise _unusable(path, "tells no year", "Add %Y")
+    raise _unusable(path, "has no year", "Add %Y")
 
 
 class Template:

@@ -68,7 +68,7 @@ def rewrite(form: str, *, option: str) -> Rewrite:
     if unknown or sorted(names) != sorted(wanted):
         example = "%d.%m.%Y" if option == "date-format" else "%d.%m.%Y %H:%M:%S"
         raise InputError(
-            f"'{form}' is no --{option}: it needs {', '.join(f'%{name}' for name in wanted)}, each once.",
+            f"'{form}' isn't a --{option}: it needs {', '.join(f'%{name}' for name in wanted)}, each once.",
             hint=f"For example --{option} '{example}'.",
             option=option,
         )

@@ -74,7 +74,7 @@ class Source:
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise InputError("A source of the empty name can't be.", hint=f"Write it as {_FORM}.")
+            raise InputError("A source needs a name.", hint=f"Write it as {_FORM}.")
         if bool(self.table) == (self.sql is not None):
             raise InputError(f"Source '{self}' names no table.", hint=f"Write it as {_FORM}; or give a query (sql).")
         if self.watermark is not None and self.sql is not None:

@@ -115,7 +115,9 @@ def _published(run: Run) -> str:
     if run.kind == "maintenance":
         return f"{tables}: {run.name or 'maintained'}; no row changed."
     if run.kind in ("revert", "restore"):
-        what = "restored to an earlier state" if run.kind == "restore" else "taken back to before what was undone"
+        what = (
+            "restored to an earlier state" if run.kind == "restore" else "restored to its state before the reverted run"
+        )
         return f"{tables}: {what}."
     added, removed = publication.rows, publication.rows_removed
     if removed == 0:

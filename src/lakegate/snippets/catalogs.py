@@ -77,9 +77,9 @@ def trino(target: Target) -> str:
     """
     if len(target.table.namespace) > 1 or str(target.table) != str(target.table).lower():
         raise InputError(
-            f"By Nessie, Trino finds no table in a namespace of another one, or with capital letters, such as "
+            f"Through Nessie, Trino finds no table in a nested namespace or with capital letters in its name, such as "
             f"{target.table}.",
-            hint="Start lakegate serve, and read by it: --rest URL.",
+            hint="Start lakegate serve, and read through it: --rest URL.",
             table=str(target.table),
         )
     ref, first = target.ref.name, None
@@ -275,6 +275,6 @@ SERVED: Mapping[Engine, Callable[[Target, Server], str]] = {
 def no_rest(engine: Engine) -> InputError:
     """Return the error for an engine that has no snippet for ``lakegate serve``."""
     return InputError(
-        f"There's no snippet by which {TITLES[engine]} reads from lakegate serve.",
+        f"No snippet lets {TITLES[engine]} read from lakegate serve.",
         hint=f"Leave out --rest. With it: {', '.join(SERVED)}.",
     )

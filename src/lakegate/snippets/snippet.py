@@ -70,7 +70,7 @@ def write_snippet(engine: str, target: Target, *, rest: str | None = None, has_t
         if target.catalog.type != "nessie":
             raise InputError(
                 f"The snippet for {known} is for Nessie, and the catalog is of type '{target.catalog.type}'.",
-                hint="Read by lakegate serve: --rest URL.",
+                hint="Read through lakegate serve: --rest URL.",
             )
         text = catalogs.NESSIE[known](target)
     else:

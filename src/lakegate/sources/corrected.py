@@ -28,7 +28,7 @@ def read_rows(path: Path, schema: pa.Schema, *, ignore: Collection[str], hides: 
         InputError: The file is of another format, or can't be read as these types.
     """
     if path.suffix.lower() not in _SUFFIXES:
-        raise InputError(f"{path} is neither a .csv nor a .parquet file.", hint="Name it by its format.")
+        raise InputError(f"{path} is neither a .csv nor a .parquet file.", hint="Name it after its format.")
     try:
         if path.suffix.lower() == ".parquet":
             names = pq.read_schema(path).names
@@ -41,7 +41,7 @@ def read_rows(path: Path, schema: pa.Schema, *, ignore: Collection[str], hides: 
         if hides:
             reason = f"{reason.partition(': invalid value')[0].rstrip('.')} (the settings hide values)"
         raise InputError(
-            f"{path} can't be read: {reason}", hint="Give every value as the table's column has it."
+            f"{path} can't be read: {reason}", hint="Write every value in the type of the table's column."
         ) from None
 
 

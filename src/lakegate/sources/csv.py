@@ -87,7 +87,7 @@ def _written(options: CsvOptions, delimiter: str) -> dict[str, Any]:
     """Return the options about how values are written, checked; only those that were given."""
     if options.decimal == delimiter:
         raise InputError(
-            "Delimiter and decimal separator cannot both be a comma.", hint="Say --delimiter ';', or what it is."
+            "Delimiter and decimal separator cannot both be a comma.", hint="Pass --delimiter ';', or whatever it is."
         )
     rules(options)
     given = {name: getattr(options, name) for name in ("decimal", "date_format", "timestamp_format", "types")}
@@ -115,7 +115,7 @@ def _default_delimiter(files: Sequence[Located]) -> str:
         other = next(file for file in files if not is_tab_separated(file.name))
         raise InputError(
             f"'{shown(tabs[0].path)}' is tab-separated by its name, '{shown(other.path)}' is not.",
-            hint="Ingest .tsv and .csv files one after the other, or say --delimiter.",
+            hint="Ingest .tsv and .csv files separately, or pass --delimiter.",
         )
     return "\t" if tabs else ","
 

@@ -200,7 +200,7 @@ class CsvStream(io.RawIOBase):
         self.next_line = lines.readline()
         self.has_data = bool(self._pending.strip(b"\r\n")) or len(self._pending) >= BLOCK_BYTES // 2
         if not row:
-            raise self._fail(f"'{self._path}' holds no line of text.", "Write it again, or leave it out.")
+            raise self._fail(f"'{self._path}' has no line of text.", "Write it again, or leave it out.")
         return tuple(row) if self._options.header else tuple(f"_c{index}" for index in range(len(row)))
 
     def _next_block(self) -> bytes:
@@ -246,18 +246,18 @@ class CsvStream(io.RawIOBase):
         except UnicodeError as error:  # no byte order mark
             raise self._fail(
                 f"'{self._path}' is not {self._options.encoding}: {error}.",
-                "Say --encoding utf-16le or --encoding utf-16be, or whatever else it is.",
+                "Pass --encoding utf-16le or --encoding utf-16be, or whatever else it is.",
             ) from error
         return raw if self._options.encoding in _ASCII_COMPATIBLE else text.encode()
 
     def _wrong_encoding(self, raw: bytes, error: UnicodeDecodeError) -> SourceError:
         line = self._lines + raw[: error.start].count(b"\n") + 1
         if self._lines == 0 and raw.startswith(_UTF16_MARKS):
-            hint = "It looks like UTF-16: say --encoding utf-16."
+            hint = "It looks like UTF-16: pass --encoding utf-16."
         elif self._options.encoding in _ASCII_COMPATIBLE:
-            hint = "Say how it is encoded, for example --encoding windows-1252 or --encoding latin-1."
+            hint = "Name its encoding, for example --encoding windows-1252 or --encoding latin-1."
         else:
-            hint = "Say how it is encoded with --encoding."
+            hint = "Name its encoding with --encoding."
         byte = error.object[error.start]
         return self._fail(
             f"'{self._path}' is not {self._options.encoding}: byte 0x{byte:02x} in line {line} ({error.reason}).", hint
@@ -271,7 +271,7 @@ class CsvStream(io.RawIOBase):
         looks_wide = self._lines == 0 and at < 4  # noqa: PLR2004 - the first character or two
         raise self._fail(
             f"'{self._path}' is not text: it holds a NUL byte (line {line}).",
-            "It looks like UTF-16: say --encoding utf-16le or utf-16be." if looks_wide else "Copy or write it again.",
+            "It looks like UTF-16: pass --encoding utf-16le or utf-16be." if looks_wide else "Copy or write it again.",
         )
 
     def _fail(self, message: str, hint: str) -> SourceError:

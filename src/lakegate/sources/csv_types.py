@@ -202,7 +202,7 @@ def arrow_type(column: str, given: str, found: Inference) -> str:
         precision, scale = int(decimal[1]), int(decimal[2])
         if not scale <= precision <= _MOST_DIGITS or not precision:
             raise SchemaError(
-                f"'{given}' is no type for column '{column}'.",
+                f"'{given}' isn't a type for column '{column}'.",
                 hint=f"A decimal(P, S) has 1 to {_MOST_DIGITS} digits, S of them after the point.",
                 column=column,
             )
@@ -216,7 +216,7 @@ def arrow_type(column: str, given: str, found: Inference) -> str:
             )
     if not arrow:
         raise SchemaError(
-            f"'{given}' is no type for column '{column}'.",
+            f"'{given}' isn't a type for column '{column}'.",
             hint=f"Types are {', '.join(_GIVEN)} and decimal(P, S).",
             column=column,
         )

@@ -101,7 +101,7 @@ def discover(
         problems.append(
             SourceError(
                 f"The batch mixes formats: {each}.",
-                hint="Ingest them one after the other, or pick one with --format.",
+                hint="Ingest them separately, or pick one with --format.",
             )
         )
     kind: FileFormat = next(iter(examples), "parquet")

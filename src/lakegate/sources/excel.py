@@ -68,7 +68,7 @@ def _rows(path: str, sheet: str, cells: Sequence[Sequence[Any]]) -> Rows:
     for number, row in rows:
         outside = next((index for index, cell in enumerate(row) if index >= width and cell != ""), None)
         if outside is not None:
-            message = f"'{path}', sheet '{sheet}', cell {_letters(outside)}{number} is below no header."
+            message = f"'{path}', sheet '{sheet}', cell {_letters(outside)}{number} has no header above it."
             raise SchemaError(message, hint="Give its column a header, or clear the cell.", path=path)
     arrays = []
     columns = []

@@ -187,7 +187,7 @@ def _parquet_problems(head: bytes, tail: bytes, size_bytes: int) -> Iterator[tup
     if _ENCRYPTED_MAGIC in {head[:4], tail}:
         yield "is encrypted parquet", "Write it without encryption."
     if not head.startswith(_PARQUET_MAGIC):
-        hint = "Write it as parquet, or say --format csv if it is text."
+        hint = "Write it as parquet, or pass --format csv if it's text."
         yield "is not a parquet file: it does not start with PAR1", hint
     if tail != _PARQUET_MAGIC or size_bytes < _PARQUET_MIN_BYTES:
         hint = "Copy or download it again."
@@ -199,7 +199,7 @@ def _binary_problems(head: bytes, expected: Format) -> Iterator[tuple[str, str]]
     if not head.startswith(expected.starts):
         foreign = next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)
         what = f"is {foreign}, not {expected.name}" if foreign else f"is not {expected.name}, whatever its name says"
-        yield what, "Name it after what it is, or say its --format."
+        yield what, "Name it after what it is, or pass its --format."
 
 
 def _text_problems(path: str, head: bytes, expected: FileFormat | None) -> Iterator[tuple[str, str]]:
@@ -212,9 +212,9 @@ def _text_problems(path: str, head: bytes, expected: FileFormat | None) -> Itera
         )
     if expected is None:
         listed = ", ".join(FORMATS)
-        yield "has a name that doesn't say its format", f"Say it with --format ({listed}), or narrow the glob."
+        yield "has a name that doesn't say its format", f"Pass --format ({listed}), or narrow the glob."
     if head.startswith((_PARQUET_MAGIC, _ENCRYPTED_MAGIC)):
-        yield f"is parquet, not {FORMATS[expected or 'csv'].name}", "Rename it, or say --format parquet."
+        yield f"is parquet, not {FORMATS[expected or 'csv'].name}", "Rename it, or pass --format parquet."
     if path.lower().endswith(_OTHER_CODECS) and not is_zstd:
         known = "gzip or zstd" if expected == "json" else "gzip"
         yield f"has the ending of a compression other than {known}", "Decompress or rename it."

@@ -233,13 +233,13 @@ class _Columns:
                     where = f" (as in line {known[1]})" if known[1] else ""
                     return SchemaError(
                         f"'{self._path}', line {number}: '{_spelled(path)}' is {kind}, but {known[0]} before{where}.",
-                        hint="Write all values of a column in one way; numbers beside texts in quotes.",
+                        hint="Write all values of a column in one form; put numbers in quotes beside text.",
                         path=self._path,
                     )
                 known = known or (kind, number)
         return SchemaError(
             f"'{self._path}': the values of '{_spelled(path)}' are of two kinds.",
-            hint="Write all values of a column in one way.",
+            hint="Write all values of a column in one form.",
             path=self._path,
         )
 

@@ -19,9 +19,9 @@ _VERSION = re.compile(r"\?versionId=([^/?*\[&]+)\Z")
 _GLOB = re.compile(r"[*?\[]")
 _ANY_DEPTH = "**"
 _RIGHTS: Mapping[Service, str] = {
-    "s3": f"It takes s3:ListBucket on the bucket and s3:GetObject on its objects. {s3.ERRORS.credentials}",
-    "gcs": f"It takes the role Storage Object Viewer on the bucket. {gcs.ERRORS.credentials}",
-    "adls": f"It takes the role Storage Blob Data Reader on the container. {adls.ERRORS.credentials}",
+    "s3": f"It needs s3:ListBucket on the bucket and s3:GetObject on its objects. {s3.ERRORS.credentials}",
+    "gcs": f"It needs the role Storage Object Viewer on the bucket. {gcs.ERRORS.credentials}",
+    "adls": f"It needs the role Storage Blob Data Reader on the container. {adls.ERRORS.credentials}",
 }
 
 

@@ -36,7 +36,9 @@ _DEADLINES_S = {"AnalyzePlan": 540.0, "Interrupt": 5.0, "ReleaseExecute": 10.0, 
 _OTHERS_DEADLINE_S = 120.0
 _at_most_s: ContextVar[float | None] = ContextVar("at_most_s", default=None)
 _CERTIFICATE_HINT = "If an authority of your own signed it, set engine.ca_file; else have the server's renewed."
-_PLAIN_HINT = "Let Spark or a proxy before it speak TLS; only without a token can it be left out: engine.tls = false."
+_PLAIN_HINT = (
+    "Let Spark or a proxy in front of it speak TLS; only without a token may you leave TLS out: engine.tls = false."
+)
 
 
 class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's types are not followed
@@ -73,12 +75,12 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
         if not self._tls and self.token is not None and not is_here:
             raise ConfigurationError(
                 f"The token for {self.place} is not sent without TLS.",
-                hint="Set engine.tls = true, and let Spark or a proxy before it speak TLS.",
+                hint="Set engine.tls = true, and let Spark or a proxy in front of it speak TLS.",
                 setting="engine.tls",
             )
         if not self._tls and ca_file is not None:
             raise ConfigurationError(
-                f"engine.ca_file is set, and {self.place} is not spoken to by TLS.",
+                f"engine.ca_file is set, and {self.place} isn't reached over TLS.",
                 hint="Set engine.tls = true, or leave engine.ca_file out.",
                 setting="engine.ca_file",
             )
@@ -126,7 +128,7 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
         except OSError:
             return
         if protocol != _HTTP2:
-            raise self._unusable("speaks TLS, but not HTTP/2", "Have the proxy before it offer h2 by ALPN.")
+            raise self._unusable("speaks TLS, but not HTTP/2", "Have the proxy in front of it offer h2 by ALPN.")
 
     def explain(self) -> None:
         """Find out why a connection failed, where TLS was not to be spoken."""

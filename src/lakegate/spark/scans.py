@@ -410,7 +410,7 @@ def _parts(items: Sequence[str], size: int) -> list[Sequence[str]]:
 def _require_same(totals: Sequence[int]) -> None:
     if len(set(totals)) > 1:
         seen = " and ".join(f"{total:,}" for total in dict.fromkeys(totals))
-        raise EngineError(f"Passes over the same rows saw {seen} of them.", hint="Run it again.")
+        raise EngineError(f"Passes over the same rows counted {seen} of them.", hint="Run it again.")
 
 
 def _pass(

@@ -154,8 +154,8 @@ def _require_not_taken(context: Context, request: IngestRequest, files: Sequence
         own = next(file for file in files if file.uri == known.file.uri)
         if overlapping(own.version, [known.file.version]):
             raise RowsTakenError(
-                f"Run {known.run_id} published rows of {own.uri} after this run had looked which were left; nothing "
-                "was written.",
+                f"Run {known.run_id} published rows of {own.uri} after this run had looked for what was "
+                "left; nothing was written.",
                 hint="Run it again: it takes the rows that are left.",
                 table=str(request.table),
                 file=own.uri,
@@ -165,7 +165,7 @@ def _require_not_taken(context: Context, request: IngestRequest, files: Sequence
 
 def _note_same_content(context: Context, request: IngestRequest, files: Sequence[KnownFile]) -> None:
     if files:
-        done = "added" if request.mode.appends else f"written by mode {request.mode.name}"
+        done = "added" if request.mode.appends else f"written in mode {request.mode.name}"
         first = files[0]
         others = f" (and {len(files) - 1:,} more)" if len(files) > 1 else ""
         context.narrator.note(
@@ -182,7 +182,7 @@ def _same_content(request: IngestRequest, files: Sequence[KnownFile]) -> InputEr
     return InputError(
         f"{first.file.uri}{others} has the same content as {first.same_content_as}, which {by}. Nothing was written.",
         hint="Leave it out, or choose: --on-same-content skip leaves such files out, --on-same-content append "
-        + ("adds their rows a second time." if request.mode.appends else f"writes them by mode {request.mode.name}."),
+        + ("adds their rows a second time." if request.mode.appends else f"writes them in mode {request.mode.name}."),
         table=str(request.table),
         file=first.file.uri,
         files=[known.file.uri for known in files],
@@ -293,9 +293,9 @@ def _quarantined(request: IngestRequest, run_id: str) -> InputError:
 def _rewrote(request: IngestRequest, run_id: str, mode: str) -> InputError:
     # Its data files hold rows of other runs, too: what it didn't change of a file is in the new one.
     return InputError(
-        f"Run {run_id}, which published files of this batch to {request.table} with other content, did so by mode "
+        f"Run {run_id}, which published files of this batch to {request.table} with other content, did so in mode "
         f"{mode}; --on-changed replace can't tell its rows from those of others.",
-        hint=f"Take that run back, then ingest the files again: lakegate revert {run_id} --dry-run. Or ingest them by "
+        hint=f"Take that run back, then ingest the files again: lakegate revert {run_id} --dry-run. Or ingest them in "
         f"that mode.",
         table=str(request.table),
         other_run_id=run_id,

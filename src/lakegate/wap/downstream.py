@@ -112,7 +112,7 @@ class _Sender:
                     pass
         except Exception as error:  # noqa: BLE001 - a publish doesn't depend on it
             reason = error.message if isinstance(error, LakegateError) else type(error).__name__
-            _LOG.warning("Downstream '%s' was told nothing: %s", self.name, reason)
+            _LOG.warning("Downstream '%s' wasn't notified: %s", self.name, reason)
 
     @property
     def _left_s(self) -> float:
@@ -176,7 +176,7 @@ class _Sender:
         except CatalogUnavailableError:
             raise  # nothing is wrong with the system: the next process tries
         except _CommitLostError:
-            self._outbox.ended([tried], "skipped", reason := "Its commit is in the catalog no longer.")
+            self._outbox.ended([tried], "skipped", reason := "Its commit is no longer in the catalog.")
             self.tried.append(tried.model_copy(update={"state": "skipped", "reason": reason}))
             return True
         except Exception as error:  # noqa: BLE001 - whatever a system does, the others are served

@@ -325,7 +325,7 @@ class Garbage:
             return False
         problem = GcProblem(
             subject=folder,
-            message=f"Tables refer to the files in {folder} by another path than the one gc found them at.",
+            message=f"Tables refer to the files in {folder} by another path than the one where gc found them.",
             hint="Set catalog.warehouse to what it was when the tables were written.",
         )
         self._misspelt.setdefault(folder, problem)
@@ -395,7 +395,7 @@ def expire_branches(
             except ConflictError:
                 touched = True
         if touched:
-            why = "it was to be published by name" if run.adopted else "somebody else has written to it since"
+            why = "somebody began to publish it by name" if run.adopted else "somebody else has written to it since"
             problem = f"Branch {ref.name} of run {run.run_id} is kept: {why}."
             hint = f"If nobody needs it any more: lakegate discard {ref.name}"
             kept.append(GcProblem(subject=ref.name, message=problem, hint=hint))

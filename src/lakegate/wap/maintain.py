@@ -63,7 +63,7 @@ class Maintenance:
         with self.context.journal.lock("maintenance", timeout_s=0) as is_ours:
             if not is_ours:
                 raise RetryableError(
-                    "Another process maintains this lake just now; nothing was done.",
+                    "Another process is maintaining this lake; nothing was done.",
                     hint="See what it does: lakegate runs --kind maintenance",
                 )
             began = time.monotonic()

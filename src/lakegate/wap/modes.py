@@ -43,7 +43,7 @@ def choose_mode(
         InputError: When they don't go together.
     """
     if isinstance(key, str):
-        raise InputError(f"key={key!r} is a text.", hint=f"Name the columns as a list: key=[{key!r}].")
+        raise InputError(f"key={key!r} is text, not a list.", hint=f"Name the columns as a list: key=[{key!r}].")
     name = mode or ("merge-sql" if merge_sql is not None else default.name)
     if name != "upsert" and (key or delete_when is not None):
         given = "--key" if key else "--delete-when"

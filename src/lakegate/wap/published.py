@@ -89,7 +89,7 @@ def _appended(
         return change
     reason = f", because {change.reason}" if change.reason else ""
     raise InputError(
-        f"What was added to {table} since {since.hash[:12]} can't be told from the rest{reason}.",
+        f"What was added to {table} since {since.hash[:12]} can't be told apart from the rest{reason}.",
         hint="Leave --since out to audit the whole table, or name a later commit: lakegate log",
         table=str(table),
         commit=since.hash,

@@ -144,8 +144,8 @@ def require_quarantinable(context: Context, table: TableIdentifier, schema: Sche
     taken = next((name for name in schema.names if name.lower() in COLUMNS), None)
     if taken is not None:
         raise SchemaError(
-            f"Rows of {table} can't be quarantined: its column '{taken}' has the name of one that its quarantine table "
-            "has for itself.",
+            f"Rows of {table} can't be quarantined: its column '{taken}' has the name of a column that quarantine "
+            "tables add.",
             hint="Rename the column, or use severity='error' or 'warn'.",
             table=str(table),
             column=taken,

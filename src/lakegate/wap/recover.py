@@ -113,7 +113,7 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
 
 
 def _settle(context: Context, progress: Progress, run: Run, *, publishes: bool, reason: str) -> Run:
-    why = "which waited for its next step" if run.order else "whose process ended without a word"
+    why = "which waited for its next step" if run.order else "whose process died"
     doing = f"Recovering run {run.run_id}, {why}"
     with context.narrator.step(doing if publishes else f"Undoing run {run.run_id}"):
         if (ended := _end_if_published(context, progress)) is not None:
@@ -157,7 +157,7 @@ def _end_if_published(context: Context, progress: Progress) -> Run | None:
     if progress.run.kind != "branch":
         _drop_branch(context, progress.run)
     return progress.end(
-        status="published", publication=publication, branch_kept=False, detail="Had been published; noted."
+        status="published", publication=publication, branch_kept=False, detail="Had been published; recorded."
     )
 
 

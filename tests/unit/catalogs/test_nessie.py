@@ -44,7 +44,7 @@ from support.nessie_answers import (
         (refusal(404, "REFERENCE_NOT_FOUND", "Named reference 'main' not found"), NotFoundError, "'main' not found"),
         (refusal(409, "REFERENCE_ALREADY_EXISTS", "exists"), AlreadyExistsError, "exists"),
         (refusal(400, "BAD_REQUEST", "what is this\nat line 3"), InputError, "what is this."),
-        (answer({}, 401), ConfigurationError, "wants a token"),
+        (answer({}, 401), ConfigurationError, "requires a token"),
         (refusal(403, "FORBIDDEN", "no"), ConfigurationError, "does not allow this"),
         (answer({}, 404), ConfigurationError, "no Nessie API v2"),
         (httpx.Response(404, text="<html>nginx</html>"), ConfigurationError, "no Nessie API v2"),

@@ -63,7 +63,7 @@ def test_a_refused_token_is_renewed_and_sent_once_more() -> None:
 
 
 def test_a_catalog_that_wants_a_token_says_so() -> None:
-    with pytest.raises(ConfigurationError, match="wants a token") as caught:
+    with pytest.raises(ConfigurationError, match="requires a token") as caught:
         catalog(Server(answer({}, 401))).get_ref("main")
     assert "catalog.token" in str(caught.value.hint)
 

@@ -333,7 +333,7 @@ def test_of_many_failing_checks_some_have_examples_those_that_block_first() -> N
     report = audit(RecordingEngine({f"(abs(n) = {number})": 1 for number in range(80)}), *texts)
     shown = [bool(result.examples) for result in report.results]
     assert [sum(shown[number::2]) for number in (1, 0)] == [40, 10]
-    assert report.results[-2].detail == "No examples can be shown: only 50 failing checks have some."
+    assert report.results[-2].detail == "No examples can be shown: only 50 failing checks get examples."
 
 
 def test_rows_of_wide_tables_are_shown_in_part() -> None:

@@ -60,13 +60,13 @@ ADDED = AddedFiles((FILE,), complete=True)
         ("in_range(ratio, 0, 1)", "may hold NaN"),
         ("accepted_values(word, ['a'])", "may be cut short"),
         ("not_null(parts)", "nested"),
-        ("matches(word, '^a')", "say nothing about what it asks"),
+        ("matches(word, '^a')", "say nothing about what it checks"),
         ("not_null(id, where='few > 1')", "where="),
         ("unique(word)", "can't be mapped to integers"),
         ("unique(far)", "1,000,000 rows among 1,000,000,000 possible keys"),
         ("unique(few)", "only 7 different ones"),
         ("unique(bare)", "bounds of 'bare' are missing"),
-        ("unique(id)", "don't tell rows apart"),
+        ("unique(id)", "can't tell rows apart"),
         ("unique(id, scope='table')", "the rest of the table"),
         ("relationships(id, to='nyc.zones')", "nyc.zones"),
     ],
@@ -81,8 +81,10 @@ def test_the_reason_says_what_stood_in_the_way(text: str, words: str) -> None:
 def test_rows_that_were_not_only_added_have_no_metrics() -> None:
     (check,) = parse_checks("not_null(id)")
     unknown = AddedFiles((), complete=False)
-    assert "More than adding rows" in reason(check, find_check("not_null").ask(check, SCHEMA), None, SCHEMA, unknown)
-    assert "More than adding rows" in (why_not(["id"], SCHEMA, unknown) or "").replace("more", "More")
+    assert "The run did more than add rows" in reason(
+        check, find_check("not_null").ask(check, SCHEMA), None, SCHEMA, unknown
+    )
+    assert "the run did more than add rows" in (why_not(["id"], SCHEMA, unknown) or "")
     assert read_bytes(["id"], unknown) is None
 
 

@@ -258,11 +258,11 @@ def test_a_report_from_before_these_options_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("not_null(id, where='')", "is not a condition about one row"),
-        ("not_null(id, where=5)", "is not a condition about one row"),
+        ("not_null(id, where='')", "isn't a condition about one row"),
+        ("not_null(id, where=5)", "isn't a condition about one row"),
         ("not_null(id, where='s = 1; DROP TABLE t')", "more than one statement"),
         ("not_null(id, where='id IN (SELECT 1)')", "subquery"),
-        ("not_null(id, where='max(id) > 1')", "about many rows"),
+        ("not_null(id, where='max(id) > 1')", "takes many rows"),
         ("not_null(id, where='Rand(7) > 0.5')", "answer otherwise"),
         ("custom_sql('SELECT uuid() FROM batch')", "answer otherwise"),
         ("custom_sql('SELECT 1 FROM batch TABLESAMPLE (5 ROWS)')", "answer otherwise"),

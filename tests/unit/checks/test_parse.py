@@ -193,8 +193,8 @@ def test_what_users_write(text: str, canonical: list[str]) -> None:
             "'field' is another word for 'to_columns'",
             "to_columns=",
         ),
-        ("not_null(a, name='')", "not a text to call the check by", "not_null(column, …)"),
-        ("not_null(a, name=5)", "not a text to call the check by", "not_null(column, …)"),
+        ("not_null(a, name='')", "isn't text; it names the check", "not_null(column, …)"),
+        ("not_null(a, name=5)", "isn't text; it names the check", "not_null(column, …)"),
     ],
 )
 def test_mistakes_are_answered_with_how_to_write_it(text: str, message: str, hint: str) -> None:

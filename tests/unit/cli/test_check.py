@@ -25,7 +25,7 @@ def test_an_imported_contract_is_written_listed_and_exported(project: Path) -> N
     imported = invoke(["check", "import", "schema.yml", "--namespace", "shop"])
     assert imported.exit_code == 0
     assert imported.stdout.strip().endswith("contracts/shop.t.yaml")
-    assert "line 4: mine: no check of ours is called like it" in imported.stderr
+    assert "line 4: mine: lakegate has no check of this name" in imported.stderr
 
     (listed,) = json.loads(invoke("check list -o json").stdout)
     assert (listed["table"], listed["checks"]) == ("shop.t", ["unique(id)"])
@@ -78,9 +78,7 @@ def test_a_diff_says_what_each_batch_would_have_become_and_why() -> None:
     assert shown.exit_code == 1
     text = " ".join((shown.stdout + shown.stderr).split())
     assert "Too many.; not_null(fare): 3 rows; column_exists: tip is missing." in text
-    assert (
-        "1 published batch would have been rejected, 1 rejected one published. 1 batch couldn't be looked at." in text
-    )
+    assert "1 published batch would have been rejected, 1 rejected one published. 1 batch couldn't be tried." in text
 
 
 def test_files_that_pass_because_rows_are_quarantined_pass() -> None:

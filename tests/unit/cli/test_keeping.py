@@ -52,7 +52,7 @@ STATUS = JournalStatus(
 
 
 def test_recover_tells_what_was_settled_and_how() -> None:
-    published = PUBLISHED.model_copy(update={"detail": "Had been published; noted."})
+    published = PUBLISHED.model_copy(update={"detail": "Had been published; recorded."})
     undone = make_run(
         "failed",
         detail="Undone: nothing of it was published.",
@@ -62,7 +62,7 @@ def test_recover_tells_what_was_settled_and_how() -> None:
     outcome = invoke("recover", FakeLake(recover=(published, undone, rejected), suspended_runs={}))
     assert outcome.exit_code == 0
     for part in (
-        "Had been published; noted.",
+        "Had been published; recorded.",
         "Undone: nothing of it was published. Its process ended.",
         "Its audit had failed.",
         f"lakegate runs {RUN_ID}\n",
@@ -70,7 +70,7 @@ def test_recover_tells_what_was_settled_and_how() -> None:
         assert part in outcome.stdout
     told = json.loads(invoke("recover -o json", FakeLake(recover=(published, undone), suspended_runs={})).stdout)
     assert [(one["status"], one["detail"]) for one in told] == [
-        ("published", "Had been published; noted."),
+        ("published", "Had been published; recorded."),
         ("failed", "Undone: nothing of it was published."),
     ]
 

@@ -248,7 +248,7 @@ def test_table_connect_prints_a_snippet_to_paste() -> None:
     lake = FakeLake(snippet=snippet)
     shown = invoke("table connect nyc.trips -e trino --ref v1 --rest http://x --rest-token", lake)
     assert shown.stdout == "SELECT [1];\n"
-    assert "Not run here: lakegate's tests don't have Trino." in shown.stderr
+    assert "Not tested: lakegate's tests don't have Trino." in shown.stderr
     assert lake.asked("snippet") == {"ref": "v1", "at": None, "rest": "http://x", "rest_token": True}
     assert json.loads(invoke("table connect nyc.trips -e trino -o json", FakeLake(snippet=snippet)).stdout)["follows"]
     assert invoke("table connect nyc.trips -e trino --rest-token", lake).exit_code == 2

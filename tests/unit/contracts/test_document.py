@@ -54,7 +54,7 @@ def test_values_mean_what_yaml_1_2_says(text: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: 1\nb: 2\na: 3", "x:3:1: key 'a' is there already, in line 1."),
+        ("a: 1\nb: 2\na: 3", "x:3:1: key 'a' is already there, in line 1."),
         ("a: &x 1", "x:1:4: anchor '&x' isn't allowed here."),
         ("a: *x", "x:1:4: alias '*x' isn't allowed here."),
         ("a: {<<: {b: 1}}", "x:1:5: merge key '<<' isn't allowed here."),

@@ -82,7 +82,7 @@ def test_rows_of_a_table_across_branches(big: BigLake) -> None:
 def test_names_that_are_no_branch(model: ReadModel, house: FakeLakehouse) -> None:
     house.catalog.create_tag("v1", house.catalog.get_ref("main"))
     for name in ("main", "v1"):
-        with pytest.raises(InputError, match="isn't a branch beside main"):
+        with pytest.raises(InputError, match="isn't a branch other than main"):
             get_branch(model, name)
     with pytest.raises(NotFoundError):
         get_branch(model, "<script>")

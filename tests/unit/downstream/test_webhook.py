@@ -60,7 +60,7 @@ def test_only_what_may_help_is_tried_again(
 
 
 def test_testing_sends_an_event_about_nothing(server: SlackServer) -> None:
-    assert target(server).test() == "It took a test event."
+    assert target(server).test() == "It accepted a test event."
     assert server.received[0].json["kind"] == "test"
 
 

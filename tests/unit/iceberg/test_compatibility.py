@@ -109,7 +109,7 @@ def test_tables_of_one_name_that_were_created_at_the_same_time() -> None:
     ours = created("u", None, nessie_commit_id="c1", note="mine")
     check_lineage(ours, [7], created("v", None, nessie_commit_id="c2", note="mine", more="x"), POINTER)
     check_lineage(ours, [7], created("u", 6), POINTER)
-    with pytest.raises(NotReplayableError, match="created by another, too, with property note = None, not 'mine'"):
+    with pytest.raises(NotReplayableError, match="another run created it, too, with property note = None, not 'mine'"):
         check_lineage(ours, [7], created("v", None), POINTER)
     by = [{"source-id": 1, "field-id": 1000, "name": "a", "transform": "identity"}]
     parted = created("v", None, note="mine") | {"partition-specs": [{"spec-id": 0, "fields": by}]}

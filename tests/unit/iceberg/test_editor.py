@@ -836,7 +836,7 @@ def test_a_compaction_is_not_rebased_onto_a_table_with_other_deletes(
         assert editor.replay_rewrite(staged, before, onto).snapshot_id == staged.snapshot_id
     with pytest.raises(NotReplayableError, match="were deleted by delete files since"):
         editor.replay_rewrite(staged, plain, deleted)
-    with pytest.raises(NotReplayableError, match="hid from the compaction are back"):
+    with pytest.raises(NotReplayableError, match="hidden from the compaction are visible again"):
         editor.replay_rewrite(staged, deleted, plain)
 
 

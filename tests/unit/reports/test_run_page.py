@@ -128,7 +128,7 @@ def test_nothing_in_data_leaves_its_cell() -> None:
                 publication=PUBLICATION,
                 undone=(UndoneTable(table="nyc.trips", rows=-5, data_files=-1, dropped=True),),
             ),
-            ("taken back to before what was undone", "-5", "dropped"),
+            ("restored to its state before the reverted run", "-5", "dropped"),
         ),
         (make_run("rejected", staged=(staged("a.b"), staged("a.c", before=None))), ("appended", "created", "a.c")),
     ],

@@ -214,7 +214,7 @@ def test_daft_gets_rows_from_pyiceberg_when_some_are_deleted() -> None:
         ("snowflake", LOCAL, {}, "Snowflake can't read the files of nyc.trips, which are on this machine"),
         ("athena", LOCAL, {}, "Athena can't read"),
         ("redshift", LOCAL, {}, "Redshift can't read"),
-        ("snowflake", {}, {"rest": "http://x"}, "no snippet by which Snowflake reads from lakegate serve"),
+        ("snowflake", {}, {"rest": "http://x"}, "No snippet lets Snowflake read from lakegate serve"),
         ("duckdb", {}, {"rest": "ftp://x"}, "isn't a URL"),
         ("duckdb", {}, {"rest": "http://user:secret@x"}, "isn't a URL"),
         ("duckdb", {}, {"rest": "http://x/'; DROP"}, "isn't a URL"),
@@ -230,9 +230,14 @@ def test_daft_gets_rows_from_pyiceberg_when_some_are_deleted() -> None:
             "trino",
             {"table": TableIdentifier.parse("nyc.eu.trips")},
             {},
-            "Trino finds no table in a namespace of another",
+            "Trino finds no table in a nested namespace",
         ),
-        ("trino", {"table": TableIdentifier.parse("nyc.Trips")}, {}, "or with capital letters, such as nyc.Trips"),
+        (
+            "trino",
+            {"table": TableIdentifier.parse("nyc.Trips")},
+            {},
+            "or with capital letters in its name, such as nyc.Trips",
+        ),
     ],
 )
 def test_what_cannot_work_is_said(engine: str, changes: Any, options: Any, says: str) -> None:

@@ -154,7 +154,7 @@ def test_what_is_not_doubtful_is_what_the_strict_reader_takes(text: str) -> None
         ("a,\n1,2\n", "column 2 has no name", "Give every column a name"),
         ("a,_file\n1,2\n", "column '_file' has the name of an Iceberg metadata column", "for example to 'file'"),
         ("a,A\n1,2\n", "2 columns of the same name: 'a', 'A'", "Rename"),
-        ("\n\n\n", "holds no line of text", "leave it out"),
+        ("\n\n\n", "has no line of text", "leave it out"),
         ("", "is empty (0 bytes)", "leave it out"),
         (b"PAR1....", "is parquet, not CSV", "--format parquet"),
         (b"PK\x03\x04rest", "a zip archive", "Convert"),

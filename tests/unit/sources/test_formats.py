@@ -223,7 +223,7 @@ def test_what_parquet_has_no_type_for_is_refused_and_leaves_no_file(tmp_path: Pa
             sheet(text_cell("A1", "id"), number_cell("A2", 1), text_cell("A3", "x")),
             "cell A3 ('x') is a text, but the cells above it are a number",
         ),
-        ("a.xlsx", sheet(text_cell("A1", "id"), number_cell("B2", 1)), "cell B2 is below no header"),
+        ("a.xlsx", sheet(text_cell("A1", "id"), number_cell("B2", 1)), "cell B2 has no header above it"),
     ],
 )
 def test_damaged_files_are_refused(tmp_path: Path, name: str, content: bytes, words: str) -> None:

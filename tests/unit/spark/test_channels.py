@@ -141,7 +141,7 @@ def test_a_file_without_authorities_is_told(tmp_path: Path, content: bytes | Non
 
 
 def test_authorities_without_tls_are_a_mistake(authority: Authority) -> None:
-    assert "is not spoken to by TLS" in refused("sc://localhost:1", tls=False, ca_file=authority.file).message
+    assert "isn't reached over TLS" in refused("sc://localhost:1", tls=False, ca_file=authority.file).message
 
 
 @pytest.mark.parametrize("url", ["http://x", "sc://", "sc://h:1/;token", f"sc://h:1/p;token={TOKEN}", "sc://h:port"])

@@ -96,7 +96,7 @@ def test_a_commit_that_comes_after_its_run_was_undone_puts_the_record_right(
     assert (run.status, known(house, "undo"), known(house)[0]) == ("published", ("published", True), "reverted")
     found = house.journal.get("undo")
     assert found is not None
-    assert "Was taken for failed" in str(found.detail)
+    assert "Was recorded as failed" in str(found.detail)
     assert house.rows_on("main", "nyc.trips") == []
 
 

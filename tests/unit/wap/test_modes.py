@@ -235,7 +235,7 @@ def test_keys_that_repeat_or_are_null_are_refused_and_nothing_stays(house: FakeL
         (UPSERT, {"on_changed": "replace"}, InputError, "mode upsert can't tell"),
         (WriteMode(name="upsert", key=("idd",)), {}, SchemaError, "The batch has no key column 'idd'"),
         (UPSERT.model_copy(update={"delete_when": "op = 'D'"}), {}, SchemaError, "no column 'op'"),
-        (UPSERT.model_copy(update={"delete_when": "max(id) = 1"}), {}, InputError, "which is about many rows"),
+        (UPSERT.model_copy(update={"delete_when": "max(id) = 1"}), {}, InputError, "which takes many rows"),
         (UPSERT.model_copy(update={"delete_when": "rand() < 0.5"}), {}, InputError, "answer otherwise"),
         (UPSERT.model_copy(update={"delete_when": "id = 1; DROP TABLE x"}), {}, InputError, "--delete-when"),
         (WriteMode(name="replace-partitions"), {}, InputError, "isn't partitioned"),
@@ -282,7 +282,7 @@ def test_a_column_that_only_says_what_to_delete_is_no_difference(house: FakeLake
         (WriteMode(), {"mode": "upsert"}, "needs the columns that identify a row"),
         (WriteMode(), {"mode": "merge-sql"}, "needs a MERGE statement"),
         (WriteMode(), {"mode": "append", "merge_sql": "MERGE"}, "can't be combined with mode append"),
-        (WriteMode(), {"mode": "upsert", "key": "id"}, "is a text"),
+        (WriteMode(), {"mode": "upsert", "key": "id"}, "is text, not a list"),
     ],
 )
 def test_the_mode_is_what_is_asked_for_else_the_tables(default: WriteMode, given: Any, expected: Any) -> None:
@@ -351,7 +351,7 @@ def test_files_that_an_upsert_published_are_not_replaced_with_all_that_it_wrote(
     into(house, CLEAN, "r1")
     into(house, [{"id": 2, "passengers": 9}], "r2", file="day", mode=UPSERT)
     newer = [{"id": 2, "passengers": 8}]
-    with pytest.raises(InputError, match="did so by mode upsert"):
+    with pytest.raises(InputError, match="did so in mode upsert"):
         into(house, newer, "r3", file="day", version="2", on_changed="replace")
     assert by_id(house) == [CLEAN[0], {"id": 2, "passengers": 9}]
 

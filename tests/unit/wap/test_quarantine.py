@@ -176,7 +176,7 @@ def test_what_cannot_be_quarantined_is_refused_before_anything_is_written() -> N
     with pytest.raises(ConfigurationError, match="names that end in '__quarantine' are reserved"):
         ingest(house.context, request(house, "a", ROWS, table=ASIDE))
     named = [{"id": 1, "_Reasons": "x"}]
-    with pytest.raises(SchemaError, match="its column '_Reasons' has the name of one"):
+    with pytest.raises(SchemaError, match="its column '_Reasons' has the name of a column"):
         ingest(house.context, request(house, "b", named, checks=["not_null(id, severity='quarantine')"]))
     assert house.writes == 0
 

@@ -324,7 +324,7 @@ def _refused(response: httpx.Response, request: Request, server: str) -> Configu
     status = response.status_code
     reason, hint = "does not allow this", "Ask whoever runs the catalog to allow it to this token's user."
     if status == HTTPStatus.UNAUTHORIZED:
-        reason = "does not accept the token" if "Authorization" in response.request.headers else "wants a token"
+        reason = "does not accept the token" if "Authorization" in response.request.headers else "requires a token"
         hint = "Set catalog.token to a valid token by reference, for example env:NESSIE_TOKEN, or catalog.oauth2_*."
     return ConfigurationError(
         f"The catalog at {server} {reason} (HTTP {status}); cannot {request.task}.",

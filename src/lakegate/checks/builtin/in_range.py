@@ -129,7 +129,7 @@ class Range:
             rounding = ROUND_FLOOR if inclusive else ROUND_CEILING
             high = quantized(exact_number(upper, column), column, rounding, steps=0 if inclusive else -1)
         if max(low, smallest) > min(high, greatest):
-            raise ValueError(f"no {column.text} lies in it")
+            raise ValueError(f"no {column.text} is within it")
         plain = int if column.family is Family.INTEGER else Decimal
         return cls(
             column,

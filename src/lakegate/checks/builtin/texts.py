@@ -122,7 +122,7 @@ def _prepare_like(check: Check) -> Check:
     pattern = check.arguments["pattern"]
     rest = pattern.replace("\\\\", "").replace("\\%", "").replace("\\_", "")
     if "\\" in rest:
-        raise ValueError(f"the pattern {pattern!r} holds a backslash that is before neither %, _ nor a backslash.")
+        raise ValueError(f"the pattern {pattern!r} has a backslash that isn't followed by %, _ or another backslash.")
     return check
 
 
@@ -184,7 +184,7 @@ def _prepare_json(check: Check) -> Check:
 
 @json_schema.claim
 def _claim_json(check: Check) -> str:
-    return f"{check.columns[0]} is JSON that is valid by its schema"
+    return f"{check.columns[0]} is JSON that matches its schema"
 
 
 def _text(column: str) -> QuotedColumn:

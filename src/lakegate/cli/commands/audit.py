@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 )
 @at_option("Audit the rows of this time (2026-01-31T07:00:00Z, '10m ago', yesterday), tag or commit.")
 @click.option("--since", metavar="TIME|TAG|COMMIT", help="Audit only rows that were added after this.")
-@click.option("--explain", is_flag=True, help="Say how each check was answered, why not cheaper, and what it cost.")
+@click.option(
+    "--explain", is_flag=True, help="Say how each check was answered, why not in a cheaper way, and what it cost."
+)
 @check_option("Check to run instead of those, such as 'unique(trip_id)'. Repeatable.")
 def audit(
     app: App,

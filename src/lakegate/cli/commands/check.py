@@ -129,7 +129,7 @@ def init(app: App, /, *, sources: tuple[str, ...], table: str | None, file_forma
     click.echo(str(path))
     again = sources if files else ("FILE",)
     next_commands(
-        ("Read it, and correct what was chance", f"{FOLDER}/{path.name}"),
+        ("Review it, and correct coincidences", f"{FOLDER}/{path.name}"),
         ("Try it on files", app.command("check", "test", f"{FOLDER}/{path.name}", *again)),
     )
 
@@ -302,7 +302,7 @@ def diff(app: App, /, *, contract: str, last: int) -> None:
             say("", f"{counted(newly, 'published batch', 'published batches')} would have been rejected, "
                 f"{counted(released, 'rejected one')} published.")  # fmt: skip
         if unknown:
-            say(f"{counted(unknown, 'batch', 'batches')} couldn't be looked at.")
+            say(f"{counted(unknown, 'batch', 'batches')} couldn't be tried.")
     raise click.exceptions.Exit(ExitCode.AUDIT_FAILED if newly else ExitCode.OK)
 
 

@@ -84,7 +84,7 @@ def retry(app: App, /, *, name: str | None) -> None:
 
 @downstream.command("skip", examples=("lakegate downstream skip dbt", "lakegate downstream skip dbt --delivery 17"))
 @click.argument("name", shell_complete=_complete)
-@click.option("--delivery", type=int, metavar="NUMBER", help="Another one that waits.  [default: the oldest]")
+@click.option("--delivery", type=int, metavar="NUMBER", help="Another waiting delivery.  [default: the oldest]")
 @click.option("--reason", default="Skipped by hand.", show_default=True, help="Why, in one sentence.")
 def skip(app: App, /, *, name: str, delivery: int | None, reason: str) -> None:
     """Never send the oldest delivery that waits for NAME, so that those behind it can pass."""
@@ -94,7 +94,7 @@ def skip(app: App, /, *, name: str, delivery: int | None, reason: str) -> None:
         echo_json(_payload(skipped))
     else:
         show_deliveries(skipped)
-        next_commands(("Send what waited for it", app.command("downstream", "retry", name)))
+        next_commands(("Send what was waiting for it", app.command("downstream", "retry", name)))
 
 
 @downstream.command("send", examples=("lakegate downstream send glue", "lakegate downstream send glue nyc.trips"))

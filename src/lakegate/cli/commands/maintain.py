@@ -80,7 +80,7 @@ def _show(report: MaintenanceReport) -> None:
         verb = "would delete" if report.dry_run else "deleted"
         say("", f"gc {verb} {counted(report.gc.files, 'file')}, {size(report.gc.size_bytes)}")
     if any(step.status == "left" for step in report.steps):
-        say("", "What is left is done by the next round.")
+        say("", "The next round does the rest.")
 
 
 def _said(step: MaintenanceStep) -> str:

@@ -172,7 +172,9 @@ def fix(app: App, /, *, table: str, changes: tuple[str, ...], corrected: Path | 
     """
     if corrected is not None:
         if changes or any(chosen.values()):
-            raise click.UsageError("--from says which rows are meant and how they are; leave out the other options.")
+            raise click.UsageError(
+                "--from says which rows to correct, and their new values; leave out the other options."
+            )
         with app.lake() as lake:
             run = lake.quarantine_fix(table, corrected)
         _show(app, run)

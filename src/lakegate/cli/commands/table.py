@@ -259,7 +259,7 @@ def rename_table(app: App, /, *, table: str, name: str, yes: bool) -> None:
     ingest into the old name creates a new table: change routes and jobs first. If TABLE has a contract or a section in
     lakegate.toml, NAME needs one first. To undo it: lakegate revert RUN.
     """
-    if not agreed(f"Rename {table} to {name}? Who reads or ingests by the old name must change.", yes=yes):
+    if not agreed(f"Rename {table} to {name}? Whatever reads or ingests under the old name must change.", yes=yes):
         raise click.Abort
     with app.lake() as lake:
         show_revert(app, lake.rename_table(table, name), "renamed", f"{table} to {name}")
@@ -356,7 +356,7 @@ def connect_table(
         return
     click.echo(snippet.text)
     if not snippet.run_here:
-        click.echo(f"Not run here: lakegate's tests don't have {TITLES[snippet.engine]}.", err=True)
+        click.echo(f"Not tested: lakegate's tests don't have {TITLES[snippet.engine]}.", err=True)
 
 
 def _payload(metadata: TableMetadata) -> dict[str, Any]:

@@ -43,7 +43,7 @@ _ABOUT: Mapping[Kind, str] = {
     "accept": "Rows that failed their checks appear on main. The commit, the journal and the alert name you and your "
     "reason.",
     "discard": "The branch goes, with all that was written to it. main doesn't change.",
-    "release": "They appear in the table as they are, if all of them pass its checks of today; else nothing changes.",
+    "release": "They appear in the table as they are if all pass its current checks; otherwise nothing changes.",
     "drop": "They never reach the table. The run that deletes them can be reverted.",
 }
 _LABELS: Mapping[Kind, str] = {

@@ -260,10 +260,10 @@ def metrics_routes(shared: Shared) -> list[Route]:
     async def metrics(request: Request) -> PlainTextResponse:
         # A page of another site could have its name point here, and read the tables' names.
         if access.login == "none" and not is_loopback(request.url.hostname or ""):
-            return PlainTextResponse("Ask for /metrics at 127.0.0.1.\n", status_code=403)
+            return PlainTextResponse("Request /metrics from 127.0.0.1.\n", status_code=403)
         name = request.headers.get(access.settings.user_header or "")
         if access.login == "proxy" and not access.visitor({"user": name}).may_see:
-            return PlainTextResponse("You may not see this.\n", status_code=403)
+            return PlainTextResponse("You don't have access to this.\n", status_code=403)
         try:
             from lakegate.telemetry.prometheus import CONTENT_TYPE, text
         except ModuleNotFoundError:

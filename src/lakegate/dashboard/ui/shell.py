@@ -58,9 +58,9 @@ def _ask_to_log_in(visitor: Visitor) -> None:
     if visitor.name is not None:
         parts.html(
             markup.empty(
-                "You may not see this dashboard",
+                "You don't have access to this dashboard",
                 Markup("You are logged in as {}.").format(markup.text(visitor.name)),
-                Markup("Whoever runs it can add you to {} in lakegate.toml.").format(markup.code("ui.users")),
+                Markup("Its operator can add you to {} in lakegate.toml.").format(markup.code("ui.users")),
             )
         )
         if shared().access.login == "oidc" and st.button("Log out"):

@@ -232,7 +232,7 @@ def _aws_rights(location: VolumeLocation, described: Mapping[str, Any]) -> Right
                 f"--policy-document {permissions}"
             ),
             f"aws iam update-assume-role-policy --role-name {name} --policy-document {trusted}",
-            "The second replaces whom the role trusts: add what else must be in it.",
+            "The second replaces the role's trust policy: add whatever else it must allow.",
         ),
         {"permissions": policy, "trust": trust},
     )

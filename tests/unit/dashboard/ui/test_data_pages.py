@@ -236,7 +236,7 @@ def test_queries_are_closed_where_rows_are_hidden(made: BigLake, answers: None) 
     for settings in ({"examples": 0}, {"masked": ("email",)}, {"query": False}):
         share(made, **settings)
         tested = opened("query", sql="SELECT 1")
-        assert "Queries are closed here" in html_of(tested)
+        assert "Queries are turned off" in html_of(tested)
         assert not tested.button
     share(made, masked=("email",), query=True)
     assert opened("query").button

@@ -210,7 +210,7 @@ def test_an_empty_lake_says_what_to_do(tmp_path: Path) -> None:
     lake = big_lake(tmp_path, runs=0)
     share(lake)
     assert "lakegate demo" in shown("")
-    assert "Nothing waits beside main" in shown("branches")
+    assert "No branches besides main" in shown("branches")
     assert "lakegate ingest" in shown("runs")
     lake.close()
 

@@ -81,7 +81,7 @@ def _show_all(search: str, table: str | None, status: str | None) -> None:
     else:
         parts.html(
             markup.empty(
-                "Nothing waits beside main",
+                "No branches besides main",
                 "Each run writes to a branch of its own. It goes when the run is published; that of a rejected batch "
                 "stays here, so that you can look at it.",
             )

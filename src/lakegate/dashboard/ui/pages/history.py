@@ -51,7 +51,7 @@ def show() -> None:
             parts.trouble(
                 f"{commits} on this page {'was' if foreign == 1 else 'were'} made by other writers: no audit saw "
                 f"what {'it' if foreign == 1 else 'they'} changed.",
-                "Give the right to commit to main to lakegate alone: docs/explanation/security.md",
+                "Let only lakegate commit to main: docs/explanation/security.md",
             )
         columns: list[str | Column] = [
             Column("When", "fit"),

@@ -82,7 +82,7 @@ def _figures(found: Overview) -> Html:
     return markup.figures(
         (f"{found.total or 0:,}", "table" if found.total == 1 else "tables"),
         (needing, "needs you" if found.needing == 1 else "need you"),
-        (markup.link("–" if found.branches is None else f"{found.branches:,}", "branches"), "branches beside main"),
+        (markup.link("–" if found.branches is None else f"{found.branches:,}", "branches"), "branches besides main"),
         (markup.link(f"{len(found.running):,}", "runs", status="running"), "under way"),
     )
 

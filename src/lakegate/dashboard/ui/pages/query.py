@@ -28,7 +28,7 @@ def show() -> None:
     if not _may_query():
         parts.html(
             markup.empty(
-                "Queries are closed here",
+                "Queries are turned off",
                 Markup("by {} in lakegate.toml, which hide rows of data.").format(
                     markup.joined(
                         markup.code("ui.query"),

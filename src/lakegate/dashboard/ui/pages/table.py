@@ -234,7 +234,7 @@ def _columns(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     search = parts.search_box("Search columns", key="column").lower()
     names = [one.name for one in detail.columns if search in one.name.lower()]
     if not names:
-        parts.html(markup.empty("No column has that in its name"))
+        parts.html(markup.empty("No column name contains that"))
         return
     start = _start("after", len(names))
     shown = names[start : start + _COLUMNS_ON_A_PAGE]
@@ -364,7 +364,7 @@ def _checks(model: ReadModel, table: str) -> None:
     words = f"{failing} of {len(found)} fail" if failing else f"All {len(found)} passed the last time"
     parts.html(Markup('<p class="muted">{}, over the newest {} runs.</p>').format(words, _CHECK_RUNS))
     columns = ("Check", Column("Now", "fit"), "Failing rows, run by run", "Failing since", Column("Last pass", "fit"))
-    parts.html(markup.table(columns, map(_check_row, found), caption="Checks, those that fail first"))
+    parts.html(markup.table(columns, map(_check_row, found), caption="Checks, failing ones first"))
 
 
 def _check_row(one: CheckHistory) -> Sequence[object]:
@@ -465,7 +465,7 @@ def _files(model: ReadModel, detail: TableDetail, at: str | None) -> None:
         cursor=parts.param("after"),
     )
     if not page.items:
-        parts.html(markup.empty("No data file has that in its path" if search else "The table has no data files"))
+        parts.html(markup.empty("No data file's path contains that" if search else "The table has no data files"))
         return
     rows = (
         (_tail(one.path, detail.location), one.partition or "–", _number(one.rows), size(one.size_bytes))
