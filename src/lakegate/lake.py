@@ -263,7 +263,7 @@ class Lake:
         key: Sequence[str] = (),
         delete_when: str | None = None,
         merge_sql: str | None = None,
-        format: FileFormat | None = None,  # noqa: A002 - as on the command line
+        format: FileFormat | None = None,
         csv: CsvOptions | None = None,
         timeout_s: float | None = None,
     ) -> Run:
@@ -390,7 +390,7 @@ class Lake:
         self,
         paths: Paths | Source,
         *,
-        format: FileFormat | None = None,  # noqa: A002 - as on the command line
+        format: FileFormat | None = None,
         csv: CsvOptions | None = None,
         rows: int = 3,
     ) -> SourceSample:
@@ -455,7 +455,7 @@ class Lake:
         table: str,
         paths: Paths | Source | None = None,
         *,
-        format: FileFormat | None = None,  # noqa: A002 - as on the command line
+        format: FileFormat | None = None,
         schema: str | None = None,
     ) -> str:
         """Propose a contract for a table by looking at all rows of it, or of files.
@@ -510,7 +510,7 @@ class Lake:
         contract: str | Path,
         paths: Paths | Source,
         *,
-        format: FileFormat | None = None,  # noqa: A002 - as on the command line
+        format: FileFormat | None = None,
     ) -> ContractTrial:
         """Audit files by a contract, without a table: nothing is written, and neither catalog nor journal is needed.
 
@@ -2174,7 +2174,7 @@ class Lake:
         self,
         paths: Sequence[str],
         *,
-        format: FileFormat | None = None,  # noqa: A002 - as on the command line
+        format: FileFormat | None = None,
     ) -> Iterator[FoundFile]:
         """Iterate over the files at ``paths`` without opening any. Paths that don't exist are skipped.
 

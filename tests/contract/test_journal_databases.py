@@ -290,7 +290,7 @@ def test_the_settings_open_postgres_with_the_driver_filled_in(
 ) -> None:
     monkeypatch.setenv("JOURNAL_PASSWORD", server.password)
     url = server.url.replace("+pg8000", "")
-    with closing(open_journal(JournalSettings(url=url, password="env:JOURNAL_PASSWORD"), tmp_path)) as journal:  # noqa: S106
+    with closing(open_journal(JournalSettings(url=url, password="env:JOURNAL_PASSWORD"), tmp_path)) as journal:
         journal.save(run(1))
         assert journal.get("r01") == run(1)
 
@@ -314,7 +314,7 @@ def test_tls_is_checked_when_that_is_asked_for(
 ) -> None:
     monkeypatch.setenv("JOURNAL_PASSWORD", postgres.password)
     mine, others = Authority(tmp_path, "ours"), Authority(tmp_path, "others")
-    settings = JournalSettings(url=postgres.url.replace("127.0.0.1", "localhost"), password="env:JOURNAL_PASSWORD")  # noqa: S106 - a reference
+    settings = JournalSettings(url=postgres.url.replace("127.0.0.1", "localhost"), password="env:JOURNAL_PASSWORD")
 
     def is_encrypted(**how: object) -> bool:
         with closing(open_journal(settings.model_copy(update=how), tmp_path)):

@@ -27,6 +27,7 @@ from lakegate.local.state import StackState
 from lakegate.snippets import RUN_HERE
 from lakegate.spark.sessions import CATALOG, end_session, remote_sessions, session_settings
 from support.changed_table import publish_changed
+from support.lakes import components_of
 from support.served_lake import serving
 from support.snippet_runner import facts
 
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.jvm
 
 TABLE = "anyengine.green-trips"
 TAG = "any-engine/first"
-READER_TOKEN = "reader-s3cret"  # noqa: S105 - of this test's own server
+READER_TOKEN = "reader-s3cret"
 QUOTED = "anyengine.`green-trips`"
 
 
@@ -137,7 +138,7 @@ def test_snippets_work_as_printed(
 def spark_alone(lake: Lake, stack: StackState, published: str) -> Iterator[tuple[str, Any]]:
     """A branch, and a session on it of a writer other than lakegate, which refuses to write version 3."""
     branch = lake.create_branch("any-engine-v3").name
-    components: Any = lake._components  # noqa: SLF001 - as above
+    components: Any = components_of(lake)
     options = components._spark_options(lake._resolve(branch, None))  # noqa: SLF001
     spark: Any = remote_sessions(stack.spark_url)(session_settings(options))
     try:

@@ -26,7 +26,7 @@ from support.postgres import PostgresServer, running_postgres
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("postgres")]
 
 CHECK = "not_null(passengers)"
-_PASSWORD = "DBOS_TEST_PASSWORD"  # noqa: S105 - the variable's name
+_PASSWORD = "DBOS_TEST_PASSWORD"
 _PATIENCE_S = 240
 
 

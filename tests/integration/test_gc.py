@@ -26,6 +26,7 @@ from lakegate.wap import reachable
 from lakegate.wap.context import Context
 from lakegate.wap.gc import gc
 from support import warm
+from support.lakes import components_of
 
 pytestmark = pytest.mark.jvm
 
@@ -48,7 +49,7 @@ def lake(tmp_path: Path, warehouse: Path, stack: StackState) -> Iterator[Lake]:
 
 @pytest.fixture
 def components(lake: Lake) -> Components:
-    return lake._components  # noqa: SLF001 - the context
+    return components_of(lake)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
 from lakegate.model.tables import AddedRows
+from support.lakes import components_of
 
 pytestmark = pytest.mark.jvm
 
@@ -144,7 +145,7 @@ def test_a_slow_pattern_ends_soon_after_its_audit_is_cancelled(lake: Lake, names
     table = TableIdentifier.parse(f"{namespace}.slow")
     files = [write(tmp_path / f"{number}.parquet", s=["a" * 400] * 5_000) for number in range(2 * cores)]
     lake.ingest(str(table), files)
-    components = lake._components  # noqa: SLF001 - its engine
+    components = components_of(lake)
     metadata = lake.table(str(table)).metadata
     assert metadata.snapshot is not None
     (check,) = parse_checks("matches(s, '.*.*x')")

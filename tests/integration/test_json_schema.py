@@ -78,7 +78,7 @@ def is_valid(text: str, validator: Any) -> bool:
 
 
 def test_texts_are_valid_as_a_validator_says(components: Components) -> None:
-    r = random.Random(15)  # noqa: S311 - not a secret
+    r = random.Random(15)
     texts = [*TEXTS, *(json.dumps(some_value(r), ensure_ascii=r.random() < 0.5) for _ in range(80))]
     schemas = [some_schema(r) for _ in range(30)]
     engine: Any = components.engine

@@ -72,7 +72,7 @@ def _shared(keys: Sequence[tuple[Any, ...]], known: Sequence[tuple[Any, ...]] = 
 def test_bitmaps_and_counting_agree(
     components: Components, namespace: str, monkeypatch: pytest.MonkeyPatch, repeats: str
 ) -> None:
-    r = random.Random(f"bitmaps {repeats}")  # noqa: S311 - the same data every time
+    r = random.Random(f"bitmaps {repeats}")
     values = {
         name: [
             None if number is None else make(number)

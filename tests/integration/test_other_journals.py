@@ -16,6 +16,7 @@ from lakegate.lake import Lake
 from lakegate.wap.history import files_in
 from support.e2e_support import Cli
 from support.flow_support import when_reached
+from support.lakes import components_of
 from support.other_project import other_project
 
 pytestmark = pytest.mark.jvm
@@ -96,7 +97,7 @@ def test_runs_that_nobody_audited_are_audited_by_their_own_checks(
         assert asked == {"unique(id)", "row_count(min=3)"}
     with other_project(components, tmp_path / "third") as third:
         # A mended branch is another state: it is audited anew, by what its run was asked.
-        rows = third._components.engine.transaction(suspended.branch, "")  # noqa: SLF001 - Spark on a branch, as any writer
+        rows = components_of(third).engine.transaction(suspended.branch, "")
         rows.sql(f"DELETE FROM {table} WHERE id IS NULL")
         rows.close()
         mended = third.publish(suspended.branch)

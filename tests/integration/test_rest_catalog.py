@@ -32,7 +32,7 @@ from support.served_lake import ServedLake, duckdb_with_iceberg, serving
 pytestmark = pytest.mark.jvm
 
 _PAGE_URL = "http://127.0.0.1:8181"
-READER_TOKEN = "reader-s3cret"  # noqa: S105 - of this test's own server
+READER_TOKEN = "reader-s3cret"
 FACTS = (
     "SELECT count(*) AS n, count(passenger_count) AS known, sum(PULocationID) AS places, "
     "round(sum(fare_amount), 2) AS fares, count(pickup_note) AS notes FROM {table}"

@@ -309,7 +309,7 @@ def test_a_server_that_goes_away_while_a_csv_is_read(bucket: Bucket, monkeypatch
 
 def test_credentials_that_are_wrong_or_missing(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket.put("a.csv", CSV)
-    secret = "wrong-secret-of-this-test"  # noqa: S105 - it is meant to be seen nowhere
+    secret = "wrong-secret-of-this-test"
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
     client.s3_client.cache_clear()
     with pytest.raises(InputError) as caught:

@@ -22,6 +22,7 @@ from lakegate.model.run import Run
 from lakegate.progress import SilentNarrator
 from lakegate.storage import s3 as client
 from support.e2e_support import standing, unchanged, write_trips
+from support.lakes import components_of
 from support.s3_proxy import Proxy, Trouble
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def test_files_from_here_and_from_s3_are_published_once_and_no_secret_shows(worl
     assert world.lake.table(world.table).rows == 15
 
     # An engine elsewhere reads what is here through the store.
-    made: Any = world.lake._components  # noqa: SLF001 - there is no other machine
+    made: Any = components_of(world.lake)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(made), "shares_files", False)
         patch.setattr(made.engine, "shares_files", False)
@@ -177,7 +178,7 @@ def test_files_from_here_and_from_s3_are_published_once_and_no_secret_shows(worl
 
 
 def _spark_settings(lake: Lake) -> str:
-    session = lake._components.engine.session  # type: ignore[attr-defined]  # noqa: SLF001 - no query shows settings
+    session = components_of(lake).engine.session  # type: ignore[attr-defined]
     return "".join(str(session.sql(text).collect()) for text in ("SET", "SET -v"))
 
 

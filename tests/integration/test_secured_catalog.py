@@ -20,6 +20,7 @@ from lakegate.local.state import StackState
 from lakegate.spark.failures import translated
 from lakegate.spark.sessions import end_session, remote_sessions, session_settings
 from support.e2e_support import Cli, write_trips
+from support.lakes import components_of
 from support.oidc_server import CLIENT, Oidc, oidc_server
 from support.secured_nessie import secured_nessie
 
@@ -138,7 +139,7 @@ def test_an_expired_token_is_told(
 ) -> None:
     token = oidc.issue(lifetime_s=-10)
     monkeypatch.setenv("OLD_TOKEN", token)
-    error = refused(opened(tmp_path, without_oauth2(variables), token="env:OLD_TOKEN"))  # noqa: S106 - a reference
+    error = refused(opened(tmp_path, without_oauth2(variables), token="env:OLD_TOKEN"))
     assert "does not accept the token (HTTP 401)" in error.message
     assert token not in str(error.to_dict())
 
@@ -217,7 +218,9 @@ def test_secrets_are_in_no_journal_log_report_or_other_session(
         lake.query(f"SELECT count(*) FROM {namespace}.t").to_arrow()
         other = settings_of_another_session(stack.spark_url)
         planted = {oidc.secret, token, *oidc.issued}
-        assert oidc.secret in str(lake._components.catalog.spark_options(None)), "the secret is where it is looked for"  # noqa: SLF001
+        assert oidc.secret in str(components_of(lake).catalog.spark_options(None)), (
+            "the secret is where it is looked for"
+        )
     texts = {f"command {number}": done.stdout + done.stderr for number, done in enumerate(said)}
     texts |= {"another session": other}
     folders = (here, home / ".lakegate" / "logs")
@@ -249,7 +252,7 @@ def test_spark_redacts_the_secret_in_the_session_that_has_it(
     variables: Mapping[str, str], oidc: Oidc, tmp_path: Path
 ) -> None:
     with opened(tmp_path, variables) as lake:
-        session = lake._components.engine.session  # type: ignore[attr-defined]  # noqa: SLF001 - one sees it there or nowhere
+        session = components_of(lake).engine.session  # type: ignore[attr-defined]
         listed = {row[0]: row[1] for row in session.sql("SET").collect()}
     name = "spark.sql.catalog.lakegate.authentication.oauth2.client-secret"
     assert "redacted" in listed[name]

@@ -17,6 +17,7 @@ from lakegate.spark import channels, engine
 from lakegate.wap.deadline import DeadlineReachedError
 from support.black_hole import Way, way_to
 from support.e2e_support import write_trips
+from support.lakes import components_of
 
 pytestmark = pytest.mark.jvm
 
@@ -101,7 +102,7 @@ def test_queries_end_when_they_are_cancelled_though_nothing_comes_any_more(
             if is_silent:
                 way.fall_silent(for_good=True)
             while asking.is_alive() and seconds_since(began) < 30.0:
-                lake._components.engine.cancel()  # noqa: SLF001 - as the deadline of a run does
+                components_of(lake).engine.cancel()
                 asking.join(0.5)
             assert not asking.is_alive(), f"cancelled, and still asking; silent: {is_silent}"
             assert seconds_since(began) < engine._INTERRUPTED_WITHIN_S + 8.0  # noqa: SLF001

@@ -17,7 +17,7 @@ from lakegate.spark.statement import Statement
 
 pytestmark = pytest.mark.jvm
 
-_SECRET = "a-secret-in-a-file"  # noqa: S105 - only to be looked for
+_SECRET = "a-secret-in-a-file"
 _VALID = (
     ("TABLE {t}", 3),
     ("VALUES (1), (2)", 2),

@@ -52,7 +52,7 @@ def prove(home: Path, size: Size = LONG, *, seed: int, namespace: str = "compact
         branches = {ref.name for ref in lake.branches()}
         with lake.transaction("create") as tx:
             tx.append(table, trips(1, start=-1))
-        contest = _Contest(lake, table, size, random.Random(seed))  # noqa: S311 - reproducible on purpose
+        contest = _Contest(lake, table, size, random.Random(seed))
         contest.compete(workers)
         failures = [*contest.failures, *contest.unfair(), *_problems(lake, table, contest.expected)]
         failures += [f"branch {ref.name} is left" for ref in lake.branches() if ref.name not in branches]

@@ -30,6 +30,7 @@ from proofs.harness import Workers, ids, ids_by_spark, journal_problems, known_r
 from proofs.result import ProofResult
 from proofs.worker import Answer, Job
 from support.e2e_support import write_trips
+from support.lakes import components_of
 
 ROWS = 5
 _TRIES = 50
@@ -48,7 +49,7 @@ def prove(home: Path, processes: int, batches: int, *, seed: int, namespace: str
     table = TableIdentifier.parse(f"{namespace}.trips")
     with connect(home) as lake:
         branches = {ref.name for ref in lake.branches()}
-        contest = _Contest(lake, table, random.Random(seed))  # noqa: S311 - reproducible on purpose
+        contest = _Contest(lake, table, random.Random(seed))
         with Workers(home) as workers, contest.outsider(processes * batches):
             contest.compete(workers, processes, batches)
         failures = [*contest.failures, *_problems(lake, table, processes * batches)]
@@ -136,7 +137,7 @@ class _Outsider:
 
     def _run(self, statement: str) -> None:
         """Run a statement as often as it takes: Iceberg's own retries are too few among so many writers."""
-        engine, table = self._contest.lake._components.engine, self._contest.table  # noqa: SLF001 - raw Spark, as outsiders use
+        engine, table = components_of(self._contest.lake).engine, self._contest.table
         assert isinstance(engine, SparkEngine)
         text = statement.format(table=table.sql(CATALOG), catalog=CATALOG, name=str(table))
         problem: Exception | None = None
@@ -160,7 +161,7 @@ def _problems(lake: Lake, table: TableIdentifier, batches: int) -> Iterator[str]
 
 
 def _file_problems(lake: Lake, table: TableIdentifier) -> Iterator[str]:
-    context = lake._components.context  # noqa: SLF001
+    context = components_of(lake).context
     main = context.catalog.get_ref(MAIN)
     files: set[str] = set()
     for run_id, run in known_runs(lake, [str(table)]).items():

@@ -36,7 +36,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 TIMES = 10
 _AGAIN = 5
 _ROWS = 7
-_PASSWORD = "DBOS_MATRIX_PASSWORD"  # noqa: S105 - the variable's name
+_PASSWORD = "DBOS_MATRIX_PASSWORD"
 _ENDS: Mapping[Kind, tuple[str, str]] = {
     "published": ("SUCCESS", "published"),
     "rejected": ("SUCCESS", "rejected"),

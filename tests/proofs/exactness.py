@@ -30,6 +30,7 @@ from proofs.asked import Asked, Row
 from proofs.reference import ask_all
 from proofs.result import ProofResult
 from proofs.values import KINDS, Kind, decimals, some_kind, written
+from support.lakes import components_of
 
 _NAMES = (
     "id",
@@ -65,7 +66,7 @@ def prove(
         for number in range(cases):
             # Examples take a query each, and are as often right as wrong: those of some cases are enough.
             _fetch_examples(lake, really=number % _WITH_EXAMPLES == 0)
-            case = Case(lake, home / "sources" / namespace, f"{namespace}.t{number}", random.Random(f"{seed}:{number}"))  # noqa: S311
+            case = Case(lake, home / "sources" / namespace, f"{namespace}.t{number}", random.Random(f"{seed}:{number}"))
             try:
                 case.run()
             except Exception:  # noqa: BLE001 - whatever it is, it belongs to this case
@@ -242,7 +243,7 @@ class Case:
 
     @property
     def _session(self) -> Any:
-        return self.lake._components.engine.session  # type: ignore[attr-defined]  # noqa: SLF001 - an outsider's
+        return components_of(self.lake).engine.session  # type: ignore[attr-defined]
 
     def _alter(self, change: str) -> None:
         try:
@@ -369,7 +370,7 @@ class Case:
 
 
 def _fetch_examples(lake: Lake, *, really: bool) -> None:
-    engine: Any = lake._components.engine  # noqa: SLF001 - the proofs look behind the API
+    engine: Any = components_of(lake).engine
     for name in ("examples", "duplicate_examples", "known_examples", "orphan_examples", "query_examples"):
         if really:
             vars(engine).pop(name, None)

@@ -14,6 +14,7 @@ from lakegate.lake import MAIN, Lake
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, CommitRequest, Ref, TableDifference, TablePointer
 from lakegate.ports import Catalog
+from support.lakes import components_of
 
 Fault = Literal["lost", "late", "never", "conflict", "away"]
 """``lost``: done, but no answer comes. ``late``: no answer, and it is done later. ``never``: no answer, never done.
@@ -187,9 +188,9 @@ class _Chance:
 
 def bad_line(lake: Lake, percent: int, seed: int) -> None:
     """Put an open lake behind a bad line, on which so many of a hundred calls to the catalog go wrong."""
-    components = lake._components  # noqa: SLF001 - the proofs look behind the API
+    components = components_of(lake)
     line = Line(components.catalog)
-    chance = _Chance(line, percent, random.Random(seed))  # noqa: S311 - reproducible on purpose
+    chance = _Chance(line, percent, random.Random(seed))
     components.context = replace(components.context, catalog=FaultyCatalog(components.catalog, chance, line, MAIN))
 
 

@@ -19,6 +19,7 @@ from proofs.harness import Worker, WorkerDiedError, Workers, ids, journal_proble
 from proofs.result import ProofResult
 from proofs.worker import Job
 from support.e2e_support import trips, write_trips
+from support.lakes import components_of
 
 Case = tuple[FaultPoint | GroupPoint, Literal["kill", "pause"]]
 
@@ -77,7 +78,7 @@ class _Groups:
                 with lake.transaction("begin") as tx:
                     tx.append(self._table, trips(1, start=-1))
                 self._begun = True
-            catalog = lake._components.catalog  # noqa: SLF001 - the proofs look behind the API
+            catalog = components_of(lake).catalog
             before = catalog.get_ref(MAIN)
             branches = {ref.name for ref in lake.branches()}
             first, others = self._workers.start(), [self._workers.start() for _ in range(RUNS - 1)]
@@ -104,7 +105,7 @@ class _Groups:
     ) -> Iterator[str]:
         for worker in (first, *others):
             worker.wait_ready()
-        with lake._components.journal.lock(f"{MAIN}/{self._table}", timeout_s=30) as locked:  # noqa: SLF001
+        with components_of(lake).journal.lock(f"{MAIN}/{self._table}", timeout_s=30) as locked:
             assert locked
             self._queue_up(lake, first, others, fault, is_last=dies_waiting)
         if fault.endswith(":pause") and not first.wait_stopped():
@@ -143,5 +144,5 @@ class _Groups:
         return Job(table=self._table, paths=[str(source)], checks=["not_null(id)"])
 
     def _queued(self, lake: Lake) -> list[str]:
-        found = lake._components.journal.publishes.waiting(MAIN, self._table, limit=99)  # noqa: SLF001
+        found = components_of(lake).journal.publishes.waiting(MAIN, self._table, limit=99)
         return [one.run.run_id for one in found]

@@ -29,6 +29,7 @@ from lakegate.model.run import Run
 from lakegate.wap.history import events_of
 from proofs.worker import Answer, Job
 from support import warm
+from support.lakes import components_of
 
 _TESTS = Path(__file__).resolve().parents[1]
 _PATIENCE_S = 240.0
@@ -213,7 +214,7 @@ def kill_server(home: Path, name: str) -> None:
 
 def ids(lake: Lake, table: str) -> Counter[int]:
     """Return how often each id is in a table on main, as PyIceberg reads it; nothing when there is no table."""
-    context = lake._components.context  # noqa: SLF001 - the proofs look behind the API
+    context = components_of(lake).context
     pointer = context.catalog.get_table(TableIdentifier.parse(table), context.catalog.get_ref(MAIN))
     if pointer is None:
         return Counter()
@@ -232,7 +233,7 @@ def _counted(rows: pa.Table) -> Counter[int]:
 
 def published_runs(lake: Lake, tables: Collection[str]) -> Counter[str]:
     """Return how many commits on main each run has that published something to one of ``tables``."""
-    history = lake._components.context.catalog.history(MAIN)  # noqa: SLF001
+    history = components_of(lake).context.catalog.history(MAIN)
     events = (event for commit in history for event in events_of(commit))
     return Counter(event.run_id for event in events if set(event.tables) & set(tables))
 

@@ -45,6 +45,7 @@ from proofs.result import ProofResult
 from proofs.serializability import check
 from proofs.worker import Answer, Job
 from support.e2e_support import write_trips
+from support.lakes import components_of
 
 BAGS = ("bag_a", "bag_b")
 KEYS = range(3)
@@ -105,7 +106,7 @@ def prove(
     """
     with connect(home) as lake, Workers(home) as workers:
         branches = {ref.name for ref in lake.branches()}
-        history = _History(lake, workers, namespace, size, random.Random(seed))  # noqa: S311 - reproducible on purpose
+        history = _History(lake, workers, namespace, size, random.Random(seed))
         history.make()
         failures = list(journal_problems(lake, history.tables))
         failures += [f"branch {ref.name} is left" for ref in lake.branches() if ref.name not in branches]
@@ -205,7 +206,7 @@ class _History:
             self._look(process, read)
 
     def _look(self, process: int, read: _Read) -> None:
-        context = self.lake._components.context  # noqa: SLF001 - the proofs look behind the API
+        context = components_of(self.lake).context
         with self.recorder.operation("read", process) as one:
             head, found = context.catalog.get_ref_with_tables(
                 MAIN, [TableIdentifier.parse(name) for name in self.tables]
@@ -343,7 +344,7 @@ class _History:
 
     def _insert(self, job: Job, one: Pending) -> None:
         """Append on main with Spark alone, as those do who don't know lakegate."""
-        engine = self.lake._components.engine  # noqa: SLF001
+        engine = components_of(self.lake).engine
         assert isinstance(engine, SparkEngine)
         table = TableIdentifier.parse(job["table"]).sql(CATALOG)
         values = ", ".join(f"({number}, 0, NULL, 'foreign')" for number in one.steps[0].value)
@@ -374,7 +375,7 @@ _Read = Callable[[Lake, TablePointer], pa.Table]
 
 def _own(lake: Lake, pointer: TablePointer) -> pa.Table:
     columns = ("id",) if pointer.table.name in BAGS else ("k", "v")
-    return Table(pointer, lake._components.reader).to_arrow(columns=columns)  # noqa: SLF001
+    return Table(pointer, components_of(lake).reader).to_arrow(columns=columns)
 
 
 def _pyiceberg(lake: Lake, pointer: TablePointer) -> pa.Table:

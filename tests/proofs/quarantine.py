@@ -28,6 +28,7 @@ from proofs.harness import Worker, WorkerDiedError, Workers, journal_problems
 from proofs.result import ProofResult
 from proofs.worker import Answer, Job
 from support.e2e_support import write
+from support.lakes import components_of
 
 Kind = Literal["ingest", "release", "fix", "drop", "revert", "race"]
 """``race``: two processes release the same rows at once."""
@@ -79,7 +80,7 @@ def every_kill() -> list[Case]:
 
 def some(number: int, seed: int) -> list[Case]:
     """Return random operations, of which some are killed."""
-    chooser = random.Random(seed)  # noqa: S311 - reproducible on purpose
+    chooser = random.Random(seed)
     kinds: Sequence[Kind] = ("ingest", "ingest", "ingest", "release", "fix", "drop", "revert", "revert", "race")
     found = []
     for _ in range(number):
@@ -101,7 +102,7 @@ def prove(
     failures: list[str] = []
     told: Counter[str] = Counter()
     with Workers(home) as workers:
-        proof = _Quarantine(home, workers, f"{namespace}.trips", random.Random(seed))  # noqa: S311
+        proof = _Quarantine(home, workers, f"{namespace}.trips", random.Random(seed))
         for number, case in enumerate(cases):
             try:
                 outcome, problems = proof.play(case)
@@ -326,7 +327,7 @@ def _present(counts: Counter[Any]) -> Iterable[Any]:
 
 def _rows(lake: Lake, table: str) -> list[dict[str, Any]]:
     """Return a table's rows on main, as PyIceberg reads them; none when there is no table."""
-    context = lake._components.context  # noqa: SLF001 - the proofs look behind the API
+    context = components_of(lake).context
     pointer = context.catalog.get_table(TableIdentifier.parse(table), context.catalog.get_ref(MAIN))
     if pointer is None:
         return []

@@ -46,6 +46,7 @@ from proofs.sql_steps import (
     insertion_of,
     statements,
 )
+from support.lakes import components_of
 
 Tell = Callable[[str], object]
 _RUNS = 4
@@ -161,7 +162,7 @@ def prove(
 
 def draw_history(seed: int) -> History:
     """Return the history of a seed: two actors, two runs each, one after the other."""
-    draw = random.Random(seed)  # noqa: S311 - reproducible on purpose
+    draw = random.Random(seed)
     plans = tuple(
         Plan(draw.choice(("transaction", "branch")), tuple(draw.sample(list(RULES), draw.choice((0, 1, 1, 2)))))
         for _ in range(_RUNS)
@@ -498,7 +499,7 @@ class Case:
 
     @property
     def _context(self) -> Any:
-        return self._lakes[0]._components.context  # noqa: SLF001 - what stands in the catalog, past all promises
+        return components_of(self._lakes[0]).context
 
     def _lake(self, run: Doing) -> Lake:
         return self._lakes[run.number % 2]
@@ -560,6 +561,6 @@ def _columns(schema: Any) -> dict[str, str]:
 
 
 def _engine(lake: Lake) -> SparkEngine:
-    engine = lake._components.engine  # noqa: SLF001 - raw Spark, as outsiders use
+    engine = components_of(lake).engine
     assert isinstance(engine, SparkEngine)
     return engine

@@ -85,7 +85,7 @@ def statements(step: Step, table: str, columns: Columns, catalog: str) -> Sequen
 
     Rollbacks and expiries are not in here: their statements name a snapshot.
     """
-    draw = random.Random(step.number)  # noqa: S311 - reproducible on purpose
+    draw = random.Random(step.number)
     return _WAYS[step.kind](draw, table, columns, catalog) if columns or step.kind == "recreate" else ()
 
 
@@ -99,7 +99,7 @@ def creation(table: str, *, merge_on_read: bool, partitioned: bool) -> str:
 
 def insertion(number: int, table: str, columns: Columns, *, clean: bool = False) -> str:
     """Return an INSERT of some rows drawn by ``number``; ``clean`` ones have ids, and all of them different."""
-    draw = random.Random(number)  # noqa: S311
+    draw = random.Random(number)
     rows = [
         ", ".join(_value(draw, name, kind, number * 10 + at, clean=clean) for name, kind in columns.items())
         for at in range(draw.randint(1, 3))

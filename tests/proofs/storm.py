@@ -21,6 +21,7 @@ from proofs.harness import Worker, WorkerDiedError, Workers, ids, ids_by_spark, 
 from proofs.result import ProofResult
 from proofs.worker import Answer, Job
 from support.e2e_support import write_trips
+from support.lakes import components_of
 
 ROWS = 5
 _MOST_AT_ONCE = 3
@@ -53,7 +54,7 @@ SHORT = Size(files=8, times=3, workers=3, faults=20, kills=2)
 def prove(home: Path, size: Size, *, seed: int, namespace: str = "storm") -> ProofResult:
     """Deliver the files, in the project in ``home``."""
     table = f"{namespace}.trips"
-    chooser = random.Random(seed)  # noqa: S311 - reproducible on purpose
+    chooser = random.Random(seed)
     paths = [
         str(write_trips(home / "sources" / table / f"{number}.parquet", ROWS, start=number * ROWS))
         for number in range(size.files)
@@ -163,7 +164,7 @@ def _problems(lake: Lake, table: str, paths: Sequence[str]) -> Iterator[str]:
         if found != expected:
             yield f"{reader} reads {dict(found - expected)} too much and lacks {dict(expected - found)}"
     yield from journal_problems(lake, [table])
-    history = lake._components.context.catalog.history(MAIN)  # noqa: SLF001 - the proofs look behind the API
+    history = components_of(lake).context.catalog.history(MAIN)
     events = [event for commit in history for event in events_of(commit) if table in event.tables]
     published = Counter(uri for event in events for uri, _ in event.files)
     if published != Counter(Path(path).as_uri() for path in paths):

@@ -36,7 +36,7 @@ from support.trino import VERSION, Trino, TrinoError, trino
 TRIPS = "trino.green-trips"
 TYPES = "trino.eu.All_Types"
 TAG = "trino/first"
-TOKEN = "trino-reader-s3cret"  # noqa: S105 - of this proof's own server
+TOKEN = "trino-reader-s3cret"
 _REAL_TRIPS = Path(__file__).resolve().parents[3] / "shared" / "data" / "green_tripdata_2024-01.parquet"
 _NESTED = pa.struct([("zone", pa.string()), ("codes", pa.list_(pa.int32()))])
 _TYPES: dict[str, tuple[Any, list[Any]]] = {

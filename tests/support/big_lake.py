@@ -118,7 +118,7 @@ def big_lake(
         now: When the newest run began. Default: now.
         seed: What chance makes of it.
     """
-    made = _Maker(home, catalog or MemoryCatalog(), now or datetime.now(UTC), random.Random(seed))  # noqa: S311 - no secret
+    made = _Maker(home, catalog or MemoryCatalog(), now or datetime.now(UTC), random.Random(seed))
     if runs:
         given = runs // 5 if branches is None else branches
         made.make(runs, min(tables, runs), given, runs if commits is None else commits)

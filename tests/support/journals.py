@@ -32,7 +32,7 @@ from support.memory_journal import MemoryDatabase
 from support.postgres import PostgresServer
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-PASSWORD_VARIABLE = "LAKEGATE_TEST_PASSWORD"  # noqa: S105 - the variable's name
+PASSWORD_VARIABLE = "LAKEGATE_TEST_PASSWORD"
 _WORKER = Path(__file__).with_name("journal_worker.py")
 
 

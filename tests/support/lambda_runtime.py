@@ -96,7 +96,7 @@ class _Requests(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the library's
+    def log_message(self, format: str, *args: object) -> None:
         pass
 
 

@@ -145,7 +145,7 @@ class World:
 
     def __init__(self, numbers: Numbers) -> None:
         self.numbers = numbers
-        self.random = random.Random(numbers.seed)  # noqa: S311 - a game of chance
+        self.random = random.Random(numbers.seed)
         self.now = 0.0
         self._order = itertools.count()
         self._due: list[tuple[float, int, greenlet]] = []

@@ -14,7 +14,7 @@ from lakegate.credentials.tokens import Token
 from lakegate.model.refs import CommitRequest, Ref
 
 URI = "http://nessie.test:19120/api/v2"
-TOKEN = "s3cr3t-t0k3n"  # noqa: S105 - looked for in everything that is shown
+TOKEN = "s3cr3t-t0k3n"
 HASH = "ab" * 32
 MAIN = Ref(name="main", hash=HASH)
 CHANGE = CommitRequest(branch="main", base=HASH, message="m", namespaces=(("nyc",),))

@@ -19,7 +19,7 @@ from support.memory_journal import MemoryDatabase
 from support.slack_server import TOKEN, SlackServer, slack_server
 
 NOW = datetime(2026, 1, 31, 7, 5, 9, tzinfo=UTC)
-SECRET = "whsec-hunter22"  # noqa: S105 - nobody's
+SECRET = "whsec-hunter22"
 WEBHOOK = {"name": "ops", "type": "slack", "url": "env:HOOK_URL"}
 BOT = {"name": "bot", "type": "slack", "token": "env:BOT_TOKEN", "channel": "C42"}
 SIGNED = {"name": "signed", "type": "webhook", "url": "env:OTHER_URL", "secret": "env:HOOK_SECRET"}

@@ -31,7 +31,7 @@ class Oidc:
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        self.secret = "s3cret+of/client=%"  # noqa: S105 - of this stand-in alone
+        self.secret = "s3cret+of/client=%"
         self.lifetime_s = 300.0
         self.late: set[str | None] = set()
         self.scopes: list[str | None] = []

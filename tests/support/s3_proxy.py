@@ -105,7 +105,7 @@ class Proxy:
 
             do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = pass_on  # noqa: N815 - http.server's names
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's word
+            def log_message(self, format: str, *args: object) -> None:
                 pass
 
         return Handler

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
-TOKEN = "xoxb-1234-secret"  # noqa: S105 - nobody's
+TOKEN = "xoxb-1234-secret"
 HOOK = "/services/T0000/B0000/verysecretpath"
 Odd = Literal["429", "500", "302", "cut", "hang", "drip"]
 
@@ -194,5 +194,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it has there
+    def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""

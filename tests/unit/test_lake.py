@@ -29,6 +29,7 @@ from lakegate.wap.ingest import ingest
 from support.fakes import FakeLakehouse
 from support.flow_support import ordered
 from support.journals import Actor
+from support.lakes import components_of
 
 TABLE = "nyc.trips"
 START = datetime(2026, 1, 31, 7, tzinfo=UTC)
@@ -208,7 +209,7 @@ def test_files_that_nobody_published_are_not_read(
 
 def lake_in(folder: Path, house: FakeLakehouse) -> Any:
     lake: Any = open_lake(house)
-    lake._components.home = folder
+    components_of(lake).home = folder
     return lake
 
 
@@ -235,8 +236,9 @@ def test_a_look_at_a_source_is_at_all_its_rows_and_asks_no_journal(
 ) -> None:
     """A contract is tried without a lake, and isn't proposed by the few rows that are left to take."""
     lake, read = lake_in(tmp_path, house), list[Source]()
-    lake._components.engine = SimpleNamespace(read_source=lambda _, source: read.append(source))
-    lake._components.source_catalog = lambda _: None
+    components: Any = components_of(lake)
+    components.engine = SimpleNamespace(read_source=lambda _, source: read.append(source))
+    components.source_catalog = lambda _: None
     monkeypatch.setattr("lakegate.lake.rows_left", pytest.fail)
     monkeypatch.setattr("lakegate.frames.to_batches", lambda _: (pa.schema([("id", pa.int64())]), iter(())))
     lake._discover = lambda found, *_, **__: found
@@ -307,7 +309,7 @@ def test_a_table_that_a_query_probably_meant_is_suggested(
         raise QueryError(f"Spark rejected the query: The table or view {written} cannot be found.", hint="See all.")
 
     lake = open_lake(house)
-    monkeypatch.setattr(lake._components, "engine", SimpleNamespace(query=refuse), raising=False)
+    monkeypatch.setattr(components_of(lake), "engine", SimpleNamespace(query=refuse), raising=False)
     with pytest.raises(QueryError, match="cannot be found") as caught:
         lake.query("SELECT 1")
     assert caught.value.hint == ("See all." if guess is None else f"Did you mean '{guess}'? See all.")

@@ -14,6 +14,7 @@ from lakegate.model.request import IngestRequest
 from lakegate.wap.ingest import ingest
 from support.cli_support import FakeLake, invoke
 from support.fakes import FakeLakehouse
+from support.lakes import components_of
 
 
 def request(house: FakeLakehouse) -> IngestRequest:
@@ -36,9 +37,9 @@ def test_other_names_are_refused(name: str, tmp_path: Path) -> None:
 def test_a_task_of_airflow_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CTX_DAG_ID", "nightly")
     with lakegate.connect(tmp_path) as lake:
-        assert lake._components.orchestrator == "airflow"  # noqa: SLF001 - nothing else shows it before a run
+        assert components_of(lake).orchestrator == "airflow"
     with lakegate.connect(tmp_path, orchestrator="dagster") as lake:
-        assert lake._components.orchestrator == "dagster"  # noqa: SLF001
+        assert components_of(lake).orchestrator == "dagster"
 
 
 @pytest.mark.usefixtures("in_a_project")

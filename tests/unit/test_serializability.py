@@ -201,7 +201,7 @@ def test_the_order_is_given() -> None:
 @st.composite
 def serial(draw: st.DrawFn, *, longest: int = 20) -> list[Operation]:
     """Return operations done one after the other, of which each says that it took longer than it did."""
-    chance = random.Random(draw(st.integers(0, 2**32)))  # noqa: S311 - a history in 200 draws would take too long
+    chance = random.Random(draw(st.integers(0, 2**32)))
     state: dict[str, Any] = {"list": [], "other": [], "register": None, "bag": frozenset()}
     past = [frozenset[int]()]
     history = []

@@ -127,13 +127,13 @@ def surroundings() -> dict[str, Any]:
         "variables": _read_at_start(os.environ),
         "user": [os.getresuid(), os.getresgid(), sorted(os.getgroups()), os.nice(0)],
         "limits": [resource.getrlimit(limit) for limit in dict.fromkeys(limits)],
-        "machine": [os.readlink(f"/proc/self/{name}") for name in ("root", *(f"ns/{name}" for name in _NAMESPACES))],  # noqa: PTH115
+        "machine": [os.readlink(f"/proc/self/{name}") for name in ("root", *(f"ns/{name}" for name in _NAMESPACES))],
         "confinement": _confinement(),
     }
 
 
 def _confinement() -> list[str]:
-    with open("/proc/self/status", encoding="utf-8") as lines:  # noqa: PTH123 - pathlib is slow to load
+    with open("/proc/self/status", encoding="utf-8") as lines:
         return [line for line in lines if line.startswith(_CONFINEMENT)]
 
 
@@ -162,7 +162,7 @@ def _is_typed() -> bool:
 
 def _control_group(pid: int | str = "self") -> str | None:
     try:
-        with open(f"/proc/{pid}/cgroup", encoding="utf-8") as lines:  # noqa: PTH123 - pathlib is slow to load
+        with open(f"/proc/{pid}/cgroup", encoding="utf-8") as lines:
             return lines.read()
     except OSError:  # it has just ended
         return None
@@ -173,21 +173,21 @@ def served_home(words: list[str]) -> str | None:
     if any("/dev/fd/" in text or "/proc/" in text for text in (*words, *os.environ.values())):
         return None  # a shell's <(…), which only this process has
     try:
-        folder = os.getcwd()  # noqa: PTH109 - pathlib is slow to load
+        folder = os.getcwd()
     except OSError:
         return None
     for at, word in enumerate(words):
         if word == "--home" and at + 1 < len(words):
-            folder = os.path.join(folder, words[at + 1])  # noqa: PTH118
+            folder = os.path.join(folder, words[at + 1])
         elif word.startswith("--home="):
-            folder = os.path.join(folder, word.removeprefix("--home="))  # noqa: PTH118
+            folder = os.path.join(folder, word.removeprefix("--home="))
     while not _exists(folder, ".lakegate") and not _exists(folder, "lakegate.toml") and folder != "/":
-        folder = os.path.dirname(folder)  # noqa: PTH120
+        folder = os.path.dirname(folder)
     return folder if _exists(folder, ".lakegate", "stack.json") else None
 
 
 def _exists(*parts: str) -> bool:
-    return os.path.exists(os.path.join(*parts))  # noqa: PTH110, PTH118
+    return os.path.exists(os.path.join(*parts))
 
 
 def _read_at_start(variables: Mapping[str, str]) -> dict[str, str]:
@@ -207,7 +207,7 @@ def _hand_over(home: str, words: list[str]) -> int | None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_PATIENCE_S)
         try:
-            connection.connect(os.path.join(home, ".lakegate", SOCKET))  # noqa: PTH118
+            connection.connect(os.path.join(home, ".lakegate", SOCKET))
             if not _peer(connection) or not (pid := _order(connection, words)):
                 return None
             _start(connection, pid)
@@ -230,7 +230,7 @@ def _order(connection: socket.socket, words: list[str]) -> int | None:
         "typed": _is_typed(),
         "control group": None if only_reads(words) or _is_typed() else _control_group(),
         "variables": dict(os.environ),
-        "folder": os.getcwd(),  # noqa: PTH109
+        "folder": os.getcwd(),
         "path": sys.path,
         "umask": umask,
     }
@@ -432,7 +432,7 @@ def _versions() -> dict[str, int]:
 
 def _changed_at(file: str) -> int:
     try:
-        return os.stat(file).st_mtime_ns  # noqa: PTH116 - pathlib is slow for some two thousand of them
+        return os.stat(file).st_mtime_ns
     except OSError:
         return 0
 
@@ -495,7 +495,7 @@ def _supervise(connection: socket.socket, own: Mapping[str, Any], given_up: Path
 def _is_stopped(pid: int) -> bool:
     """Return whether a process is in the state ``T`` of proc(5)."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123 - some fifty times a second
+        with open(f"/proc/{pid}/stat", "rb") as stat:
             return stat.read().rpartition(b")")[2].split()[0] == b"T"
     except OSError:  # it has ended
         return False

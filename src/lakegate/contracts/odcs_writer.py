@@ -66,7 +66,9 @@ def _properties(contract: LoadedContract) -> Iterator[str]:
             position = partitions.index(column.name) + 1
             yield from ["        partitioned: true", f"        partitionKeyPosition: {position}"]
         own = [
-            one for one in contract.checks if one.columns == (column.name,) and not _is_required(one, column.required)
+            one
+            for one in contract.checks
+            if one.columns == (column.name,) and not _is_required(one, required=column.required)
         ]
         yield from _rules(own, column.name, said.owner, indent=8)
 
@@ -89,7 +91,7 @@ def _about(description: str | None, tags: tuple[str, ...], *, indent: int) -> li
     return lines + ([f"{space}tags: [{', '.join(map(scalar, tags))}]"] if tags else [])
 
 
-def _is_required(check: Check, required: bool) -> bool:  # noqa: FBT001 - of the column, as it is
+def _is_required(check: Check, *, required: bool) -> bool:
     return required and str(check) == f"{Check(kind='not_null', columns=check.columns)}"
 
 

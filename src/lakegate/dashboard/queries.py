@@ -132,12 +132,13 @@ class Job:
     def stop(self) -> None:
         """Stop it. What Spark is doing for it ends soon; a start of Spark that it waits for continues."""
         session = self._session
-        self._end("stopped")
+        self.end("stopped")
         if session is not None:
             with suppress(Exception):  # whatever it is, nobody waits for the result any more
                 session.interruptTag(self._tag)
 
-    def _end(self, state: State, *, result: Result | None = None, error: LakegateError | None = None) -> None:
+    def end(self, state: State, *, result: Result | None = None, error: LakegateError | None = None) -> None:
+        """End it, unless it has ended."""
         with self._ending:
             if self._ended.is_set():
                 return
@@ -145,7 +146,8 @@ class Job:
             self.result, self.error, self.state = result, error, state
             self._ended.set()
 
-    def _fetch(self, query: Query | None) -> Result | None:
+    def fetch(self, query: Query | None) -> Result | None:
+        """Read its rows; ``None`` if it was stopped."""
         self.doing = "Reading rows"
         began = time.monotonic()
         if query is None:
@@ -249,15 +251,15 @@ class Queries:
             try:
                 query = self._plan(job)
                 if job.state == "running":
-                    job._end("done", result=job._fetch(query))  # noqa: SLF001 - a job is a part of this module's work
+                    job.end("done", result=job.fetch(query))
             except LakegateError as error:
                 if isinstance(error, RetryableError):
                     self._lose(job)
-                job._end("failed", error=error)  # noqa: SLF001 - likewise
+                job.end("failed", error=error)
             except Exception as error:  # noqa: BLE001 - what it is must be shown where the query was asked for
                 said = without_secrets(one_line(error))[:500]
                 failure = LakegateError(f"The query failed: {type(error).__name__}: {said}")
-                job._end("failed", error=failure)  # noqa: SLF001 - likewise
+                job.end("failed", error=failure)
             finally:
                 self._leave()
 

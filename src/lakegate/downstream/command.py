@@ -78,7 +78,7 @@ class CommandTarget:
     def _run(self, given: IO[bytes], said: IO[bytes], env: Mapping[str, str]) -> int:
         try:
             # A session of its own: Ctrl-C is for us, and whatever it starts can be stopped with it.
-            process = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
+            process = subprocess.Popen(
                 self._argv,
                 cwd=self._cwd,
                 env=env,

@@ -178,7 +178,7 @@ def _dump(job: Job, path: Path) -> None:
         *("-Xlog:disable", "-Xlog:all=error:stderr", *job.class_options),
     )
     try:
-        done = subprocess.run(  # noqa: S603 - our own command line, no shell
+        done = subprocess.run(
             command,
             env=_environment(),
             cwd=path.parent,

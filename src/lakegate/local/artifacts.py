@@ -169,7 +169,7 @@ def _run_ivy(missing: Sequence[Artifact], folder: Path, work: Path, step: Step) 
         *("-cachepath", str(work / "paths")),
     ]
     with log.open("wb") as output:
-        ivy = subprocess.Popen(  # noqa: S603 - our own command line, no shell
+        ivy = subprocess.Popen(
             command,
             cwd=work,
             env=environment({}),

@@ -377,7 +377,7 @@ def _commands(venv: Path) -> tuple[tuple[str, ...], ...]:
 def _run(command: Sequence[str], work: Path, log: Path, step: Step) -> None:
     settings = {key: value for key, value in os.environ.items() if key.startswith(_SETTINGS_OF_UV)}
     with log.open("wb") as output:
-        installer = subprocess.Popen(  # noqa: S603 - our own command line, no shell
+        installer = subprocess.Popen(
             command,
             cwd=work,
             env=environment({**settings, "TMPDIR": str(work)}),

@@ -53,7 +53,7 @@ _T = TypeVar("_T")
 def discover(
     paths: Sequence[str],
     *,
-    format: FileFormat | None = None,  # noqa: A002 - the word of the command line
+    format: FileFormat | None = None,
     csv: CsvOptions | None = None,
     storage: StorageSettings | None = None,
     narrator: Narrator | None = None,

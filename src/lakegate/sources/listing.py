@@ -36,7 +36,7 @@ class FoundFile:
 def list_files(
     paths: Sequence[str],
     *,
-    format: FileFormat | None = None,  # noqa: A002 - the word of the command line
+    format: FileFormat | None = None,
     storage: StorageSettings | None = None,
 ) -> Iterator[FoundFile]:
     """Yield the files that ``paths`` name, each once, as they are found.

@@ -64,7 +64,7 @@ class SourceSample(Value):
 def inspect(
     paths: Sequence[str],
     *,
-    format: FileFormat | None = None,  # noqa: A002 - the word of the command line
+    format: FileFormat | None = None,
     csv: CsvOptions | None = None,
     storage: StorageSettings | None = None,
     narrator: Narrator | None = None,

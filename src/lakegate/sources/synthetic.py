@@ -68,7 +68,7 @@ def generate(
     null_rate: float = 0.0,
     null_columns: Sequence[str] = (),
     seed: int = 7,
-    format: FileFormat = "parquet",  # noqa: A002 - the word of the command line
+    format: FileFormat = "parquet",
     overwrite: bool = False,
     narrator: Narrator | None = None,
 ) -> tuple[Path, ...]:

@@ -71,7 +71,7 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
         is_here = is_loopback(self.url.hostname)
         if is_here:  # gRPC would send even this through http_proxy
             self.setChannelOption("grpc.enable_http_proxy", 0)
-        self._tls = self._speaks_tls(tls, is_here=is_here)
+        self._tls = self._speaks_tls(wanted=tls, is_here=is_here)
         if not self._tls and self.token is not None and not is_here:
             raise ConfigurationError(
                 f"The token for {self.place} is not sent without TLS.",
@@ -140,7 +140,7 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
             self._shake_hands(context)
             raise self._unusable("speaks TLS only", "Set engine.tls = true.")
 
-    def _speaks_tls(self, wanted: bool | None, *, is_here: bool) -> bool:  # noqa: FBT001 - a setting
+    def _speaks_tls(self, *, wanted: bool | None, is_here: bool) -> bool:
         if wanted is not None:
             return wanted
         if ChannelBuilder.PARAM_USE_SSL in self._params:

@@ -55,6 +55,7 @@ from lakegate.spark.sessions import (
     hang_up,
     is_alive,
     is_connect,
+    planned,
     release,
     session_settings,
 )
@@ -156,10 +157,10 @@ class SparkEngine:
             nulls = (f"CAST(NULL AS {spark_ddl(one.type)}) AS {quote(one.name)}" for one in schema.columns)
             frame = self.session.range(0).selectExpr(*nulls)
             selected, wanted = _selectable(frame, predicates, self.session)
-            selected.selectExpr(*(f"IF({predicate}, 1, 0)" for predicate in wanted)).schema  # noqa: B018 - plans it
+            planned(selected.selectExpr(*(f"IF({predicate}, 1, 0)" for predicate in wanted)))
             for sql in queries:
                 with _view(frame) as view:
-                    self.session.sql(f"{_named(view)} SELECT count(1) FROM ({sql}\n)").schema  # noqa: B018, S608
+                    planned(self.session.sql(f"{_named(view)} SELECT count(1) FROM ({sql}\n)"))  # noqa: S608
 
     def rewrite(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
         """Write ``batch`` to ``target`` by a mode other than append, in one snapshot."""
@@ -321,8 +322,7 @@ class SparkEngine:
         with translated("planning the query", query=True):
             session = self._query_session(ref)
             require_harmless(session, text, is_query=True)
-            frame = session.sql(text)
-            frame.schema  # noqa: B018 - Connect plans lazily; a wrong query must fail here, with its own error
+            frame = planned(session.sql(text))
         self._frames.setdefault(_query_key(ref), WeakSet()).add(frame)
         return frame
 
@@ -344,7 +344,7 @@ class SparkEngine:
                         require_safe_name(token.name, "The name")
                 require_harmless(session, text, is_query=True, only=catalog.name)
                 frame = session.sql(text)
-            frame.schema  # noqa: B018 - Connect plans lazily
+            planned(frame)
         if catalog.options.get("", "").endswith(".JDBCTableCatalog"):
             require_utc(session, frame, source)
         return frame

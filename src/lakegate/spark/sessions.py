@@ -126,6 +126,12 @@ def is_connect(session: Any) -> bool:
     return ".connect." in type(session).__module__
 
 
+def planned(frame: Any) -> Any:
+    """Return ``frame`` once Spark has planned it: Connect does so late, and what's wrong must fail here."""
+    frame.schema  # noqa: B018 - asking for it plans
+    return frame
+
+
 def always(session: Any) -> Any:
     """Return a column that is true in every row."""
     if is_connect(session):

@@ -22,7 +22,7 @@ from lakegate.spark.failures import condition_of, first_sentence, translated
 from lakegate.spark.guard import PLAN_SETTINGS, require_harmless, tokens_of
 from lakegate.spark.reader import iceberg_schema, read_as, read_batch
 from lakegate.spark.scans import collected, free_names
-from lakegate.spark.sessions import CATALOG, always, end_session, is_connect
+from lakegate.spark.sessions import CATALOG, always, end_session, is_connect, planned
 from lakegate.spark.statement import Statement, parse_statement
 
 BATCH = "batch"
@@ -90,9 +90,7 @@ class SparkTransaction:
     def table(self, table: TableIdentifier) -> Any:
         """Return a DataFrame of ``table`` on the branch."""
         with _running(f"reading {table} on branch {self._branch}"):
-            frame = self._session.table(table.sql(CATALOG))
-            frame.schema  # noqa: B018 - Connect plans lazily; a wrong name must fail here, with its own error
-        return frame
+            return planned(self._session.table(table.sql(CATALOG)))
 
     def append(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
         """Append rows by column name."""
@@ -223,8 +221,7 @@ class SparkTransaction:
             (deletes,) = free_names("deletes", 1, taken=frame.columns)
             with translated(f"evaluating {mode.delete_when!r}", query=True):
                 flag = f"coalesce(({mode.delete_when}), false) AS {deletes}"
-                frame = frame.selectExpr(*map(quote, columns), flag)
-                frame.schema  # noqa: B018 - as in table()
+                frame = planned(frame.selectExpr(*map(quote, columns), flag))
         if target.create is None:
             # What the batch lacks stays as it is in the rows that are updated.
             changed = [name for name in columns if name not in mode.key and source.find(name) is not None]
@@ -244,7 +241,7 @@ class SparkTransaction:
             if unnamed:
                 raise QueryError(f"The MERGE statement reads {min(map(str, unnamed))} without naming it.")
             frame.createOrReplaceTempView(BATCH)
-            self._session.sql(parsed.sql).schema  # noqa: B018 - as in table()
+            planned(self._session.sql(parsed.sql))
         finally:
             with suppress(Exception):
                 self._session.catalog.dropTempView(BATCH)
@@ -263,9 +260,7 @@ class SparkTransaction:
             if known != statement:
                 parsed = self._analyse(statement)
             self._create_namespaces(parsed)
-            frame = self._session.sql(parsed.sql)
-            frame.schema  # noqa: B018 - as in table()
-        return frame
+            return planned(self._session.sql(parsed.sql))
 
     def close(self) -> None:
         """End the session. Idempotent."""

@@ -16,7 +16,7 @@ from lakegate.components import Components
 from lakegate.rest_catalog import server
 from lakegate.testing.memory import MemoryCatalog
 
-TOKEN = "s3cret-of-readers"  # noqa: S105 - of no server
+TOKEN = "s3cret-of-readers"
 
 
 @pytest.fixture
@@ -48,9 +48,9 @@ def test_it_says_where_it_is_and_what_to_paste(served: list[server.Address]) -> 
 
 def test_programs_get_one_line(served: list[server.Address], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("READER", TOKEN)
-    done = serve("--port", "0", "--host", "0.0.0.0", "--token", "env:READER", "-o", "json")  # noqa: S104 - with a token
+    done = serve("--port", "0", "--host", "0.0.0.0", "--token", "env:READER", "-o", "json")
     assert json.loads(done.stdout) == {"url": served[0].url, "warehouse": "main", "token": True}
-    assert "without TLS" in serve("--port", "0", "--host", "0.0.0.0", "--token", "env:READER").stderr  # noqa: S104
+    assert "without TLS" in serve("--port", "0", "--host", "0.0.0.0", "--token", "env:READER").stderr
 
 
 def test_settings_come_from_the_project(served: list[server.Address], in_a_project: Path) -> None:
@@ -62,7 +62,7 @@ def test_settings_come_from_the_project(served: list[server.Address], in_a_proje
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--host", "0.0.0.0"), "without a token"),  # noqa: S104 - it is refused
+        (("--host", "0.0.0.0"), "without a token"),
         (("--token", TOKEN), "is a secret"),
         (("--token", "env:NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE, which is not set"),
         (("--tls-key", "lakegate.toml"), "go together"),

@@ -17,7 +17,7 @@ from lakegate.credentials.tokens import ClientCredentials, catalog_token
 from lakegate.errors import CatalogUnavailableError, ConfigurationError, LakegateError
 
 ENDPOINT = "https://id.test/realms/lake/token"
-SECRET = "s3cret+/=% of the client"  # noqa: S105 - of no server
+SECRET = "s3cret+/=% of the client"
 OAUTH2 = {
     "oauth2_token_endpoint": ENDPOINT,
     "oauth2_client_id": "lake gate",
@@ -149,7 +149,7 @@ def test_the_next_token_is_asked_for_after_a_refusal() -> None:
 
 def test_settings_name_one_way_or_none() -> None:
     assert catalog_token(CatalogSettings(uri="http://nessie.test/api/v2")) is None
-    local = CatalogSettings(uri="http://127.0.0.1:1/api/v2", token="env:CLIENT_SECRET")  # noqa: S106 - a reference
+    local = CatalogSettings(uri="http://127.0.0.1:1/api/v2", token="env:CLIENT_SECRET")
     assert isinstance(catalog_token(local), Secret)
     token = catalog_token(CatalogSettings(uri="https://nessie.test/api/v2", oauth2_scope="all", **OAUTH2))
     assert isinstance(token, ClientCredentials)

@@ -20,6 +20,7 @@ from lakegate.local.state import ServiceStatus
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import Run
 from support.fakes import FakeLakehouse
+from support.lakes import components_of
 from unit.dashboard.conftest import model_of
 
 Load = Callable[..., Run]
@@ -43,7 +44,7 @@ class Stack:
 def test_looking_starts_nothing_and_finds_a_server_that_was_started_anew(tmp_path: Path) -> None:
     with lakegate.connect(tmp_path, settings=Settings()) as lake:
         stack = Stack()
-        lake._components.__dict__["stack"] = stack  # noqa: SLF001 - a real one would start servers
+        components_of(lake).__dict__["stack"] = stack
         model = open_read_model(lake)
         page = overview(model)
         assert [(one.code, one.hint) for one in page.problems] == [("catalog-unavailable", "Start it: lakegate up")]
@@ -113,7 +114,7 @@ def test_a_locked_journal_is_said_soon_and_asked_again_later(tmp_path: Path, mon
     with lakegate.connect(tmp_path, settings=Settings()) as lake:
         assert open_read_model(lake).journal.count() == ({}, 0)
     with lakegate.connect(tmp_path, settings=Settings()) as lake:
-        lake._components.__dict__["stack"] = Stack()  # noqa: SLF001 - a real one would start servers
+        components_of(lake).__dict__["stack"] = Stack()
         other = sqlite3.connect(tmp_path / ".lakegate" / "journal.db", isolation_level=None)
         try:
             other.execute("PRAGMA locking_mode=EXCLUSIVE")

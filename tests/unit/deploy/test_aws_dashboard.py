@@ -40,11 +40,11 @@ def test_its_environment_makes_a_dashboard_that_asks_for_a_login(
     for secret in container["Secrets"]:
         monkeypatch.setenv(secret["Name"], "x" * 64)
     assert all(name.startswith(ENV_PREFIX) for name in env)
-    access = decide_access(settings.ui, "0.0.0.0", allow_actions=False)  # noqa: S104 - as in the container
+    access = decide_access(settings.ui, "0.0.0.0", allow_actions=False)
     assert access.login == "oidc"
     assert auth_secrets(access)["auth"]["redirect_uri"] == f"https://lake.example.com/{CALLBACK}"
     assert settings.ui.query is False
-    assert settings.journal.password == "env:JOURNAL_PASSWORD"  # noqa: S105 - a reference
+    assert settings.journal.password == "env:JOURNAL_PASSWORD"
     assert str(template["Outputs"]["Redirect"]["Value"]["Fn::Sub"]).endswith(f"/{CALLBACK}")
     assert template["Resources"]["CookieSecret"]["Properties"]["GenerateSecretString"]["PasswordLength"] >= 32
 

@@ -260,6 +260,6 @@ def test_readers_have_a_service_that_asks_for_the_token() -> None:
     command = cli.get_command(root := click.Context(cli, obj=App()), words[0])
     assert command is not None
     asked = command.make_context(words[0], words[1:], parent=root).params
-    assert asked["token"] == "file:/run/secrets/lakegate/reader-token"  # noqa: S105 - where it is
+    assert asked["token"] == "file:/run/secrets/lakegate/reader-token"
     assert [port["containerPort"] for port in container["ports"]] == [asked["port"]]
     assert {container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("readiness", "liveness")} <= set(OPEN_PATHS)

@@ -28,7 +28,7 @@ class TestSnowflake(DownstreamContract):
     @pytest.fixture
     def refusing(self, account: SnowflakeAccount, monkeypatch: pytest.MonkeyPatch) -> Downstream:
         monkeypatch.setenv("TEST_SNOWFLAKE_TOKEN", "hunter2hunter2")
-        return self._target(account.url, private_key=None, token="env:TEST_SNOWFLAKE_TOKEN")  # noqa: S106 - where it is
+        return self._target(account.url, private_key=None, token="env:TEST_SNOWFLAKE_TOKEN")
 
     def _target(self, url: str, **changes: str | None) -> SnowflakeTarget:
         return SnowflakeTarget(

@@ -82,7 +82,7 @@ def test_an_account_that_is_away_misses_nothing_and_gc_spares_what_it_shows(acco
 
 def test_whatever_fails_on_the_way_snowflake_ends_where_main_is(account: SnowflakeAccount) -> None:
     world = world_with(account)
-    chance = random.Random(20260131)  # noqa: S311 - faults, no secrets
+    chance = random.Random(20260131)
 
     def both(tx: Transaction) -> None:
         tx.append("nyc.trips", row(1))

@@ -291,7 +291,7 @@ def test_ten_thousand_files_are_all_read(iceberg: SqlCatalog, reader: IcebergTab
     added = reader.added_files(pointer, [pointer.snapshot_id])
     assert added.complete
     assert len({file.path for file in added.files}) == added.rows == count
-    assert random.choice(added.files).columns["c19"].upper == 5  # noqa: S311 - any will do
+    assert random.choice(added.files).columns["c19"].upper == 5
 
 
 def test_reading_a_table_loads_neither_arrow_nor_pyicebergs_tables(iceberg: SqlCatalog) -> None:

@@ -43,7 +43,7 @@ def launch(home: Path, s3: S3Settings | None) -> Launch:
         instance="0" * 32,
         port=1,
         management_port=2,
-        token="token",  # noqa: S106 - of no server
+        token="token",
     )
 
 

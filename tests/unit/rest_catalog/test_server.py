@@ -45,7 +45,7 @@ def test_the_address_as_clients_spell_it(address: Address, url: str) -> None:
     assert address.url == url
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "lake.example.com"])  # noqa: S104 - it is refused
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "lake.example.com"])
 def test_other_machines_need_a_token(host: str) -> None:
     with pytest.raises(ConfigurationError, match="without a token"):
         require_safe(Address(host, 8181), has_token=False)

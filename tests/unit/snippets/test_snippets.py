@@ -37,7 +37,7 @@ def target(ref: Ref | None = None, **changes: Any) -> Target:
         has_deletes=False,
         warehouse="s3://lake/wh",
         storage=S3,
-        catalog=CatalogSettings(uri="https://nessie:19120/api/v2", token="env:LAKE_TOKEN"),  # noqa: S106 - a reference
+        catalog=CatalogSettings(uri="https://nessie:19120/api/v2", token="env:LAKE_TOKEN"),
         spark_options=options,
     )
     return replace(made, **changes)

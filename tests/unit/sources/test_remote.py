@@ -82,7 +82,7 @@ class Listing:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's word
+            def log_message(self, format: str, *args: object) -> None:
                 pass
 
         return Handler

@@ -20,7 +20,7 @@ from support.black_hole import Way, way_to
 from support.oidc_server import oidc_server
 from support.tls_proxy import Authority, tls_proxy
 
-TOKEN = "planted-t0ken"  # noqa: S105 - of no server
+TOKEN = "planted-t0ken"
 AWAY = "sc://spark.example.com:15002"
 
 

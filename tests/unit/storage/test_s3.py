@@ -38,7 +38,7 @@ class OwnedBucket(BaseHTTPRequestHandler):
     _denied = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
     do_GET = do_HEAD = do_PUT = do_POST = do  # noqa: N815 - the server's names
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the server's name
+    def log_message(self, format: str, *args: object) -> None:
         pass
 
 

@@ -508,7 +508,7 @@ def test_a_forgotten_system_is_queued_for_no_more() -> None:
 def test_nothing_is_missed_and_order_holds_however_often_something_dies(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    chooser = random.Random(seed)  # noqa: S311 - no secret
+    chooser = random.Random(seed)
     points = ["after-stage", "before-commit", "after-publish", "after-end", "before-send", "after-send"]
     hook = System("hook", fails=lambda event: chooser.choice([None, None, down(event), Died()]))
     world = World(hook)

@@ -153,9 +153,15 @@ def make_plan(
         _volume_step(name, settings, lake, location, found),
         _integration_step(name, settings, found),
         _step(
-            "database", sql.identifier(settings.database), found.has_database, sql.create_database(settings.database)
+            "database",
+            sql.identifier(settings.database),
+            sql.create_database(settings.database),
+            exists=found.has_database,
         ),
-        *(_step("schema", one.schema_sql, one.schema in found.schemas, sql.create_schema(one)) for one in schemas),
+        *(
+            _step("schema", one.schema_sql, sql.create_schema(one), exists=one.schema in found.schemas)
+            for one in schemas
+        ),
         *(_table_step(name, settings, location, place, table, found) for place, table in places.items()),
         *_dropped(places, found),
     ]
@@ -180,7 +186,7 @@ def _places(tables: Sequence[LakeTable], settings: SnowflakeDownstream) -> dict[
     return places
 
 
-def _step(kind: Kind, name: str, exists: bool, statement: str) -> Step:  # noqa: FBT001 - a fact, not an option
+def _step(kind: Kind, name: str, statement: str, *, exists: bool) -> Step:
     return (
         Step(kind=kind, name=name, action="none")
         if exists
@@ -219,8 +225,8 @@ def _integration_step(name: str, settings: SnowflakeDownstream, found: Survey) -
     return _step(
         "catalog integration",
         sql.identifier(integration),
-        found.integration is not None,
         sql.create_integration(integration),
+        exists=found.integration is not None,
     )
 
 
@@ -278,4 +284,4 @@ def _grant_steps(
         ]
         for privilege, parts, statement in wanted:
             shown = f"{privilege} on {'.'.join(sql.identifier(part) for part in parts)} to {sql.identifier(role)}"
-            yield _step("grant", shown, (privilege, parts) in has and parts not in replaced, statement)
+            yield _step("grant", shown, statement, exists=(privilege, parts) in has and parts not in replaced)

@@ -172,12 +172,12 @@ class ImageBuilder:
             self._narrator.step(f"Building the image of {order.source.kind} with {Path(engine).name}"),
             order.log.open("wb") as log,
         ):
-            done = subprocess.run(  # noqa: S603 - our own words
+            done = subprocess.run(
                 signing_in, input=password.encode(), check=False, stdout=log, stderr=subprocess.STDOUT
             )
             try:
                 if done.returncode == 0:
-                    done = subprocess.run(  # noqa: S603 - our own script
+                    done = subprocess.run(
                         ["sh", _SCRIPT],  # noqa: S607 - where sh is, the system knows
                         cwd=order.folder,
                         env={**os.environ, **variables},
@@ -187,7 +187,7 @@ class ImageBuilder:
                         stderr=subprocess.STDOUT,
                     )
             finally:  # the password is good for twelve hours
-                subprocess.run([engine, "logout", registry], check=False, capture_output=True)  # noqa: S603 - likewise
+                subprocess.run([engine, "logout", registry], check=False, capture_output=True)
         if done.returncode:
             raise _failed(Path(engine).name, order, order.log.read_text(encoding="utf-8", errors="replace"))
         return (order.folder / _RESOLVED).read_text(encoding="utf-8")
@@ -302,9 +302,7 @@ def _engine(wanted: Builder) -> str | None:
 def _answers(engine: str) -> bool:
     """Return whether an engine's server runs: its command alone builds nothing."""
     try:
-        asked = subprocess.run(  # noqa: S603 - our own words
-            [engine, "info"], check=False, capture_output=True, timeout=_ANSWER_TIMEOUT_S
-        )
+        asked = subprocess.run([engine, "info"], check=False, capture_output=True, timeout=_ANSWER_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return asked.returncode == 0

@@ -15,6 +15,7 @@ import yaml  # type: ignore[import-untyped]
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic.alias_generators import to_camel
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -57,15 +58,15 @@ class _Database(_Section):
     migrate: list[str] | None = None
 
 
-class _Logs(_Section):
-    logLevel: str | None = None  # noqa: N815 - DBOS's name
-    consoleLogLevel: str | None = None  # noqa: N815
-    otlpLogLevel: str | None = None  # noqa: N815
+class _Logs(_Section, alias_generator=to_camel):
+    log_level: str | None = None
+    console_log_level: str | None = None
+    otlp_log_level: str | None = None
 
 
-class _Exporter(_Section):
-    logsEndpoint: list[str] | None = None  # noqa: N815
-    tracesEndpoint: list[str] | None = None  # noqa: N815
+class _Exporter(_Section, alias_generator=to_camel):
+    logs_endpoint: list[str] | None = None
+    traces_endpoint: list[str] | None = None
 
 
 class _Telemetry(_Section):
@@ -80,7 +81,7 @@ class _File(_Section):
     dbos_system_schema: str | None = None
     run_migrations: bool | None = None
     use_listen_notify: bool | None = None
-    runtimeConfig: _Runtime = _Runtime()  # noqa: N815
+    runtime: _Runtime = Field(default=_Runtime(), alias="runtimeConfig")
     database: _Database = _Database()
     telemetry: _Telemetry = _Telemetry()
     env: Mapping[str, str] = Field(default_factory=dict)
@@ -128,7 +129,7 @@ def load_configuration(
     file = _File() if found is None else _read(found, variables)
     url = variables.get(URL_VARIABLE) or file.system_database_url or _beside_journal(home, journal)
     given = {
-        **file.runtimeConfig.model_dump(exclude={"start", "setup"}),
+        **file.runtime.model_dump(exclude={"start", "setup"}),
         **file.database.model_dump(exclude={"migrate"}),
         **file.model_dump(include={"name", "dbos_system_schema", "run_migrations", "use_listen_notify"}),
         **_telemetry(file.telemetry),
@@ -143,7 +144,7 @@ def load_configuration(
         dbos=cast("DBOSConfig", config),
         locks=home / HOME_NAME / "locks",
         variables={**file.env, **variables},
-        logs_all=file.telemetry.logs.logLevel is not None,
+        logs_all=file.telemetry.logs.log_level is not None,
     )
 
 
@@ -164,12 +165,12 @@ def place_of(url: str) -> str:
 def _telemetry(section: _Telemetry) -> dict[str, Any]:
     exporter = section.OTLPExporter
     return {
-        "log_level": section.logs.logLevel,
-        "console_log_level": section.logs.consoleLogLevel,
-        "otlp_log_level": section.logs.otlpLogLevel,
+        "log_level": section.logs.log_level,
+        "console_log_level": section.logs.console_log_level,
+        "otlp_log_level": section.logs.otlp_log_level,
         "enable_otlp": None if exporter is None else True,
-        "otlp_logs_endpoints": None if exporter is None else exporter.logsEndpoint,
-        "otlp_traces_endpoints": None if exporter is None else exporter.tracesEndpoint,
+        "otlp_logs_endpoints": None if exporter is None else exporter.logs_endpoint,
+        "otlp_traces_endpoints": None if exporter is None else exporter.traces_endpoint,
     }
 
 

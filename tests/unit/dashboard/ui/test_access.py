@@ -29,7 +29,7 @@ def test_this_machine_needs_no_login(host: str) -> None:
     assert not decide_access(UiSettings(), host, allow_actions=False).visitor({}).may_act
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "lake.example.com", ""])  # noqa: S104
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "lake.example.com", ""])
 def test_elsewhere_nobody_listens_without_a_login(host: str) -> None:
     with pytest.raises(ConfigurationError, match="without a login") as caught:
         decide_access(UiSettings(), host, allow_actions=False)
@@ -40,7 +40,7 @@ def test_elsewhere_nobody_listens_without_a_login(host: str) -> None:
 def test_half_a_login_is_refused_by_name(missing: str) -> None:
     settings = UiSettings(**{name: value for name, value in OIDC.items() if name != missing})
     with pytest.raises(ConfigurationError):
-        decide_access(settings, "0.0.0.0", allow_actions=False)  # noqa: S104
+        decide_access(settings, "0.0.0.0", allow_actions=False)
 
 
 def test_a_header_without_a_trusted_proxy_is_refused() -> None:
@@ -52,7 +52,7 @@ def test_a_header_without_a_trusted_proxy_is_refused() -> None:
 
 def test_users_and_actors_are_told_apart() -> None:
     settings = UiSettings(**OIDC, users=("*@example.com",), actors=("ann@example.com",))
-    access = decide_access(settings, "0.0.0.0", allow_actions=True)  # noqa: S104
+    access = decide_access(settings, "0.0.0.0", allow_actions=True)
 
     def told(**claims: Any) -> tuple[bool, bool]:
         visitor = access.visitor(claims)
@@ -76,7 +76,7 @@ def test_secrets_are_read_where_the_settings_refer_to(monkeypatch: pytest.Monkey
     monkeypatch.setenv("UI_COOKIE_SECRET", "c" * 32)
     found = auth_secrets(access)["auth"]
     assert found["redirect_uri"] == "https://lake.example.com/oauth2callback"
-    assert found["client_secret"] == "hidden"  # noqa: S105 - a test's
+    assert found["client_secret"] == "hidden"
 
 
 @pytest.mark.parametrize(

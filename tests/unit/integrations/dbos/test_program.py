@@ -16,7 +16,7 @@ from lakegate.integrations.dbos import __main__ as front
 from lakegate.integrations.dbos import program, workflows
 from lakegate.integrations.dbos.configuration import Configuration, held_executor_id, load_configuration
 
-SECRET = "correct-horse"  # noqa: S105 - looked for where it must not be
+SECRET = "correct-horse"
 VARIABLES = ("TABLE_NAME", "NAMESPACE", "S3_PATH", "BRANCH_NAME", "RUN_ID", "DBOS_SYSTEM_DATABASE_URL")
 
 
@@ -43,7 +43,7 @@ def test_without_a_file_everything_is_beside_the_journal(project: Path) -> None:
 
 def test_dbos_shares_the_journals_postgres(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JOURNAL_PASSWORD", "p@ss:word")
-    journal = JournalSettings(url="postgresql+pg8000://me@db.example.com/lake", password="env:JOURNAL_PASSWORD")  # noqa: S106
+    journal = JournalSettings(url="postgresql+pg8000://me@db.example.com/lake", password="env:JOURNAL_PASSWORD")
     config = load_configuration(None, home=project, journal=journal, environ={}).dbos
     assert config["system_database_url"] == "postgresql://me:p%40ss%3Aword@db.example.com/lake"
 

@@ -218,5 +218,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text.encode())
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name it has there
+    def log_message(self, format: str, *args: object) -> None:
         """Print nothing."""
