@@ -233,7 +233,7 @@ class Components:
         )
 
     def downstream_policy(self, name: str) -> Mapping[str, Any]:
-        """Return the IAM policy that whoever tells a downstream system of the settings needs."""
+        """Return the IAM policy that notifying a downstream system of the settings needs."""
         from lakegate.downstream.registry import policy_of
 
         return policy_of(name, self.settings.downstream[name])

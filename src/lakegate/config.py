@@ -220,7 +220,7 @@ class LocalSettings(_Section):
     idle_stop: Duration = "1h"
     """How long nothing may use the servers before they're stopped; the next command starts them. ``0s`` for never."""
     preload: bool = True
-    """Whether a process beside the servers keeps commands loaded, so that they start at once. Linux only; 0.2 GB."""
+    """Whether a process next to the servers keeps commands loaded, so that they start at once. Linux only; 0.2 GB."""
 
 
 class MaintenancePolicy(_Section):
@@ -694,7 +694,7 @@ class GlueDownstream(DownstreamSettings):
     type: Literal["glue"]
     """``glue``."""
     database: str | None = Field(default=None, pattern=r"^[a-z0-9_]{1,255}$")
-    """Database for all tables. Default: one for each namespace, called like it with ``_`` for each dot."""
+    """Database for all tables. Default: one for each namespace, with its name and ``_`` for each dot."""
     catalog_id: str | None = Field(default=None, pattern=r"^\d{12}$")
     """AWS account of the Data Catalog. Default: the credentials'."""
     region: str | None = None
@@ -750,7 +750,7 @@ class SnowflakeDownstream(DownstreamSettings):
     azure_tenant_id: str | None = Field(default=None, pattern=r"^[0-9a-fA-F-]{36}$")
     """Id of the Microsoft Entra tenant of the storage account. Needed to create a volume on Azure."""
     schemas: Annotated[dict[str, SnowflakeName], _JSON] = Field(default_factory=dict)
-    """Schemas of namespaces: ``nyc = "TAXI"``. Default: called like the namespace."""
+    """Schemas of namespaces: ``nyc = "TAXI"``. Default: the namespace's name."""
     case: Literal["keep", "upper"] = "keep"
     """Names of schemas and tables: ``keep`` them as in the lake, or make them ``upper`` case, so that no query needs
     quotes."""

@@ -214,7 +214,7 @@ class LocalStackError(RetryableError):
 
 
 class OutcomeUnknownError(LakegateError):
-    """A commit was sent and no answer came. Only the catalog's history can tell whether it was made."""
+    """A commit was sent and no answer came. Only the catalog's history shows whether it was made."""
 
     code = "outcome-unknown"
     exit_code = ExitCode.OUTCOME_UNKNOWN

@@ -2232,7 +2232,7 @@ class Lake:
         )
 
     def file_checkpoints(self, table: str, uris: Sequence[str]) -> Mapping[str, FileCheckpoint]:
-        """Return what became of the files that were tried for a table.
+        """Return the outcomes of the files that were tried for a table.
 
         Args:
             table: ``namespace.table``.
@@ -2247,7 +2247,7 @@ class Lake:
         return self._components.journal.file_checkpoints(table, uris)
 
     def save_file_checkpoints(self, table: str, checkpoints: Sequence[FileCheckpoint]) -> None:
-        """Save what became of files. Each checkpoint replaces the one of its URI.
+        """Save the outcomes of files. Each checkpoint replaces the one of its URI.
 
         Args:
             table: ``namespace.table``.
@@ -2577,7 +2577,7 @@ class Lake:
         elif reads is None:
             self._components.narrator.note(
                 "The query doesn't show for certain which tables it reads: if one changes before the rows are "
-                "published, they're published all the same."
+                "published, they're published anyway."
             )
         with _said_of(given):
             frame = (

@@ -345,7 +345,7 @@ class TableReader(Protocol):
 class TableEditor(Protocol):
     """Table changes that touch metadata only; no data file is read or written (``lakegate.iceberg.editor``).
 
-    Each method writes new metadata beside the old and returns its location; nothing is visible before it is committed.
+    Each method writes new metadata next to the old and returns its location; nothing is visible before it is committed.
     """
 
     def replay(
@@ -481,7 +481,7 @@ class WarehouseFiles(FileStore, Protocol):
 class Engine(Protocol):
     """Moves and reads rows (``lakegate.spark``).
 
-    All methods raise :class:`~lakegate.errors.EngineUnavailableError` when the engine is away and
+    All methods raise :class:`~lakegate.errors.EngineUnavailableError` when the engine is unavailable and
     :class:`~lakegate.errors.EngineError` when it can't do the work.
     """
 
@@ -591,7 +591,7 @@ class Engine(Protocol):
         Args:
             rows: The rows of data files that hold failing ones.
             target: The quarantine table: created with ``create``, else widened by columns that it lacks.
-            given: What is written beside each row.
+            given: What is written with each row.
         """
 
     def keep_others(self, rows: AddedRows, aside: AddedRows, target: WriteTarget) -> None:

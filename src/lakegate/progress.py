@@ -167,7 +167,7 @@ class LogNarrator:
     Args:
         stream: Where lines go; default standard error.
         level: The lowest level to write, as a name of :mod:`logging` such as ``info`` or ``warning``.
-        hidden: Secrets that are never written, beside those that lakegate reads itself.
+        hidden: Secrets that are never written, in addition to those that lakegate reads itself.
         **facts: Fields of every line, such as ``command``.
 
     Example:

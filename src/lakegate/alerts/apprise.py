@@ -42,7 +42,7 @@ class AppriseSender:
             raise UndeliveredError("Apprise doesn't know this kind of address")
 
     def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
-        """Send the message. Apprise tells no reason; ``apprise -vv URL`` does.
+        """Send the message. Apprise gives no reason; ``apprise -vv URL`` does.
 
         Raises:
             UndeliveredError: When it could not be sent.

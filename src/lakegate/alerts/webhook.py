@@ -46,7 +46,7 @@ def make(channel: ChannelSettings, secrets: Mapping[str, str]) -> WebhookSender:
 
 
 def payload(message: Message) -> dict[str, Any]:
-    """Return the object that is sent, as ``docs/how-to/be-told-of-failures.md`` describes it."""
+    """Return the object that is sent, as ``docs/how-to/get-alerts.md`` describes it."""
     notice, run = message.notice, message.notice.run
     return {
         "version": 1,

@@ -116,7 +116,7 @@ def run_audit(
     Raises:
         CheckError: When checks can't be asked of this table, or the engine refuses what the user wrote in one.
         EngineError: When the audit couldn't run, or the engine didn't see the rows that the manifests hold.
-        EngineUnavailableError: When the engine is away.
+        EngineUnavailableError: When the engine is unavailable.
     """
     started = time.monotonic()
     known = None if schemas is None else lambda table: schema if table == rows.table else schemas(table)
@@ -678,7 +678,7 @@ class _Audit:
         self._located[table] = found
 
     def _other_tables(self, question: Question) -> tuple[TableIdentifier, ...]:
-        """Return the tables whose state beside the batch an answer rests on."""
+        """Return the tables that an answer depends on, besides the batch."""
         if isinstance(question, OrphanRows):
             return (question.table,)
         if isinstance(question, TotalBeside):

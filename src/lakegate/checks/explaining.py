@@ -1,4 +1,4 @@
-"""Why a check was answered as it was: what stood in the way of the cheaper ways."""
+"""Why a check was answered as it was: what ruled out the cheaper ways."""
 
 from __future__ import annotations
 

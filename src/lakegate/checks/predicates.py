@@ -484,7 +484,7 @@ def _outcomes(tree: exp.Expr, file: DataFile) -> tuple[bool, bool]:
     """Return whether a predicate may be true in a row of a file, and whether it may be false; NULL is neither.
 
     Raises:
-        _UnprovenError: When that can't be told of any part of it.
+        _UnprovenError: When that isn't certain for some part of it.
     """
     if isinstance(tree, exp.Paren):
         return _outcomes(tree.this, file)

@@ -1,4 +1,4 @@
-"""Checks as tests of single rows, which tell failing rows from the others."""
+"""Checks as tests of single rows, which separate failing rows from the others."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ def require_runnable(checks: Sequence[Check], schema: Schema, engine: Engine) ->
 
     Raises:
         CheckError: Naming all such checks.
-        EngineUnavailableError: When the engine is away.
+        EngineUnavailableError: When the engine is unavailable.
     """
     written = [(check, *_written(check, schema)) for check in checks]
     written = [one for one in written if one[1] or one[2]]

@@ -61,7 +61,7 @@ def read_dbt(document: Document, *, namespace: str | None = None) -> list[Draft]
 
     Args:
         namespace: Where the models are. Default: their ``schema`` of ``config``, else ``default``. Tables of a source
-            are in its schema, else in a namespace called like it.
+            are in its schema, else in a namespace of its name.
     """
     root = document.root
     drafts = [
@@ -329,7 +329,7 @@ class _Test:
 
 
 def _same(name: str, test: _Test) -> Made:
-    """Take a test as the check that is called like it, or say that there's none."""
+    """Take a test as the check of its name, or say that there's none."""
     try:
         definition = find_check(name)
     except CheckError:

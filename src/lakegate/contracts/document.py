@@ -19,7 +19,7 @@ from lakegate.errors import ConfigurationError
 _MAX_BYTES = 16 << 20
 _MAX_DEPTH = 60
 _MAX_NODES = 500_000
-"""Of a document with its aliases spelled out: a few lines of aliases to aliases stand for billions."""
+"""Of a document with its aliases spelled out: a few lines of aliases to aliases expand to billions."""
 _STRING_TAG = "tag:yaml.org,2002:str"
 _PLAIN: Mapping[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -120,7 +120,7 @@ def read_document(path: Path, *, name: str | None = None, aliases: bool = False)
 
     Args:
         name: What messages call it. Default: its path.
-        aliases: Allow anchors, aliases and merge keys (``<<``). They count as what they stand for.
+        aliases: Allow anchors, aliases and merge keys (``<<``). They count as what they expand to.
 
     Raises:
         ConfigurationError: It can't be read, isn't YAML, or holds what isn't allowed: several documents, tags, a key

@@ -77,7 +77,7 @@ class Draft:
         self.untranslated.append(Untranslated(mark.line, what, why))
 
     def listed(self, node: Node, key: str) -> list[Node]:
-        """Return what a node lists below ``key``; what is there and is no list is noted."""
+        """Return what a node lists below ``key``; anything else there is noted."""
         found = node.get(key)
         if found is not None and not isinstance(found.value, list):
             self.lose(node.keys[key], key, "it isn't a list")

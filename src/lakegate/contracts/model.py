@@ -105,7 +105,7 @@ class Contract(TableOptions):
     version: Literal[1]
     """The format's version: 1."""
     table: Annotated[str, AfterValidator(_table)]
-    """The table: ``namespace.table``. The file is called like it."""
+    """The table: ``namespace.table``. The file has its name."""
     description: str | None = None
     """What a row is, and where the data comes from."""
     owner: str | None = None

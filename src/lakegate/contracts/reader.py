@@ -262,7 +262,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _guess(problem: EntryError) -> str:
-    """Return the hint's suggestion: among many problems, it must be beside its own."""
+    """Return the hint's suggestion: among many problems, it must be next to its own."""
     start, mark, _ = (problem.hint or "").partition("? ")
     return f" {start}?" if mark and start.startswith("Did you mean") else ""
 

@@ -21,10 +21,10 @@ _MOST_DIFFERENCES = 50
 
 
 class BranchOverview(Value):
-    """One branch beside ``main``.
+    """One branch other than ``main``.
 
     Attributes:
-        run: The newest run that wrote to it; ``None`` if the journal knows none.
+        run: The newest run that wrote to it; ``None`` if the journal has none.
         since: When that run began.
         failing: Failed checks, those that block the publish first: table, column, failing rows of all.
         changes: What it would change: rows of each table on the branch against ``main``.
@@ -72,7 +72,7 @@ def list_branches(
     limit: int = 20,
     cursor: str | None = None,
 ) -> Page[BranchOverview]:
-    """Return a page of the branches beside ``main``: those that wait for a human first, then the newest first.
+    """Return a page of the branches other than ``main``: those waiting for a human first, then the newest first.
 
     Args:
         table: Only branches of runs that wrote to this table.

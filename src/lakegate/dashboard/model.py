@@ -140,7 +140,7 @@ class ReadModel:
         """Return all branches and tags as they were at most two seconds ago, by name.
 
         Raises:
-            CatalogUnavailableError: The catalog is away.
+            CatalogUnavailableError: The catalog is unavailable.
         """
         with self._lock:
             known = self._refs
@@ -164,7 +164,7 @@ class ReadModel:
 
         Raises:
             NotFoundError: It doesn't exist there.
-            CatalogUnavailableError: The catalog is away.
+            CatalogUnavailableError: The catalog is unavailable.
         """
         found = self._pointer(table, ref.hash, ref.name)
         if found is None:
@@ -204,7 +204,7 @@ class ReadModel:
         Raises:
             InputError: ``at`` is neither a time, nor a tag, nor a commit.
             NotFoundError: The ref or the commit doesn't exist.
-            CatalogUnavailableError: The catalog is away.
+            CatalogUnavailableError: The catalog is unavailable.
         """
         return resolve(self.catalog, ref, at or None, index=self._commits() if at or is_beginning(ref) else None)
 

@@ -33,7 +33,7 @@ _ORDER: tuple[Need, ...] = ("unreadable", "failed", "rejected", "late", "interru
 _MOST_TABLES = 20_000
 _MOST_FAILED = 500
 _MOST_REJECTED = 300
-"""Rejected runs whose documents are asked whether they kept their branch, if the catalog is away."""
+"""Rejected runs whose documents are asked whether they kept their branch, if the catalog is unavailable."""
 _LOOKS_BACK = timedelta(days=30)
 _TREND = 20
 
@@ -68,7 +68,7 @@ class TableOverview(Value):
     Attributes:
         table: ``namespace.table``.
         needs: Why a human should look at it, the most urgent first; empty if all is well.
-        exists: Whether it's on ``main``; ``None`` if the catalog is away.
+        exists: Whether it's on ``main``; ``None`` if the catalog is unavailable.
         rows: Rows on ``main``; ``None`` if unknown.
         rows_at_most: Rows in data files, before delete files.
         data_files: Data files on ``main``.
@@ -109,9 +109,9 @@ class Overview(Page[TableOverview]):
 
     Attributes:
         at: When it was read.
-        head: Commit of ``main``; ``None`` if the catalog is away.
+        head: Commit of ``main``; ``None`` if the catalog is unavailable.
         needing: Number of tables that need a human, on all pages.
-        branches: Number of branches beside ``main``; ``None`` if the catalog is away.
+        branches: Number of branches besides ``main``; ``None`` if the catalog is unavailable.
         suspended: Runs that wait for their orchestrator.
         interrupted: Runs whose process died: ``lakegate recover`` settles them.
     """

@@ -48,7 +48,7 @@ class TableReport(Value):
     Attributes:
         rows: Rows published to it, without those that were reverted since.
         last_publish: When something was last published to it, in the period or before, that wasn't reverted since.
-        late_after: How often something should be published to it, as the settings have it; ``None`` if they don't.
+        late_after: How often something should be published to it, from the settings; ``None`` if they don't say.
         is_late: Whether it's later than that.
         waiting: Ids of the rejected runs whose branches wait for a decision now, newest first.
     """
@@ -105,7 +105,7 @@ def period(model: ReadModel, *, since: datetime | None, table: str | None = None
         table: The only table to report on; runs may have written others, too.
 
     Returns:
-        The period. If the catalog is away, what waits is as the journal has it.
+        The period. If the catalog is unavailable, what is waiting comes from the journal alone.
     """
     pages, problems = model.journal.pages, list[Problem]()
     runs, end = pages.runs(RunFilter(table=table, since=since), limit=most, whole=False)

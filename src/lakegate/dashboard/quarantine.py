@@ -81,7 +81,7 @@ def get_quarantine(
     Raises:
         InputError: The name is malformed, or the table's metadata is damaged.
         NotFoundError: A file of the quarantine table is missing.
-        CatalogUnavailableError: The catalog is away.
+        CatalogUnavailableError: The catalog is unavailable.
     """
     main = model.catalog.get_ref(MAIN)
     pointer = model.tables(main).get(f"{TableIdentifier.parse(table)}{SUFFIX}")

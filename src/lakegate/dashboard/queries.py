@@ -301,7 +301,7 @@ class Queries:
     def _close(self) -> None:
         lake, self._lake = self._lake, None
         if lake is not None:
-            with suppress(Exception):  # an engine that is away can't be closed
+            with suppress(Exception):  # an engine that is unavailable can't be closed
                 lake.close()
 
     def report(self, text: str | None, progress: tuple[int, int] | None = None) -> None:

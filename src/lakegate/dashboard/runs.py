@@ -32,7 +32,7 @@ _MOST_DELIVERIES = 100
 
 
 class RunSummary(Value):
-    """One run in a list; what isn't said here is as in :class:`~lakegate.model.run.Run`.
+    """One run in a list; fields that aren't described here are as in :class:`~lakegate.model.run.Run`.
 
     Attributes:
         seconds: Seconds that its steps took; ``None`` while it runs.
@@ -139,9 +139,9 @@ class RunDetail(Value):
         checks: What each check found, failed ones first.
         accepted: Who published it although its audit failed, and why.
         actions: What people did to it by hand, where they were named.
-        deliveries: What downstream systems were told of it, or are still to be told, newest first.
+        deliveries: Its notifications to downstream systems, sent or still to be sent, newest first.
         suspended_until: Until when it waits for its orchestrator.
-        branch_exists: Whether its branch exists; ``None`` if the catalog is away, or it had none.
+        branch_exists: Whether its branch exists; ``None`` if the catalog is unavailable, or it had none.
     """
 
     summary: RunSummary

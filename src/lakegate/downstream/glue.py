@@ -243,7 +243,7 @@ def _table_input(
 
 
 def policy(settings: GlueDownstream) -> dict[str, Any]:
-    """Return the IAM policy that the role needs which tells Glue."""
+    """Return the IAM policy of the role that notifies Glue."""
     account, region = settings.catalog_id or "*", settings.region or "*"
     database = settings.database or "*"
     resources = ("catalog", f"database/{database}", f"table/{database}/*")

@@ -58,7 +58,7 @@ def open_downstream(name: str, settings: DownstreamSettings, around: Around) -> 
 
 
 def policy_of(name: str, settings: DownstreamSettings) -> Mapping[str, Any]:
-    """Return the IAM policy that whoever tells a downstream system needs.
+    """Return the IAM policy that notifying a downstream system needs.
 
     Raises:
         InputError: When this type needs none.

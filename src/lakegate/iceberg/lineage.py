@@ -96,9 +96,9 @@ def classify(
     Args:
         before: Its state then; ``None`` when it did not exist.
         after: Its state now; ``None`` when it was dropped.
-        only_added: Tells whether the manifests of a snapshot of ``after`` say that it added data files and did nothing
-            else. Asked last, of snapshots that are an append by all else.
-        evolves: Whether an append that also added columns, or widened some, is to be told from a rewrite.
+        only_added: Returns whether the manifests of a snapshot of ``after`` say that it only added data files. Called
+            last, for snapshots that are an append by everything else.
+        evolves: Whether an append that also added columns, or widened some, is to be distinguished from a rewrite.
     """
     if after is None:
         return TableChange(kind="drop", reason="it was dropped")

@@ -584,7 +584,7 @@ def _identity(entry: Entry) -> tuple[str, int, int | None]:
 
 
 def _key_of(entry: Entry) -> _Deletes:
-    """Return what tells a delete file: of deletion vectors, several are in one file."""
+    """Return what identifies a delete file: of deletion vectors, several are in one file."""
     return entry.file.file_path, entry.file[-1], entry.sequence_number, entry.file.record_count
 
 

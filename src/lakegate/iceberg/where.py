@@ -129,7 +129,7 @@ def find_column(schema: Schema, name: str) -> str:
 class _Parser:
     """A filter's grammar, by recursive descent.
 
-    Each method is told whether its part is negated: NOT isn't kept, because what it means for NULL depends on the
+    Each method gets whether its part is negated: NOT isn't kept, because what it means for NULL depends on the
     comparison under it.
     """
 

@@ -231,8 +231,8 @@ def record(
         tx.execute(delete(CLAIMS).where(CLAIMS.c.run_id.in_(settled), CLAIMS.c.state == CLAIMED))
     _update_runs(tx, net, target)
     if first:
-        # Nobody knows what was delivered before the journal was lost: what is recent is told once more, and the rest
-        # had been told, or given up.
+        # Nobody knows what was delivered before the journal was lost: recent events are sent once more, and the rest
+        # had been sent, or given up.
         since = tx.now() - _RECENT
         recent = [event for event in events if event.time is None or event.time >= since]
         queue(tx, "current", [table for event in recent for table in event.tables], ref=target, commit=head)

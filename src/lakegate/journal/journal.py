@@ -209,7 +209,7 @@ class Journal:
         """Save ``run`` as it ended, drop its lease and settle its claims, in one transaction.
 
         A published run's claims become published files; any other run's claims are released. What downstream systems
-        are told of a rejected or failed run is queued, too; of a publish, by :meth:`record`, which knows the order.
+        are notified of a rejected or failed run is queued, too; of a publish, by :meth:`record`, which knows the order.
 
         Args:
             counted: What its process counted, which is added to the metrics.

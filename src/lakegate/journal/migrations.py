@@ -248,7 +248,7 @@ def _v0005() -> None:
 
 @_to("0006")
 def _v0006() -> None:
-    """What tells that two paths are one file, and which files have the same content."""
+    """What shows that two paths are one file, and which files have the same content."""
     op.add_column("claims", sa.Column("identity", _TEXT, nullable=False, server_default=""))
     op.create_index("claims_content", "claims", ["table_name", "version"])
 
@@ -279,7 +279,7 @@ def _v0009() -> None:
 
 @_to("0010")
 def _v0010() -> None:
-    """What downstream systems are told, and how far each of them is."""
+    """What downstream systems are notified of, and how far each of them is."""
     op.create_table(
         "downstreams",
         sa.Column("name", _TEXT, primary_key=True),

@@ -1,4 +1,4 @@
-"""The outbox: what downstream systems are still to be told, in the order in which it happened.
+"""The outbox: what downstream systems are still to be notified of, in the order in which it happened.
 
 Events are queued in the transaction that records what they are about: the target's new commits
 (:func:`lakegate.journal.history.record`), or the end of a run that published nothing. They are queued for every system
@@ -36,7 +36,7 @@ def queue(
     run_id: str | None = None,
     only: str | None = None,
 ) -> int:
-    """Queue an event for every system that wants it, and return how many tables they are told about.
+    """Queue an event for every system that wants it, and return how many tables they are notified of.
 
     Args:
         tx: The transaction that records what the event is about.

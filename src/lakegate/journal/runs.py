@@ -1,4 +1,4 @@
-"""Runs in SQL: the run itself as JSON, beside the columns that are searched."""
+"""Runs in SQL: the run itself as JSON, next to the columns that are searched."""
 
 from __future__ import annotations
 

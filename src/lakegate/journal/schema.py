@@ -248,7 +248,7 @@ def ensure_schema(database: Database) -> None:
     Raises:
         ConfigurationError: When a newer lakegate made them.
         InputError: When the database is SQLite's, but holds something else.
-        RetryableError: When the database is away, or locked for too long.
+        RetryableError: When the database is unavailable, or locked for too long.
     """
     if _version_at_a_glance(database) == HEAD:
         return

@@ -207,7 +207,7 @@ class Intake:
             others_worked: Whether others did, though not by this intake.
 
         Raises:
-            RetryableError: When the journal is away.
+            RetryableError: When the journal is unavailable.
         """
         if others_worked:
             self._backoff.worked()

@@ -258,7 +258,7 @@ class Observer(Protocol):
         """Show the outcome of a chunk."""
 
     def troubled(self, error: LakegateError, pause_s: float) -> None:
-        """Show that something is away, and that nothing is tried for ``pause_s`` seconds."""
+        """Show that something is unavailable, and that nothing is tried for ``pause_s`` seconds."""
 
     def waiting(self, summary: Summary, found: Scan | None) -> AbstractContextManager[None]:
         """Show the current state while the body waits."""

@@ -51,7 +51,7 @@ class Archive:
     """One server's archive, made or not.
 
     Attributes:
-        path: The file. Its name tells the server, the JRE and the jars that it holds for.
+        path: The file. Its name encodes the server, the JRE and the jars that it holds for.
         class_options: The Java options that decide where classes come from, the last of which is the class path.
     """
 
@@ -67,7 +67,7 @@ class Archive:
         if self.path.is_file():
             with contextlib.suppress(OSError):
                 os.utime(self.path)  # in use: see _remove_unused
-            # Java maps the file without a look at its content unless told to compare sums, which takes 0.05 s.
+            # Java maps the file without a look at its content unless it must compare sums, which takes 0.05 s.
             return (f"-XX:SharedArchiveFile={self.path}", "-XX:+VerifySharedSpaces")
         return () if self._failed_lately() else (f"-XX:DumpLoadedClassList={class_list}",)
 
@@ -97,7 +97,7 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the process in the background is told: the archive to make, for which class path, of which classes."""
+    """The order for the background process: the archive to make, for which class path, of which classes."""
 
     path: str
     class_options: tuple[str, ...]
@@ -136,7 +136,7 @@ def make_later(jobs: Sequence[Job]) -> None:
 
 
 def make(job: Job) -> bool:
-    """Make an archive, unless there is one or another process is making it, and tell whether it is there.
+    """Make an archive, unless there is one or another process is making it, and return whether it exists.
 
     The file appears whole or not at all. Safe in several processes at once, and when one is killed.
     """

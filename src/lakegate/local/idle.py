@@ -1,4 +1,4 @@
-"""The end of servers that nobody uses: a small process beside them that looks, and stops them.
+"""Stops servers that nobody uses: a small process next to them watches, and stops them.
 
 It's run as a file, on its own: loading the package would take more memory than it needs in all its life. Who uses the
 servers holds ``.lakegate/stack.use`` (:class:`~lakegate.local.state.Usage`), or a connection to one of their ports.

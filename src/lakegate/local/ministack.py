@@ -81,7 +81,7 @@ class MiniStack:
         """Start it if it does not run, and return its endpoint when it answers. The first time, install it.
 
         Raises:
-            LocalStackError: When it can't be installed or started; names its log and the line in it that tells most.
+            LocalStackError: When it can't be installed or started; names its log and its most telling line.
         """
         running = self._running()
         if running is not None:
@@ -339,7 +339,7 @@ def prepare_ministack(narrator: Narrator, *, cache: Path | None = None) -> Path:
 
 
 def _key() -> str:
-    """Return what tells the environment of one lock file and one Python from others."""
+    """Return a key for the environment of one lock file and one Python."""
     text = f"{sys.version}\0{sys.base_prefix}\0".encode() + LOCK.read_bytes()
     return f"{VERSION}-{sys.implementation.cache_tag}-{hashlib.sha256(text).hexdigest()[:12]}"
 

@@ -74,7 +74,7 @@ def ministack_answers(port: int, *, timeout_s: float = 1.0) -> bool:
 
 
 def telling_line(log: Path) -> str | None:
-    """Return the line of a log that most likely tells what went wrong: the last error, else the last line."""
+    """Return the line of a log that most likely shows what went wrong: the last error, else the last line."""
     lines = [line.strip() for line in _tail(log).splitlines() if line.strip()]
     telling = [line for line in lines if _TELLING.search(line) and not line.startswith("at ")]
     chosen = (telling or lines)[-1:]

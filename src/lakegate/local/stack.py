@@ -83,7 +83,7 @@ class LocalStack:
                 is taken as it is.
 
         Raises:
-            LocalStackError: When a server can't be started; names its log and the line in it that tells most. Or when
+            LocalStackError: When a server can't be started; names its log and its most telling line. Or when
                 Spark had to be started anew and somebody uses it.
             ConfigurationError: When the configuration of the warehouse's store is wrong.
         """

@@ -39,11 +39,11 @@ class ServiceState(Value):
 
     Attributes:
         name: ``nessie`` or ``spark``.
-        create_time: When the process began, seconds since the epoch as the operating system tells.
+        create_time: When the process began, seconds since the epoch, by the operating system's clock.
         instance: Random text on the process's command line; no other process has it, even if the pid was reused.
         token: Bearer token that clients must show (``spark`` only). Not in ``repr``.
         stores: Object stores that it reaches (``spark`` only).
-        credentials_mark: What tells the credentials that it got for that from others, without telling them.
+        credentials_mark: A mark of the credentials that it got for that, which doesn't reveal them.
     """
 
     name: ServiceName
@@ -108,7 +108,7 @@ class ServiceStatus(Value):
 class StateFile(Value):
     """The content of the state file: servers that were started, and the ports to prefer when they are started again.
 
-    ``home`` tells a project's folder from its copy: a copy must not use the servers of the original. ``stores``
+    ``home`` distinguishes a project's folder from its copy: a copy must not use the servers of the original. ``stores``
     are those that Spark was once asked to reach: from then on it is started so.
     """
 

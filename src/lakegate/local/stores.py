@@ -126,7 +126,7 @@ def store_variables(stores: SparkStores, source: Mapping[str, str] | None = None
 
 
 def credentials_mark(instance: str, stores: SparkStores) -> str | None:
-    """Return what tells the credentials of this process's environment from others, and tells nothing else of them.
+    """Return a mark of the credentials in this process's environment, which doesn't reveal them.
 
     Args:
         instance: Random text of the server that gets them: keyed with it, marks of two servers can't be compared.

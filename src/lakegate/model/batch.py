@@ -25,7 +25,7 @@ In a column of text they are text: ``NA`` is also Namibia. :attr:`CsvOptions.nul
 class CsvOptions(Value):
     """How to read CSV (RFC 4180 by default).
 
-    ``null_values`` are the texts that mean NULL in every column, beside the empty one; see :data:`MISSING_WORDS`.
+    ``null_values`` are texts that mean NULL in every column, in addition to the empty one; see :data:`MISSING_WORDS`.
     """
 
     header: bool = True
@@ -96,7 +96,7 @@ class SourceFile(Value):
 
 
 class SourceColumn(Value):
-    """A column as the files have it.
+    """A column of the files.
 
     ``type`` is the Arrow type as text (``int64``, ``timestamp[us]`` …), for CSV and text in JSON the one inferred from
     all values, and ``null`` for a column without any value. ``file_name`` is what the files call it, if the

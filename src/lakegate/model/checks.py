@@ -103,8 +103,8 @@ class CheckResult(Value):
             which is about no row in particular, 0 on ``pass`` and the number of rows missing or too many on ``fail``.
         total_rows: Rows that were looked at: with ``where``, those that match it.
         quarantined: Failing rows that were set aside before the others were looked at; examples are of them.
-        reads: Tables whose state beside the batch the answer rests on (scope ``table``); it holds only as long as
-            they stand as they were read.
+        reads: Other tables whose state the answer depends on (scope ``table``); it holds only as long as they don't
+            change.
         evidence: ``manifest`` when proven from file metrics, ``scan`` when rows were read, ``journal`` when it rests
             on what earlier runs found.
         examples: Some failing rows, column name to JSON-safe value.
@@ -153,7 +153,7 @@ class CheckResult(Value):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What there is to say of it beside its numbers, a sentence each, in plain text that may hold values."""
+        """What there is to say about it besides its numbers, a sentence each, in plain text that may hold values."""
         found = [self.sentence, self.detail]
         if self.values:
             values = ", ".join(f"{_short(one.get('value'))} ({one.get('rows', 0):,})" for one in self.values)
@@ -222,7 +222,7 @@ class AuditReport(Value):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Tables that some result depends on beside the batch itself."""
+        """Tables that some result depends on, besides the batch itself."""
         return tuple(dict.fromkeys(table for result in self.results for table in result.reads))
 
     @property

@@ -56,7 +56,7 @@ def rewrite(form: str, *, option: str) -> Rewrite:
     """Return the rule for dates or times of a form.
 
     Args:
-        form: As of ``strptime``: ``%d``, ``%m``, ``%Y``, ``%H``, ``%M``, ``%S`` and what stands between them.
+        form: As of ``strptime``: ``%d``, ``%m``, ``%Y``, ``%H``, ``%M``, ``%S`` and what is between them.
 
     Raises:
         InputError: When it has other directives, or doesn't say what a date or time needs.
@@ -75,7 +75,7 @@ def rewrite(form: str, *, option: str) -> Rewrite:
     pieces = []
     for before, part, after in zip(["", *parts], parts, [*parts[1:], ""], strict=False):
         piece = re.sub(r"\?P<.>", "", _PARTS[part]) if part in _PARTS else _literal(part)
-        # Where nothing stands between two parts, a lone digit could belong to either.
+        # Where nothing separates two parts, a lone digit could belong to either.
         pieces.append(piece.replace("{1,2}", "{2}") if before in _PARTS or after in _PARTS else piece)
     pattern = "".join(pieces)
     return Rewrite(pattern=f"^{pattern}$", order=tuple(names.index(name) + 1 for name in wanted))

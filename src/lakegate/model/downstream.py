@@ -105,7 +105,7 @@ class Subscription(Value):
     mirrors: bool = False
 
     def wanted(self, kind: DownstreamKind, tables: Iterable[str]) -> tuple[str, ...]:
-        """Return those of ``tables`` that it's told about in such an event.
+        """Return those of ``tables`` that it's notified of in such an event.
 
         Example:
             >>> glue = Subscription(name="glue", events=("published",), tables=("nyc.*",))
@@ -121,7 +121,7 @@ class Subscription(Value):
 
 
 class Delivery(Value):
-    """One event on its way to one downstream system, as the journal has it.
+    """One event on its way to one downstream system, as the journal records it.
 
     Attributes:
         delivery_id: Its number; a system gets the events of a table in this order.
@@ -130,12 +130,12 @@ class Delivery(Value):
         ref: The branch.
         commit: The commit whose tables it describes, if any.
         run_id: The run, if any.
-        tables: The tables that the system is told about.
+        tables: The tables that the system is notified of.
         state: How far it is.
         tries: How often it was tried.
         queued_at: When it was queued.
         next_at: When it is tried again, if it's pending.
-        failing_since: When it failed first, since it was last told to try again.
+        failing_since: When it failed first, since somebody last asked to retry it.
         ended_at: When it was sent, given up or skipped.
         reason: Why the last try failed, or why it was skipped.
     """

@@ -69,7 +69,7 @@ class LateTable(Value):
     """A table to which nothing was published for longer than expected.
 
     Attributes:
-        expected_every: The expected interval, as the settings have it.
+        expected_every: The expected interval, from the settings.
         last: Time of the last publish; ``None`` if the journal has none.
         run_id: The run that published last.
     """

@@ -28,7 +28,7 @@ QUARANTINED_AT = "_quarantined_at"
 RELEASED_BY = "_released_by"
 """The run that published the row after all; NULL as long as it waits."""
 COLUMNS = (ROW_ID, REASONS, RUN_ID, SOURCE_FILE, POSITION, QUARANTINED_AT, RELEASED_BY)
-"""Columns that a quarantine table has beside those of its table, in this order."""
+"""Columns that a quarantine table has in addition to its table's, in this order."""
 
 MOST_IN_ORDER = 32
 """Files of a batch up to which their rows are written in order, a task for each, to know which file a row is from."""

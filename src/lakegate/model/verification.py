@@ -53,7 +53,7 @@ class Flaw(NamedTuple):
 
 
 class Finding(Value):
-    """Something that is off, and what mends it.
+    """A problem, and how to fix it.
 
     Attributes:
         kind: What it is, for programs.

@@ -174,7 +174,7 @@ def framed(inner: Html, *, label: str) -> Html:
 
 
 def bar(part: float, whole: float, mood: Mood | None = None) -> Html:
-    """Return a bar for a share of the whole; anything above zero shows. The numbers stand beside it."""
+    """Return a bar for a share of the whole; anything above zero shows. The numbers are next to it."""
     share = 0.0 if whole <= 0 else min(max(part / whole, 0.0), 1.0)
     width = 0 if share == 0 else max(round(_FULL * share), 12)
     return tag(

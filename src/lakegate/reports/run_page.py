@@ -197,7 +197,7 @@ def _remarks(result: CheckResult, examples: Examples) -> list[Html]:
 
 
 def _about(result: CheckResult) -> str:
-    """Return what people said about a check."""
+    """Return a check's description, owner and tags."""
     owner = f"Owner: {result.owner}." if result.owner else ""
     tags = f"Tags: {', '.join(result.tags)}." if result.tags else ""
     return " ".join(filter(None, (result.description, owner, tags)))

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from lakegate.errors import EngineError, LakegateError, RetryableError
 
 RETRY_AFTER_S = 5
-"""Seconds after which a client should ask again when the catalog or the warehouse is away."""
+"""Seconds after which a client should ask again when the catalog or the warehouse is unavailable."""
 
 _LONGEST_NAME = 300
 
@@ -85,13 +85,13 @@ def read_only() -> RefusedError:
 
 
 def unavailable(message: str, retry_after_s: int = RETRY_AFTER_S) -> RefusedError:
-    """Return the error of something that is away for the moment."""
+    """Return the error of something that is unavailable for the moment."""
     headers = {"Retry-After": str(retry_after_s)}
     return RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException", message, headers)
 
 
 def explained(error: LakegateError) -> RefusedError:
-    """Return what a client is told about an error of ours. The log has the rest: it may name addresses and files."""
+    """Return what a client may know about an error of ours. The log has the rest: it may name addresses and files."""
     if isinstance(error, EngineError):
         return unavailable("The warehouse can't be read at the moment. Try again.")
     if isinstance(error, RetryableError):

@@ -121,7 +121,7 @@ class Contents:
                 changes |= _only_referenced({**document, **changes})
         if changes:
             content = json.dumps({**document, **changes}, separators=(",", ":"), ensure_ascii=False).encode()
-        # No credentials, and nothing that tells a client how to write.
+        # No credentials, and nothing that a client could write with.
         return b'{"metadata-location":%b,"metadata":%b,"config":{}}' % (json.dumps(location).encode(), content.strip())
 
 

@@ -1,8 +1,7 @@
 """Source files: find them, check them, describe them as one batch; and generate files for tests and demos.
 
-``local`` and ``remote`` turn paths into files, ``inspection`` tells parquet from CSV, ``parquet`` and ``csv`` look into
-them. A new format is a module that returns an ``Inspected`` for a file, an entry in ``inspection.SUFFIXES``, and a line
-in ``discovery``.
+``local`` and ``remote`` turn paths into files, ``inspection`` finds out their format, ``parquet`` and ``csv`` read
+their columns. To add a format, see "Where to add" in ARCHITECTURE.md.
 """
 
 from __future__ import annotations

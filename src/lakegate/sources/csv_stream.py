@@ -45,7 +45,7 @@ _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 class QuoteScan:
     r"""Follows the quotes through a stream of ASCII-compatible blocks.
 
-    As long as quotes stand only around whole values, every other one opens, and all of a block's can be checked at
+    As long as quotes are only around whole values, every other one opens, and all of a block's can be checked at
     once. ``doubtful`` is set when one is elsewhere: then only reading value by value decides.
 
     Attributes:

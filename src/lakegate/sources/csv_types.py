@@ -26,7 +26,7 @@ Kind = Literal["unknown", "bool", "int64", "double", "date32[day]", "timestamp[u
 
 _INTS = 2**31
 _INEXACT_IN_DOUBLE = 2**53
-"""The first integer that a double can't tell from its neighbour."""
+"""The first integer that a double can't distinguish from its neighbour."""
 _MISSING = pa.array(MISSING_WORDS)
 _NON_FINITE = pa.array(NON_FINITE)
 _INSTANT = pa.timestamp("us", tz="UTC")

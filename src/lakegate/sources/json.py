@@ -321,7 +321,7 @@ def _at(kind: Any, path: _Path) -> Any:
 
 
 def _without_types(kind: Any) -> Any:
-    """Return a type with its columns in order and nothing said about their values."""
+    """Return a type with its columns in order and without its values' properties."""
     if types.is_struct(kind) and kind.num_fields:
         return pa.struct([(field.name, _without_types(field.type)) for field in kind])
     if types.is_list(kind):

@@ -96,7 +96,7 @@ def schema_problems(path: str, schema: pa.Schema, leaves: Sequence[Any] = ()) ->
     """Yield what is wrong with the names of columns; if nothing is, with their types.
 
     Args:
-        leaves: The columns as a parquet footer has them, which tells some types apart that Arrow doesn't.
+        leaves: The columns as a parquet footer has them, which distinguishes some types that Arrow doesn't.
     """
     names = [
         *name_problems(path, schema.names),
@@ -175,7 +175,7 @@ def normalise(data_type: pa.DataType) -> pa.DataType:
     """Return one type for all those that Spark reads alike.
 
     Large and view variants, dictionaries, fixed-size lists, names of list items and time zones make no difference to
-    Spark: a parquet file keeps none of them, only Arrow's own copy of the schema beside it does.
+    Spark: a parquet file keeps none of them, only Arrow's own copy of the schema in it does.
 
     Example:
         >>> str(normalise(pa.list_(pa.field("item", pa.dictionary(pa.int32(), pa.large_string())))))

@@ -1,7 +1,7 @@
 r"""The guard of users' SQL: one statement that can only read, as Spark itself parses it, and what Spark makes of it.
 
 The text that runs is made of the tokens that were checked (:mod:`lakegate.model.sqltext`), and is put in parentheses:
-by Spark's grammar (``'(' query ')'``) nothing but a query can stand there, so that no statement that changes something
+by Spark's grammar (``'(' query ')'``) nothing but a query can be there, so that no statement that changes something
 can result, whatever the text holds. ``SHOW`` and ``DESCRIBE`` only read whatever follows, and what ``EXPLAIN``
 explains is put in parentheses, too. Two things that a query could do besides reading tables are looked for in the
 tokens: running a program or the engine's own code, and reading files past the catalog.

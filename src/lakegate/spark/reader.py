@@ -168,7 +168,7 @@ def _read_parquet(session: Any, batch: Batch) -> Any:
 
 
 def _read_json(session: Any, batch: Batch, table: Schema) -> Any:
-    """Return a part of the batch in the table's columns; text that is no text there is parsed as its type."""
+    """Return a part of the batch in the table's columns; text for a column of another type is parsed as that type."""
     frame = _renamed(_reader(session, batch).parquet(*map(spark_path, batch.read_uris)), batch)
     texts = {name.lower() for name in _texts(frame)}
     expressions = []
@@ -271,7 +271,7 @@ def _rewritten(value: str, target: str, csv: CsvOptions) -> str:
                 value = f"IF({value} RLIKE {pattern}, {made}, {value})"
     elif csv.decimal == "," and target != "boolean":
         made = f"replace(replace({value}, '.', ''), ',', '.')"
-        # What doesn't match is no number then: it must not become one.
+        # What doesn't match isn't a number: it must not become one.
         names = ", ".join(map(sql_string, NON_FINITE)) if target in {"double", "float"} else "NULL"
         value = (
             f"IF({value} RLIKE {sql_string(DECIMAL_COMMA)}, {made}, IF({value} IN ({names}), {value}, {value} || ' x'))"

@@ -205,7 +205,7 @@ class KeyLookup:
     """
 
     def __init__(self, batch: Any, columns: Sequence[str], others: Sequence[Any], other_columns: Sequence[str]) -> None:
-        # Examples hold these beside all columns of the batch.
+        # Examples hold these and all columns of the batch.
         self._names = free_names("__lakegate_key", len(columns), taken=batch.columns)
         self._present = " AND ".join(f"{name} IS NOT NULL" for name in self._names)
         self._batch = batch
@@ -303,7 +303,7 @@ def require_columns(frame: Any, rows: Rows, columns: Sequence[str]) -> Any:
 
 
 def path(column: str, names: Collection[str]) -> str:
-    """Return a column quoted for SQL; where no column of ``names`` is called so, the path to a field of a struct.
+    """Return a column quoted for SQL; where no column of ``names`` has that name, the path to a field of a struct.
 
     Example:
         >>> path("a.b", ["A.B"]), path("a.b", ["a"]), path("a.`b.c`", ["a"])

@@ -100,7 +100,7 @@ def remote_sessions(
 
 
 def derived_sessions(session: Any) -> SessionFactory:
-    """Return a factory of sessions beside the user's own, which is never changed."""
+    """Return a factory of sessions separate from the user's own, which is never changed."""
 
     def create(settings: Mapping[str, str]) -> Any:
         with translated("deriving a session"):

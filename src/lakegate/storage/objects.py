@@ -248,7 +248,7 @@ class ObjectStore(ABC):
         """Write an object where there is none: all of it or nothing.
 
         A library repeats a request whose answer was lost, and then finds the object that it made itself. A mark in the
-        object's metadata tells it from another's.
+        object's metadata distinguishes it from another's.
 
         Raises:
             FileExistsError: When there is one.

@@ -56,7 +56,7 @@ _ENDED = {"published": RunState.COMPLETE, "skipped": RunState.COMPLETE, "reverte
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What events say beside the run.
+    """What events say besides the run.
 
     Attributes:
         catalog: Where the tables' names are known, as the namespace of their symlinks.
@@ -167,7 +167,7 @@ def _test(report: AuditReport, result: CheckResult, *, several: bool) -> test_ru
 
 
 def _shared(result: CheckResult, **params: Any) -> dict[str, Any]:
-    """Return what both kinds of facets say of a check; in ``params``, what people said about it, as far as they did."""
+    """Return what both kinds of facets say about a check; ``params`` holds its description, owner and tags, if any."""
     about: dict[str, Any] = {"owner": result.owner, "tags": list(result.tags), "quarantined": result.quarantined}
     return {
         "severity": result.severity,
@@ -254,7 +254,7 @@ def _dropped(undone: Any) -> bool:
 
 
 def _facets(table: str, staged: StagedTable | None, around: Around, *, version: str | None) -> dict[str, DatasetFacet]:
-    """Return what is said of a table: its version is the commit once published, before that its branch's snapshot."""
+    """Return what events say about a table. Its version is the commit once published, before that a snapshot id."""
     facets: dict[str, DatasetFacet] = {}
     if version is None and staged is not None:
         version = str(staged.pointer.snapshot_id)

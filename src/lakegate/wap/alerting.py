@@ -70,7 +70,7 @@ def alert_undelivered(context: Context, delivery: Delivery) -> None:
         return
     at = delivery.ended_at or delivery.queued_at
     notice = Notice(event="undelivered", severity="error", tables=delivery.tables, delivery=delivery, at=at)
-    # One message for all that the system isn't told, whatever the tables.
+    # One message for all that the system missed, whatever the tables.
     notifications = _send(context.notifier, notice, alert=f"undelivered {delivery.downstream}")
     _narrate(context.narrator, notifications)
     if notifications and delivery.run_id is not None:

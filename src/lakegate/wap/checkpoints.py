@@ -117,7 +117,7 @@ def joined(digests: frozenset[bytes]) -> str:
 
 
 def digest(path: str) -> bytes:
-    """Return what stands for a path: two that share one are as unlikely as two files that share a UUID."""
+    """Return a short key for a path: two that share one are as unlikely as two files that share a UUID."""
     return hashlib.blake2b(path.encode(), digest_size=_DIGEST_BYTES).digest()
 
 

@@ -170,7 +170,7 @@ def _note_same_content(context: Context, request: IngestRequest, files: Sequence
         others = f" (and {len(files) - 1:,} more)" if len(files) > 1 else ""
         context.narrator.note(
             f"{first.file.uri} has the same content as {first.same_content_as} of run {first.run_id}{others}; "
-            f"its rows are {done} all the same."
+            f"its rows are {done} anyway."
         )
 
 

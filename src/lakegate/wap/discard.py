@@ -86,7 +86,7 @@ def is_own(context: Context, run: Run) -> bool:
     if run.request is None and run.branch.endswith(f"_{run.run_id}"):  # an id that was never given before
         return True
     commits = list(context.catalog.history(run.branch, until=run.base, operations=True))
-    if run.request is None:  # whose statements commit without a word of the run
+    if run.request is None:  # whose statements' commits don't name the run
         first = commits[-1] if commits else None
         return first is not None and (first.parent, first.properties.get(RUN_ID_PROPERTY)) == (run.base, run.run_id)
     written = {commit.properties.get(RUN_ID_PROPERTY) for commit in commits if not commit.puts}

@@ -74,7 +74,7 @@ def send(
             sync(context, target)
     now = time.monotonic()
     senders = [_Sender(context, one, now + min(within_s, left_s - one.timeout_s)) for one in subscribers]
-    # Side by side, so that one that is away holds up no other. Daemons, so that none keeps the process alive.
+    # Side by side, so that one that is unavailable holds up no other. Daemons, so that none keeps the process alive.
     threads = [
         threading.Thread(target=copy_context().run, args=(one.work,), name=f"downstream {one.name}", daemon=True)
         for one in senders[1:]
@@ -248,10 +248,10 @@ def check(subscriber: Subscriber, type_: str) -> DownstreamCheck:
 
 
 def describe(context: Context, delivery: Delivery) -> tuple[DownstreamEvent, States]:
-    """Return the event of a delivery, and where its tables' metadata is, as the catalog has it.
+    """Return the event of a delivery, and where its tables' metadata is according to the catalog.
 
     Raises:
-        CatalogUnavailableError: When the catalog is away.
+        CatalogUnavailableError: When the catalog is unavailable.
     """
     if delivery.commit is None:
         run = None if delivery.run_id is None else context.journal.get(delivery.run_id)
@@ -345,16 +345,16 @@ def _changed(
     except RetryableError:
         raise
     except LakegateError as error:
-        # Its metadata can't be read: it's told what is known.
+        # Its metadata can't be read: it gets what is known.
         _LOG.warning("The metadata of %s can't be read: %s", name, error.message)
     return ChangedTable.model_validate({"table": name, **known})
 
 
 def needed_states(context: Context) -> Iterator[TablePointer]:
-    """Yield the states that downstream systems point at, or are still to be told of; ``gc`` keeps their files.
+    """Yield the states that downstream systems point at, or are still to be notified of; ``gc`` keeps their files.
 
     Raises:
-        RetryableError: When the catalog or the journal is away.
+        RetryableError: When the catalog or the journal is unavailable.
     """
     yield from context.journal.outbox.mirrored()
     for delivery in context.journal.outbox.unsent_states():

@@ -60,7 +60,7 @@ _BATCH = 500
 _SAMPLE = 5
 _ALL_RUNS = 1_000_000
 _PARTS = ("data", "metadata")
-"""The folders of a table (Iceberg's default layout); files beside them are not the table's."""
+"""The folders of a table (Iceberg's default layout); other files are not the table's."""
 _MADE_BY_US = re.compile(r".+_[0-9]{8}T[0-9]{6}-[0-9a-f]{8}")
 """A folder as :func:`lakegate.wap.stage.stage` names it: the table's name and the run's id."""
 _CHECKSUM = re.compile(r"\.(.+)\.crc")

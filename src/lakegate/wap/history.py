@@ -237,7 +237,7 @@ def go_back(names: dict[str, str], renames: Iterable[tuple[str, str]], commit: s
     """
     for old, new in with_quarantines(renames):
         names[old] = names.get(new, new)
-        # What was called like that earlier is another table.
+        # What had that name earlier is another table.
         names[new] = f"{new.removesuffix(SUFFIX)}_before_{commit[:12]}{SUFFIX if is_quarantine(new) else ''}"
 
 
@@ -452,7 +452,7 @@ class History:
     Attributes:
         newer: The commits that were read, oldest first.
         whole: Whether all commits are there from the branch's first one on.
-        older: Those before them, as the checkpoint has them.
+        older: Those before them, from the checkpoint.
         checkpoint: The checkpoint that was used.
         foreign: Folders of views and the like that the commits up to the checkpoint put.
     """

@@ -139,7 +139,7 @@ def undo(context: Context, run_id: str, *, reason: str) -> Run:
 
     Raises:
         NotFoundError: When there is no such run.
-        RetryableError: When another process works on it, or the catalog is away.
+        RetryableError: When another process works on it, or the catalog is unavailable.
     """
     lease = _wait_for_lease(context, run_id)
     if lease is None:

@@ -35,7 +35,7 @@ from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 
 _LOG = logging.getLogger(__name__)
 _LAST_WORD_S = 30.0
-"""How long to keep trying to record how a run ended while the journal is away."""
+"""How long to keep trying to record how a run ended while the journal is unavailable."""
 
 
 class Progress:
@@ -95,8 +95,8 @@ class Progress:
     def end(self, **changes: object) -> Run:
         """End the run: release its lease and settle its claims.
 
-        Its outcome doesn't depend on the journal. One that is away is tried again for a while; then the run is left as
-        it is, and recovery ends it when its lease has run out.
+        Its outcome doesn't depend on the journal. If the journal is unavailable, it's retried for a while; then the run
+        is left as it is, and recovery ends it when its lease has run out.
 
         Returns:
             The run, with what the target's history says about it.
@@ -256,8 +256,8 @@ def running(
         failpoints.reach("after-end")
         if progress.run.status == "published":
             # So that the journal never holds a file as published without holding its commit: a target that is reset
-            # later is then noticed, and that downstream systems are told of the commit. The next run would have to read
-            # it anyway.
+            # later is then noticed, and that downstream systems are notified of the commit. The next run would have to
+            # read it anyway.
             with suppress(LakegateError):
                 sync(context, run.target)
     finally:

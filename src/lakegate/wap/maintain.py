@@ -55,7 +55,7 @@ class Maintenance:
         return self._report(number, steps, dry_run=True)
 
     def run(self, names: Sequence[str] = ()) -> MaintenanceReport:
-        """Do what is due, and say what became of it.
+        """Do what is due, and return the outcome.
 
         Raises:
             RetryableError: When another process is at it, or the catalog or the journal can't be reached.

@@ -449,7 +449,7 @@ def _require_audited(run: Run, staged: StagedTable, report: AuditReport) -> None
         raise AuditFailedError(
             f"Branch {branch} is not published: {table} failed {failed}.",
             hint=f"See why: lakegate runs {staged.run_id}. To drop it: lakegate discard {branch}. To publish it "
-            f'all the same: lakegate publish {branch} --accept "REASON"',
+            f'anyway: lakegate publish {branch} --accept "REASON"',
             branch=branch,
             table=table,
         )

@@ -139,7 +139,7 @@ def require_quarantinable(context: Context, table: TableIdentifier, schema: Sche
     Raises:
         ConfigurationError: When its quarantine table's name is taken.
         IdentifierError: When its name is too long.
-        SchemaError: When it has a column that a quarantine table has for itself.
+        SchemaError: When it has a column that quarantine tables add.
     """
     taken = next((name for name in schema.names if name.lower() in COLUMNS), None)
     if taken is not None:
@@ -445,7 +445,7 @@ def require_not_reserved(table: TableIdentifier) -> None:
     """Refuse to write to a quarantine table.
 
     Raises:
-        ConfigurationError: When ``table`` is called like one.
+        ConfigurationError: When ``table`` has the name of one.
     """
     if is_quarantine(table):
         raise ConfigurationError(

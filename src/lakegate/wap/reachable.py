@@ -272,7 +272,7 @@ def keep_files(context: Context, at: Ref, name: str, request: CommitRequest | No
         _require_files(context, context.catalog.list_tables(at) if request is None else request.puts)
         yield
     finally:
-        # One that stays, because the catalog is away now, keeps files and does no other harm.
+        # One that stays, because the catalog is unavailable now, keeps files and does no other harm.
         with suppress(LakegateError):
             context.catalog.delete_ref(context.catalog.get_ref(branch))
 

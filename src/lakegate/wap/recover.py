@@ -42,7 +42,7 @@ def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
         deadline: When to settle no further run. One that was begun is finished: cut off, it would be discarded.
 
     Raises:
-        CatalogUnavailableError: When the catalog is away; the remaining runs are settled next time.
+        CatalogUnavailableError: When the catalog is unavailable; the remaining runs are settled next time.
     """
     settled = []
     for run in context.journal.abandoned():
@@ -61,7 +61,7 @@ def recover_now(context: Context, run_id: str) -> Run:
 
     Raises:
         NotFoundError: When the run doesn't exist.
-        RetryableError: When a process works on it, or the catalog is away.
+        RetryableError: When a process works on it, or the catalog is unavailable.
     """
     lease = context.journal.resume(run_id)
     if lease is None:
@@ -84,7 +84,7 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
         reason: Why the rest is discarded; by default, because its audit wasn't done.
 
     Raises:
-        CatalogUnavailableError: When the catalog is away; whoever recovers next settles the run.
+        CatalogUnavailableError: When the catalog is unavailable; whoever recovers next settles the run.
         LeaseLostError: When somebody took the run over from us meanwhile.
         BeingPublishedError: When somebody took the run along before we had its lease, and is still publishing it.
     """
@@ -190,7 +190,7 @@ def _publish(context: Context, progress: Progress) -> Run:
     except (CatalogUnavailableError, LeaseLostError, OutcomeUnknownError):
         raise
     except LakegateError as error:
-        if type(error) is RetryableError:  # the journal is away: whoever comes next settles the run
+        if type(error) is RetryableError:  # the journal is unavailable: whoever comes next settles the run
             raise
         return _fail(context, progress, error)
     return progress.end(
@@ -233,7 +233,7 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
     Rejected runs that the journal doesn't know are read from their branches.
 
     Raises:
-        RetryableError: When the catalog or the journal are away; the journal is then as it was.
+        RetryableError: When the catalog or the journal are unavailable; the journal is then as it was.
     """
     with context.narrator.step(f"Reading the history of {target}") as step:
         published = context.journal.published()

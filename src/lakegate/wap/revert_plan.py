@@ -46,7 +46,7 @@ _LIST_TABLES = (TABLES_PROPERTY, READS_PROPERTY, KEYS_PROPERTY)
 
 
 def _key(commit: Commit) -> _Key:
-    """Return what tells a commit, or one run's part of it, from all others."""
+    """Return what identifies a commit, or one run's part of it."""
     return commit.hash, run_of(commit)
 
 

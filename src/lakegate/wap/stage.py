@@ -49,7 +49,7 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
         EngineError: When fewer or more rows arrived than the files hold.
         InputError: When a key repeats or is NULL.
         NothingChangedError: When nothing was to be written.
-        RetryableError: When catalog or engine are away.
+        RetryableError: When catalog or engine are unavailable.
     """
     failpoints.reach("before-stage")
     context.require_writable()

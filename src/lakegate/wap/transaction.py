@@ -231,7 +231,7 @@ class Transaction:
         """Return the table that is read under a name.
 
         Iceberg takes what follows a table's name for what it shall read of it: ``nyc.trips.files``, ``.changes``,
-        ``.branch_main``. A table that is called so comes first.
+        ``.branch_main``. A table of that name comes first.
 
         Raises:
             QueryError: When the name means another state of a table than the transaction's.

@@ -72,7 +72,7 @@ def test_a_webhook_is_signed_over_time_and_body(server: SlackServer) -> None:
 def test_what_the_page_says_about_checking_a_signature_works(server: SlackServer) -> None:
     dispatcher(channels(server, SIGNED)).send(rejection())
     (received,) = server.received
-    page = (Path(__file__).parents[3] / "docs/how-to/be-told-of-failures.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/how-to/get-alerts.md").read_text(encoding="utf-8")
     told: dict[str, Any] = {}
     exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], told)  # noqa: S102 - our own page
     is_from_lakegate = told["is_from_lakegate"]
@@ -90,7 +90,7 @@ def test_what_the_page_says_about_checking_a_signature_works(server: SlackServer
 
 def test_the_page_shows_all_that_a_webhook_is_told(server: SlackServer) -> None:
     dispatcher(channels(server, SIGNED)).send(rejection())
-    page = (Path(__file__).parents[3] / "docs/how-to/be-told-of-failures.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/how-to/get-alerts.md").read_text(encoding="utf-8")
     shown = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
     told = server.received[0].json
     assert [*shown] == [*told]

@@ -33,8 +33,8 @@ _LONGEST_CONNECT_S = 10.0
 class NessieClient:
     """Calls one Nessie server. Thread-safe; connections are kept alive until :meth:`close`.
 
-    Reading is tried again when the server is away or overloaded, with jitter, until ``timeout_s`` seconds have passed.
-    Changes are sent once: their answer counts, and a commit without an answer is
+    Reads are retried when the server is unavailable or overloaded, with jitter, until ``timeout_s`` seconds have
+    passed. Changes are sent once: their answer counts, and a commit without an answer is
     :class:`~lakegate.errors.OutcomeUnknownError`.
 
     Args:

@@ -23,9 +23,9 @@ _CASES = {"lower": "lower({0})", "upper": "upper({0})"}
 
 @check(example="not_empty_string(name)", each_column=True, parameter_aliases={"trim_whitespace": "trim"}, nans="–")
 def not_empty_string(column: ColumnName, *, trim: bool = True, **options: Unpack[CheckOptions]) -> FailingRows:
-    """``column`` is never an empty text.
+    """``column`` is never empty text.
 
-    Nor one of blanks only (spaces, tabs, line breaks and the rest of Unicode's white space), except with
+    Nor text of blanks only (spaces, tabs, line breaks and the rest of Unicode's white space), except with
     ``trim=False``. NULL passes: add ``not_null`` to refuse it.
 
     Example:
@@ -157,9 +157,9 @@ def valid_uuid(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRo
 @check(example="""json_schema(payload, '{"type": "object", "required": ["id"]}')""", nans="–",
        aliases=("has_valid_json_schema",), parameter_aliases={"json_schema": "schema"})  # fmt: skip
 def json_schema(column: ColumnName, schema: str, **options: Unpack[CheckOptions]) -> FailingRows:
-    r"""``column`` is JSON that is valid by a JSON Schema.
+    r"""``column`` is JSON that matches a JSON Schema.
 
-    ``schema`` is the schema's own JSON, as text. A text that is no JSON fails, so does one with a name twice in an
+    ``schema`` is the schema's own JSON, as text. Text that isn't JSON fails, and so does text with a name twice in an
     object; NULL passes. Supported are ``type``, ``enum`` and ``const`` of plain values, ``minimum`` and ``maximum``
     (also exclusive), ``minLength``, ``maxLength``, ``pattern``, ``format`` (``date``, ``date-time`` and ``uuid``; it
     counts), ``items``, ``minItems``, ``maxItems``, ``properties``, ``required``, ``additionalProperties``,

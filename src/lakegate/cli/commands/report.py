@@ -31,8 +31,8 @@ def report(app: App, /, *, table: str | None, since: datetime, file: Path | None
     """Write what the runs of the last days add up to: what needs a decision, each table, the checks that failed.
 
     The page is one file that loads nothing, so that it can be mailed or kept. It shows what the dashboard shows, from
-    the journal and the catalog; nothing is started, and if the catalog is away, the journal alone says what waits. For
-    a page about one run: lakegate runs RUN --output html
+    the journal and the catalog; nothing is started, and if the catalog is unavailable, the journal alone says what is
+    waiting. For a page about one run: lakegate runs RUN --output html
     """
     from lakegate.dashboard.model import open_read_model
     from lakegate.dashboard.period import period

@@ -84,7 +84,7 @@ def types_of(table: pa.Table) -> dict[str, VegaType]:
 
 
 def bars(found: Sequence[Bar], *, kinds: Sequence[str], description: str) -> None:
-    """Draw bars of rows, one beside the other in the order of their times.
+    """Draw bars of rows, side by side in the order of their times.
 
     Args:
         found: The bars, oldest first.
@@ -142,7 +142,7 @@ def lines(found: Mapping[str, Sequence[tuple[datetime, float | None]]], *, title
             x=alt.X("place:O", axis=_places(times)),
             y=alt.Y("value:Q", title=title, scale=_extent([0, *known]), axis=alt.Axis(format=".1%")),
             color=alt.Color("name:N", sort=names, legend=_legend()),
-            # A colour alone tells too few people which line is which.
+            # By colour alone, too few people can tell which line is which.
             strokeDash=alt.StrokeDash("name:N", sort=names, legend=_legend()),
             tooltip=[
                 alt.Tooltip("when:N", title="UTC"),
@@ -273,7 +273,7 @@ def _when(at: datetime) -> str:
 
 
 def _places(times: Sequence[datetime]) -> alt.Axis:
-    """Return an axis of bars that are one beside the other, with the times of a few of them."""
+    """Return an axis of bars that are side by side, with the times of a few of them."""
     # An expression of Vega's, made of digits alone and never of data.
     labels = ",".join(f"'{_when(at)}'" for at in times)
     every = max(1, len(times) // _TICKS)

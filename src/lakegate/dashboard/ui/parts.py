@@ -236,7 +236,7 @@ def _why(one: DownstreamStatus) -> Markup:
 
 
 def show_deliveries(deliveries: Sequence[Delivery]) -> None:
-    """Put what systems were told of a run on the page; nothing if there is nothing."""
+    """Show which systems were notified of a run; nothing if there is nothing."""
     if not deliveries:
         return
     columns = (Column("State", "fit"), "System", "Tables", Column("Tries", "num"), Column("When", "fit"), "Why not")

@@ -1,7 +1,7 @@
 """How the dashboard looks: Streamlit's theme, light and dark, and the style of our own elements.
 
-The status colours are from Okabe and Ito's palette, which colour-blind people tell apart, darkened or lightened until
-text in them has a contrast of 4.5 on its background. A status never shows by colour alone.
+The status colours are from Okabe and Ito's palette, which colour-blind people can distinguish, darkened or lightened
+until text in them has a contrast of 4.5 on its background. A status never shows by colour alone.
 """
 
 from __future__ import annotations

@@ -249,7 +249,7 @@ def _add_lakegate(tree: Path, wanted: FunctionPackage) -> None:
 
 
 def _compile(tree: Path, interpreter: tuple[str, str]) -> None:
-    """Replace packages' source by bytecode, and put it beside lakegate's own, whose lines tracebacks show."""
+    """Replace packages' source by bytecode, and put it next to lakegate's own, whose lines tracebacks show."""
     program = (
         "import compileall, py_compile, re, sys\n"
         "unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH\n"

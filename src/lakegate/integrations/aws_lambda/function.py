@@ -41,7 +41,7 @@ class NotDoneError(RetryableError):
 
 
 class Context(Protocol):
-    """What AWS passes to a function beside the event."""
+    """What AWS passes to a function besides the event."""
 
     aws_request_id: str
 

@@ -185,7 +185,7 @@ def backfill(
         since: Start of the range: a date, month or time.
         until: End of the range, inclusive.
         chunk: What one run ingests; see :class:`lakegate.loading.backfill.Backfill`.
-        checks: Checks beside those of the table's settings.
+        checks: Checks in addition to those of the table's settings.
 
     Raises:
         InputError: No file is in the range, or one can't be read.

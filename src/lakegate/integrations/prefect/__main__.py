@@ -149,7 +149,7 @@ def serve(*, paths: Sequence[str], interval_s: float, name: str, **given: Any) -
 @click.argument("table", type=_table)
 @click.argument("path", type=_path)
 def announce(*, table: str, path: str) -> None:
-    """Tell Prefect that the file PATH for TABLE has landed."""
+    """Notify Prefect that the file PATH for TABLE has landed."""
     _require_server()
     from lakegate.integrations.prefect.intake import LANDED, announce
 

@@ -83,7 +83,7 @@ def wap_flow(
         table: ``namespace.table``; created if it doesn't exist.
         path: Files, folders or patterns; Parquet or CSV.
         branch: New branch to write to. Default: one named after the run.
-        checks: Checks of the batch, such as ``not_null(id)``, beside those of the table's settings.
+        checks: Checks of the batch, such as ``not_null(id)``, in addition to those of the table's settings.
         partition_by: Partitioning of a new table, such as ``days(pickup)``.
         on_failure: Keep or drop the branch of a rejected batch: ``keep`` or ``drop``. Default: the settings.
         on_changed: A file published before with other content: ``refuse``, ``append`` or ``replace``. Likewise.
@@ -225,7 +225,7 @@ def backfill_flow(
         by: What dates a file: its ``path``, or when it was last ``modified``.
         chunk: What one run ingests: ``hour``, ``day``, ``month``, ``year``, ``file`` or a number of files.
         parallel: Number of chunks to ingest at a time.
-        checks: Checks of each chunk, beside those of the table's settings.
+        checks: Checks of each chunk, in addition to those of the table's settings.
         on_failure: Keep or drop the branch of a rejected chunk: ``keep`` or ``drop``. Default: the settings.
         on_changed: A file published before with other content: ``refuse``, ``append`` or ``replace``. Likewise.
         on_same_content: A file with the bytes of another one: ``append``, ``skip`` or ``refuse``. Likewise.

@@ -1,4 +1,4 @@
-"""New files, ingested chunk by chunk: a flow for a schedule, and its deployment beside that for announced files.
+"""New files, ingested chunk by chunk: a flow for a schedule, and its deployment, next to the one for announced files.
 
 Prefect hands an event to its automations once. A server that is busy (SQLite: "database is locked"), or a machine that
 goes down, loses the flow run that the event should start, and nothing retries it. The events themselves are kept: files
@@ -87,7 +87,7 @@ def intake_flow(
         paths: Files, folders, patterns or prefixes.
         table: Table of all files; or else
         routes: patterns that say which: ``landing/{namespace}/{table}/*.parquet``.
-        checks: Checks of each chunk, beside those of the tables' settings.
+        checks: Checks of each chunk, in addition to those of the tables' settings.
         on_failure: Keep or drop the branch of a rejected chunk: ``keep`` or ``drop``. Default: the settings.
         on_changed: A file published before with other content: ``refuse``, ``append`` or ``replace``. Likewise.
         on_same_content: A file with the bytes of another one: ``append``, ``skip`` or ``refuse``. Likewise.
@@ -199,7 +199,7 @@ def deployments(
         table: Table of all files; or else
         routes: patterns that say which.
         interval_s: Seconds between two flow runs of the schedule.
-        checks: Checks beside those of the tables' settings.
+        checks: Checks in addition to those of the tables' settings.
         on_failure: Keep or drop the branch of a rejected chunk. Default: the settings.
     """
     folder = str(Path(home).absolute() if home else find_home())
