@@ -18,19 +18,24 @@ from lakegate.model.schema import struct_text
 from lakegate.model.sqltext import sql_string
 
 _VERSION = re.compile(r"v3\.[01]\.\d+")
-OPERATORS = (
-    "mustBe", "mustNotBe", "mustBeGreaterThan", "mustBeGreaterOrEqualTo", "mustBeLessThan", "mustBeLessOrEqualTo",
-    "mustBeBetween", "mustNotBeBetween",
-)  # fmt: skip
 _LOGICAL = {"string": "string", "date": "date", "boolean": "boolean", "integer": "long"}
 _INTEGERS = {"i8": "int", "i16": "int", "i32": "int", "i64": "long", "u8": "int", "u16": "int", "u32": "long"}
 _NUMBERS = {"f32": "float", "f64": "double"}
+_NUMERIC = ("int", "long", "float", "double", "decimal")
+_ALL = 100  # percent
 _WARNS = frozenset({"warning", "warn", "info", "low", "minor", "medium"})
 _BLOCKS = frozenset({"error", "critical", "high", "blocker", "major"})
 _UNITS = {"d": "d", "day": "d", "days": "d", "h": "h", "hr": "h", "hour": "h", "hours": "h", "m": "m", "min": "m",
           "minute": "m", "minutes": "m", "w": "w", "week": "w", "weeks": "w"}  # fmt: skip
 _FRESH = ("freshness", "frequency", "latency")
 """Promises that say how fresh a table is, the closest to ours first."""
+_WORDS_OF_TABLE = ("{object}", "${object}", "{table}", "${table}", "{model}", "${model}")
+_WORDS_OF_COLUMN = ("${property}", "{property}", "${column}", "{column}")
+_CONDITIONS = {
+    "mustBe": "= {}", "mustNotBe": "<> {}", "mustBeGreaterThan": "> {}", "mustBeGreaterOrEqualTo": ">= {}",
+    "mustBeLessThan": "< {}", "mustBeLessOrEqualTo": "<= {}", "mustBeBetween": "BETWEEN {} AND {}",
+    "mustNotBeBetween": "NOT BETWEEN {} AND {}",
+}  # fmt: skip
 _COUNT = re.compile(
     r"select\s+count\s*\(\s*(?:\*|1)\s*\)\s+from\s+(?P<table>\S+)\s+where\s+(?P<where>.+?)\s*;?\s*",
     re.IGNORECASE | re.DOTALL,
@@ -46,7 +51,7 @@ _OF_COLUMNS = frozenset(
 )  # fmt: skip
 _OF_QUALITY = frozenset(
     {"id", "name", "description", "type", "metric", "rule", "arguments", "unit", "query", "severity", "tags",
-     "dimension", "engine", "implementation", *OPERATORS}
+     "dimension", "engine", "implementation", "missingValues", "validValues", "pattern", "properties", *_CONDITIONS}
 )  # fmt: skip
 _SAY_THE_TYPE = frozenset({"format", "timezone", "defaultTimezone"})
 """Options of a type that say it, or how it's written elsewhere."""
@@ -344,7 +349,7 @@ class _Quality:
     ) -> None:
         self._draft, self._node, self._column = draft, node, column
         self._columns, self._tables = columns, tables
-        self._operators = [name for name in OPERATORS if name in node.mapping]
+        self._operators = [name for name in _CONDITIONS if name in node.mapping]
 
     def read(self) -> None:
         node = self._node
@@ -382,46 +387,64 @@ class _Quality:
 
     def _row_count(self) -> None:
         operator, value = self._operator()
-        whole = _ints(value)
-        if text_of(self._node.get("unit")) == "percent" or operator is None or whole is None:
-            self._lose("rows are counted, by one operator and whole numbers")
+        if text_of(self._node.get("unit")) == "percent":
+            self._lose("rows are counted, not their share")
             return
-        low, high = whole[0], whole[-1]
+        whole = _ints(value)
+        low, high = (whole[0], whole[-1]) if whole else (0, 0)
         ends = {
             "mustBe": (low, low), "mustBeGreaterThan": (low + 1, None), "mustBeGreaterOrEqualTo": (low, None),
             "mustBeLessThan": (None, low - 1), "mustBeLessOrEqualTo": (None, low), "mustBeBetween": (low, high),
-        }.get(operator)  # fmt: skip
-        if ends is None:
-            self._lose(f"no lakegate check takes {operator} for a number of rows")
-            return
-        self._add("row_count", (), {"min": ends[0], "max": ends[1]})
+        }.get(operator or "")  # fmt: skip
+        if ends is None or whole is None:
+            self._compare("count(*)")
+        else:
+            self._add("row_count", (), {"min": ends[0], "max": ends[1]})
 
     def _nulls(self) -> None:
-        self._counted("not_null", [self._name], {})
+        self._counted("not_null", [self._name], {}, f"count_if({self._sql_name} IS NULL)")
 
     def _missing(self) -> None:
         found = self._argument("missingValues")
         values = [one.value for one in found.items] if found is not None else [None]
         texts = [one for one in values if one is not None]
         if not texts:
-            self._counted("not_null", [self._name], {})
+            self._nulls()
             return
         if not all(isinstance(one, (str, int, float)) and not isinstance(one, bool) for one in texts):
             self._lose("a missing value is neither text nor a number")
             return
-        quoted = self._sql_name
-        listed = ", ".join(sql_string(one) if isinstance(one, str) else str(one) for one in texts)
-        or_null = f"{quoted} IS NULL OR " if None in values else ""
-        self._counted("sql", (), {"predicate": f"{or_null}{quoted} IN ({listed})"})
+        listed = self._literals(texts)
+        parts = [f"{self._sql_name} IS NULL"] * (None in values)
+        parts += [f"{self._sql_name} IN ({', '.join(listed)})"] if listed else []
+        if not parts:
+            self._lose(f"a column of type {self._type} never has such values")
+            return
+        predicate = " OR ".join(parts)
+        self._counted("sql", (), {"predicate": predicate}, f"count_if({predicate})")
+
+    def _literals(self, values: list[Any]) -> list[str]:
+        """Return values in SQL that the column can hold: Spark fails to compare a number with ``'n/a'``."""
+        kind = self._type
+        if kind == "string":
+            return [sql_string(str(one)) for one in values]
+        if kind.startswith(_NUMERIC):
+            values = [one for one in values if not isinstance(one, str)]
+        return [sql_string(one) if isinstance(one, str) else str(one) for one in values]
 
     def _invalid(self) -> None:
         values, pattern = self._argument("validValues"), self._argument("pattern")
         if values is not None and pattern is not None:
             self._lose("a list and a pattern at once would be two checks that count apart")
         elif values is not None:
-            self._counted("accepted_values", [self._name], {"values": [one.plain() for one in values.items]})
+            listed = [one.plain() for one in values.items]
+            plain = [one for one in listed if isinstance(one, (str, int, float)) and not isinstance(one, bool)]
+            valid = self._literals(plain)
+            count = f"count_if({self._sql_name} NOT IN ({', '.join(valid)}))" if len(plain) == len(listed) else None
+            self._counted("accepted_values", [self._name], {"values": listed}, count if valid else None)
         elif pattern is not None:
-            self._counted("matches", [self._name], {"pattern": pattern.value})
+            count = f"count_if({self._sql_name} NOT RLIKE {sql_string(str(pattern.value))})"
+            self._counted("matches", [self._name], {"pattern": pattern.value}, count)
         else:
             self._lose("it has neither validValues nor pattern")
 
@@ -429,28 +452,47 @@ class _Quality:
         listed = self._argument("properties")
         names = [self._columns.get(name, name) for name in words_of(listed)] if listed is not None else []
         columns = names or ([self._name] if self._column is not None else [])
+        quoted = [quote(one) for one in names] or [self._sql_name]
         if not columns:
             self._lose("it names no properties")
-        elif self._counted("unique", columns, {}) not in (None, 0):
+            return
+        present = " AND ".join(f"{one} IS NOT NULL" for one in quoted)
+        count = f"count_if({present}) - count(DISTINCT {', '.join(quoted)})"
+        kind, tolerance = self._counted("unique", columns, {}, count)
+        if kind == "unique" and tolerance:
             self._draft.lose(
                 self._node.mark, self._what, "'unique' counts all rows that share a key, the first one, too"
             )
+        elif kind == "custom_sql":
+            self._draft.lose(self._node.mark, self._what, "of the rows that share a key, all but one are counted")
 
     def _sql(self) -> None:
         query = self._node.mapping["query"].value if "query" in self._node.mapping else None
-        found = _COUNT.fullmatch(query.strip()) if isinstance(query, str) else None
-        tables = {"{object}", "${object}", "{table}", "${table}", "{model}", "${model}", *self._tables}
-        if (
-            found is None
-            or found["table"].strip('`"') not in tables
-            or re.search(r"\bselect\b", found["where"], re.IGNORECASE)
-        ):
-            self._lose("only SELECT COUNT(*) FROM {object} WHERE … of single rows can be a check")
+        if not isinstance(query, str):
+            self._lose("it has no query")
             return
-        where = found["where"]
-        for mark in ("${property}", "{property}", "${column}", "{column}"):
-            where = where.replace(mark, self._sql_name if self._column is not None else mark)
-        self._counted("sql", (), {"predicate": where})
+        if '"' in query:
+            self._lose("to some databases \"…\" is a name, to Spark a text; write names in backticks, texts in '…'")
+            return
+        for mark in _WORDS_OF_COLUMN if self._column is not None else ():
+            query = query.replace(mark, self._sql_name)
+        found = _COUNT.fullmatch(query.strip())
+        is_ours = found is not None and found["table"].strip("`") in {*_WORDS_OF_TABLE, *self._tables}
+        if found is not None and is_ours and not re.search(r"\bselect\b", found["where"], re.IGNORECASE):
+            self._counted("sql", (), {"predicate": found["where"]}, f"count_if({found['where']})")
+            return
+        for mark in _WORDS_OF_TABLE:
+            query = query.replace(mark, "batch")
+        for name in filter(None, self._tables):
+            query = re.sub(rf"(?i)(\b(?:from|join)\s+)`?{re.escape(name)}`?(?![\w.`])", r"\1batch", query)
+        condition = self._condition("value")
+        if condition is None:
+            self._lose("it needs an operator and a number")
+            return
+        query = query.strip().removesuffix(";").strip()
+        self._add("custom_sql", (), {
+            "query": f"SELECT * FROM ({query}) AS found(value) WHERE value IS NULL OR NOT ({condition})"  # noqa: S608
+        })  # fmt: skip
 
     def _own(self) -> None:
         from lakegate.contracts.entries import EntryError, read_entry
@@ -466,37 +508,63 @@ class _Quality:
                 self._node.mark, self._what, check.kind, check.columns, {**check.arguments, **check_options(check)}
             )
 
-    def _counted(self, kind: str, columns: Any, arguments: Mapping[str, Any]) -> int | str | None:
-        """Add a check whose failing rows are what the metric counts; return its tolerance."""
+    def _counted(
+        self, kind: str, columns: Any, arguments: Mapping[str, Any], count: str | None
+    ) -> tuple[str | None, int | str | None]:
+        """Add a check whose failing rows are what the metric counts; return its kind and tolerance.
+
+        Where the operator isn't an upper limit of them, a query compares ``count``, in SQL.
+        """
         tolerance = self._tolerance()
-        if tolerance is None:
+        if tolerance is not None:
+            self._add(kind, columns, {**arguments, "tolerance": tolerance or None})
+            return kind, tolerance
+        if count is None:
+            self._lose("its operator isn't an upper limit of failing rows")
+            return None, None
+        return self._compare(count), None
+
+    def _compare(self, count: str) -> str | None:
+        """Add a check that compares a number of rows, or their share, by the operators; return its kind."""
+        is_percent = text_of(self._node.get("unit")) == "percent"
+        condition = self._condition("100 * value", "rows") if is_percent else self._condition("value")
+        if condition is None:
+            self._lose("it needs an operator and a number")
             return None
-        self._add(kind, columns, {**arguments, "tolerance": tolerance or None})
-        return tolerance
+        query = f"SELECT {count} AS value, count(*) AS rows FROM batch"  # noqa: S608 - names are quoted
+        there = "rows > 0 AND " if is_percent else ""
+        self._add("custom_sql", (), {"query": f"SELECT * FROM ({query}) WHERE {there}NOT ({condition})"})  # noqa: S608
+        return "custom_sql"
+
+    def _condition(self, compared: str, unit: str | None = None) -> str | None:
+        """Return SQL of what the operators say of ``compared``; ``None`` if they can't be understood."""
+        parts = []
+        for operator in self._operators:
+            value = self._node.mapping[operator].plain()
+            ends = value if isinstance(value, list) else [value]
+            form = _CONDITIONS[operator]
+            if len(ends) != form.count("{}") or not all(map(_is_number, ends)):
+                return None
+            texts = (f"{Decimal(str(end)):f}" + (f" * {unit}" if unit else "") for end in ends)
+            parts.append(f"{compared} {form.format(*texts)}")
+        return " AND ".join(parts) or None
 
     def _tolerance(self) -> int | str | None:
         """Return the failing rows that the operator allows; ``None`` if that isn't 'at most'."""
         operator, value = self._operator()
         is_percent = text_of(self._node.get("unit")) == "percent"
         number = value[-1] if isinstance(value, list) and value else value
-        if (
-            operator is None
-            or isinstance(number, bool)
-            or not isinstance(number, (int, float))
-            or not math.isfinite(number)
-        ):
-            self._lose("it needs one operator and a number")
+        if operator is None or not _is_number(number):
             return None
         most: float | None = None
         from_none = operator == "mustBeBetween" and isinstance(value, list) and value[:-1] == [0]
         if operator == "mustBeLessOrEqualTo" or (operator == "mustBe" and number == 0) or from_none:
             most = number
-        elif operator == "mustBeLessThan":
+        elif operator == "mustBeLessThan" and number > 0:
             most = number if is_percent else math.ceil(number) - 1
             if is_percent:
                 self._draft.lose(self._node.mark, self._what, f"'less than {number} %' became 'at most {number} %'")
-        if most is None or most < 0:
-            self._lose(f"{operator} {value} isn't an upper limit of failing rows")
+        if most is None or most < 0 or (is_percent and most > _ALL):
             return None
         return f"{Decimal(str(most)):f}%" if is_percent and most else math.floor(most)
 
@@ -514,6 +582,10 @@ class _Quality:
     @property
     def _name(self) -> str:
         return self._column.name if self._column is not None else ""
+
+    @property
+    def _type(self) -> str:
+        return (self._column.type if self._column is not None else None) or ""
 
     @property
     def _sql_name(self) -> str:
@@ -536,9 +608,11 @@ class _Quality:
         self._draft.lose(self._node.mark, self._what, why)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _ints(value: Any) -> list[int] | None:
     values = value if isinstance(value, list) else [value]
-    is_whole = values and all(
-        isinstance(one, (int, float)) and not isinstance(one, bool) and one == int(one) for one in values
-    )
+    is_whole = values and all(_is_number(one) and one == int(one) for one in values)
     return [int(one) for one in values] if is_whole else None

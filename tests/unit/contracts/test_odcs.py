@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 
 import pytest
@@ -73,6 +74,9 @@ schema:
 """
 
 
+COUNTED = "custom_sql(query='SELECT * FROM (SELECT count(*) AS value, count(*) AS rows FROM batch) WHERE NOT ({})')"
+
+
 def read(text: str) -> list[Draft]:
     return read_odcs(parse_document(HEAD + textwrap.dedent(text), name="x", aliases=True))
 
@@ -95,8 +99,12 @@ def test_a_contract_of_odcs_becomes_one_for_each_table() -> None:
         "in_range(amount, min=0)",
         "in_range(amount, max=1000, inclusive=False)",
         "sql(amount, predicate='`amount` = 13')",
+        (
+            "custom_sql(query='SELECT * FROM (select avg(`amount`) from batch) AS found(value) "
+            "WHERE value IS NULL OR NOT (value > 3)')"
+        ),
         "not_null(amount, tolerance='0.5%')",
-        "sql(amount, predicate=\"`amount` IS NULL OR `amount` IN (0, 'n/a')\", tolerance=99)",
+        "sql(amount, predicate='`amount` IS NULL OR `amount` IN (0)', tolerance=99)",
         "in_range(amount, min=1, tolerance=2)",
         "sql(country, predicate='length(`country`) < 2', name='country_minLength')",
         "sql(country, predicate='length(`country`) > 2', name='country_maxLength')",
@@ -119,7 +127,6 @@ def test_what_can_not_be_said_is_listed_with_its_line() -> None:
     for word, what in (
         ("retention", "slaProperties retention"),
         ("classification: public", "classification"),
-        ("select avg", "quality of type sql"),
         ("in euros", "quality of type text"),
         ("engine: soda", "quality of type custom"),
         ("geography", "type geography"),
@@ -140,13 +147,15 @@ def test_what_can_not_be_said_is_listed_with_its_line() -> None:
         ("metric: rowCount, mustBeLessThan: 5", "row_count(max=4)"),
         ("metric: rowCount, mustBeLessOrEqualTo: 5", "row_count(max=5)"),
         ("metric: rowCount, mustBeBetween: [5, 9]", "row_count(min=5, max=9)"),
-        ("metric: rowCount, mustNotBe: 5", None),
-        ("metric: rowCount, mustNotBeBetween: [5, 9]", None),
+        ("metric: rowCount, mustNotBe: 5", COUNTED.format("value <> 5")),
+        ("metric: rowCount, mustNotBeBetween: [5, 9]", COUNTED.format("value NOT BETWEEN 5 AND 9")),
+        ("metric: rowCount, mustBeGreaterThan: 5, mustBeLessThan: 9", COUNTED.format("value > 5 AND value < 9")),
+        ("metric: rowCount, mustBe: 5, unit: percent", None),
+        ("metric: rowCount, mustBe: many", None),
         ("rule: rowCount, mustBe: 5", "row_count(min=5, max=5)"),
         ("metric: duplicateValues, mustBe: 0, arguments: {properties: [a]}", "unique(a)"),
         ("metric: duplicateValues, mustBe: 0", None),
         ("metric: nullValues, mustBe: 0", None),
-        ("metric: rowCount, mustBe: 5, mustNotBe: 6", None),
         ("metric: rowCont, mustBe: 5", None),
     ],
 )
@@ -176,13 +185,72 @@ def test_operators_that_limit_failing_rows_are_tolerances(rule: str, tolerance: 
 
 
 @pytest.mark.parametrize(
-    "rule",
-    ["mustBe: 3", "mustNotBe: 0", "mustBeGreaterThan: 1", "mustBeBetween: [1, 3]", "mustBeLessThan: 0", "unit: rows"],
+    ("rule", "condition"),
+    [
+        ("mustBe: 3", "NOT (value = 3)"),
+        ("mustNotBe: 0", "NOT (value <> 0)"),
+        ("mustBeGreaterThan: 1", "NOT (value > 1)"),
+        ("mustBeGreaterOrEqualTo: 1", "NOT (value >= 1)"),
+        ("mustBeBetween: [1, 3]", "NOT (value BETWEEN 1 AND 3)"),
+        ("mustNotBeBetween: [1, 3]", "NOT (value NOT BETWEEN 1 AND 3)"),
+        ("mustBeLessThan: 0", "NOT (value < 0)"),
+        ("mustBeGreaterThan: 0.5, unit: percent", "rows > 0 AND NOT (100 * value > 0.5 * rows)"),
+        ("mustBeBetween: [1, 3], unit: percent", "rows > 0 AND NOT (100 * value BETWEEN 1 * rows AND 3 * rows)"),
+    ],
 )
-def test_operators_that_want_failing_rows_are_no_check(rule: str) -> None:
+@pytest.mark.parametrize(
+    ("metric", "count"),
+    [
+        ("metric: nullValues", "count_if(`a` IS NULL)"),
+        (
+            "metric: missingValues, arguments: {missingValues: [null, '', 0]}",
+            "count_if(`a` IS NULL OR `a` IN ('', '0'))",
+        ),
+        ("metric: invalidValues, arguments: {validValues: [x]}", "count_if(`a` NOT IN ('x'))"),
+        ("metric: invalidValues, arguments: {pattern: ^x}", "count_if(`a` NOT RLIKE '^x')"),
+        ("metric: duplicateValues", "count_if(`a` IS NOT NULL) - count(DISTINCT `a`)"),
+    ],
+)
+def test_other_operators_compare_the_number_of_failing_rows(rule: str, condition: str, metric: str, count: str) -> None:
+    column = f"{{name: a, physicalType: string, quality: [{{{metric}, {rule}}}]}}"
+    (draft,) = read(f"schema: [{{name: t, properties: [{column}]}}]")
+    (check,) = loaded(draft).checks
+    query = f"SELECT * FROM (SELECT {count} AS value, count(*) AS rows FROM batch) WHERE {condition}"
+    assert check.arguments == {"query": query}
+
+
+@pytest.mark.parametrize("rule", ["unit: rows", "mustBe: many", "mustBe: [1, 2]", "mustBeBetween: 3"])
+def test_operators_without_numbers_are_listed(rule: str) -> None:
     (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, quality: [{{metric: nullValues, {rule}}}]}}]}}]")
     assert loaded(draft).checks == ()
     assert any(one.what == "nullValues" for one in draft.untranslated)
+
+
+@pytest.mark.parametrize(
+    ("query", "made"),
+    [
+        ("SELECT max(a) FROM t;", "SELECT max(a) FROM batch"),
+        ("select count(distinct {property}) from `t` where a > 0", "select count(distinct `a`) from batch where a > 0"),
+        ("SELECT count(*) FROM other", None),
+        ('SELECT count(*) FROM {object} WHERE "a" > 0', None),
+        ("DELETE FROM {object}", None),
+    ],
+)
+def test_a_query_s_value_is_compared(query: str, made: str | None) -> None:
+    column = f"{{name: a, quality: [{{type: sql, query: {json.dumps(query)}, mustBeLessThan: 9}}]}}"
+    (draft,) = read(f"schema: [{{name: t, properties: [{column}]}}]")
+    whole = f"SELECT * FROM ({made}) AS found(value) WHERE value IS NULL OR NOT (value < 9)"
+    assert [one.arguments for one in loaded(draft).checks] == [{"query": whole}] * (made is not None)
+    assert any(one.what == "quality of type sql" for one in draft.untranslated) is (made is None)
+
+
+def test_texts_that_a_number_never_is_are_left_out() -> None:
+    rule = "{metric: missingValues, arguments: {missingValues: ['n/a']}, mustBe: 0}"
+    (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, logicalType: integer, quality: [{rule}]}}]}}]")
+    assert loaded(draft).checks == ()
+    assert [one.why for one in draft.untranslated if one.what == "missingValues"] == [
+        "a column of type long never has such values"
+    ]
 
 
 @pytest.mark.parametrize(
