@@ -27,7 +27,7 @@ _PATTERNS = (
     r"(?i)^SIXTEEN CHARACTERS",
     r"^.?$",
     r"\d",
-    r"^\S*\Z",
+    r"^\S*$",
     "é|\U0001f600",
     r"[^\x00-\x7f]",
     r"^$",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import keyword
+import re
 from contextlib import suppress
 from datetime import date
 from decimal import Decimal
@@ -206,8 +207,24 @@ def test_mistakes_are_answered_with_how_to_write_it(text: str, message: str, hin
 
 
 def test_patterns_of_java_are_left_to_java() -> None:
-    for pattern in (r"\Q(\E", "[]a]", "[a[b]&&[^c]]", r"\p{L}++", "(?x) # (", r"\(", "[(]"):
+    for pattern in (r"\Q(\E", "[]a]", r"[\[\Z&a]", r"\Q[[\Z\E", r"\p{L}++", "(?x) # (", r"\(", "[(]"):
         assert public.matches("c", pattern).arguments == {"pattern": pattern}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "what"),
+    [
+        (r"^a\Z", r"holds \Z"),
+        ("^[[:alpha:]]+", r"holds '[' within [ ]"),
+        ("[^]a[]", r"holds '[' within [ ]"),
+        ("[a[^b]]", r"holds '[' within [ ]"),
+        ("[a-z&&[^b]]", r"holds '&&' within [ ]"),
+    ],
+)
+def test_patterns_that_python_reads_in_another_way_are_refused(pattern: str, what: str) -> None:
+    for check in (public.matches, public.not_match_regex):
+        with pytest.raises(CheckError, match=re.escape(what)):
+            check("c", pattern)
 
 
 def test_one_text_for_one_check() -> None:

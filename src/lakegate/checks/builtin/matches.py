@@ -14,6 +14,7 @@ from lakegate.model.sqltext import sql_string
 _QUOTED = re.compile(r"\\Q.*?(?:\\E|\Z)", re.DOTALL)
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _INNERMOST_CLASS = re.compile(r"\[\^?\]?[^\[\]]*\]")
+_PIECES = re.compile(r"\\.|\[\^?\]?|&&|.", re.DOTALL)
 _COMMENTS_FLAG = re.compile(r"\(\?[a-zA-Z-]*x")
 
 
@@ -24,9 +25,10 @@ def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -
     r"""``column`` matches /``pattern``/.
 
     The pattern is Java's (``java.util.regex.Pattern``) and is *searched*: write ``^…$`` to match the whole text (``$``
-    also matches before a final line break, ``\z`` doesn't). For columns of text only. Write patterns as ``r'…'``. A
-    pattern that can take forever, such as ``(a+)+$``, is refused: write each repetition so that it can match a text in
-    one way only, ``^\w+( \w+)*$`` instead of ``^(\w+ ?)*$``.
+    also matches before a final line break, ``\z`` doesn't). For columns of text only. Write patterns as ``r'…'``.
+    Refused is what Python reads in another way, ``\Z``, and ``[`` or ``&&`` within ``[ ]``; and a pattern that can take
+    forever, such as ``(a+)+$``: write each repetition so that it can match a text in one way only, ``^\w+( \w+)*$``
+    instead of ``^(\w+ ?)*$``.
 
     Others only get slow on long texts. ``\s+$``, ``.*foo.*`` and ``^[^@]+@[^@]+\.[^@]+$`` take time by the square of a
     text's length, ``.*.*x`` by its cube. They're tried on texts up to 10,000 characters (square), 400 (cube) or 120
@@ -75,9 +77,26 @@ def _broken(pattern: str) -> str | None:
         return None
     while (smaller := _INNERMOST_CLASS.sub("", bare)) != bare:
         bare = smaller
-    if "[" in bare:
-        return "has a '[' that is never closed"
-    return _unbalanced(bare)
+    unclosed = "has a '[' that is never closed" if "[" in bare else _unbalanced(bare)
+    return unclosed or _read_otherwise(_QUOTED.sub("", pattern))
+
+
+def _read_otherwise(pattern: str) -> str | None:
+    """Return what Python, and who knows its patterns, would take for something else than Java does."""
+    in_class = False
+    for found in _PIECES.finditer(pattern):
+        piece = found[0]
+        if piece == r"\Z" and not in_class:
+            return (
+                r"holds \Z, which to Java is also before a final line break, and to Python only the end; write \z or $"
+            )
+        if in_class and (piece[0] == "[" or piece == "&&"):
+            return (
+                f"holds '{piece[:2].rstrip('^]')}' within [ ], which has a meaning to Java and none to Python; "
+                r"write \[ for the character, \p{Alpha} for [:alpha:], (?![…])[…] for all of a class but some"
+            )
+        in_class = piece[0] == "[" or (in_class and piece != "]")
+    return None
 
 
 def _unbalanced(bare: str) -> str | None:
