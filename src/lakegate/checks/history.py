@@ -25,6 +25,7 @@ _MOST = 200
 _MOST_RUNS = 5_000  # of a table that are looked through, the newest first
 _LEAST_SPREAD = 0.01  # of the mean: batches that were all alike say nothing about how much they may differ
 _SHOWN = 8
+_MOST_SPELT = 10**15
 _ROOM = 1e-12
 _OPTIONS = ("deviations", "percent", "last", "weekday")
 
@@ -165,4 +166,4 @@ def _joined(*texts: str | None) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 - figures to read
+    return f"{value:,.0f}" if 1000 <= abs(value) < _MOST_SPELT else f"{value:.4g}"  # noqa: PLR2004 - figures to read
