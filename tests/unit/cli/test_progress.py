@@ -1,4 +1,4 @@
-"""Narration and the helpers that make text of values."""
+"""Progress on standard error, and the helpers that make text of values."""
 
 from __future__ import annotations
 
