@@ -273,6 +273,8 @@ def _explain(error: BaseException, words: Sequence[str]) -> _Ending:
     if isinstance(error, LakegateError):
         return _Ending(error.exit_code, error.to_dict())
     if isinstance(error, click.Abort):
+        if isinstance(error.__cause__, click.ClickException):  # the answer was no
+            return _Ending(ExitCode.INTERRUPTED, _facts("interrupted", error.__cause__.format_message()))
         cause = str(error.__cause__ or "")
         if not cause and not _MAKE_RUNS.isdisjoint(words):
             cause = "To see how far a run got: lakegate runs"

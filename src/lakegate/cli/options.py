@@ -401,3 +401,9 @@ def agreed(question: str, *, yes: bool) -> bool:
     if not sys.stdin.isatty():
         raise click.UsageError("Can't ask for confirmation: stdin isn't a terminal. Pass --yes.")
     return click.confirm(question, err=True)
+
+
+def require_consent(question: str, *, yes: bool) -> None:
+    """Ask for confirmation as :func:`agreed` does, and end the command if it isn't given."""
+    if not agreed(question, yes=yes):
+        raise click.Abort from click.ClickException("Nothing was changed.")

@@ -420,8 +420,10 @@ def show_revert(app: App, run: Run, word: str, what: str) -> None:
             f"[bold green]{word}[/]  {safe(what)} in commit {run.publication.commit[:12]}",
             f"  [dim]run {run.run_id}[/]",
         )
-    for reverted in run.reverts:
+    for reverted in run.reverts[:_SHOWN]:
         say(f"  [dim]undoes run[/] {safe(reverted)}")
+    if hidden := len(run.reverts[_SHOWN:]):
+        say(f"  [dim]… and {counted(hidden, 'run')} more; --output json lists them[/]")
     _show_undone(run)
     if run.publication is not None:
         next_commands(

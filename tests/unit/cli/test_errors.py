@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from lakegate.cli import main
+from lakegate.cli import main, options
 from lakegate.cli.main import cli
 from lakegate.errors import AuditFailedError, ConflictError, NotFoundError, OutcomeUnknownError, QueryError
 from support.cli_support import FakeLake, invoke
@@ -56,6 +56,12 @@ def test_hints_and_interruptions_are_told() -> None:
     assert outcome.stderr == "error: Column x does not exist.\nhint:  Did you mean y?\n"
     interrupted = invoke("publish b", FakeLake(publish=KeyboardInterrupt("Branch wap/x was removed.")))
     assert "Interrupted. Branch wap/x was removed." in interrupted.stderr
+
+
+def test_who_answers_no_is_told_that_nothing_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "agreed", lambda *_, **__: False)
+    outcome = invoke("table drop nyc.trips", FakeLake())
+    assert (outcome.exit_code, outcome.stderr) == (130, "error: Nothing was changed.\n")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import group
-from lakegate.cli.options import agreed, complete_tables, yes_option
+from lakegate.cli.options import complete_tables, require_consent, yes_option
 from lakegate.cli.output import Styled, counted, echo_json, moment, next_commands, safe, say, show_rows
 from lakegate.errors import ExitCode, LakegateError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier
@@ -100,8 +100,7 @@ def apply(app: App, /, *, name: str | None, yes: bool) -> None:
         to_do = [step for step in steps if step.sql]
         if to_do:
             _announce(to_do)
-        if to_do and not agreed(f"Run {counted(len(to_do), 'statement')} on {setup.section.account}?", yes=yes):
-            raise click.Abort
+            require_consent(f"Run {counted(len(to_do), 'statement')} on {setup.section.account}?", yes=yes)
         results = list(setup.apply(to_do, session))
         errors = [error for _, error in results if error is not None]
         made_volume = any(step.kind == "external volume" and not error for step, error in results)

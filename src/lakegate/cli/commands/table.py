@@ -10,7 +10,7 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import group
-from lakegate.cli.options import agreed, at_option, check_option, ref_option, span, table_argument, yes_option
+from lakegate.cli.options import at_option, check_option, ref_option, require_consent, span, table_argument, yes_option
 from lakegate.cli.output import (
     cell,
     count,
@@ -259,8 +259,7 @@ def rename_table(app: App, /, *, table: str, name: str, yes: bool) -> None:
     ingest into the old name creates a new table: change routes and jobs first. If TABLE has a contract or a section in
     lakegate.toml, NAME needs one first. To undo it: lakegate revert RUN.
     """
-    if not agreed(f"Rename {table} to {name}? Whatever reads or ingests under the old name must change.", yes=yes):
-        raise click.Abort
+    require_consent(f"Rename {table} to {name}? Whatever reads or ingests under the old name must change.", yes=yes)
     with app.lake() as lake:
         show_revert(app, lake.rename_table(table, name), "renamed", f"{table} to {name}")
 
@@ -277,8 +276,7 @@ def truncate_table(app: App, /, *, table: str, yes: bool) -> None:
 
     Exits with 0 if the rows are deleted (or there were none), and with 1 if the audit failed: then nothing changes.
     """
-    if not agreed(f"Delete all rows of {table}?", yes=yes):
-        raise click.Abort
+    require_consent(f"Delete all rows of {table}?", yes=yes)
     with app.lake(begins=True) as lake:
         show_change(app, lake.truncate_table(table), f"[bold yellow]nothing changed[/]  {safe(table)} has no rows")
 
@@ -292,8 +290,7 @@ def drop_table(app: App, /, *, table: str, yes: bool) -> None:
     Older commits still have them: `lakegate table restore` brings them back. TABLE's source files can be ingested
     again. Its own files stay as long as older commits need them; see lakegate gc.
     """
-    if not agreed(f"Drop {table}? Older commits still have it.", yes=yes):
-        raise click.Abort
+    require_consent(f"Drop {table}? Older commits still have it.", yes=yes)
     with app.lake() as lake:
         show_revert(app, lake.drop_table(table), "dropped", table)
 
