@@ -1,7 +1,7 @@
-"""JSON Schema as Spark SQL: what a text must be to be valid, so that no library is needed where Spark runs.
+"""JSON Schema as Spark SQL: what a string must be to be valid, so that no library is needed where Spark runs.
 
 A schema is compiled to one expression over Spark's ``VARIANT``. Keywords that it doesn't know are refused: one that is
-skipped would let texts pass that aren't valid. Each value is bound once, with its type, by a function of one element
+skipped would let strings pass that aren't valid. Each value is bound once, with its type, by a function of one element
 (``forall(array(…), n -> …)``), as Spark SQL has no LET.
 """
 
@@ -27,7 +27,7 @@ FORMATS = {
     "date-time": r"\A\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)\z",
     "uuid": r"\A[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}\z",
 }
-"""Formats that are checked, and what their texts look like; days must exist, too."""
+"""Formats that are checked, and what their strings look like; days must exist, too."""
 
 
 def read_schema(text: str) -> Any:
@@ -46,7 +46,7 @@ def read_schema(text: str) -> Any:
 
 
 def json_predicate(schema: Any, column: str) -> tuple[str, int | None]:
-    """Return SQL that is true for texts that aren't valid, and how long a text may be that it's tried on.
+    """Return SQL that is true for strings that aren't valid, and how long a string may be that it's tried on.
 
     Args:
         column: A column of text, quoted.

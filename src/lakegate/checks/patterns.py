@@ -5,7 +5,7 @@ the number of ways doubles with each character, and forty characters take longer
 the pattern's automaton: it explodes exactly if some state of a loop leads back to itself by two different ways over
 the same characters ("exponential ambiguity").
 
-What is left can be polynomial: ``.*.*x`` takes time that grows with the cube of a text's length. The power is the
+What is left can be polynomial: ``.*.*x`` takes time that grows with the cube of a string's length. The power is the
 longest chain of loops of which each can hand characters over to the next ("polynomial ambiguity"), and one more; that a
 pattern is searched, not matched from the start, is a loop like any other. Texts are tried on such a pattern up to a
 length only that keeps a row within a fraction of a second (:func:`longest_text`): Spark stops what is cancelled between
@@ -25,7 +25,7 @@ EXPLODES = (
 )
 """What is wrong with such a pattern, and what helps; continues a sentence that names it."""
 _LONGEST_TEXTS = {2: 10_000, 3: 400, 4: 120}
-"""Characters in a text by the power: some ten million steps. Beyond, a pattern takes too long on short ones."""
+"""Characters in a string by the power: some ten million steps. Beyond, a pattern takes too long on short ones."""
 _MOST_STEPS = 50_000
 _ALPHABET = [*map(chr, range(128)), "é", "É", "中", "\u0663", "\u2028", "\u00a0", "\U0001f600"]
 _ALL = frozenset(range(len(_ALPHABET)))
@@ -53,7 +53,7 @@ _PROPERTIES = {
 
 
 def explodes(pattern: str) -> bool:
-    r"""Return whether a Java pattern surely takes exponential time on some texts, or time of a high power.
+    r"""Return whether a Java pattern surely takes exponential time on some strings, or time of a high power.
 
     A pattern that can't be read here is not judged.
 
@@ -72,7 +72,7 @@ def explodes(pattern: str) -> bool:
 
 
 def longest_text(pattern: str) -> int | None:
-    r"""Return how long a text may be that a pattern is tried on; ``None`` when its time only grows with the length.
+    r"""Return how long a string may be that a pattern is tried on; ``None`` when its time only grows with the length.
 
     Example:
         >>> longest_text(r"^[A-Z]+$"), longest_text(r"\s+$"), longest_text(r".*.*x")

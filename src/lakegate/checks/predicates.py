@@ -134,7 +134,7 @@ class Predicate:
         columns: Columns it refers to, in order of appearance. Of a struct's field, the struct.
         lone_column: The column, when the predicate is nothing but one.
         sql: What to give to Spark: the tokens that were looked at.
-        longest_text: Characters in a text that its patterns may be tried on; ``None`` for any number.
+        longest_text: Characters in a string that its patterns may be tried on; ``None`` for any number.
     """
 
     columns: tuple[str, ...]
@@ -381,7 +381,7 @@ def _fields(plan: Any) -> Iterator[tuple[str, Any, bool]]:
 
 
 def _is_plain(arguments: Sequence[Any], first: int) -> bool:
-    """Return whether the options of a call, from argument ``first`` on, are plain texts that don't name a file."""
+    """Return whether the options of a call, from argument ``first`` on, are plain strings that don't name a file."""
     if any(argument.HasField("named_argument_expression") for argument in arguments):
         return False
     for option in arguments[first:]:
@@ -439,7 +439,7 @@ def _refuse_chance(tokens: tuple[SqlToken, ...]) -> None:
 
 
 def _patterns(tokens: tuple[SqlToken, ...]) -> list[str]:
-    """Return the texts of a predicate that may be patterns."""
+    """Return the strings of a predicate that may be patterns."""
     if not any(token.name.lower() in _TAKE_PATTERNS for token in tokens if token.kind in {"word", "quoted"}):
         return []
     found = [token.value for token in tokens if token.kind == "string"]

@@ -98,7 +98,7 @@ class FailingRows:
             complete evidence only (:attr:`~lakegate.model.tables.AddedFiles.complete`).
         by_user: Whether the predicate holds something the user wrote in the engine's own language (SQL, a pattern),
             which the engine may refuse although lakegate found nothing wrong with it.
-        longest_text: Characters in a text that the predicate may be tried on in reasonable time; ``None`` for any
+        longest_text: Characters in a string that the predicate may be tried on in reasonable time; ``None`` for any
             number. A longer text in one of the check's columns ends the audit with an error.
         is_slow: Whether the engine must be able to stop between two rows. Follows from ``longest_text``.
         values_of: SQL of what is counted value by value when the check fails, where that says more than rows.
@@ -324,7 +324,7 @@ def within(predicate: Any, where: Filter) -> Any:
 
 
 def _too_long(columns: Sequence[str], longest: int, schema: Schema) -> str:
-    """Return SQL cases that stop on texts longer than a pattern may be tried on.
+    """Return SQL cases that stop on strings longer than a pattern may be tried on.
 
     If it can't be answered in time, it's neither a pass nor a failure.
     """
@@ -337,7 +337,7 @@ def _too_long(columns: Sequence[str], longest: int, schema: Schema) -> str:
 
 
 def start_of(text: str) -> str:
-    """Return the beginning of a text that a user wrote, for messages."""
+    """Return the beginning of a string that a user wrote, for messages."""
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
@@ -382,7 +382,7 @@ def _as_text(path: Sequence[str], type_: str) -> str | None:
 
 
 def _looked_through(answer: FailingRows, schema: Schema) -> tuple[FailingRows, Sequence[str]]:
-    """Return what a user's function asks, complete, and the columns whose texts may have to be short."""
+    """Return what a user's function asks, complete, and the columns whose strings may have to be short."""
     from lakegate.checks.predicates import PredicateError, read_column, read_predicate
 
     limits = [] if answer.longest_text is None else [answer.longest_text]

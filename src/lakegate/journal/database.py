@@ -98,7 +98,7 @@ class Transaction:
             self.execute(text(sql), {"given": json.dumps(rows[start : start + _BATCH])})
 
     def values(self, values: Collection[str]) -> Select[Any]:
-        """Return texts for ``IN``, in one parameter however many they are."""
+        """Return strings for ``IN``, in one parameter however many they are."""
         given: BindParameter[str] = bindparam("given", json.dumps([[value] for value in values]), unique=True)
         source = text(self._database.from_json).bindparams(given)
         return select(literal_column(self._database.field(0, str))).select_from(source)

@@ -304,7 +304,7 @@ def _contains(tx: Transaction, column: Any, text: str) -> ColumnElement[bool]:
 
 
 def _spellings(text: str) -> Sequence[str]:
-    """Return how a text that people wrote may be spelt in URIs: as it is, and percent-encoded.
+    """Return how a string that people wrote may be spelt in URIs: as it is, and percent-encoded.
 
     Example:
         >>> _spellings("in/a b"), _spellings("trips")

@@ -60,7 +60,7 @@ class SecretReference:
 
 
 def is_reference(text: str) -> bool:
-    """Return whether a text refers to a secret.
+    """Return whether a string refers to a secret.
 
     Example:
         >>> is_reference("env:SHOP_PASSWORD"), is_reference("rest")

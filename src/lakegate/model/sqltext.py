@@ -145,7 +145,7 @@ def sql_text(tokens: Iterable[SqlToken]) -> str:
 
 
 def sql_string(text: str) -> str:
-    r"""Return a text as a literal of Spark SQL, in which no quote, backslash or ``${variable}`` is read.
+    r"""Return a string as a literal of Spark SQL, in which no quote, backslash or ``${variable}`` is read.
 
     It follows Spark's rules with ``spark.sql.parser.escapedStringLiterals=false``, its default: a backslash escapes.
 
@@ -177,7 +177,7 @@ def sql_skeleton(tokens: Sequence[SqlToken]) -> str:
 
 
 def may_open_file(function: str, call: Sequence[SqlToken]) -> bool:
-    """Return whether a call may have Spark open a file: its options hold that option, or more than plain texts.
+    """Return whether a call may have Spark open a file: its options hold that option, or more than plain strings.
 
     Args:
         function: Its name, in lower case.

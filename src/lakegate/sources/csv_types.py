@@ -235,7 +235,7 @@ def _digits(fraction: int) -> str:
 
 
 def rewritten(values: Any, rules: Sequence[Rewrite], *, decimal_comma: bool) -> Any:
-    """Return texts as SQL writes them: dates and times by ``rules``, numbers with a point.
+    """Return strings as SQL writes them: dates and times by ``rules``, numbers with a point.
 
     With a decimal comma, a number that has a point is none: it's returned so that nobody takes it for one.
 
@@ -292,7 +292,7 @@ class _Texts:
             return None
 
     def has_padded_number(self) -> bool:
-        """Return whether a text starts with ``+`` or with a zero before another digit or letter: an identifier."""
+        """Return whether a string starts with ``+`` or with a zero before another digit or letter: an identifier."""
         first, second = self.byte(0), self.byte(1)
         negative = first == _MINUS
         if not (negative.any() or (first == _ZERO).any() or (first == _PLUS).any()):

@@ -27,7 +27,7 @@ _RIGHTS: Mapping[Service, str] = {
 
 @dataclass(frozen=True)
 class RemotePattern:
-    """What a text such as ``s3://landing/trips/*.parquet`` means.
+    """What a string such as ``s3://landing/trips/*.parquet`` means.
 
     Nothing in it is decoded: a ``%20`` in it is a ``%20`` in the key.
 

@@ -8,9 +8,9 @@ tokens: running a program or the engine's own code, and reading files past the c
 
 The plan is the second depth, behind this and :mod:`lakegate.spark.statement`: should their reading of a text be wrong,
 its analysed plan still says which tables it reads and writes, at which reference, and whether it runs code
-(docs/decisions/0041). Spark Connect analyses a text without running it (``AnalyzePlan``). The plan comes as text, one
+(docs/decisions/0041). Spark Connect analyses SQL without running it (``AnalyzePlan``). The plan comes as text, one
 node a line, with texts and names in it as they are. So nothing in it is left out as not being part of the plan: what is
-added there can only lead to a refusal. And for the analysis, texts and names of the statement are written such that
+added there can only lead to a refusal. And for the analysis, strings and names of the statement are written such that
 they don't read like a part of a plan.
 """
 
@@ -200,7 +200,7 @@ class Plan:
 
 
 def require_harmless(session: Any, text: str, *, is_query: bool, only: str | None = None) -> frozenset[TableIdentifier]:
-    """Have Spark analyse a text, and refuse it when it does what the session is not for.
+    """Have Spark analyse SQL, and refuse it when it does what the session is not for.
 
     A classic session is part of the user's own application, and isn't asked.
 
@@ -244,7 +244,7 @@ def _explained(session: Any, text: str) -> str:
     try:
         return explain(asked)
     except PySparkException:
-        # A column's name may be one of the texts that were rewritten.
+        # A column's name may be one of the strings that were rewritten.
         if asked == plain:
             raise
         return explain(plain)

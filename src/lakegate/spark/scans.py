@@ -249,7 +249,7 @@ class KeyLookup:
         """Return the predicate of rows that may have one of the batch's keys; ``None`` when it has no keys."""
         types = [field.dataType.simpleString() for field in self._keys.schema.fields]
         bounded = {name: kind for name, kind in zip(self._names, types, strict=True) if _comparable_as_text(kind)}
-        # As bytes: a text may be no UTF-8, which Python could not take.
+        # As bytes: a string may not be UTF-8, which Python can't take.
         ends = (f"CAST(CAST({end}({name}) AS STRING) AS BINARY)" for name in bounded for end in ("min", "max"))
         keys, *found = self._keys.where(self._present).selectExpr("count(1)", *ends).collect()[0]
         if not keys:
@@ -266,9 +266,9 @@ class KeyLookup:
                 continue
             if max(len(low), len(high)) <= _LONGEST_BOUND:
                 between = f"{name} BETWEEN CAST({sql_string(low)} AS {kind}) AND CAST({sql_string(high)} AS {kind})"
-                # Where a file's texts are no UTF-8, Iceberg makes other texts of them, and so bounds that leave out
+                # Where a file's strings aren't UTF-8, Iceberg makes other strings of them, and so bounds that leave out
                 # rows that are there. But ASCII stays as it is, and what becomes another text begins, there and here,
-                # beyond all ASCII: those bounds come before and after ASCII as the texts themselves do.
+                # beyond all ASCII: those bounds come before and after ASCII as the strings themselves do.
                 is_kept = kind != "string" or (low.isascii() and high.isascii())
                 yield between if is_kept else unpushed(between)
 

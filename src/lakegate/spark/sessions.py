@@ -30,7 +30,7 @@ _OPENED_WITHIN_S = 30.0
 _MAX_RETRIES = 5
 _MAX_BACKOFF_MS = 2_000
 _SETTINGS = {
-    # What a text means must not depend on the server: "x" is a text, ${x} is nothing special.
+    # What a string means must not depend on the server: "x" is a string, ${x} is nothing special.
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.variable.substitute": "false",

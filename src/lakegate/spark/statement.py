@@ -2,7 +2,7 @@
 
 sqlglot says which tables a statement reads and writes. It is given a skeleton of the tokens
 (:func:`~lakegate.model.sqltext.sql_skeleton`), and Spark the same tokens without comments: the two can't disagree on
-where a text or a comment ends. What the statement writes is read from the tokens, too, and must be the same.
+where a string or a comment ends. What the statement writes is read from the tokens, too, and must be the same.
 """
 
 from __future__ import annotations

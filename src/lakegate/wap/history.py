@@ -291,7 +291,7 @@ def _encode(lines: Sequence[Sequence[str]], identities: Sequence[str] = (), *, n
 
 
 def packed(text: str) -> str:
-    """Return a text as a commit property, compressed if it is long."""
+    """Return a string as a commit property, compressed if it is long."""
     if len(text) <= _LONGEST_PLAIN:
         return text
     return _ZIPPED + base64.b64encode(zlib.compress(text.encode(), level=9)).decode("ascii")

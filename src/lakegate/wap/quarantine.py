@@ -43,7 +43,7 @@ from lakegate.wap.stage import find_changes, hiding_values, new_table
 MADE_FOR = "lakegate.quarantine-of"
 """Property of a quarantine table: the name of the table whose rows it holds."""
 _PROPERTIES = {
-    # Reasons and values are looked up by reading; metrics of long texts would only fill manifests.
+    # Reasons and values are looked up by reading; metrics of long strings would only fill manifests.
     "write.metadata.metrics.default": "truncate(16)",
 }
 _MOST_ROUNDS = 10

@@ -26,7 +26,7 @@ _TABLE = "ICEBERG_TABLE"
 _NAMESPACE = "NAMESPACE"
 _FIRST_PAGE = 25
 _KINDS: Mapping[str, RefKind] = {"BRANCH": "branch", "TAG": "tag", "DETACHED": "detached"}
-# Nessie's Validation.REF_NAME_PATTERN. Other texts are expressions to it: "-" is the default branch, "a~1" a parent.
+# Nessie's Validation.REF_NAME_PATTERN. Other strings are expressions to it: "-" is the default branch, "a~1" a parent.
 _LOOKS_LIKE_NAME = re.compile(r"[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
 
 
@@ -136,7 +136,7 @@ class NessieCatalog:
         hash may be of any commit that exists, also of one that ``ref`` has left behind.
 
         Raises:
-            InputError: When ``at`` is a time without zone, or a text that is not a commit hash.
+            InputError: When ``at`` is a time without zone, or a string that is not a commit hash.
         """
         if at is None:
             return self.get_ref(ref)

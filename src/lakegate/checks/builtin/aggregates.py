@@ -416,7 +416,7 @@ def _extreme(function: str, word: str, column: QuotedColumn, low: Limit | None, 
         shown = repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}…"
         return Finding(0, f"The {word} value of {column.name} is {shown}.", failed=bool(is_off))
 
-    # As bytes: a text may be no UTF-8, which Python could not take.
+    # As bytes: a string may not be UTF-8, which Python can't take.
     text = f"CAST(substring(CAST({value} AS STRING), 1, {_LONGEST_SHOWN + 1}) AS BINARY)"
     return Aggregates((f"({allowed.outside(value)}{has_nan})", text), judge)
 

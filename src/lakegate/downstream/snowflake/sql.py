@@ -1,4 +1,4 @@
-"""Snowflake SQL: where each table goes, identifiers and texts quoted, and the statements that lakegate sends."""
+"""Snowflake SQL: where each table goes, identifiers and strings quoted, and the statements that lakegate sends."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def text(value: str) -> str:
 
 
 def as_parameter(name: str) -> str:
-    """Return a name for where Snowflake reads an identifier out of a text: plain, or quoted within it.
+    """Return a name for where Snowflake reads an identifier out of a string: plain, or quoted within it.
 
     Example:
         >>> as_parameter("LAKEGATE"), as_parameter("lake gate")
