@@ -35,7 +35,8 @@ _NAMES = (
 _MAYBE_SECRET = re.compile(rf"({_NAMES}=|\bbearer\s+(?=\S{{16}}))[^;&\s'\"]+", re.IGNORECASE)
 _MAYBE_QUOTED = re.compile(
     _NAMES
-    + r"(?:(?:\\{0,15}['\"])?\s{0,8}=|\\{0,15}['\"]\s{0,8}:)\s{0,8}(?P<escapes>\\{0,15})(?P<quote>['\"])(?!env:)",
+    + r"(?:(?:\\{0,15}['\"])?\s{0,8}=|(?:\\{0,15}['\"]|(?<!unexpected token))\s{0,8}:)"
+    + r"\s{0,8}(?P<escapes>\\{0,15})(?P<quote>['\"])(?!env:)",
     re.IGNORECASE,
 )
 _QUOTE_OR_END = re.compile(r"['\"\n]|\Z")

@@ -201,6 +201,8 @@ def test_every_line_is_one_line_of_json(event: str, context: dict[str, Any]) -> 
         ("spark.hadoop.fs.s3a.secret.key=aB0", "secret.key=…"),
         ('connect(password="hunter2", user="ann")', 'connect(password="…", user="ann")'),
         ("password = 'hunter 2'", "password = '…'"),
+        ("""{user: "ann", password: "aB0", api_key: 'k'}""", """{user: "ann", password: "…", api_key: '…'}"""),
+        ("""token: "aB0\nThe next line""", """token: "…\nThe next line"""),
         ('AccountKey="abc";EndpointSuffix=core', 'AccountKey="…";EndpointSuffix=core'),
         (r'{"body": "{\"password\": \"x y\", \"n\": 1}"}', r'{"body": "{\"password\": \"…\", \"n\": 1}"}'),
         (
