@@ -383,6 +383,9 @@ class TableEditor(Protocol):
             The new state, and why what isn't in it was refused, by its place in ``sources``.
         """
 
+    def misfit(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
+        """Return why :meth:`replay` would refuse what it's given; ``None`` if it wouldn't. Writes nothing."""
+
     def replay_rewrite(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
         """Replace in ``onto`` the data files that a compaction replaced on the way from ``before`` to ``source``.
 

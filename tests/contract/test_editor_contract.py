@@ -204,11 +204,13 @@ def test_what_cannot_be_replayed_is_refused(world: World) -> None:
     branch, main = world.append(base, [11]), world.append(base, [21])
     with pytest.raises(NotReplayableError, match="snapshot 123 is not in"):
         world.editor.replay(branch, [branch.snapshot_id, 123], main)
-    emptied = world.empty(branch)
+    emptied, renamed = world.empty(branch), world.rename_region(main)
     with pytest.raises(NotReplayableError, match="did more than append"):
         world.editor.replay(emptied, [emptied.snapshot_id], main)
     with pytest.raises(NotReplayableError, match="column 'region' is not there") as caught:
-        world.editor.replay(branch, [branch.snapshot_id], world.rename_region(main))
+        world.editor.replay(branch, [branch.snapshot_id], renamed)
+    assert world.editor.misfit(branch, [branch.snapshot_id], renamed) == caught.value.message
+    assert world.editor.misfit(branch, [branch.snapshot_id], main) is None
     assert caught.value.hint
     assert caught.value.context["table"] == "nyc.trips"
 
@@ -218,6 +220,7 @@ def test_files_join_no_other_table_of_the_name_but_one_that_was_created_with_the
     branch, another = world.append(base, [11]), world.append(world.create(), [21])
     with pytest.raises(NotReplayableError, match=r"nyc\.trips: it was replaced by another table with the same name"):
         world.editor.replay(branch, [branch.snapshot_id], another)
+    assert "was replaced by another table" in (world.editor.misfit(branch, [branch.snapshot_id], another) or "")
     both = world.editor.replay(branch, world.snapshots(branch), another)
     assert world.files(both) == world.files(branch) | world.files(another)
 

@@ -49,6 +49,13 @@ class TableEdits:
             moved = self._saved(version, onto)
         return moved
 
+    def misfit(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
+        try:
+            self.replay(source, snapshot_ids, onto)
+        except NotReplayableError as error:
+            return error.message
+        return None
+
     def replay_each(
         self,
         sources: Sequence[tuple[TablePointer, Sequence[int]]],

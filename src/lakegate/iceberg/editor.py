@@ -79,11 +79,7 @@ class IcebergTableEditor:
         for place, (source, snapshot_ids) in enumerate(sources):
             try:
                 staged = self._table(source)
-                for each in (staged, table):
-                    check_version(each.document, each.pointer)
-                check_no_downgrade(staged.document, table.document, onto)
-                check_lineage(staged.document, snapshot_ids, table.document, onto)
-                check_schema(staged.document, source, table.document, onto)
+                _check_fit(staged, snapshot_ids, table)
                 head = head or Head.of(table)
                 then, snapshots = head, list[Document]()
                 # All is checked before anything is written.
@@ -115,6 +111,17 @@ class IcebergTableEditor:
         }
         head = producer.write(ManifestList(head.manifests.meta, tuple(kept)), "delete", {**summary, **counts})
         return _commit(table, [head.snapshot or {}])
+
+    def misfit(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
+        """Return why ``onto`` can't take what ``snapshot_ids`` appended to ``source``; ``None`` if it can."""
+        staged, table = self._table(source), self._table(onto)
+        try:
+            _check_fit(staged, snapshot_ids, table)
+            for one in snapshot_ids:
+                _append_of(staged, table, Head.of(table), one)
+        except NotReplayableError as error:
+            return error.message
+        return None
 
     def replay_rewrite(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
         """Replace in ``onto`` the data files that a compaction replaced on the way from ``before`` to ``source``.
@@ -280,6 +287,15 @@ class IcebergTableEditor:
         metadata.snapshot_of(file.document, pointer)  # raises when the file lacks it
         require_loadable(file.document, pointer, as_named=file.as_named)
         return Table(pointer, file.document, self._files)
+
+
+def _check_fit(staged: Table, snapshot_ids: Sequence[int], table: Table) -> None:
+    """Check that ``table`` is one that the files of ``snapshot_ids`` can be in."""
+    for each in (staged, table):
+        check_version(each.document, each.pointer)
+    check_no_downgrade(staged.document, table.document, table.pointer)
+    check_lineage(staged.document, snapshot_ids, table.document, table.pointer)
+    check_schema(staged.document, staged.pointer, table.document, table.pointer)
 
 
 def _append_of(staged: Table, table: Table, head: Head, snapshot_id: int) -> tuple[Document, ManifestList]:

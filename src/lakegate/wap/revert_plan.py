@@ -473,13 +473,27 @@ class _Planner:
         if reset.change.rows_removed != 0:
             keyed = [one for one in later if str(one.table) in keys_in(one.commit)]
             self._depend(keyed, "looked for its keys without the rows it took from")
-        movable = tuple(one for one in later if one.only_adds and one.before is not None)
+        appends = [one for one in later if one.only_adds and one.before is not None]
+        movable = tuple(one for one in appends if self._fits(one, reset))
+        self._depend([one for one in appends if one not in movable], "appended rows that only fit what it made of")
+        later = [one for one in later if one not in appends]
         since = {_key(one.commit) for one in self._from(reset)}
-        others = [one for one in later if one not in movable and not one.changes_nothing]
+        others = [one for one in later if not one.changes_nothing]
         taken = {one: self._taken_out(one, since) for one in others}
         redone = {one: paths for one, paths in taken.items() if paths is not None and paths <= set(files)}
         self._depend([one for one in taken if one not in redone], "changed what it left of")
         return movable, frozenset[str]().union(*redone.values())
+
+    def _fits(self, append: Change, reset: Change) -> bool:
+        """Return whether a later append can be rebased onto the state before ``reset``."""
+        before, after = reset.before, append.after
+        if before is None or after is None:
+            return False
+        then, now = self._context.reader.metadata(before), self._context.reader.metadata(after)
+        same = then.uuid == now.uuid and then.table_schema == now.table_schema
+        if same and (before.schema_id, before.spec_id) == (after.schema_id, after.spec_id):
+            return True  # as nearly always: its manifests needn't be read
+        return self._context.editor.misfit(after, append.change.snapshot_ids, before) is None
 
     def _taken_out(self, change: Change, since: Collection[_Key]) -> frozenset[str] | None:
         """Return the data files that a revert took out, of appends other than ``since``; ``None`` if it did more."""

@@ -19,6 +19,7 @@ from lakegate.errors import (
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, UndoneTable
+from lakegate.model.schema import Column, Schema
 from lakegate.wap import revert, review
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard_run
@@ -217,6 +218,27 @@ def test_cascade_takes_the_later_run_too_in_one_commit(three: House) -> None:
     assert three.rows() == [*A, *C, {"id": 6, "passengers": 6}]
     assert len(list(three.catalog.history("main", until=before.hash))) == 1
     assert three.status("over") == three.status("r2") == ("reverted", "x-r2")
+
+
+@pytest.mark.parametrize("replaced", ["table", "column"])
+def test_rows_that_only_fit_what_a_run_made_of_a_table_go_with_it(three: House, replaced: str) -> None:
+    def redefine(tx: Transaction) -> None:
+        engine: Any = tx.engine
+        columns = (Column(name="id", type="long"), Column(name="passengers", type="long"))
+        if replaced == "column":
+            engine.redefine(TRIPS, schema=Schema(columns=(*columns, Column(name="zone", type="long"))))
+        else:
+            engine.redefine(TRIPS, location="mem://another")
+
+    later = [{"id": 5, "passengers": 5, "zone": 5}] if replaced == "column" else D
+    three.work("redefine", redefine)
+    three.add("r4", later)
+    with pytest.raises(NotRevertableError, match="run r4 appended rows that only fit what it made of nyc") as said:
+        three.undo("redefine")
+    assert said.value.hint == "To revert them together: lakegate revert redefine --cascade"
+    assert three.rows() == later
+    assert three.undo("redefine", cascade=True).reverts == ("r4", "redefine")
+    assert three.rows() == [*A, *B, *C]
 
 
 def test_cascade_is_transitive_across_tables(three: House) -> None:
