@@ -35,6 +35,8 @@ _WHOLE = (
 """Options of ``to_json`` by which different values are different texts."""
 _ROW_IDS = ("_row_id", "_last_updated_sequence_number")
 _CATALOG_SETTING = "spark.sql.catalog."
+_REFUSED = ("Unsupported table change", "iceberg.exceptions.ValidationException")
+"""What errors without a kind of their own say when Iceberg refuses a statement."""
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _TIMES = frozenset({"timestamp", "timestamp_ntz"})
 _DECIMAL = re.compile(r"decimal\(\d+, ?(\d+)\)")
@@ -417,7 +419,9 @@ def _running(doing: str) -> Iterator[None]:
     with translated(doing):
         try:
             yield
-        except _users_faults():
+        except Exception as error:
+            if not (isinstance(error, _users_faults()) or any(words in str(error) for words in _REFUSED)):
+                raise
             with translated(doing, query=True):
                 raise
 
@@ -433,6 +437,7 @@ def _users_faults() -> tuple[type[Exception], ...]:
         errors.DateTimeException,
         errors.IllegalArgumentException,
         errors.NumberFormatException,
+        errors.UnsupportedOperationException,
     )
 
 

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+from unittest.mock import Mock
+
 import pytest
 
-from lakegate.errors import ConfigurationError, LakegateError, NotFoundError, QueryError, RetryableError, SourceError
-from lakegate.spark.failures import of_source, translated
+from lakegate.errors import (
+    ConfigurationError,
+    EngineError,
+    LakegateError,
+    NotFoundError,
+    QueryError,
+    RetryableError,
+    SourceError,
+)
+from lakegate.spark.failures import first_sentence, of_source, translated
+from lakegate.spark.transaction import SparkTransaction
 from lakegate.wap.stage import hiding_values
 
 
@@ -60,3 +72,29 @@ def test_what_a_database_says_is_said_of_its_source(text: str, kind: type[Lakega
         raise QueryError("a query's own") from Exception(text)
     assert type(raised.value) is kind
     assert words in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        (
+            "UnsupportedOperationException",
+            "Cannot add column a since setting default values is unsupported",
+            QueryError,
+        ),
+        ("SparkException", "Unsupported table change: Cannot create identity partition", QueryError),
+        ("UnknownException", "(org.apache.iceberg.exceptions.ValidationException) Cannot use branch: x", QueryError),
+        ("SparkException", "Job aborted due to stage failure", EngineError),
+    ],
+)
+def test_a_change_that_no_table_can_take_is_the_statements_fault(
+    kind: str, text: str, expected: type[LakegateError]
+) -> None:
+    from pyspark.errors.exceptions import connect
+
+    session: Any = Mock()
+    session.conf.getAll = {}
+    transaction = SparkTransaction(session, "b", create=Mock(), ended=Mock())
+    session.sql.side_effect = getattr(connect, kind)(text)
+    with pytest.raises(expected, match=first_sentence(text)):
+        transaction.sql("ALTER TABLE nyc.trips ADD COLUMN a int DEFAULT 1")
