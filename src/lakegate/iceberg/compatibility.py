@@ -22,10 +22,15 @@ def refuse(pointer: TablePointer, reason: str, hint: str, **context: object) -> 
     raise NotReplayableError(f"Table {pointer.table}: {reason}.", hint=hint, table=str(pointer.table), **context)
 
 
+def is_editable(document: Document) -> bool:
+    """Return whether the metadata is of a format version that is edited here."""
+    return document["format-version"] in _VERSIONS
+
+
 def check_version(document: Document, pointer: TablePointer) -> None:
     """Raise a ``NotReplayableError`` for a format version whose metadata is not edited here."""
     version = document["format-version"]
-    if version not in _VERSIONS:
+    if not is_editable(document):
         refuse(
             pointer,
             f"its format version is {version}, and only versions 2 and 3 can be changed through their metadata",

@@ -23,6 +23,7 @@ from lakegate.iceberg.compatibility import (
     check_no_downgrade,
     check_schema,
     check_version,
+    is_editable,
     refuse,
 )
 from lakegate.iceberg.files import TableFiles
@@ -196,6 +197,8 @@ class IcebergTableEditor:
     def can_have_fewer_manifests(self, pointer: TablePointer) -> bool:
         """Return whether :meth:`rewrite_manifests` would do anything."""
         table = self._table(pointer)
+        if not is_editable(table.document):
+            return False
         return SnapshotProducer(table, Head.of(table), metadata.new_snapshot_id(table.document)).can_have_fewer()
 
     def with_properties(self, pointer: TablePointer, properties: Mapping[str, str]) -> TablePointer:

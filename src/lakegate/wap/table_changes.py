@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from lakegate.errors import InputError, NotReplayableError
 from lakegate.model.figures import counted, moment
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.refs import Ref, TablePointer
@@ -145,11 +146,15 @@ def rewrite_manifests(context: Context, table: TableIdentifier, *, new_run_id: s
     Raises:
         NotFoundError: When there is no such table.
         AuditFailedError: When the new manifests don't list the same files.
+        InputError: When the table is of format version 1, whose metadata isn't edited.
     """
 
     def plan_at(head: Ref) -> RevertPlan:
         now = _existing(context, table, head)
-        fewer = context.editor.rewrite_manifests(now, {RUN_ID_PROPERTY: new_run_id})
+        try:
+            fewer = context.editor.rewrite_manifests(now, {RUN_ID_PROPERTY: new_run_id})
+        except NotReplayableError as error:  # trying again won't help
+            raise InputError(error.message, hint=error.hint, table=str(table)) from error
         nothing = f"The files of {table} can't be listed in fewer manifests." if fewer == now else None
         return _same_rows(f"Rewrite the manifests of {table}", fewer, nothing)
 

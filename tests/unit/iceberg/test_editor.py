@@ -349,6 +349,7 @@ def test_a_table_that_was_of_version_1(tables: IcebergTables, editor: IcebergTab
     with pytest.raises(NotReplayableError, match="format version is 1") as caught:
         editor.drop_files(old, [entry_path(table)], {})
     assert "'format-version' = '2'" in str(caught.value.hint)
+    assert not editor.can_have_fewer_manifests(pointer_to(table))
     table.transaction().upgrade_table_version(2).commit_transaction()
     base = pointer_to(table)
     staged = appended(tables, base, [2])

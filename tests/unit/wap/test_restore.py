@@ -7,14 +7,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakegate.errors import InputError, NotFoundError, NotRevertableError
+from lakegate.errors import InputError, NotFoundError, NotReplayableError, NotRevertableError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run, UndoneTable
 from lakegate.wap.recover import rebuild
 from lakegate.wap.revert import reset_branch, restore_table
-from lakegate.wap.table_changes import drop_table, expire_snapshots, runs_in
+from lakegate.wap.table_changes import drop_table, expire_snapshots, rewrite_manifests, runs_in
 from lakegate.wap.transaction import Transaction
+from support.fakes_editor import TableEdits
 from support.flow_support import when_reached
 from support.revert_support import A, B, C, D, House
 
@@ -271,6 +272,17 @@ def test_old_snapshots_are_forgotten_and_nothing_else(house: House) -> None:
     assert house.rows() == [*A, *C, *D]
     with pytest.raises(NotFoundError):
         expire_snapshots(house.context, TableIdentifier.parse("nyc.no"), before=later, keep=1, new_run_id="x3")
+
+
+def test_manifests_that_cannot_be_rewritten_are_no_conflict(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise NotReplayableError("Its format version is 1.", hint="Raise it.")
+
+    house.add("r1", A)
+    monkeypatch.setattr(TableEdits, "rewrite_manifests", refuse)
+    with pytest.raises(InputError, match=r"Its format version is 1\.") as refused:
+        rewrite_manifests(house.context, TRIPS, new_run_id="x")
+    assert refused.value.hint == "Raise it."
 
 
 def test_nothing_depends_on_snapshots_that_were_forgotten(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
