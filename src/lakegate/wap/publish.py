@@ -69,8 +69,8 @@ from lakegate.wap.stage import namespaces_for
 
 States = Mapping[TableIdentifier, TablePointer | None]
 _FRESH_S = 0.005
-_MOST_NAMED = 5
 """How long what we read of the target counts as current. If it isn't, the catalog refuses the commit."""
+_MOST_NAMED = 5
 
 
 class RejectedLateError(AuditFailedError):
