@@ -22,7 +22,7 @@ Made: TypeAlias = tuple[str, Sequence[str], Arguments]
 
 
 class NoCheckError(Exception):
-    """A test that no check of ours says, and why."""
+    """A test that lakegate has no check for, and why."""
 
 
 @dataclass(slots=True)
