@@ -499,8 +499,14 @@ def _files(model: ReadModel, pointer: TablePointer) -> tuple[Sequence[DataFileLi
     return model.remembered(("files", pointer), read)
 
 
+def _is_hidden(model: ReadModel, file: DataFile, name: str) -> bool:
+    """Return whether the settings hide the values of a partition field."""
+    made_of = (name, _MADE_OF.sub("", name), file.partition_sources.get(name, name))
+    return model.settings.ui.examples == 0 or any(map(model.is_masked, made_of))
+
+
 def _file(model: ReadModel, file: DataFile) -> DataFileLine:
-    masked = {name for name in file.partition if model.is_masked(name) or model.is_masked(_MADE_OF.sub("", name))}
+    masked = {name for name in file.partition if _is_hidden(model, file, name)}
     values = {name: MASK if name in masked else as_scalar(value) for name, value in file.partition.items()}
     # Iceberg's writers put partition values into the paths of files, too, with names and values encoded as in forms.
     path = _FOLDER.sub(

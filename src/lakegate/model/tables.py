@@ -302,6 +302,8 @@ class DataFile:
     size_bytes: int
     partition: Mapping[str, Any] = field(default_factory=dict)
     """Partition field name to value; only fields with an *identity* transform are trustworthy evidence of values."""
+    partition_sources: Mapping[str, str] = field(default_factory=dict)
+    """Partition field name to the path of the column that it's made of, which a renamed column's field doesn't show."""
     identity_values: Mapping[str, Any] = field(default_factory=dict)
     """Column name to the single value all the file's rows have, known from identity partitioning."""
     columns: Mapping[str, ColumnStatistics] = field(default_factory=dict)

@@ -114,7 +114,15 @@ def test_files_and_partitions(big: BigLake) -> None:
     assert partitions.complete
 
 
-@pytest.mark.parametrize("settings", [{"ui": {"masked": ["*mail"]}}, {"audit": {"mask": ["E MAIL"]}}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ui": {"masked": ["*mail"]}},
+        {"audit": {"mask": ["E MAIL"]}},
+        {"ui": {"masked": ["contact"]}},  # which it's called now
+        {"ui": {"examples": 0}},
+    ],
+)
 def test_partitions_of_masked_columns_show_no_value(tmp_path: Path, settings: dict[str, Any]) -> None:
     name = "e mail"  # Iceberg's writers encode it in paths
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, name, StringType()))
@@ -122,6 +130,8 @@ def test_partitions_of_masked_columns_show_no_value(tmp_path: Path, settings: di
     with iceberg_tables(tmp_path) as tables:
         table = tables.create(schema=schema, spec=spec)
         table.append(pa.table({"id": [1], name: ["ann@example.com"]}))
+        with table.update_schema() as change:
+            change.rename_column(name, "contact")
         pointer = pointer_to(table, None)
     catalog = MemoryCatalog()
     base = catalog.get_ref("main").hash
