@@ -28,6 +28,7 @@ from lakegate.errors import (
 )
 from lakegate.model.downstream import ChangedTable, Delivery, DownstreamCheck, DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import Commit, Ref, TablePointer
 from lakegate.ports import Downstream
 from lakegate.progress import one_line, without_secrets
@@ -142,10 +143,20 @@ class _Sender:
         after = 0
         while page := self._outbox.waiting(self.name, after=after, limit=_PAGE):
             after = page[-1].delivery_id
-            covered = self._superseded(page) if self._subscriber.subscription.mirrors else ()
-            if covered:
-                self._outbox.ended(covered, "superseded", "A later event of the same tables covers it.")
-            yield from (one for one in page if one not in covered)
+            if self._subscriber.subscription.mirrors:
+                page = self._still_wanted(page)
+            yield from page
+
+    def _still_wanted(self, page: Sequence[Delivery]) -> Sequence[Delivery]:
+        """End what a system that points at tables needn't or mustn't get, and return the rest."""
+        # Earlier versions queued them.
+        aside = [one for one in page if all(map(is_quarantine, one.tables))]
+        covered = [one for one in self._superseded(page) if one not in aside]
+        if aside:
+            self._outbox.ended(aside, "skipped", "Its rows are quarantined.")
+        if covered:
+            self._outbox.ended(covered, "superseded", "A later event of the same tables covers it.")
+        return [one for one in page if one not in covered and one not in aside]
 
     def _superseded(self, page: Sequence[Delivery]) -> Sequence[Delivery]:
         """Return the deliveries whose tables all have a later one: only the newest state matters."""
@@ -358,5 +369,7 @@ def needed_states(context: Context) -> Iterator[TablePointer]:
     """
     yield from context.journal.outbox.mirrored()
     for delivery in context.journal.outbox.unsent_states():
+        if all(map(is_quarantine, delivery.tables)):
+            continue  # it's never sent
         with suppress(_CommitLostError):
             yield from filter(None, _states(context, delivery, delivery.commit or "")[2].values())

@@ -16,6 +16,7 @@ from lakegate.errors import (
     LakegateError,
     NotFoundError,
 )
+from lakegate.journal.outbox import queue
 from lakegate.model.downstream import DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.notices import Notice
@@ -312,6 +313,20 @@ def test_only_the_newest_state_matters_to_a_mirror() -> None:
     world.later(hours=2)
     assert glue.runs == ["r4", "f"]
     assert [state for _, state in world.states("glue")] == [*["superseded"] * 4, "sent", "sent"]
+
+
+def test_what_an_earlier_version_queued_of_quarantined_rows_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    glue, hook = System("glue", mirrors=True), System("hook")
+    world = World(glue, hook)
+    world.add("a", row(1))
+    needed = list(needed_states(world.context))
+    monkeypatch.setattr("lakegate.model.downstream.is_quarantine", lambda _: False)
+    with world.database.writing() as tx:
+        queue(tx, "published", ["nyc.trips__quarantine"], ref="main", commit=world.head().hash, run_id="a")
+    world.later()
+    assert (glue.tries, world.states("glue")) == (1, [("a", "sent"), ("a", "skipped")])
+    assert hook.told[-1].tables[0].table == "nyc.trips__quarantine"
+    assert list(needed_states(world.context)) == needed
 
 
 def test_a_mirror_heals_by_the_next_publish() -> None:
