@@ -153,7 +153,9 @@ def test_files_are_found_by_name_and_table(made: BigLake) -> None:
     page = shown("files", table=run.tables[0])
     assert f"/run?run={run.run_id}" in page
     assert "<script" not in page
-    assert "No such file was published" in shown("files", search="no such file")
+    nothing = shown("files", search="no such file")
+    assert "No such file was published" in nothing
+    assert "./runs?q=no+such+file" in nothing
     assert "is not the start of a page" in shown("files", after="nonsense")
 
 

@@ -89,6 +89,8 @@ def test_a_run_shows_steps_checks_examples_and_what_to_type(made: BigLake) -> No
     assert 'class="mark"' in page
     assert "<script" not in page
     assert f"lakegate discard {run.branch}" in page
+    commit = getattr(find(made, "published").publication, "commit", "")
+    assert f"./history?ref={commit}" in shown("run", run=find(made, "published").run_id)
     assert "doesn&#39;t exist" in shown("run", run="19700101T000000-00000000")
     assert "No run was chosen" in shown("run")
 

@@ -48,7 +48,7 @@ def show() -> None:
 
 def _say_nothing(search: str, table: str, *, is_first: bool) -> None:
     if search or table:
-        runs = markup.link("Runs", "runs", search=search or None, table=table or None)
+        runs = markup.link("Runs", "runs", q=search or None, table=table or None)
         parts.html(
             markup.empty(
                 "No such file was published",

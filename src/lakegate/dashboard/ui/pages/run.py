@@ -102,7 +102,7 @@ def _show_facts(found: RunDetail) -> None:
             ("Rows" if published else "Rows in the batch", rows),
             ("Quarantined", counted(one.quarantined, "row") if one.quarantined else None),
             ("Branch", _branch(found)),
-            ("Commit", None if one.commit is None else markup.link(markup.code(one.commit), "history", q=one.commit)),
+            ("Commit", None if one.commit is None else markup.link(markup.code(one.commit), "history", ref=one.commit)),
             ("Link", markup.code(urljoin(st.context.url or "", address("run", run=one.run_id)))),
         )
     )
