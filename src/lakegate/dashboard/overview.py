@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 
 from lakegate.dashboard.model import MAIN, ReadModel, TableFacts
@@ -34,7 +34,6 @@ _MOST_TABLES = 20_000
 _MOST_FAILED = 500
 _MOST_REJECTED = 300
 """Rejected runs whose documents are asked whether they kept their branch, if the catalog is unavailable."""
-_LOOKS_BACK = timedelta(days=30)
 _TREND = 20
 
 
@@ -223,7 +222,7 @@ def _read_catalog(model: ReadModel, known: LakeFacts) -> None:
 
 
 def _read_journal(model: ReadModel, known: LakeFacts) -> None:
-    pages, now = model.journal.pages, model.now()
+    pages = model.journal.pages
     known.names.update(pages.tables(limit=_MOST_TABLES))
     # A rejected batch waits for as long as its branch exists.
     if known.branches is None:
@@ -239,11 +238,11 @@ def _read_journal(model: ReadModel, known: LakeFacts) -> None:
     for line in rejected:
         for table in tables.get(line.run_id, ()):
             known.waiting[table].append(line)
-    failed = pages.newest("failed", since=now - _LOOKS_BACK, limit=_MOST_FAILED)
+    failed = pages.newest("failed", limit=_MOST_FAILED)
     of_failed = {table for names in pages.tables_of([one.run_id for one in failed]).values() for table in names}
     newest = pages.newest_of(sorted(of_failed), limit=1)
     known.failed = {table for table, lines in newest.items() if lines and lines[0].status == "failed"}
-    known.late = _late(model, now)
+    known.late = _late(model, model.now())
     known.abandoned = tuple(run.run_id for run in model.journal.abandoned())
     for run_id, names in pages.tables_of(known.abandoned).items():
         for table in names:

@@ -132,11 +132,9 @@ class JournalPages:
             found = runs.read(tx, select(*runs.SHOWN).where(RUNS.c.run_id.in_(tx.values(run_ids))), whole=whole)
             return {run.run_id: run for run in found}
 
-    def newest(self, status: str, *, since: datetime | None = None, limit: int) -> Sequence[RunLine]:
+    def newest(self, status: str, *, limit: int) -> Sequence[RunLine]:
         """Return runs with this status, newest first."""
         query = select(*_LINE).where(RUNS.c.status == status).order_by(RUNS.c.started_at.desc())
-        if since is not None:
-            query = query.where(RUNS.c.started_at >= as_text(since))
         with self._database.reading() as tx:
             return [_line(row) for row in tx.execute(query.limit(limit))]
 

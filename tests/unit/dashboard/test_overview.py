@@ -60,6 +60,14 @@ def test_what_needs_a_human_is_first(house: FakeLakehouse, load: Load) -> None:
     assert [one.table for one in overview(model, cursor=first.next).items] == ["nyc.aa_fine"]
 
 
+def test_a_run_that_failed_long_ago_is_still_the_newest(house: FakeLakehouse, load: Load) -> None:
+    failed = load({"id": 1})
+    house.journal.save(failed.model_copy(update={"run_id": "r9", "status": "failed", "started_at": datetime.now(UTC)}))
+    model = model_of(house)
+    model.now = lambda: datetime.now(UTC) + timedelta(days=90)
+    assert overview(model).items[0].needs == ("failed",)
+
+
 def test_a_rejected_batch_waits_as_long_as_its_branch_exists(
     model: ReadModel, house: FakeLakehouse, load: Load
 ) -> None:
