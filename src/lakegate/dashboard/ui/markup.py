@@ -23,6 +23,8 @@ Html = Markup
 
 _LONGEST = 200
 _LONGEST_TITLE = 2_000
+_FIT_A_PHONE = 3
+"""Columns of a table that a phone shows side by side."""
 
 _SIGNS: Mapping[str, tuple[Tone, str]] = {
     "published": ("ok", "✓"),
@@ -189,27 +191,35 @@ def table(columns: Sequence[str | Column], rows: Iterable[Sequence[object] | Gro
     """
     known = [Column(one) if isinstance(one, str) else one for one in columns]
     kinds = ["" if one.kind == "text" else one.kind for one in known]
+    # A phone shows a row of many cells as a card, where each cell needs its heading.
+    is_wide = len(known) > _FIT_A_PHONE
+    cells = [
+        Markup('<td class="{}" data-label="{}">').format(kind, _label(one.title))
+        if is_wide and one.title
+        else Markup('<td class="{}">').format(kind)
+        for one, kind in zip(known, kinds, strict=True)
+    ]
     head = Markup().join(
         Markup('<th scope="col" class="{}">{}</th>').format(kind, _label(one.title))
         for one, kind in zip(known, kinds, strict=True)
     )
-    body = Markup().join(_row(row, kinds) for row in rows)
+    body = Markup().join(_row(row, cells) for row in rows)
     return Markup(
-        '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table><thead><tr>{}</tr></thead>'
+        '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table class="{}"><thead><tr>{}</tr></thead>'
         "<tbody>{}</tbody></table></div>"
-    ).format(_label(caption), head, body)
+    ).format(_label(caption), "cards" if is_wide else "", head, body)
 
 
-def _row(row: Sequence[object] | Group, kinds: Sequence[str]) -> Html:
+def _row(row: Sequence[object] | Group, cells: Sequence[Html]) -> Html:
     if isinstance(row, Group):
         return Markup('<tr class="group"><th scope="colgroup" colspan="{}">{}</th></tr>').format(
-            len(kinds), _shown(row.title)
+            len(cells), _shown(row.title)
         )
-    cells = (
-        Markup('<td class="{}">{}</td>').format(kind, cell if isinstance(cell, Markup) else text(cell))
-        for cell, kind in zip(row, kinds, strict=True)
+    filled = (
+        Markup("{}{}</td>").format(cell, value if isinstance(value, Markup) else text(value))
+        for cell, value in zip(cells, row, strict=True)
     )
-    return Markup("<tr>{}</tr>").format(Markup().join(cells))
+    return Markup("<tr>{}</tr>").format(Markup().join(filled))
 
 
 def example_rows(

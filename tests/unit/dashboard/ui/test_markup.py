@@ -41,6 +41,7 @@ def test_values_stay_values(value: str) -> None:
         markup.link(value, "table", table=value),
         markup.run_link(value),
         markup.table([markup.Column(value, "num"), value], [(value, {value: [value]})], caption=value),
+        markup.table([value] * 4, [(value,) * 4], caption=value),
         markup.example_rows([{value: value, "b": None}], [value], caption=value),
         markup.figures((value, value)),
         markup.facts((value, value)),
@@ -66,6 +67,14 @@ def test_a_link_carries_any_name() -> None:
     assert str(markup.table_link("a.b&c=<d>")) == (
         '<a class="lg-go" href="./table?table=a.b%26c%3D%3Cd%3E"><bdi class="value">a.b&amp;c=&lt;d&gt;</bdi></a>'
     )
+
+
+def test_a_phone_shows_rows_of_many_cells_as_cards_with_their_headings() -> None:
+    wide = markup.table(["Run", markup.Column("Rows", "num"), "Took", ""], [("a", 1, 2, "b")], caption="Runs")
+    assert '<table class="cards">' in wide
+    assert '<td class="num" data-label="Rows">' in wide
+    assert wide.count("data-label") == 3
+    assert "data-label" not in markup.table(["Run", "Rows", "Took"], [("a", 1, 2)], caption="Runs")
 
 
 def test_status_is_a_word_and_an_icon() -> None:
