@@ -84,10 +84,11 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun.
 
     Example:
-        >>> counted(1, "row"), counted(1000, "row")
-        ('1 row', '1,000 rows')
+        >>> counted(1, "row"), counted(1000, "row"), counted(2, "branch")
+        ('1 row', '1,000 rows', '2 branches')
     """
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+    many = plural or noun + ("es" if noun.endswith("ch") else "s")
+    return f"{number:,} {noun if number == 1 else many}"
 
 
 def share(part: int, whole: int) -> str:

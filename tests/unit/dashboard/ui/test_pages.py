@@ -164,6 +164,18 @@ class Differences:
         pass
 
 
+def test_a_lake_with_one_table_shows_its_rows_and_hides_no_branch(tmp_path: Path) -> None:
+    lake = big_lake(tmp_path, runs=1, tables=1)
+    share(lake)
+    page = shown("branches")
+    assert f"Rows of {lake.tables[0]} on each branch" in page
+    assert "Nothing waits beside main" in page
+    lake.catalog.create_branch("dbt/pr-1", lake.catalog.get_ref("main"))
+    share(lake)
+    assert "dbt%2Fpr-1" in shown("branches")
+    lake.close()
+
+
 def test_a_branch_shows_its_rows_once_somebody_asks(made: BigLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Differences()
     queries = Queries(lambda narrator: lake)  # type: ignore[arg-type,return-value]

@@ -49,12 +49,14 @@ def show() -> None:
         search = parts.search_box("Search branches", key="q")
     with of_table:
         tables = _tables()
-        table = parts.choice("Any table", tables, key="table") or (tables[0] if len(tables) == 1 else None)
+        table = parts.choice("Any table", tables, key="table")
     with with_status:
         status = parts.choice("Any status", _STATUSES, key="status")
-    if table is not None:
-        with parts.boundary(f"the rows of {table}"):
-            _show_rows(table)
+    # Of a lake with one table, nobody need choose it; branches of other writers aren't filtered out by that.
+    compared = tables[0] if table is None and len(tables) == 1 else table
+    if compared is not None:
+        with parts.boundary(f"the rows of {compared}"):
+            _show_rows(compared)
     with parts.boundary("the branches"):
         _show_all(search, table, status)
 
@@ -241,7 +243,7 @@ def _show_rows(table: str, mark: str | None = None) -> None:
     rows = (_rows_row(one, main, highest, mark) for one in found.items)
     parts.html(markup.table(columns, rows, caption=f"Rows of {table} on each branch"))
     if found.next is not None and found.total is not None:
-        parts.html(Markup('<p class="muted">{} more</p>').format(counted(found.total - _BARS, "branch", "branches")))
+        parts.html(Markup('<p class="muted">and {}</p>').format(counted(found.total - _BARS, "more branch")))
 
 
 def _rows_row(one: BranchRows, main: int | None, highest: int, mark: str | None) -> Sequence[object]:

@@ -49,7 +49,8 @@ def show() -> None:
         if foreign and ref == MAIN:
             commits = counted(foreign, "commit")
             parts.trouble(
-                f"{commits} on this page {'was' if foreign == 1 else 'were'} made by other writers: no audit saw "
+                f"{commits} on this page {'was' if foreign == 1 else 'were'} made by "
+                f"{'another writer' if foreign == 1 else 'other writers'}: no audit saw "
                 f"what {'it' if foreign == 1 else 'they'} changed.",
                 "Let only lakegate commit to main: docs/explanation/security.md",
             )
