@@ -42,14 +42,18 @@ document.addEventListener("click", (event) => {
 });
 """
 _MODULE = re.compile(r'<script type="module" crossorigin src="([^"]+)"></script>')
-# Streamlit starts once the tables are painted: a browser would run half a second of scripts first. A window in the
-# background paints nothing.
+_LINK = re.compile(r'<link rel="(modulepreload|stylesheet)" crossorigin href="([^"]+)">')
+_FONT = re.compile(r'href="([^"]+)"\s+as="font"')
+# Streamlit starts once the tables are painted: a browser would wait for its style sheet, behind some fifty scripts, and
+# then run half a second of these first. A window in the background paints nothing.
 _START = """
 let lgStarted = false;
+const lgAdd = (kind, given) => document.head.append(Object.assign(document.createElement(kind), given));
 const lgStart = () => {
   if (lgStarted) return;
   lgStarted = true;
-  document.head.append(Object.assign(document.createElement("script"), { type: "module", crossOrigin: "", src: %s }));
+  for (const [rel, href] of %s) lgAdd("link", { rel, crossOrigin: "", href });
+  lgAdd("script", { type: "module", crossOrigin: "", src: %s });
 };
 requestAnimationFrame(() => setTimeout(lgStart));
 setTimeout(lgStart, 1000);
@@ -86,9 +90,9 @@ def documents(access: Access, hosts: Sequence[str]) -> list[Route]:
     shown = shown.replace('href="./favicon.png"', 'href="data:,"')
     empty = shown.replace('<div id="root">', f'<div id="root">{waiting()}')
     before, root, after = shown.partition('<div id="root">')
-    module = _MODULE.search(before)
-    start = "" if module is None else _START % json.dumps(module[1])
-    before = _MODULE.sub("", before)
+    module, font = _MODULE.search(before), _FONT.search(before)
+    start = "" if module is None else _START % (json.dumps(_LINK.findall(before)), json.dumps(module[1]))
+    before = before if module is None else _LINK.sub("", _MODULE.sub("", before))
     after = after.replace("</body>", f"<script>{start}{_STEP_ASIDE}</script></body>")
     limiter = anyio.CapacityLimiter(_AT_ONCE)
 
@@ -99,7 +103,7 @@ def documents(access: Access, hosts: Sequence[str]) -> list[Route]:
                 content = await to_thread.run_sync(_tables, limiter=limiter, abandon_on_cancel=True)
         if content is None:
             return HTMLResponse(empty, headers={"Cache-Control": "no-cache"})
-        page = f"{before}{first_part(content)}{root}{after}"
+        page = f"{before}{first_part(content, None if font is None else font[1])}{root}{after}"
         return HTMLResponse(page, headers={"Cache-Control": "no-store"})
 
     async def plain(_: Request) -> HTMLResponse:

@@ -59,6 +59,9 @@ def theme_options() -> Mapping[str, Any]:
     return options
 
 
+_FACE = """@font-face {{ font-family: "Source Sans"; font-weight: 100 900; font-display: swap;
+  src: url({}) format("woff2"); }}
+"""
 _FIRST = """
 html {{ font-size: {size}px; }}
 .lg-first {{ position: fixed; inset: 0; z-index: 1000000; overflow: auto; color-scheme: light dark;
@@ -84,15 +87,20 @@ def style(pages: tuple[Page, ...]) -> str:
     return f"<style>{_STYLE}{icons}</style>"
 
 
-def first_part(content: Markup) -> str:
-    """Return the first part of a page, where Streamlit will draw it, with the style of our elements."""
+def first_part(content: Markup, font: str | None = None) -> str:
+    """Return the first part of a page, where Streamlit will draw it, with the style of our elements.
+
+    Args:
+        font: Address of Streamlit's own font, which its style sheet would name later.
+    """
+    face = "" if font is None else _FACE.format(font)
     look = _FIRST.format(
         ground=f"light-dark({_LIGHT['backgroundColor']}, {_DARK['backgroundColor']})",
         side=f"light-dark({_SIDEBAR['light']}, {_SIDEBAR['dark']})",
         size=_COMMON["baseFontSize"],
     )
     aside = f"<aside>{LOGO}</aside>"
-    return f'<style>{_STYLE}{look}</style><div class="lg-first">{aside}<main class="lg">{content}</main></div>'
+    return f'<style>{face}{_STYLE}{look}</style><div class="lg-first">{aside}<main class="lg">{content}</main></div>'
 
 
 def waiting() -> str:

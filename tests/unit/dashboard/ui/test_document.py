@@ -87,11 +87,16 @@ def test_what_goes_wrong_is_left_to_the_page(made: BigLake, monkeypatch: pytest.
     assert 'class="lg-waiting"' in asked().text
 
 
-def test_scripts_wait_until_the_tables_are_painted() -> None:
+def test_scripts_and_style_sheet_wait_until_the_tables_are_painted() -> None:
     tables, logo = asked().text, asked("/runs").text
     module = '<script type="module"'
-    assert logo.count(module) == 1
-    assert tables.count(module) == 0
+    for late in (module, '<link rel="stylesheet"'):
+        assert logo.count(late) == 1
+        assert tables.count(late) == 0
+    sheet = logo.partition('<link rel="stylesheet" crossorigin href="')[2].partition('"')[0]
+    assert f'["stylesheet", "{sheet}"]' in tables
+    assert '"modulepreload"' in tables
+    assert '@font-face { font-family: "Source Sans"' in tables
     source = logo.partition(f'{module} crossorigin src="')[2].partition('"')[0]
     assert source.endswith(".js")
     assert f'src: "{source}"' in tables
