@@ -51,7 +51,14 @@ from lakegate.model.schema import Schema
 from lakegate.model.source import SCHEME, Source
 from lakegate.model.tables import AddedRows, Rows, TableMetadata
 from lakegate.model.verification import VerifyReport
-from lakegate.model.words import did_you_mean, nearest, parse_duration, unknown_keyword
+from lakegate.model.words import (
+    did_you_mean,
+    nearest,
+    parse_duration,
+    suggest_keyword,
+    suggest_keywords,
+    unknown_keyword,
+)
 from lakegate.points import find, is_beginning, resolve, unknown_table
 from lakegate.ports import CommitIndex, Narrator
 from lakegate.private import copies_of, drop_copies, private_folder
@@ -138,6 +145,7 @@ class _Taken:
     version: str = ""
 
 
+@suggest_keyword
 def connect(
     home: str | Path | None = None,
     *,
@@ -187,6 +195,7 @@ def connect(
     return Lake(Components(folder, known, session=session, narrator=narrator or SilentNarrator(), orchestrator=named))
 
 
+@suggest_keywords
 class Lake:
     """A lakehouse that publishes a change only after its audit passed. Open one with :func:`connect`.
 

@@ -12,7 +12,7 @@ from lakegate.model.figures import counted
 from lakegate.model.refs import TablePointer
 from lakegate.model.schema import Schema
 from lakegate.model.tables import DataFile, Snapshot, TableMetadata
-from lakegate.model.words import unknown_keyword
+from lakegate.model.words import suggest_keywords, unknown_keyword
 from lakegate.ports import TableReader
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class RowOptions(TypedDict, total=False):
     limit: int | None
 
 
+@suggest_keywords
 class Table:
     """A table at one commit, read from its files without Spark. :meth:`lakegate.Lake.table` returns one.
 

@@ -45,12 +45,15 @@ def test_an_unknown_keyword_is_refused_by_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "typo", "meant"),
     [
+        ("lakegate.connect", "cataloq", "catalog"),
+        ("Lake.ingest", "chekcs", "checks"),
         ("Lake.plan", "on_change", "on_changed"),
         ("Lake.write", "partiton_by", "partition_by"),
-        ("Table.to_pandas", "colums", "columns"),
+        ("Lake.publish", "branhc", "branch"),
+        ("Lake.gc", "dry_rum", "dry_run"),
     ],
 )
-def test_methods_that_pass_keywords_on_suggest_the_one_that_was_meant(name: str, typo: str, meant: str) -> None:
+def test_the_error_suggests_the_keyword_that_was_meant(name: str, typo: str, meant: str) -> None:
     function = FUNCTIONS[name]
     needed = [one for one in inspect.signature(function).parameters.values() if _is_required(one)]
     with pytest.raises(TypeError, match=rf"{function.__name__}\(\) .*'{typo}'\. Did you mean '{meant}'\?"):

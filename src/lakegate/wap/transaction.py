@@ -18,6 +18,7 @@ from lakegate.model.run import Action, Run, RunKind, StagedTable
 from lakegate.model.schema import Schema
 from lakegate.model.sqltext import SqlTextError, sql_text, sql_tokens
 from lakegate.model.tables import CreateTable
+from lakegate.model.words import suggest_keywords
 from lakegate.ports import EngineTransaction
 from lakegate.wap import failpoints
 from lakegate.wap.audit import audit, resolve_checks
@@ -36,6 +37,7 @@ _OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNO
 _CHANGES_ROWS = re.compile(r"\s*(?:delete|insert|merge|update|with)\b", re.IGNORECASE)
 
 
+@suggest_keywords
 class Transaction:
     """Writes and reads on a branch that nobody else reads. Open one with :meth:`lakegate.Lake.transaction`.
 
