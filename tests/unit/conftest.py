@@ -16,6 +16,14 @@ def house() -> FakeLakehouse:
     return FakeLakehouse()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _alerts_are_tried_again_at_once() -> Iterator[None]:
+    """Don't wait the seconds between two tries of an alert that each test of a failure would wait for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lakegate.alerts.message._FIRST_WAIT_S", 0.01)
+        yield
+
+
 @pytest.fixture(scope="session")
 def prefect_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Prefect's own test server; its tests are of xdist group ``prefect``, so that there is one at a time."""

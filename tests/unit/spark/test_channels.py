@@ -198,7 +198,8 @@ def test_a_connection_that_died_without_a_word_is_found_to_be_dead(
     channel.close()
 
 
-def test_a_call_that_is_not_answered_in_time_is_given_up(way_to_silence: Way) -> None:
+def test_a_call_that_is_not_answered_in_time_is_given_up(way_to_silence: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels, "_DEADLINES_S", {"Interrupt": 1.0})
     channel = channels.SparkChannels(f"sc://127.0.0.1:{way_to_silence.port}").toChannel()
     with channels.answered_within(1.0), pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary("/spark.connect.SparkConnectService/Config")(b"")
