@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from lakegate.config import UiSettings
@@ -35,6 +36,8 @@ class Visit(AppTest):
         first = replace(self.page, path="", listed=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shell, "find_pages", lambda: (first,))
+            # Each run looks for components in the metadata of all installed packages, most of a second.
+            patch.setattr(manifest_scanner, "scan_component_manifests", list)
             return super()._run(*args, **options)
 
 
