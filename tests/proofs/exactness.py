@@ -48,7 +48,7 @@ _NAMES = (
 )
 LONG = 150
 """Tables of the long form, some four hundred ingests."""
-SHORT = 3
+SHORT = 2
 
 _WITH_EXAMPLES = 5
 _METRICS = ("none", "counts", "full", "truncate(2)", "truncate(16)")
