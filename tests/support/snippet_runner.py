@@ -25,16 +25,18 @@ def main() -> None:
 def facts(rows: pa.Table) -> dict[str, Any]:
     """Return figures of all columns: rows, NULLs, and sums and ends of those with an order."""
     found: dict[str, Any] = {"rows": rows.num_rows}
-    for name in rows.column_names:
-        with duckdb.connect() as connection:
-            column = rows.select([name]).rename_columns(["x"])
-            is_number = pa.types.is_integer(column["x"].type) or pa.types.is_floating(column["x"].type)
-            total = "coalesce(sum(x), 0)" if is_number else "0"
-            connection.register("given", column)
-            (figures,) = connection.sql(f"SELECT count(x), {total}, min(x), max(x) FROM given").fetchall()
-        count, total_value, low, high = figures
+    names = [f"x{number}" for number in range(rows.num_columns)]
+    asked = []
+    for name, kind in zip(names, rows.schema.types, strict=True):
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        asked.append(f"count({name}), {f'coalesce(sum({name}), 0)' if is_number else '0'}, min({name}), max({name})")
+    with duckdb.connect() as connection:
+        connection.register("given", rows.rename_columns(names))
+        (figures,) = connection.sql(f"SELECT {', '.join(asked)} FROM given").fetchall()
+    for at, name in enumerate(rows.column_names):
+        count, total, low, high = figures[4 * at : 4 * at + 4]
         # Floats are summed in another order elsewhere.
-        found[name] = [count, round(float(total_value), 2), str(low), str(high)]
+        found[name] = [count, round(float(total), 2), str(low), str(high)]
     return found
 
 
