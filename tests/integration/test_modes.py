@@ -47,8 +47,8 @@ def filled(lake: Lake, table: str, parquet: Parquet) -> str:
 
 
 def rows(lake: Lake, table: str, ref: str = "main") -> Rows:
-    found = lake.query(f"SELECT * FROM {table} ORDER BY 1, 2", ref=ref).to_arrow().to_pylist()
-    return [tuple(row.values()) for row in found]
+    found = lake.query(f"SELECT * FROM {table}", ref=ref).to_arrow().to_pylist()
+    return sorted((tuple(row.values()) for row in found), key=lambda row: [(value is not None, value) for value in row])
 
 
 def test_an_upsert_updates_inserts_and_deletes_once(

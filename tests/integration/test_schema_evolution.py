@@ -46,7 +46,8 @@ def files(tmp_path: Path) -> Files:
 
 
 def rows(lake: Lake, table: str, columns: str = "*") -> list[dict[str, Any]]:
-    return lake.query(f"SELECT {columns} FROM {table} ORDER BY id").to_arrow().to_pylist()
+    found = lake.query(f"SELECT {columns} FROM {table}").to_arrow().to_pylist()
+    return sorted(found, key=lambda row: int(row["id"]))
 
 
 def types(lake: Lake, table: str) -> dict[str, str]:
