@@ -6,6 +6,7 @@ import datetime as dt
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KINDS = (
-    "a Spark DataFrame, a pandas or Polars frame, a DuckDB relation, an Arrow table or reader, a list of dicts, or a "
-    "generator of these"
+    "a Spark DataFrame, a pandas or Polars frame, a DuckDB relation, an Arrow table, reader or dataset, a list of "
+    "dicts, or a list or generator of these"
 )
+_KINDS = ((str, "a text"), ((bytes, bytearray, memoryview), "bytes"), (bool, "true or false"), (Number, "a number"))
 
 
 def are_rows(given: object) -> bool:
@@ -31,7 +33,7 @@ def are_rows(given: object) -> bool:
     if isinstance(given, (str, Path)):
         return False
     if isinstance(given, Sequence):
-        return any(isinstance(each, Mapping) for each in given)
+        return any(isinstance(each, Mapping) or _is_frame(each) for each in given)
     return not isinstance(given, (set, frozenset))
 
 
@@ -53,15 +55,15 @@ def to_batches(rows: Any) -> tuple[pa.Schema, Iterator[Any]]:
 
     from lakegate.iceberg.scan import plain_schema
 
-    if isinstance(rows, Table):
-        rows = rows.to_batches()
+    rows = rows.to_batches() if isinstance(rows, Table) else _scanned(rows)
     if isinstance(rows, pa.RecordBatchReader) or (not _is_known(rows) and hasattr(rows, "__arrow_c_stream__")):
         try:
             reader = rows if isinstance(rows, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(rows)
         except pa.ArrowInvalid:  # one column, such as a Series
             raise _unknown(rows) from None
         return plain_schema(reader.schema), iter(reader)
-    if not isinstance(rows, Iterable) or _is_known(rows) or isinstance(rows, (Sequence, Mapping)):
+    are_parts = isinstance(rows, Sequence) and not isinstance(rows, str) and any(map(_is_frame, rows))
+    if not isinstance(rows, Iterable) or _is_known(rows) or (isinstance(rows, (Sequence, Mapping)) and not are_parts):
         table = _some(to_arrow(rows))
         return table.schema, iter(table.to_batches())
     parts = iter(rows)
@@ -98,6 +100,19 @@ def to_arrow(rows: Any) -> pa.Table | None:
         raise _unwritable(rows, error) from error
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise _unwritable(rows, error) from error
+
+
+def _is_frame(given: Any) -> bool:
+    """Return whether something is a frame of any library but Spark, and not one row or a column."""
+    return _is_known(given) or hasattr(given, "__arrow_c_stream__") or _scanned(given) is not given
+
+
+def _scanned(rows: Any) -> Any:
+    """Return a reader of a dataset or scanner of Arrow's; anything else as it is."""
+    datasets = sys.modules.get("pyarrow.dataset")
+    if datasets is not None and isinstance(rows, datasets.Dataset):
+        rows = rows.scanner()
+    return rows.to_reader() if datasets is not None and isinstance(rows, datasets.Scanner) else rows
 
 
 def _is_known(rows: Any) -> bool:
@@ -169,10 +184,16 @@ def _no_rows() -> InputError:
 def _arrow(rows: Any) -> pa.Table:
     import pyarrow as pa
 
+    rows = _scanned(rows)
     if isinstance(rows, pa.Table):
         return rows
     pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
     if pandas is not None and isinstance(rows, pandas.DataFrame):
+        if rows.columns.nlevels > 1:
+            raise InputError(
+                f"The frame's columns have names of {rows.columns.nlevels} levels, and a table's have one.",
+                hint="Join them: frame.columns = ['_'.join(map(str, names)) for names in frame.columns]",
+            )
         for name in (name for name, kind in zip(rows.columns, rows.dtypes, strict=True) if kind.kind == "O"):
             if rows.columns.is_unique:
                 _require_one_kind(str(name), rows[name])
@@ -193,15 +214,27 @@ def _arrow(rows: Any) -> pa.Table:
 def _with_index(frame: Any) -> Any:
     """Return a frame of pandas with the levels of its index that have names as columns: a group-by puts its keys there.
 
-    Without a name, numbers only count rows, and go; anything else is data, which must not be lost.
+    Without a name, numbers only count rows, and go; anything else is data, which must not be lost. So are the levels of
+    an index that has several, and values that aren't those of a column of the same name.
     """
+    named = []
     for level, name in enumerate(frame.index.names):
-        if name is None and len(frame) and frame.index.get_level_values(level).dtype.kind not in "iu":
+        values = frame.index.get_level_values(level)
+        if name is None and len(frame) and (frame.index.nlevels > 1 or values.dtype.kind not in "iu"):
+            example = "'name'" if frame.index.nlevels == 1 else "['first', 'second']"
             raise InputError(
-                "The frame's index has no name, so its values would be lost.",
-                hint="Name it, to have it as a column: frame.rename_axis('name'); or frame.reset_index(drop=True).",
+                "The frame's index has no name, so its values would be lost."
+                if frame.index.nlevels == 1
+                else f"Level {level + 1} of the frame's index has no name, so its values would be lost.",
+                hint=f"Name it, to have it as a column: frame.rename_axis({example}); or frame.reset_index(drop=True).",
             )
-    named = [name for name in frame.index.names if name is not None and name not in frame.columns]
+        if name is not None and name not in frame.columns:
+            named.append(name)
+        elif name is not None and frame.columns.is_unique and not values.equals(type(values)(frame[name])):
+            raise InputError(
+                f"The frame has an index and a column called '{name}', with other values: one of them would be lost.",
+                hint="Rename the index, to have both: frame.rename_axis('name'); or frame.reset_index(drop=True).",
+            )
     return frame.reset_index(level=named) if named else frame
 
 
@@ -217,17 +250,9 @@ def _plain_columns(table: pa.Table) -> pa.Table:
 def _arrow_of_dicts(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     import pyarrow as pa
 
-    names = rows[0].keys()
-    for number, row in enumerate(rows, start=1):
-        if row.keys() != names:
-            different = ", ".join(f"'{name}'" for name in sorted(map(str, row.keys() ^ names)))
-            raise InputError(
-                f"Row {number} has other keys than row 1: {different}.",
-                hint="Give every row all columns; None where there is no value.",
-            )
     columns = {}
-    for name in names:
-        values = [row[name] for row in rows]
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
         _require_one_kind(str(name), values)
         try:
             columns[str(name)] = pa.array(values)
@@ -253,10 +278,10 @@ def _require_one_kind(name: str, values: Iterable[Any]) -> None:
 
 
 def _kinds(value: Any, at: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield at, "a text"
-    elif isinstance(value, (bytes, bytearray, memoryview)):
-        yield at, "bytes"
+    plain = next((words for kinds, words in _KINDS if isinstance(value, kinds)), None)
+    if plain is not None:
+        if value == value:  # noqa: PLR0124 - pandas' NaN is no value
+            yield at, plain
     elif isinstance(value, dt.datetime):
         if value == value:  # noqa: PLR0124 - pandas' NaT is a time, too, and equals nothing
             yield at, "a time without a zone" if value.tzinfo is None else "a time with a zone"
@@ -281,4 +306,7 @@ def _unwritable(rows: object, error: Exception) -> InputError:
 
 def first_line(error: Exception) -> str:
     """Return the first line of an error's words."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    # Arrow puts the reason first and then the column of pandas.
+    is_in_parts = len(error.args) > 1 and all(isinstance(part, str) for part in error.args)
+    words = ": ".join(reversed(error.args)) if is_in_parts else str(error)
+    return (words.splitlines() or [type(error).__name__])[0]

@@ -97,8 +97,8 @@ MAIN = "main"
 Paths = str | Path | Sequence[str | Path]
 """A file, folder or glob pattern, or several: local paths, ``file://``, ``s3://``, ``gs://`` or ``abfss://`` URIs."""
 Frame = Any
-"""Rows: a pandas, Polars or Spark frame, a DuckDB relation, an Arrow table, batch or reader, whatever else is an Arrow
-stream, a list of dicts, or a generator of any of these."""
+"""Rows: a pandas, Polars or Spark frame, a DuckDB relation, an Arrow table, batch, reader or dataset, whatever else is
+an Arrow stream, a list of dicts, or a list or generator of any of these."""
 Checks = Sequence[str | Check]
 """Checks as text (``"not_null(id)"``) or as values from :mod:`lakegate.checks`."""
 _Result = TypeVar("_Result")
@@ -285,8 +285,8 @@ class Lake:
         Args:
             table: ``namespace.table``. Created if it doesn't exist.
             paths: Files, folders or glob patterns; or rows: a pandas, Polars or Spark frame, a DuckDB relation, an
-                Arrow table or reader, a list of dicts, or a generator of these; or a :meth:`source`, such as a table of
-                a database.
+                Arrow table, reader or dataset, a list of dicts, or a list or generator of these; or a :meth:`source`,
+                such as a table of a database.
             run_id: Id of the run. Default: a new one. With the id of an earlier run, the call resumes that run, or
                 returns it if it has ended.
             checks: Checks to run in addition to the table's settings: text (``"not_null(id)"``) or values.

@@ -10,12 +10,14 @@ from typing import Any
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset
 import pytest
 
 from lakegate.errors import InputError
 from lakegate.frames import are_rows, to_batches
 
 TABLE = pa.table({"id": [1, 2], "name": ["a", None]})
+ORDERS = pd.DataFrame({"day": ["a", "a", "b"], "shop": [1, 1, 2], "total": [1, 2, 3]})
 
 
 def parts() -> Iterator[Any]:
@@ -34,7 +36,12 @@ def parts() -> Iterator[Any]:
         TABLE.to_pylist(),
         tuple(TABLE.to_pylist()),
         iter(TABLE.to_pylist()),
+        [{"id": 1, "name": "a"}, {"id": 2}],
         parts(),
+        [*parts()],
+        TABLE.to_batches(max_chunksize=1),
+        pa.dataset.dataset(TABLE),
+        pa.dataset.dataset(TABLE).scanner(),
         pa.table({"id": pa.array([1, 2]), "name": pa.array(["a", None]).dictionary_encode()}),
     ],
     ids=lambda rows: type(rows).__name__,
@@ -63,7 +70,6 @@ def test_names_of_files_are_no_rows(given: Any) -> None:
         (5, "Can't write rows of type int"),
         (iter(()), "There are no rows"),
         (iter(["a.csv"]), "Can't write rows of type str"),
-        ([{"id": 1}, {"id": 1, "x": 2}], "Row 2 has other keys"),
         ([{"id": 1}, {"id": "x"}], "not of one type"),
         ({"id": [1]}, "Can't write rows of type dict"),
         (pd.Series([1]), "Can't write rows of type Series"),
@@ -72,14 +78,15 @@ def test_names_of_files_are_no_rows(given: Any) -> None:
         (pd.DataFrame({"p": pd.period_range("2024-01", periods=1, freq="M")}), "'p' holds values of pandas.period"),
         (pd.DataFrame({"x": [1]}, index=pd.date_range("2024-01-01", periods=1)), "index has no name"),
         (pd.DataFrame({"x": [1]}, index=["a"]), "index has no name"),
+        (pd.DataFrame({"x": [1]}, index=pd.MultiIndex.from_tuples([(2024, 1)])), "Level 1 of the frame's index"),
+        (pd.DataFrame({"id": [1]}, index=pd.Index([7], name="id")), "an index and a column called 'id'"),
+        (ORDERS.groupby("day").agg({"total": ["min", "max"]}), "names of 2 levels"),
+        (pd.DataFrame({"z": [1 + 2j]}), "can't be written: Conversion failed for column z .*: Unsupported"),
     ],
 )
 def test_what_is_no_rows_is_refused(rows: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         to_batches(rows)
-
-
-ORDERS = pd.DataFrame({"day": ["a", "a", "b"], "shop": [1, 1, 2], "total": [1, 2, 3]})
 
 
 @pytest.mark.parametrize(
@@ -113,6 +120,8 @@ AWARE = dt.datetime(2024, 1, 1, 5, tzinfo=dt.timezone(dt.timedelta(hours=5)))
         (dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, 5)),
         (dt.datetime(2024, 1, 1, 5), AWARE),
         ("x", b"y"),
+        (1, "x"),
+        (True, 2),
         ([dt.date(2024, 1, 1)], [None, dt.datetime(2024, 1, 1, 5)]),
         ({"at": AWARE}, {"at": dt.datetime(2024, 1, 1, 5)}),
     ],

@@ -20,7 +20,7 @@ def to_frame(session: Any, rows: Any) -> Any:
     Args:
         rows: A DataFrame of that very session; a pandas frame (its index is a column if it has a name); a Polars frame,
             a DuckDB relation, an Arrow table, or whatever else is an Arrow stream (``__arrow_c_stream__``); or a list
-            of dicts that all have the same keys.
+            of dicts, where a key that a row lacks is NULL.
 
     Raises:
         InputError: When it is something else, of another session, or holds values that Spark has no type for.
