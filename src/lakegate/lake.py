@@ -2678,6 +2678,8 @@ class Lake:
         return found
 
     def _request(self, table: str, paths: Paths, options: IngestOptions) -> IngestRequest:
+        from lakegate.sources.discovery import require_csv
+
         identifier = TableIdentifier.parse(table)
         defaults, contract = self.settings.ingest, self._components.contracts.find(identifier)
         configured = self._components.contracts.settings_of(identifier)
@@ -2685,24 +2687,23 @@ class Lake:
         schema_mode = options.get("schema") or configured.schema or defaults.schema
         mode = self.mode_of(table, **options)
         taken = self._taken.get(run_id, _Taken())
+        batch = self._discover(
+            paths,
+            options.get("format"),
+            options.get("csv") or configured.csv,
+            run_id,
+            may_differ=schema_mode != "strict",
+            columns=configured.columns,
+            given=options.get("columns") or {},
+            taken=taken,
+        )
+        require_csv(options.get("csv"), batch)
         return IngestRequest(
             run_id=run_id,
             table=identifier,
             reads=taken.reads,
             reads_at=taken.at,
-            batch=self._reachable(
-                self._discover(
-                    paths,
-                    options.get("format"),
-                    options.get("csv") or configured.csv,
-                    run_id,
-                    may_differ=schema_mode != "strict",
-                    columns=configured.columns,
-                    given=options.get("columns") or {},
-                    taken=taken,
-                ),
-                run_id,
-            ),
+            batch=self._reachable(batch, run_id),
             checks=self._checks(identifier, options.get("checks", ()), configured=True),
             branch=options.get("branch") or f"{defaults.branch_prefix}/{identifier}_{run_id}",
             partition_by=tuple(options.get("partition_by") or configured.partition_by),

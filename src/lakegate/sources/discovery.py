@@ -119,6 +119,21 @@ def discover(
     return batch
 
 
+def require_csv(csv: CsvOptions | None, batch: Batch) -> None:
+    """Refuse options for CSV that were given with files of another format, where they'd change nothing.
+
+    Raises:
+        InputError: When they were.
+    """
+    if csv is None or csv == CsvOptions() or batch.format == "csv":
+        return
+    raise InputError(
+        f"Options for CSV were given, and '{batch.uris[0]}' is {FORMATS[batch.format].name}.",
+        hint="Leave them out; --format csv reads text of any name as CSV. In a table that exists, text in JSON is "
+        "parsed as the column's type.",
+    )
+
+
 def changed_files(batch: Batch, storage: StorageSettings | None = None) -> Sequence[SourceFile]:
     """Return the files of ``batch`` whose stamp is no longer what it was, or that are gone.
 

@@ -22,7 +22,7 @@ from lakegate.model.rows import json_safe
 from lakegate.model.schema import UNKNOWN, Column, Schema, merged, struct_text
 from lakegate.ports import Narrator
 from lakegate.sources.csv_stream import csv_reader
-from lakegate.sources.discovery import discover
+from lakegate.sources.discovery import discover, require_csv
 from lakegate.sources.files import Located, from_uri, stat_file, stat_object
 from lakegate.sources.parquet import is_any_list
 from lakegate.sources.rows import decompressed
@@ -84,6 +84,7 @@ def inspect(
         batch = discover(
             paths, format=format, csv=csv, storage=stores, narrator=narrator, may_differ=True, copies=Path(folder)
         )
+        require_csv(csv, batch)
         if batch.format == "csv":
             columns = tuple(Column(name=each.name, type=type_name(_arrow_type(each))) for each in batch.columns)
             found = _csv_rows(batch, stores, rows)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakegate.errors import InputError
 from lakegate.lake import connect
 from lakegate.model.batch import Batch, CsvOptions
 from lakegate.model.schema import Column
@@ -54,6 +55,20 @@ def test_what_cant_be_read_is_said(tmp_path: Path) -> None:
     result = invoke(["inspect", str(tmp_path / "a.jsonl")], None)
     assert result.exit_code == 2
     assert "line 1 is a number, not an object" in result.stderr
+
+
+def test_options_for_csv_are_refused_with_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.jsonl").write_text('{"fee": "1,5"}\n', encoding="utf-8")
+    result = invoke(["inspect", "a.jsonl", "--decimal", ","], None)
+    assert result.exit_code == 2
+    assert "Options for CSV were given, and 'file://" in result.stderr
+    with connect(tmp_path) as lake:
+        with pytest.raises(InputError, match=r"a\.jsonl' is JSON"):
+            lake.ingest("shop.fees", "a.jsonl", csv=CsvOptions(decimal=","))
+        with pytest.raises(InputError, match="Options for CSV"):
+            lake.ingest("shop.fees", [{"fee": "1,5"}], csv=CsvOptions(types={"fee": "double"}))
+    assert not list(tmp_path.rglob("*.parquet"))
 
 
 class _Lake:

@@ -105,6 +105,8 @@ def _arguments(app: App, given: dict[str, Any]) -> dict[str, Any]:
     csv = csv_from(given, configured)
     if csv is not None and given["format"] not in {None, *_WITH_CSV_OPTIONS}:
         raise click.UsageError(f"CSV options can't be combined with --format {given['format']}.")
+    if csv is not None and not given["paths"]:
+        raise click.UsageError("CSV options go with files, not with --sql or --source.")
     return {**given, "csv": csv}
 
 
