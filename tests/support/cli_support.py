@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
+import pyarrow as pa
 from click.testing import CliRunner, Result
 
 from lakegate.cli.app import App
@@ -208,6 +209,9 @@ class FakeTable:
 
     def files(self) -> Iterator[DataFile]:
         yield DataFile(path="file:///lake/a.parquet", rows=50_000, size_bytes=2500, partition={"pickup_day": START})
+
+    def to_arrow(self, *, columns: Sequence[str] | None, where: str | None, limit: int) -> pa.Table:
+        return pa.table({"asked": [f"{columns} {where} {limit}"], "at": [START]})
 
 
 class FakeLake:

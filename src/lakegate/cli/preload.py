@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _READING = frozenset({"checks", "completion", "diff", "inspect", "log", "metrics", "query", "runs", "status"})
 _GROUPS = frozenset({"branch", "table", "tag"})
-_READING_OF_GROUPS = frozenset({None, "files", "list", "show"})
+_READING_OF_GROUPS = frozenset({None, "files", "list", "rows", "show"})
 _WRITING = frozenset({"audit", "discard", "ingest", "publish", "quarantine", "revert"})
 COMMANDS = _READING | _GROUPS | _WRITING
 """Commands that are handed over: those of every day that end by themselves, and neither start servers nor stop them."""

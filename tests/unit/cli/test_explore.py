@@ -268,6 +268,10 @@ def test_table_commands() -> None:
     files = json.loads(invoke("table files nyc.trips -o json", lake).stdout)
     assert files[0]["partition"] == {"pickup_day": START.isoformat()}
     assert "a.parquet" in invoke("table files nyc.trips", lake).stdout
+    assert "None None 20" in invoke("table rows nyc.trips", lake).stdout
+    (row,) = json.loads(invoke("table rows nyc.trips --column id --where id>1 -n 3 -o json", lake).stdout)
+    assert row == {"asked": "('id',) id>1 3", "at": START.isoformat()}
+    assert invoke("table rows nyc.trips -o csv", lake).stdout.startswith("asked,at\n")
 
 
 def test_query_json_keeps_what_json_can_and_nulls_the_rest() -> None:

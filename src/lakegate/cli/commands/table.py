@@ -10,7 +10,16 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import group
-from lakegate.cli.options import at_option, check_option, ref_option, require_consent, span, table_argument, yes_option
+from lakegate.cli.options import (
+    at_option,
+    check_option,
+    limit_option,
+    ref_option,
+    require_consent,
+    span,
+    table_argument,
+    yes_option,
+)
 from lakegate.cli.output import (
     cell,
     count,
@@ -48,7 +57,7 @@ _SNAPSHOTS = 10
 def table() -> None:
     """List tables, show one's columns, snapshots and files, change its columns or rows, maintain, restore or drop it.
 
-    Only evolve, delete and optimize need Spark.
+    Only evolve, delete, truncate and optimize need Spark.
     """
 
 
@@ -113,6 +122,40 @@ def show_table(app: App, /, *, table: str, ref: str, at: str | None) -> None:
     rows = ((column.name, column.type, "yes" if column.required else "") for column in columns)
     show_rows(("column", "type", "required"), rows, indent=2)
     _show_snapshots(snapshots)
+
+
+@table.command(
+    "rows",
+    formats=("table", "json", "csv"),
+    examples=(
+        "lakegate table rows nyc.trips",
+        "lakegate table rows nyc.trips --where 'fare < 0' --column trip_id --column fare -n 100",
+        "lakegate table rows nyc.trips --at yesterday -o csv",
+    ),
+)
+@table_argument()
+@ref_option()
+@at_option()
+@click.option("--where", metavar="SQL", help="Only rows for which this holds, such as 'fare < 0'.")
+@click.option("--column", "columns", multiple=True, metavar="NAME", help="A column to show. Repeatable. Default: all.")
+@limit_option(20)
+def show_rows_of_table(
+    app: App, /, *, table: str, ref: str, at: str | None, where: str | None, columns: tuple[str, ...], limit: int
+) -> None:
+    """Show some of TABLE's rows, without Spark.
+
+    In no particular order; for that and anything else: lakegate query.
+    """
+    from lakegate.cli.commands.query import print_csv, print_json, print_table
+
+    with app.lake() as lake:
+        found = lake.table(table, ref=ref, at=at).to_arrow(columns=columns or None, where=where, limit=limit)
+    if app.json:
+        print_json(found)
+    elif app.output == "csv":
+        print_csv(found)
+    else:
+        print_table(found)
 
 
 @table.command("files", examples=("lakegate table files nyc.trips", "lakegate table files nyc.trips --ref wap/january"))
