@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import ColumnText, FileFormat, SourceColumn
 from lakegate.private import private_folder
-from lakegate.sources.csv_types import MANY, Inference, infer
+from lakegate.sources.csv_types import MANY, Inference, infer, whole_numbers
 from lakegate.sources.files import Located, shown
 from lakegate.sources.inspection import unreadable
 from lakegate.sources.parquet import schema_problems
@@ -121,7 +121,9 @@ def number_texts(files: Sequence[CopiedFile]) -> tuple[ColumnText, ...]:
         with pq.ParquetFile(file.copy) as copy:
             for batch in copy.iter_batches(columns=names) if names else ():
                 for name in names:
-                    found[name] = infer(_spelled(batch.column(name)), found.get(name, Inference()))
+                    numbers, known = batch.column(name), found.get(name, Inference())
+                    is_whole = pa.types.is_int64(numbers.type)
+                    found[name] = known.join(whole_numbers(numbers)) if is_whole else infer(_spelled(numbers), known)
     return tuple(
         ColumnText(
             name=name,

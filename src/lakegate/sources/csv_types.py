@@ -321,9 +321,21 @@ def _as_int(texts: _Texts) -> Inference | None:
     numbers = texts.cast(pa.int64())
     if numbers is None or texts.has_padded_number():
         return None
+    return whole_numbers(numbers)
+
+
+def whole_numbers(numbers: Any) -> Inference:
+    """Return what an Arrow array of integers is.
+
+    Example:
+        >>> whole_numbers(pa.array([-12, None])).digits, whole_numbers(pa.nulls(1, pa.int64())).kind
+        (2, 'unknown')
+    """
     bounds = pc.min_max(numbers)
-    largest = max(-bounds["min"].as_py(), bounds["max"].as_py())
-    beyond_int = bounds["min"].as_py() < -_INTS or bounds["max"].as_py() >= _INTS
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is None:
+        return Inference()
+    largest, beyond_int = max(-low, high), low < -_INTS or high >= _INTS
     return Inference("int64", exact=largest < _INEXACT_IN_DOUBLE, digits=len(str(largest)), beyond_int=beyond_int)
 
 

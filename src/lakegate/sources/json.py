@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
@@ -28,7 +29,7 @@ _BLOCK_BYTES = 16 << 20
 _PARSED_AT_ONCE = 2 << 20
 _LONGEST_LINE = 512 << 20
 _KEPT_BYTES = 128 << 20
-"""Text whose columns are kept until all types are known; of what follows, each block is parsed a second time."""
+"""Columns that are kept until all types are known; of a file with more, each block is parsed a second time."""
 _INEXACT_IN_DOUBLE = 2**53
 _LONG = range(-(2**63), 2**63)
 _DECIMAL = pa.decimal128(38, 0)
@@ -42,6 +43,7 @@ _LONE_NULL = re.compile(rb"(?:^|[\n}])[ \t\r]*null")
 """What may be ``null`` in place of an object: Arrow takes it for a row, or dies of it."""
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NO_OPENING = bytes(set(range(256)) - set(b"{[\n"))
+_NEWLINE, _OPENS, _CLOSES = b"\n{}"
 _BRACKET = re.compile(rb"[{}\[\]]")
 _Path = tuple[str, ...]
 
@@ -63,7 +65,7 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
     size = 0
     for block, line in _blocks(file, on_read):
         table = found.add(block, line)
-        size += len(block)
+        size += table.nbytes
         if kept is not None:
             kept = [*kept, table] if size <= _KEPT_BYTES else None
     schema = found.schema()
@@ -171,7 +173,8 @@ class _Columns:
 
     def _require_parsable(self, block: bytes, line: int) -> None:
         """Refuse what Arrow's parser dies of."""
-        openings = block.translate(None, _NO_OPENING)
+        is_shallow, is_flat = _shape(block)
+        openings = b"" if is_shallow else block.translate(None, _NO_OPENING)
         if max(map(len, openings.split(b"\n"))) > _DEEPEST:
             for number, text in _lines(block, line):
                 if text.count(b"{") + text.count(b"[") > _DEEPEST and _depth(text) > _DEEPEST:
@@ -181,7 +184,7 @@ class _Columns:
                         path=self._path,
                     )
         # Few blocks need the closer look, which takes longer than parsing.
-        dense = b"\n" + block.translate(None, b" \t\r")
+        dense = b"" if is_flat else b"\n" + block.translate(None, b" \t\r")
         for found in _LONE_NULL.finditer(block) if b"\nnull" in dense or b"}null" in dense else ():
             start = block.rfind(b"\n", 0, found.end()) + 1
             end = block.find(b"\n", start)
@@ -459,6 +462,21 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key '{twice}' is there twice")
     return made
+
+
+def _shape(block: bytes) -> tuple[bool, bool]:
+    """Return whether no line can be nested deeply, and whether each is one object and holds no other."""
+    text = np.frombuffer(block.rstrip() or b" ", np.uint8)
+    ends = np.flatnonzero(text == _NEWLINE)
+    lines = int(np.count_nonzero(text[ends + 1] == _OPENS)) + int(text[0] == _OPENS)
+    # Of lines that begin with a bracket each, none has more than the others leave. "[" is "{" without a bit.
+    is_shallow = int(np.count_nonzero(text | 32 == _OPENS)) - lines < _DEEPEST
+    is_flat = (
+        lines == len(ends) + 1 == np.count_nonzero(text == _CLOSES)
+        and bool(text[-1] == _CLOSES)
+        and bool((text[ends - 1] == _CLOSES).all())
+    )
+    return is_shallow, is_flat
 
 
 def _depth(text: bytes) -> int:

@@ -16,6 +16,8 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import orc
 
 from lakegate.errors import LakegateError
@@ -413,3 +415,15 @@ def test_numbers_that_are_no_dates_throughout_are_numbers(tmp_path: Path) -> Non
     (tmp_path / "a.csv").write_text("day,id,short\n20240131,12345678,2024111\n20240201,20240131,123456\n")
     batch = discover([str(tmp_path / "a.csv")], csv=CsvOptions(date_format="%Y%m%d"))
     assert types(batch) == {"day": "date32[day]", "id": "int64", "short": "int64"}
+
+
+@given(
+    st.lists(st.sampled_from(["{", "}", "[", "\n", " ", "null", '"a":1', '{"a":1}\n', "{}"]), max_size=30).map("".join)
+)
+def test_what_needs_no_closer_look_has_no_lone_null_and_is_shallow(text: str) -> None:
+    block = text.encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_source, "_DEEPEST", 3)
+        is_shallow, is_flat = json_source._shape(block)  # noqa: SLF001 - a shortcut, held against what it saves
+    assert not is_shallow or max(line.count(b"{") + line.count(b"[") for line in block.split(b"\n")) <= 3
+    assert not is_flat or not json_source._LONE_NULL.search(block)  # noqa: SLF001
