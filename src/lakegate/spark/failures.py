@@ -250,7 +250,9 @@ def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> La
         message = known.message.format(doing=doing, cause=_cause(text, known.words))
         return known.error(message, hint=known.hint, **named)
     if query:
-        cause = first_sentence(text).partition(" Did you mean")[0]
+        cause = first_sentence(text).partition(" Did you mean")[0].partition(" If necessary set ")[0]
+        # A query runs in parentheses of ours.
+        cause = cause.replace("at or near ')'.", "at or near ')', or at the end.")
         return QueryError(
             f"Spark rejected the query: {cause}{_line(text)}", hint=_query_hint(text), condition=condition_of(error)
         )

@@ -176,7 +176,9 @@ def _require_new(context: Context, request: IngestRequest) -> None:
         return
     raise AlreadyExistsError(
         f"Branch '{request.branch}' exists already.",
-        hint=f"Choose another --branch, or drop it: lakegate discard {request.branch}",
+        hint="--branch names a new branch; the batch is published from there."
+        if request.branch == request.target
+        else f"Choose another --branch, or drop it: lakegate discard {request.branch}",
         branch=request.branch,
     )
 

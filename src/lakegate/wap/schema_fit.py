@@ -81,7 +81,9 @@ def fit(
     listed = problems[0] if len(problems) == 1 else "".join(f"\n- {each}" for each in problems)
     hints = []
     if not evolves.problems:
-        hints.append(f"To change the table with the batch ({', '.join(evolves.doing())}), pass --schema evolve.")
+        doing = ", ".join(evolves.doing())
+        what = f"To change the table with the batch ({doing})" if doing else "To leave out columns without values"
+        hints.append(f"{what}, pass --schema evolve.")
     if not ignores.problems and mode == "strict":
         hints.append("To leave out what the table lacks, pass --schema ignore_extra.")
     if renames:

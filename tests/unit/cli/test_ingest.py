@@ -100,6 +100,14 @@ def test_the_schema_refuses_results_that_contradict_themselves(broken: dict[str,
     assert not validator.is_valid(told | broken)
 
 
+def test_a_file_in_place_of_the_table_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    file.touch()
+    outcome = invoke(["ingest", str(file), "nyc.trips"], None)
+    assert outcome.exit_code == 2
+    assert f"is a file; the table comes first: nyc.trips {file}" in " ".join(outcome.stderr.split())
+
+
 def test_a_rejected_run_names_column_rows_examples_branch_and_next_commands() -> None:
     outcome = invoke(INGEST, FakeLake(ingest=REJECTED))
     text = outcome.stdout

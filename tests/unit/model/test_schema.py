@@ -76,10 +76,11 @@ def test_what_evolving_changes(batch: str, table: str, changes: list[str], notes
         ("id double", "id int", "'id' is double in the batch and int in the table", "table show"),
         ("zone string", "id long!, zone string", "can't be NULL in the table", "table show"),
         ("id long, new string", "id long", "'new' (string) is not in the table", "pass --schema ignore_extra"),
+        ("id long, new unknown", "id long", "'new' (unknown) is not in", "without values, pass --schema evolve"),
     ],
 )
 def test_what_is_refused_names_the_mode_that_would_take_it(batch: str, table: str, message: str, hint: str) -> None:
-    mode: Literal["strict", "evolve"] = "strict" if "ignore" in hint else "evolve"
+    mode: Literal["strict", "evolve"] = "strict" if "--schema" in hint else "evolve"
     with pytest.raises(SchemaError) as refused:
         fit(made(batch), made(table), name=TableIdentifier.parse("a.b"), file_format="parquet", mode=mode)
     assert message in refused.value.message

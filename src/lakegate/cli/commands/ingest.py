@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import click
@@ -101,6 +102,9 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
 
 def _arguments(app: App, given: dict[str, Any]) -> dict[str, Any]:
     require_one_source(given)
+    if Path(given["table"]).is_file() and not any(Path(path).exists() for path in given["paths"]):
+        other = next(iter(given["paths"]), "nyc.trips")
+        raise click.UsageError(f"'{given['table']}' is a file; the table comes first: {other} {given['table']}")
     configured = app.settings().table(TableIdentifier.parse(given["table"])).csv
     csv = csv_from(given, configured)
     if csv is not None and given["format"] not in {None, *_WITH_CSV_OPTIONS}:
