@@ -110,6 +110,18 @@ class LakegateGroup(_Documented, click.Group):
                 args = [self.default, *args]
         return super().parse_args(ctx, args)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; where none is named, but what it would be about, suggest the likely one."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            likely = next((name for name in ("show", "create") if name in self.commands), None)
+            if likely is not None and "Did you mean" not in error.message:
+                ctx.fail(f"{error.message} Did you mean '{likely} {args[0]}'?")
+            raise
+
 
 def command(name: str, *, examples: Sequence[str], **attributes: Any) -> Callable[[Callable[..., None]], click.Command]:
     """Make a function the command ``name``; its docstring is the help."""

@@ -65,6 +65,12 @@ _FAILURES = (
         "Check the setting engine.token.",
     ),
     _Failure(
+        ("Unsupported table change",),
+        QueryError,
+        "Spark refused a change while {doing}: {cause}",
+        "A column's type can only get wider: int to bigint, float to double, a longer decimal.",
+    ),
+    _Failure(
         ("NessieNotAuthorizedException", "NessieForbiddenException", "auth.oauth2.OAuth2Exception"),
         ConfigurationError,
         "The catalog rejected Spark's credentials while {doing}: {cause}",

@@ -274,6 +274,24 @@ def test_table_commands() -> None:
     assert invoke("table rows nyc.trips -o csv", lake).stdout.startswith("asked,at\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["query", "{file}"], "is a file. To run what it holds: lakegate query - < {file}"),
+        (["query", "nyc.trips"], "isn't SQL. To see a table's rows: lakegate table rows nyc.trips"),
+        (["table", "nyc.trips"], "No such command 'nyc.trips'. Did you mean 'show nyc.trips'?"),
+        (["table", "shw"], "Did you mean 'show'?"),
+        (["branch", "fix"], "Did you mean 'create fix'?"),
+    ],
+)
+def test_what_was_meant_is_said(words: list[str], said: str, tmp_path: Path) -> None:
+    file = tmp_path / "q.sql"
+    file.touch()
+    outcome = invoke([word.format(file=file) for word in words], None)
+    assert outcome.exit_code == 2
+    assert said.format(file=file) in " ".join(outcome.stderr.split())
+
+
 def test_query_json_keeps_what_json_can_and_nulls_the_rest() -> None:
     outcome = invoke(["query", "SELECT 1", "-o", "json"], FakeLake(query=FakeQuery(ROWS)))
     first, second = json.loads(outcome.stdout, parse_constant=pytest.fail)

@@ -46,6 +46,7 @@ SCHEMA = Schema(
         ("(awssdk.S3Exception) Access Denied (Service: S3, Status Code: 403, Request ID: 1)", ConfigurationError),
         ("(java.io.IOException) No space left on device", EngineError),
         ("(java.lang.IllegalStateException) whatever", EngineError),
+        ("[_LEGACY_ERROR_TEMP_2045] Unsupported table change: Cannot change column type: id", QueryError),
     ],
 )
 def test_what_spark_says_becomes_an_error_that_says_what_was_done(text: str, expected: type[LakegateError]) -> None:

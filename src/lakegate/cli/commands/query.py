@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -24,6 +27,7 @@ from lakegate.progress import one_line
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_TABLE = re.compile(r"\w[\w-]*(\.\w[\w-]*)+")
 _TABLE_ROWS = 1000
 _WIDEST_CELL = 80
 _BATCH = 1000
@@ -59,8 +63,7 @@ def query(app: App, /, *, sql: str, ref: str, at: str | None, file: Path | None)
     and parquet write all of them.
     """
     text = sys.stdin.read() if sql == "-" else sql
-    if not text.strip():
-        raise click.UsageError("The query is empty.")
+    _require_sql(text)
     if file is not None and app.output == "table":
         raise click.UsageError("--file needs --output csv, json or parquet.")
     if app.output == "parquet" and file is None and sys.stdout.isatty():
@@ -81,6 +84,16 @@ def query(app: App, /, *, sql: str, ref: str, at: str | None, file: Path | None)
         print_csv(result)
     else:
         print_table(result)
+
+
+def _require_sql(text: str) -> None:
+    """Refuse what is no query at all, with what was meant."""
+    if not text.strip():
+        raise click.UsageError("The query is empty.")
+    if os.path.isfile(text):  # noqa: PTH113 - a query may be longer than a path
+        raise click.UsageError(f"'{text}' is a file. To run what it holds: lakegate query - < {quote(text)}")
+    if _TABLE.fullmatch(text.strip()):
+        raise click.UsageError(f"'{text}' isn't SQL. To see a table's rows: lakegate table rows {text.strip()}")
 
 
 def _require_distinct(columns: Sequence[str]) -> None:
