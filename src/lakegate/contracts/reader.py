@@ -14,11 +14,11 @@ from lakegate.config import TableSettings
 from lakegate.contracts.document import Document, Mark, parse_document, read_document
 from lakegate.contracts.entries import EntryError, read_entry
 from lakegate.contracts.model import VERSION, Contract
-from lakegate.errors import ConfigurationError
+from lakegate.errors import ConfigurationError, InputError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import ContractTerms
-from lakegate.model.schema import Column
+from lakegate.model.schema import Column, PartitionTransform
 from lakegate.model.words import nearest
 
 _MOST_PROBLEMS = 20
@@ -207,6 +207,11 @@ def _column_problems(document: Document, contract: Contract) -> Iterator[EntryEr
         if is_known:
             _, mark = document.root.find(("columns", index, "name"))
             yield EntryError(mark, f"column '{column.name}' is listed twice.", "List each column once, in any case.")
+    for index, text in enumerate(contract.partition_by):
+        try:
+            PartitionTransform.parse(text)
+        except InputError as error:
+            yield EntryError(document.root.find(("partition_by", index))[0].mark, error.message, error.hint)
     owners: dict[str, str] = {}
     for index, column in enumerate(contract.columns):
         for place, old in enumerate(column.was):
