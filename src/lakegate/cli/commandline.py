@@ -118,7 +118,7 @@ class LakegateGroup(_Documented, click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             likely = next((name for name in ("show", "create") if name in self.commands), None)
-            if likely is not None and "Did you mean" not in error.message:
+            if likely is not None and "Did you mean" not in error.format_message():
                 ctx.fail(f"{error.message} Did you mean '{likely} {args[0]}'?")
             raise
 
