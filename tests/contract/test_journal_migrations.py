@@ -210,7 +210,7 @@ def test_a_journal_without_landings_and_tokens_gets_them_and_keeps_the_rest(data
         schema.upgrade(tx.connection, None, "0002")
     with database.writing() as tx:
         assert not inspect(tx.connection).has_table("landings")
-        for one in (run(1), run(2)):
+        for one in (run(1), run(2).model_copy(update={"branch_kept": True})):
             old = one.model_dump_json(exclude={"orchestrator"})
             row = {"run_id": one.run_id, "kind": one.kind, "branch": one.branch, "status": one.status, "document": old}
             tx.execute(insert(RUNS).values(**row, started_at=schema.as_text(one.started_at)))
@@ -226,6 +226,7 @@ def test_a_journal_without_landings_and_tokens_gets_them_and_keeps_the_rest(data
     journal.save_file_checkpoints("nyc.trips", [landed])
     assert journal.file_checkpoints("nyc.trips", [landed.uri]) == {landed.uri: landed}
     assert journal.get("r01") == run(1)
+    assert [one.run_id for one in journal.journal.with_branch(("staged", run(2).status))] == ["r02"]
     assert journal.claim("r03", "nyc.trips", [file("a")]).busy
     assert not journal.journal.renew("r01", ""), "no token is nobody's"
     with pytest.raises(RetryableError, match="Another process is working on run r01"):

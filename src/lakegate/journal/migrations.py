@@ -368,3 +368,12 @@ def _v0013() -> None:
     op.add_column("events", sa.Column("committed_at", _TEXT))
     op.create_index("events_time", "events", ["target", "committed_at"])
     op.add_column("history", sa.Column("has_all_commits", sa.Integer, nullable=False, server_default="0"))
+
+
+@_to("0014")
+def _v0014() -> None:
+    """Which runs left a branch: those whose branch is to be dropped are found without listing all branches."""
+    op.add_column("runs", sa.Column("branch_kept", sa.Integer, nullable=False, server_default="0"))
+    op.create_index("runs_branch_kept", "runs", ["branch_kept", "status"])
+    kept = sa.text("UPDATE runs SET branch_kept = 1 WHERE document LIKE :kept")
+    op.get_bind().execute(kept, {"kept": '%"branch_kept":true%'})

@@ -23,7 +23,7 @@ from lakegate.model.base import Value
 from lakegate.model.journal import CheckRecord, FileRecord, RunLine
 from lakegate.model.run import Run, RunKind, RunStatus
 
-_LINE = [column for column in RUNS.c if column.name != "document"]
+_LINE = [column for column in RUNS.c if column.name not in ("document", "branch_kept")]
 _NAMES = [column.name for column in _LINE]
 _STATUSES, _KINDS = frozenset(get_args(RunStatus)), frozenset(get_args(RunKind))
 _LAST = "\U0010ffff"

@@ -158,6 +158,7 @@ def _run_row(run: Run) -> _Row:
         run.reverted_by,
         run.model_dump_json(),
         run.orchestrator,
+        int(run.branch_kept),
     )
 
 

@@ -51,11 +51,13 @@ RUNS = Table(
     Column("reverted_by", TEXT),
     Column("document", Text, nullable=False),
     Column("orchestrator", TEXT),
+    Column("branch_kept", Integer, nullable=False, server_default="0"),
     Index("runs_started_at", "started_at", "run_id"),
     Index("runs_branch", "branch", "started_at"),
     Index("runs_status", "status", "started_at"),
     Index("runs_kind", "kind", "started_at"),
     Index("runs_orchestrator", "orchestrator", "started_at"),
+    Index("runs_branch_kept", "branch_kept", "status"),
 )
 
 RUN_TABLES = Table(
@@ -231,7 +233,7 @@ def as_text(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013")
+REVISIONS = tuple(f"{number:04}" for number in range(1, 15))
 HEAD = REVISIONS[-1]
 # As Alembic makes it.
 VERSIONS = Table(

@@ -45,6 +45,13 @@ def discard(context: Context, branch: str, *, target: str = "main", seen: Ref | 
     return True
 
 
+def exists(context: Context, branch: str) -> bool:
+    """Return whether there is such a branch, or tag, without listing all of them; a run may have none (``""``)."""
+    with suppress(NotFoundError):
+        return bool(branch and context.catalog.get_ref(branch))
+    return False
+
+
 def is_named_for(branch: str, table: object, run_id: str) -> bool:
     """Return whether ``branch`` is named as lakegate names the branch of this run.
 
@@ -113,7 +120,7 @@ def discard_run(context: Context, branch: str, *, target: str = "main", action: 
         NotFoundError: When the branch doesn't exist.
         RetryableError: When somebody works on the run, or is publishing it, and doesn't stop within a few seconds.
     """
-    existed = any(ref.name == branch for ref in context.catalog.list_refs())
+    existed = exists(context, branch)
     run = context.journal.find_by_branch(branch)
     if run is None or not existed:
         if not discard(context, branch, target=target):

@@ -75,7 +75,8 @@ _UNKNOWN = TablePointer(
     sort_order_id=0,
 )
 """A table that is known by its metadata file only."""
-_EXPIRING = ("rejected", "failed", "published")
+_ORPHANING = ("failed", "published")
+_EXPIRING = ("rejected", *_ORPHANING)
 """Published ones, too: their branch is dropped at once, unless the catalog goes away just then."""
 _USERS_CHOICE = {
     error.code for error in (ConflictError, AlreadyPublishedError, NotReplayableError, OutcomeUnknownError)
@@ -411,13 +412,20 @@ def drop_orphaned_branches(context: Context) -> tuple[Ref, ...]:
     One that somebody else has written to meanwhile stays.
     """
     dropped = []
-    refs = list(context.catalog.list_refs())
-    for ref, run in _kept_branches(context, refs):
-        if _is_orphaned(run) and _is_untouched(context, ref, run):
+    # By the journal, as there may be thousands of branches that others need.
+    for run in filter(_is_orphaned, context.journal.with_branch(_ORPHANING)):
+        try:
+            ref = context.catalog.get_ref(run.branch)
+        except NotFoundError:
+            with suppress(RetryableError):
+                context.journal.amend(run, branch_kept=False)
+            continue
+        newest = context.journal.find_by_branch(run.branch)
+        is_newest = newest is not None and newest.run_id == run.run_id
+        if is_newest and ref.kind == "branch" and _is_untouched(context, ref, run):
             with suppress(ConflictError):
                 if _drop(context, ref, run):
                     dropped.append(ref)
-    drop_orphaned_announcements(context, refs)
     return tuple(dropped)
 
 
@@ -456,6 +464,7 @@ def _is_orphaned(run: Run) -> bool:
 
 
 def _kept_branches(context: Context, refs: Iterable[Ref]) -> Iterator[tuple[Ref, Run]]:
+    """Yield the branches of runs that have ended, each with its newest run."""
     # By branch: there are few of those, but ever more runs in the journal.
     branches = {ref.name: ref for ref in refs if ref.kind == "branch" and ref.name != "main"}
     for name, line in context.journal.pages.by_branch(branches).items():

@@ -24,7 +24,7 @@ from lakegate.wap import failpoints
 from lakegate.wap.claims import ClaimedFiles, claim_files
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline, held_to
-from lakegate.wap.discard import discard_own
+from lakegate.wap.discard import discard_own, exists
 from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.modes import require_same_columns
@@ -266,7 +266,7 @@ def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
         return False
     if isinstance(error, ConflictError):
         return isinstance(error, (AlreadyPublishedError, NotReplayableError)) or wrote_since(context, run)
-    return bool(run.staged) and not any(ref.name == run.branch for ref in context.catalog.list_refs())
+    return bool(run.staged) and not exists(context, run.branch)
 
 
 def _begin_again(context: Context, progress: Progress, request: IngestRequest) -> None:

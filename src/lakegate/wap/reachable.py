@@ -287,9 +287,9 @@ def keep_files_of(context: Context, commit: Ref) -> Iterator[None]:
         yield
 
 
-def drop_orphaned_announcements(context: Context, refs: Sequence[Ref] | None = None) -> None:
-    """Drop the announcements of processes that are dead, and of runs that have ended, among ``refs`` or all."""
-    refs = list(context.catalog.list_refs()) if refs is None else refs
+def drop_orphaned_announcements(context: Context) -> None:
+    """Drop the announcements of processes that are dead, and of runs that have ended."""
+    refs = list(context.catalog.list_refs())
     orphaned = [ref for ref in refs if _is_orphaned(ref) or (ref.name.startswith(_NEEDED) and _has_ended(context, ref))]
     if any(ref.name.startswith(_COLLECTING) for ref in orphaned):
         time.sleep(_PATIENCE_S)  # deletions that a killed gc sent to an object store may still be on their way

@@ -24,7 +24,7 @@ from lakegate.wap.alerting import alert_run
 from lakegate.wap.branches import carried_in, carry_verdict
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
-from lakegate.wap.discard import discard_own
+from lakegate.wap.discard import discard_own, exists
 from lakegate.wap.downstream import send
 from lakegate.wap.group_commit import BeingPublishedError, require_nobody_publishes
 from lakegate.wap.history import EarlierAttemptError, find_publication, read_past, sync
@@ -133,7 +133,7 @@ def _settle(context: Context, progress: Progress, run: Run, *, publishes: bool, 
                 finished_at=run.finished_at,
                 error=run.error,
                 accepted=None,
-                branch_kept=_branch_exists(context, run),
+                branch_kept=exists(context, run.branch),
             )
         if failed:
             return _reject(context, progress)
@@ -176,7 +176,7 @@ def _reject(context: Context, progress: Progress) -> Run:
         carry_verdict(context, run)
     else:
         _drop_branch(context, run)
-    kept = keep and _branch_exists(context, run)
+    kept = keep and exists(context, run.branch)
     if (published := _end_if_published(context, progress)) is not None:
         return published
     return progress.end(status="rejected", accepted=None, branch_kept=kept, detail="Its audit had failed.")
@@ -211,7 +211,7 @@ def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
         return published
     return progress.end(
         status="failed",
-        branch_kept=stays and _branch_exists(context, progress.run),
+        branch_kept=stays and exists(context, progress.run.branch),
         error=recorded(reason),
         detail="Undone: nothing of it was published.",
     )
@@ -221,10 +221,6 @@ def _drop_branch(context: Context, run: Run) -> None:
     # A name that the user chose may have become somebody else's branch since.
     with suppress(AlreadyExistsError):
         discard_own(context, run)
-
-
-def _branch_exists(context: Context, run: Run) -> bool:
-    return any(ref.name == run.branch for ref in context.catalog.list_refs())
 
 
 def rebuild(context: Context, target: str) -> RebuiltJournal:

@@ -229,7 +229,7 @@ def test_what_a_killed_process_announced_keeps_nobody_out(
     lake.catalog.create_branch(f"wap/lakegate.gc/a.{gone}", old)
     for kind in ("gc", "needed"):
         lake.catalog.create_branch(f"wap/lakegate.{kind}/b.{elsewhere}", old)
-    drop_orphaned_announcements(lake.context)  # and by the next gc, or recover
+    drop_orphaned_announcements(lake.context)  # by the next gc
     assert sorted(lake.names()) == ["main", f"wap/lakegate.gc/b.{elsewhere}", f"wap/lakegate.needed/b.{elsewhere}"]
 
     with pytest.raises(RetryableError, match=DELETING):

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from lakegate.errors import CatalogUnavailableError
 from lakegate.model.batch import SourceFile
 from lakegate.model.refs import Commit, CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.points import find, resolve
+from lakegate.wap.gc import drop_orphaned_branches
 from lakegate.wap.history import FILES_PROPERTY, TABLES_PROPERTY, encode_files, sync
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
@@ -50,6 +52,21 @@ WORK: dict[str, Callable[[FakeLakehouse, Commit], object]] = {
 
 def _at(commit: Commit) -> Ref:
     return Ref(name="main", hash=commit.hash, kind="detached")
+
+
+def test_recovery_lists_no_branches(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = aged(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(house.catalog, "delete_ref", away)
+        ingest(house.context, ordered(house, run="r3", file="r3"))
+    monkeypatch.setattr(house.catalog, "list_refs", away)
+    recover(house.context)
+    assert [ref.name for ref in drop_orphaned_branches(house.context)] == ["wap/nyc.trips_r3"]
+    assert not house.journal.with_branch(("published",))
+
+
+def away(*_: object) -> Any:
+    raise CatalogUnavailableError("Nessie went away.")
 
 
 @pytest.mark.parametrize("what", WORK)

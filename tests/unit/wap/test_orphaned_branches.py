@@ -93,6 +93,18 @@ def test_the_branch_of_a_published_run(house: FakeLakehouse, monkeypatch: pytest
     assert house.rows_on("main", str(TRIPS)) == CLEAN
 
 
+def test_a_branch_that_somebody_else_dropped_is_not_looked_for_again(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = ordered(house)
+    with monkeypatch.context() as patch:
+        patch.setattr(house.catalog, "delete_ref", away)
+        ingest(house.context, order)
+    house.catalog.delete_ref(house.catalog.get_ref(order.branch))
+    assert drop_orphaned_branches(house.context) == ()
+    assert not kept(house)
+
+
 def test_a_branch_that_somebody_else_wrote_to_stays(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     order = ordered(house)
     with monkeypatch.context() as patch:
