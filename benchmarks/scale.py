@@ -12,12 +12,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from uuid import uuid4
 
 import httpx
 
@@ -38,6 +40,9 @@ from lakegate.wap.publish import publish
 
 _LIMIT = 1.2
 _SHOWN = 20
+_MOST_TABLES = 1_000
+_AT_ONCE = 4
+"""Commits that are being made at the same time. Each of their tables is one's alone."""
 _START = datetime(2025, 1, 1, tzinfo=UTC)
 
 
@@ -69,20 +74,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--keep", type=Path, help="folder for the lakes, to go on with")
     parser.add_argument("--only-make", action="store_true", help="measure nothing")
+    parser.add_argument("--within", type=float, default=float("inf"), help="seconds after which nothing is begun")
     given = parser.parse_args()
     with ExitStack() as stack:
         folder = given.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lakegate-scale-")))
-        few = stack.enter_context(scaled(folder / "few", given.commits // 10))
-        many = stack.enter_context(scaled(folder / "many", given.commits))
+        until = time.monotonic() + given.within
+        few = stack.enter_context(scaled(folder / "few", given.commits // 10, until))
+        many = stack.enter_context(scaled(folder / "many", given.commits, until))
         if given.only_make:
             return
-        for figure in measure(few, many, given.rounds):
+        for figure in measure(few, many, given.rounds, until):
             print(figure, flush=True)
 
 
 @contextmanager
-def scaled(home: Path, commits: int) -> Iterator[Scaled]:
-    """Run a lake with so many commits."""
+def scaled(home: Path, commits: int, until: float) -> Iterator[Scaled]:
+    """Run a lake with so many commits, if there is time to make them."""
     from support.secured_nessie import nessie
 
     home.mkdir(parents=True, exist_ok=True)
@@ -98,14 +105,14 @@ def scaled(home: Path, commits: int) -> Iterator[Scaled]:
         components = Components(home, settings, session=None, narrator=SilentNarrator())
         with Lake(components) as lake, Staging(components.context) as staging:
             context = components.context
-            number = min(commits // 20, 1_000)
-            tables = _fill(context, staging, commits, number)
+            number = min(max(commits // 100 // _AT_ONCE, 1) * _AT_ONCE, _MOST_TABLES)
+            tables = _fill(context, staging, commits, number, until)
             sync(context, MAIN)
             newest = [commit for commit in context.catalog.history(MAIN) if RUN_ID_PROPERTY in commit.properties]
             yield Scaled(lake, context, staging, tables, newest, home)
 
 
-def _fill(context: Context, staging: Staging, commits: int, number: int) -> list[TableIdentifier]:
+def _fill(context: Context, staging: Staging, commits: int, number: int, until: float) -> list[TableIdentifier]:
     catalog = context.catalog
     there = {str(one.table): one for one in catalog.list_tables(catalog.get_ref(MAIN))}
     tables = [TableIdentifier.parse(f"scale.t{at:04}") for at in range(number)]
@@ -114,10 +121,20 @@ def _fill(context: Context, staging: Staging, commits: int, number: int) -> list
     pointers = {str(one.table): one for one in catalog.list_tables(catalog.get_ref(MAIN))}
     made = sum(1 for _ in catalog.history(MAIN))
     head = catalog.get_ref(MAIN)
-    for at in range(made, commits):
-        head = _publish(context, pointers[str(tables[at % number])], head, at)
-        if at % 1_000 == 0:
-            progress(f"{at:,} of {commits:,} commits")
+
+    def make(first: int) -> None:
+        # Of others than its own tables it needs to know nothing.
+        base = head
+        for at in range(made + first, commits, _AT_ONCE):
+            if time.monotonic() > until:
+                return
+            base = _publish(context, pointers[str(tables[at % number])], base, at)
+            if at % 1_000 == 0:
+                progress(f"{at:,} of {commits:,} commits")
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(make, range(_AT_ONCE)))
+    head = catalog.get_ref(MAIN)
     branches = sum(1 for _ in catalog.list_refs())
     for at in range(branches, number):
         catalog.create_branch(f"dev/b{at:04}", head)
@@ -126,7 +143,7 @@ def _fill(context: Context, staging: Staging, commits: int, number: int) -> list
 
 def _publish(context: Context, pointer: TablePointer, head: Ref, at: int) -> Ref:
     started = _START + timedelta(minutes=at)
-    run_id = f"{started:%Y%m%dT%H%M%S}-{at:08x}"
+    run_id = f"{started:%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
     request = CommitRequest(
         branch=MAIN,
         base=head.hash,
@@ -143,11 +160,14 @@ def _publish(context: Context, pointer: TablePointer, head: Ref, at: int) -> Ref
     return context.catalog.commit(request)
 
 
-def measure(few: Scaled, many: Scaled, rounds: int) -> Iterator[Figure]:
+def measure(few: Scaled, many: Scaled, rounds: int, until: float) -> Iterator[Figure]:
     """Yield a figure for each command; those that list everything there is are only shown."""
     progress(f"{len(many.commits):,} commits, {len(many.tables):,} tables / {len(few.commits):,}, {len(few.tables):,}")
     for works, limit, times in ((_COMMANDS, _LIMIT, rounds), (_ONCE, None, 1)):
         for name, work in works.items():
+            if time.monotonic() > until:
+                progress(f"no time left for: {name}")
+                continue
             yield _compared(name, work, few, many, limit, times)
 
 

@@ -84,12 +84,12 @@ class TableFiles:
         return self._store(location).open(location)
 
     def exists(self, location: str) -> bool:
-        """Return whether there is such a file."""
+        """Return whether there is such a file; there's none in a store that nobody knows."""
         if is_local(location):
             return local_path(location).exists()
         try:
             self._store(location).stat(location)
-        except FileNotFoundError:
+        except (FileNotFoundError, InputError):
             return False
         return True
 

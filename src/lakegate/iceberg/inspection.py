@@ -34,6 +34,7 @@ class Inspector:
         self._is_current = True
         self._next_row_id = 0
         self._row_ids: list[tuple[int, int, str]] = []
+        self._live: set[str] = set()
 
     def inspect(self) -> Iterator[NeededFile | Flaw]:
         """Yield what the state needs, what its current snapshot needs first."""
@@ -50,7 +51,7 @@ class Inspector:
         self._next_row_id = document.get("next-row-id") or 0
         for snapshot in sorted(document.get("snapshots") or (), key=lambda one: one["snapshot-id"] != current):
             self._is_current = snapshot["snapshot-id"] == current
-            self._row_ids = []
+            self._row_ids, self._live = [], set()
             yield from self._snapshot(snapshot)
             yield from self._shared_row_ids(file)
         for key in ("statistics", "partition-statistics"):
@@ -78,13 +79,27 @@ class Inspector:
             size = line.file.manifest_length
             need = NeededFile(line.file.manifest_path, "manifest", size, is_current=self._is_current)
             yield from self._manifest(need, line)
+        yield from self._misnumbered(snapshot, manifests, file)
         if snapshot.get("first-row-id") is not None:
-            yield from self._listed_row_ids(manifests, file)
+            yield from self._listed_row_ids(snapshot, manifests, file)
         if all(line.is_counted for line in manifests.manifests):
             for problem in miscounted(snapshot, manifests):
                 yield Flaw("wrong-count", file, problem)
 
-    def _listed_row_ids(self, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
+    def _misnumbered(self, snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
+        """Yield whether a snapshot has another sequence number than what it added: deletes go by these."""
+        number = snapshot.get("sequence-number") or 0
+        own = (one.file for one in manifests.manifests if one.file.added_snapshot_id == snapshot["snapshot-id"])
+        wrong = next((one for one in own if (one.sequence_number or 0) != number), None)
+        if wrong is not None:
+            problem = f"manifest {wrong.manifest_path} has sequence number {wrong.sequence_number}"
+            yield Flaw("wrong-count", file, f"{problem}, and the snapshot that added it {number}")
+
+    def _listed_row_ids(self, snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
+        first, added = snapshot["first-row-id"], snapshot.get("added-rows") or 0
+        if not 0 <= first <= first + added <= self._next_row_id:
+            problem = f"snapshot {snapshot['snapshot-id']} gave {added} row ids from {first} on"
+            yield Flaw("wrong-count", file, f"{problem}, and the table's next one is {self._next_row_id}")
         for line in manifests.manifests:
             first = line.first_row_id
             if line.file.content == ManifestContent.DATA and (first is None or not 0 <= first <= self._next_row_id):
@@ -128,6 +143,7 @@ class Inspector:
             if wrong:
                 says = ", ".join(f"{key} is {getattr(line.file, key)}, not {held[key]}" for key in wrong)
                 yield Flaw("wrong-count", file, f"its manifest list counts other rows or files than it holds: {says}")
+            yield from self._misplaced(entries, line, file)
             if line.first_row_id is not None and line.file.content == ManifestContent.DATA:
                 self._note_row_ids(entries, line.first_row_id)
         for entry in entries:
@@ -141,6 +157,26 @@ class Inspector:
                     _snapshot_of(entry.snapshot_id, None if line is None else line.file),
                     self._is_current,
                 )
+
+    def _misplaced(self, entries: Sequence[ManifestEntry], line: ListedManifest, file: NeededFile) -> Iterator[Flaw]:
+        """Yield whether a manifest is another one than its list means: of another snapshot, or with files of others."""
+        by = line.file.added_snapshot_id
+        changed = [entry for entry in entries if entry.status != ManifestEntryStatus.EXISTING]
+        other = next(
+            (entry for entry in changed if None not in (by, entry.snapshot_id) and entry.snapshot_id != by), None
+        )
+        if other is not None:
+            path, at = other.data_file.file_path, other.snapshot_id
+            yield Flaw("wrong-count", file, f"snapshot {by} wrote it, but {path} is of snapshot {at}")
+        if line.file.content == ManifestContent.DATA:
+            live = [entry.data_file.file_path for entry in entries if entry.status != ManifestEntryStatus.DELETED]
+            for path in live:
+                if path in self._live:
+                    yield Flaw(
+                        "wrong-count", file, f"it names {path}, which the snapshot has already: rows count twice"
+                    )
+                    return
+                self._live.add(path)
 
     def _is_known(self, path: str) -> bool:
         known = path in self._walked

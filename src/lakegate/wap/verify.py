@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NoReturn
 
-from lakegate.errors import InputError, LakegateError
+from lakegate.errors import EngineError, InputError, LakegateError
 from lakegate.model.figures import counted, size
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref, TablePointer
@@ -220,7 +220,7 @@ class _Inspection:
             if not unread and (not self.wanted or pointer.table in self.wanted):
                 try:
                     self.context.reader.require_loadable(pointer, MAIN)
-                except InputError as error:
+                except (InputError, EngineError) as error:
                     fix = self._restore(pointer.table, {canonical(pointer.metadata_location)})
                     yield Finding(kind="unloadable-table", message=error.message, fix=fix, table=str(pointer.table))
 

@@ -967,8 +967,8 @@ def test_rows_of_version_3_get_ids_once_and_keep_them(tables: IcebergTables, edi
 
     nearly = rewritten(second, {"next-row-id": 8})
     inspected = [one for one in IcebergTableReader().inspect(nearly, set()) if isinstance(one, Flaw)]
-    assert [one.file.what for one in inspected] == ["metadata file"]
-    assert "8, and the table's next one is 8" in inspected[0].message
+    assert [one.file.what for one in inspected] == ["manifest list", "metadata file"]
+    assert "8, and the table's next one is 8" in inspected[1].message
     inspected = [
         one for one in IcebergTableReader().inspect(with_shared_row_ids(second), set()) if isinstance(one, Flaw)
     ]

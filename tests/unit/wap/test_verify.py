@@ -12,13 +12,14 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from sqlalchemy import text
 
 from lakegate.errors import NotFoundError
 from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import local_path
-from lakegate.iceberg.manifests import read_list
+from lakegate.iceberg.manifests import ListedManifest, ManifestList, read_list, write_list
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.iceberg.warehouse import LocalFileStore
 from lakegate.journal.journal import Journal
@@ -153,6 +154,31 @@ def rewrite(path: Path) -> None:
     path.write_bytes(content[:footer] + bytes(size - len(content)) + content[footer:])
 
 
+def relist(lake: Lake, *, copied: bool) -> None:
+    """List the manifest of the second run in place of the third's, as it is or as a copy that is said to be another."""
+    path, snapshot = lake.manifest_list(), lake.table.current_snapshot()
+    assert snapshot is not None
+    found = read_list(path.read_bytes())
+    newest, second, first = found.manifests
+    where, length = second.file.manifest_path, second.file.manifest_length
+    if copied:
+        where = f"{lake.root}/copy-m0.avro"
+        local_path(where).write_bytes(local_path(second.file.manifest_path).read_bytes())
+    told = second.file if copied else newest.file
+    line = ManifestFile(where, length, *(told[at] for at in range(2, len(told))))
+    lines = (ListedManifest(line), second, first)
+    parent, number = snapshot.parent_snapshot_id, snapshot.sequence_number or 0
+    path.write_bytes(write_list(ManifestList(found.meta, lines), snapshot.snapshot_id, parent, number))
+
+
+def misnumber(document: dict[str, Any]) -> None:
+    document["snapshots"][-1]["sequence-number"] = 1
+
+
+def mislay(document: dict[str, Any]) -> None:
+    document["snapshots"][0]["manifest-list"] = "nowhere://lists/1.avro"
+
+
 DAMAGES: Sequence[tuple[str, Callable[[Lake], object], str]] = [
     ("missing-file", lambda lake: lake.data_file(2).unlink(), "lakegate revert r2"),
     ("wrong-size", lambda lake: cut(lake.data_file(3)), "lakegate revert r3"),
@@ -167,6 +193,9 @@ DAMAGES: Sequence[tuple[str, Callable[[Lake], object], str]] = [
     ("unreadable-file", lambda lake: local_path(lake.table.metadata_location).write_text("{}"), "--at {1}"),
     ("wrong-count", lambda lake: lake.edit_metadata(miscount), "table restore nyc.trips --at {1}"),
     ("unloadable-table", lambda lake: lake.edit_metadata(forget_snapshot), "table restore nyc.trips --at {1}"),
+    ("wrong-count", lambda lake: lake.edit_metadata(misnumber), "table restore nyc.trips --at {1}"),
+    ("wrong-count", lambda lake: relist(lake, copied=False), "table restore nyc.trips --at {0}"),
+    ("wrong-count", lambda lake: relist(lake, copied=True), "table restore nyc.trips --at {0}"),
     ("wrong-rows", lambda lake: rewrite(lake.data_file(2)), "lakegate revert r2"),
 ]
 
@@ -190,6 +219,16 @@ def take(lake: Lake, advice: str) -> Run:
     assert restored is not None
     commit = next(one for one in lake.commits if one.startswith(restored[1]))
     return restore_table(lake.context, NAME, Ref(name=commit, hash=commit), new_run_id="x")
+
+
+def test_metadata_that_cannot_be_followed_or_opened_is_a_finding_too(lake: Lake) -> None:
+    lake.edit_metadata(mislay)
+    assert [one.kind for one in lake.verify().findings] == ["unreadable-file"]
+    path = local_path(lake.table.metadata_location)
+    path.unlink()
+    path.mkdir()
+    kinds = {one.kind for one in lake.verify().findings}
+    assert "unloadable-table" in kinds, kinds
 
 
 def test_a_table_with_damaged_metadata_can_be_dropped(lake: Lake) -> None:
