@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import tenacity
-from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy import ColumnElement, delete, func, or_, select, update
 from sqlalchemy import Row as SqlRow
 
 from lakegate.errors import LeaseLostError, RetryableError
@@ -256,6 +256,15 @@ class Journal:
             dead = [lease.run_id for lease in leases if now is not None and not self._is_live(lease, now)]
             found = [run for run_id in dead if (run := runs.get(tx, run_id)) is not None]
             return sorted(found, key=lambda run: (run.started_at, run.run_id))
+
+    def without_lease(self) -> Sequence[Run]:
+        """Return runs that are under way, by their status or what they claimed, but have no lease."""
+        leased = select(LEASES.c.run_id)
+        claiming = select(CLAIMS.c.run_id).where(CLAIMS.c.state == files.CLAIMED)
+        under_way = or_(RUNS.c.status == "running", RUNS.c.run_id.in_(claiming))
+        with self._database.reading() as tx:
+            query = select(*runs.SHOWN).where(RUNS.c.finished_at.is_(None), under_way, RUNS.c.run_id.not_in(leased))
+            return runs.read(tx, query.order_by(RUNS.c.started_at, RUNS.c.run_id))
 
     def take_over(self, run_id: str) -> Lease | None:
         """Take an abandoned run's lease; ``None`` if another process was faster."""

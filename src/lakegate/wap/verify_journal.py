@@ -118,7 +118,8 @@ def journal_findings(context: Context, history: History, step: Step) -> Iterator
     ended, published = list(_ended_runs(context)), list(_published_files(context))
     history.read(synced, step)
     yield from history.findings
-    yield from (_lost(run) for run in context.journal.abandoned() if history.is_wanted(run.tables))
+    lost = (*context.journal.abandoned(), *context.journal.without_lease())
+    yield from (_lost(run) for run in lost if history.is_wanted(run.tables))
     for run in ended:
         if run.run_id not in history.runs and history.is_wanted(run.tables):
             commit = run.publication.commit if run.publication is not None else None

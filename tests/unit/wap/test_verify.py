@@ -312,9 +312,15 @@ def lose_lease_early(lake: Lake) -> None:
     lake.journal.abandon("r9", lake.journal.begin(run_of(lake, "r9", **running)))
 
 
+def lose_lease_row(lake: Lake) -> None:
+    lose_lease(lake)
+    lake.damage_journal("DELETE FROM leases")
+
+
 JOURNALS: Sequence[tuple[list[str], Callable[[Lake], object], str]] = [
     (["lost-lease"], lose_lease, "lakegate recover r9"),
     (["lost-lease"], lose_lease_early, "lakegate recover r9"),
+    (["lost-lease"], lose_lease_row, "lakegate recover r9"),
     (["run-without-commit"], lambda lake: lake.journal.save(run_of(lake, "r8")), "lakegate journal rebuild"),
     (["unknown-run"], forget_run, "lakegate journal rebuild"),
     (
