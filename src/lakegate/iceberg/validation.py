@@ -95,9 +95,9 @@ class _Order(_Part):
 
 
 def _with_counts(summary: dict[str, str]) -> dict[str, str]:
-    wrong = next((key for key in _COUNTED & summary.keys() if not _COUNT.fullmatch(summary[key])), None)
-    if wrong is not None:
-        raise ValueError(f"{wrong} isn't a number")
+    for key, value in summary.items():  # of all snapshots of each metadata file that is read
+        if key in _COUNTED and not _COUNT.fullmatch(value):
+            raise ValueError(f"{key} isn't a number")
     return summary
 
 

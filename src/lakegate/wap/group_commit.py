@@ -269,12 +269,14 @@ class Companions:
         """Return the runs that aren't published yet, with source files that nobody has published since they looked."""
         found: list[QueuedPublish] = []
         group = [_event(self.run)]
+        known: dict[str, Sequence[HistoryEvent]] = {}  # those that wait have seen about the same
         for one in offered:
             try:
                 since = self._since(one.seen, head, commits)
                 if since is None or any(one.run.run_id in runs_of(commit) for commit in since):
                     continue
-                events = [event for commit in since for event in reversed(events_of(commit))]
+                known |= {one.hash: events_of(one)[::-1] for one in since if one.hash not in known}
+                events = [event for commit in since for event in known[commit.hash]]
                 require_not_published(one.run, [*group, *events])
             except LakegateError:
                 continue  # it finds out on its own

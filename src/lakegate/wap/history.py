@@ -199,7 +199,8 @@ def run_of(commit: Commit) -> str | None:
 
 def runs_of(commit: Commit) -> tuple[str, ...]:
     """Return the runs that ``commit`` published: none, one, or several that share it."""
-    return tuple(filter(None, map(run_of, parts_of(commit))))
+    shared = commit.properties.get(RUN_IDS_PROPERTY)
+    return tuple(filter(None, (run_of(commit),))) if shared is None else tuple(shared.split())
 
 
 def kind_of(commit: Commit) -> str | None:
@@ -400,13 +401,14 @@ def _event_of(commit: Commit) -> HistoryEvent | None:
     run_id = properties.get(RUN_ID_PROPERTY)
     if run_id is None:
         return None
+    files, identities = _lines(commit, FILES_PROPERTY, 2)
     return HistoryEvent(
         commit=commit.hash,
         run_id=run_id,
         time=commit.time,
         tables=tuple(properties.get(TABLES_PROPERTY, "").split()),
-        files=files_in(commit),
-        identities=identities_in(commit),
+        files=tuple((uri, version) for uri, version in files),
+        identities=tuple(identities),
         reverts=(*reverts_in(commit), *properties.get(UNPUBLISHES_PROPERTY, "").split()),
         revives=revived_in(commit),
         kind=_KINDS.get(kind_of(commit) or "", "published"),

@@ -56,9 +56,11 @@ from lakegate.wap.history import (
     events_of,
     find_publication,
     packed,
+    part_of,
     part_of_run,
     publication_of,
     require_not_published,
+    require_this_attempt,
     runs_of,
     shared_properties,
 )
@@ -221,8 +223,8 @@ class _Rebased:
         if any(self._states[staged.table] != staged.before for staged in self._run.staged):
             self._commits = list(self._context.catalog.history(self._head.hash, until=self._base))
             self._learn(self._commits)
-            for staged in self._run.staged:
-                # What is read here, the rebase needn't read under the lock.
+            # What is read here, the rebase needn't read under the lock; but most runs that can be are taken along.
+            for staged in () if self.offer else self._run.staged:
                 self._context.reader.require_loadable(staged.pointer, self._run.branch)
         self._read_at = time.monotonic()
 
@@ -303,8 +305,12 @@ class _Rebased:
         """Find out from ``commits``, newest first, whether we are too late, or already done."""
         own = next((commit for commit in commits if self._run.run_id in runs_of(commit)), None)
         if own is not None:
-            # A commit whose answer was lost arrived after we looked for it.
-            find_publication(self._context, self._run, since=self._base)  # unless it's an earlier attempt's
+            # Another run took it along, or a commit whose answer was lost arrived after we looked for it; unless it's
+            # an earlier attempt's.
+            if own.puts:
+                require_this_attempt(self._context, self._run, part_of(own, self._run.run_id))
+            else:
+                find_publication(self._context, self._run, since=self._base)
             self._own = own.hash
         else:
             # Newest first, the runs of one commit, too.
