@@ -136,6 +136,22 @@ def test_those_that_wait_are_published_in_one_commit(shared: House) -> None:
         assert (run.status, run.publication.commit, run.publication.rows) == ("published", newest.hash, 1)
 
 
+def test_one_that_was_taken_along_asks_for_its_commit_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str | None] = []
+    history = house.catalog.history
+
+    def noted(ref: str, **options: Any) -> Iterator[Commit]:
+        asked.append(options.get("run_id"))
+        return history(ref, **options)
+
+    stopped = Stopped(house, adds(house, 1, 2, 3))
+    with stopped.waiting():
+        monkeypatch.setattr(house.catalog, "history", noted)
+    assert [run.status for run in stopped.runs()] == ["published"] * 3
+    assert asked
+    assert not any(asked)
+
+
 def test_each_part_of_a_shared_commit_is_as_its_run_would_have_made_it_alone(shared: House) -> None:
     newest = commits(shared)[0]
 
