@@ -216,17 +216,25 @@ def test_a_report_about_something_else_cannot_be_published(house: FakeLakehouse)
         publish(house.context, audited(request, staged, report))
 
 
-@pytest.mark.parametrize("arrived", [True, False])
+@pytest.mark.parametrize("arrives", ["at once", "after a look for it", "never"])
 def test_a_lost_answer_is_settled_by_looking(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, arrived: bool
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, arrives: str
 ) -> None:
-    commit = house.catalog.commit
+    commit, history = house.catalog.commit, house.catalog.history
     answers: Iterator[bool] = iter([True])
 
     def lossy(request: CommitRequest) -> Ref:
         if request.branch == "main" and next(answers, False):
-            if arrived:
+
+            def arrive_meanwhile(*_: object, **__: object) -> Iterator[Any]:
+                monkeypatch.setattr(house.catalog, "history", history)
                 commit(request)
+                return iter(())
+
+            if arrives == "at once":
+                commit(request)
+            elif arrives == "after a look for it":
+                monkeypatch.setattr(house.catalog, "history", arrive_meanwhile)
             raise OutcomeUnknownError("The connection broke.")
         return commit(request)
 
