@@ -231,11 +231,26 @@ def test_only_what_depends_on_moved_tables_is_asked_again() -> None:
     assert [r.failing_rows for r in planes.results] == [0, 0, 0, 0]
     assert [r.name for r in planes.results] == [r.name for r in first.results]
     assert (planes.at, planes.metadata_location, planes.rows) == (lake.head, "mem://m", 2)
+    assert (len(first.results[3].examples), planes.results[3].examples) == (1, ())
 
     both = lake.recheck(planes, ["nyc.flights", "nyc.elsewhere"], *texts)
     assert [(r.verdict, r.failing_rows) for r in both.results] == [("pass", 0), ("fail", 1), ("fail", 1), ("pass", 0)]
     assert [r.name for r in both.results] == ["unique_id", "unique_id_2", "unique_id_3", "planes"]
     assert both.reads == ("nyc.flights", "nyc.planes")
+
+
+def test_what_was_set_aside_is_shown_unless_other_rows_fail_now() -> None:
+    text = "relationships(tailnum, to='nyc.planes')"
+    lake = Lake([flight(1)], [flight(2, "N2"), flight(3, "N1")])
+    first = lake.audit(text)
+    aside = {"quarantined": 1, "examples": ({"tailnum": "N9"},), "detail": "1 row was set aside."}
+    report = first.model_copy(update={"results": (first.results[0].model_copy(update=aside),)})
+
+    (failing,) = lake.recheck(report, ["nyc.planes"], text).results
+    assert (failing.verdict, failing.quarantined, failing.examples) == ("fail", 0, first.results[0].examples)
+    lake.append(PLANES, [{"tailnum": "N2", "seats": 4}])
+    (passing,) = lake.recheck(report, ["nyc.planes"], text).results
+    assert (passing.verdict, passing.quarantined, passing.detail) == ("pass", 1, "1 row was set aside.")
 
 
 def test_nothing_is_asked_again_without_reason() -> None:
