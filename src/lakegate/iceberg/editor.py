@@ -146,7 +146,6 @@ class IcebergTableEditor:
             refuse(onto, "its schema, partitioning, sort order or properties changed meanwhile", RUN_AGAIN)
         snapshot_id = source.snapshot_id
         check_lineage(staged.document, [snapshot_id], table.document, onto)
-        check_schema(staged.document, source, table.document, onto)
         snapshot = metadata.find_snapshot(staged.document, snapshot_id) or {}
         summary = dict(snapshot.get("summary") or {})
         one_step = snapshot.get("parent-snapshot-id") == before.snapshot_id
@@ -154,7 +153,6 @@ class IcebergTableEditor:
             refuse(onto, f"snapshot {snapshot_id} isn't a one-step compaction", RUN_AGAIN, snapshot_id=snapshot_id)
         manifests = staged.manifests_of(snapshot)
         own = [line for line in manifests.manifests if line.file.added_snapshot_id == snapshot_id]
-        check_layout(staged.document, table.document, onto, {line.file.partition_spec_id for line in own})
         head = Head.of(table)
         if metadata.find_snapshot(table.document, snapshot_id) is not None:
             refuse(onto, f"it has snapshot {snapshot_id} already", "See 'lakegate log'.", snapshot_id=snapshot_id)
