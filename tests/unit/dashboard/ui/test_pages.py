@@ -169,7 +169,7 @@ def test_a_lake_with_one_table_shows_its_rows_and_hides_no_branch(tmp_path: Path
     share(lake)
     page = shown("branches")
     assert f"Rows of {lake.tables[0]} on each branch" in page
-    assert "Nothing waits beside main" in page
+    assert "No branches besides main" in page
     lake.catalog.create_branch("dbt/pr-1", lake.catalog.get_ref("main"))
     share(lake)
     assert "dbt%2Fpr-1" in shown("branches")
