@@ -201,7 +201,7 @@ def test_an_audit_of_the_batch_alone_refuses_to_answer_for_the_table() -> None:
         lake.audit("unique(id, scope='table')", others=None)
 
 
-def test_a_lookup_of_other_rows_is_no_audit() -> None:
+def test_an_answer_about_other_rows_is_no_audit() -> None:
     lake = Lake([flight(1)], [flight(2), flight(3)])
 
     class Blind(FakeLakehouse):
@@ -211,7 +211,10 @@ def test_a_lookup_of_other_rows_is_no_audit() -> None:
         def count_known(self, *_: Any) -> ScanResult:
             return ScanResult(total=2, failing=(0,))
 
-    for text in ("relationships(tailnum, to='nyc.planes')", "unique(id, scope='table')"):
+        def aggregate(self, *_: Any) -> tuple[int, tuple[Any, ...]]:
+            return 1, (2,)
+
+    for text in ("relationships(tailnum, to='nyc.planes')", "unique(id, scope='table')", "mean(id, 0, 9)"):
         with pytest.raises(EngineError, match="could not run"):
             lake.audit(text, engine=cast("Engine", Blind()))
 

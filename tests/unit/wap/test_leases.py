@@ -168,6 +168,22 @@ def test_ctrl_c_is_heard_when_the_commit_has_its_answer(house: FakeLakehouse, mo
     assert (known(house), house.rows_on("main", "nyc.trips")) == (("published", True), CLEAN)
 
 
+def test_a_second_ctrl_c_does_not_wait_for_the_commit(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit, heard = house.catalog.commit, list[int]()
+
+    def stuck(request: CommitRequest) -> Ref:
+        if request.branch == "main":
+            for number in (1, 2, 3):
+                heard.append(number)
+                signal.raise_signal(signal.SIGINT)
+        return commit(request)
+
+    monkeypatch.setattr(house.catalog, "commit", stuck)
+    with pytest.raises(KeyboardInterrupt):
+        ingest(house.context, ordered(house))
+    assert (heard, list(house.catalog.history("main"))) == ([1, 2], [])
+
+
 def test_a_branch_is_not_discarded_from_under_a_run_that_is_worked_on(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
