@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from support.s3_server import S3Server
 
 # How long an example takes says something of the machine, and nothing of the code.
-hypothesis.settings.register_profile("lakegate", deadline=None, max_examples=examples(100))
+hypothesis.settings.register_profile("lakegate", deadline=None, max_examples=examples(60, 100))
 hypothesis.settings.load_profile("lakegate")
 
 # The background job of a shell ignores Ctrl+C, and so would the commands that tests interrupt.

@@ -163,7 +163,7 @@ def audits(draw: st.DrawFn, rule: str) -> tuple[Check, str, list[Any], AddedFile
 
 
 @pytest.mark.parametrize("rule", ["not_null", "in_range", "accepted_values"])
-@settings(max_examples=examples(150, 500))
+@settings(max_examples=examples(80, 500))
 @given(data=st.data())
 def test_manifests_never_disagree_with_reading_all_rows(rule: str, data: st.DataObject) -> None:
     asked, kind, values, added = data.draw(audits(rule))

@@ -165,7 +165,7 @@ POINTED = ("snapshot_id", "schema_id", "spec_id", "sort_order_id")
 ODD: list[Any] = [None, [], [None], {}, {"a": None}, 0, -1, 2**70, 1.5, True, "", "x", "\u0663", "x" * 300, ["x"], [{}]]
 
 
-@settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(50, 80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_metadata_is_read_or_refused_in_our_words(
     written: tuple[TablePointer, TablePointer], data: st.DataObject

@@ -468,7 +468,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(80, 150))
 @given(moves=MOVES, bad_ones=st.sets(st.integers(0, 11)), max_files=st.integers(1, 4))
 def test_each_state_of_a_file_is_published_once_or_given_up(
     moves: list[tuple[str, int]], bad_ones: set[int], max_files: int

@@ -77,7 +77,7 @@ def test_blank_rows_of_tabs_need_a_reader_that_keeps_them(tmp_path: Path) -> Non
 CELLS = st.text(st.sampled_from("ab,;\"'\n\r\\ é日0"), max_size=6)
 
 
-@settings(max_examples=examples(100, 300), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60, 300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.lists(CELLS, min_size=3, max_size=3), max_size=8),
     quoting=st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
@@ -117,7 +117,7 @@ def test_quotes_are_followed_across_blocks(text: str, cuts: list[int]) -> None:
         assert (pieces.is_open, pieces.multiline, pieces.line_ends) == (whole.is_open, whole.multiline, whole.line_ends)
 
 
-@settings(max_examples=examples(100, 300))
+@settings(max_examples=examples(60, 300))
 @given(text=st.text(st.sampled_from('ab,"\n'), max_size=30))
 def test_what_is_not_doubtful_is_what_the_strict_reader_takes(text: str) -> None:
     scan = QuoteScan(ord(","), ord('"'))

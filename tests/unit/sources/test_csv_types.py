@@ -111,7 +111,7 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=examples(150, 400))
+@settings(max_examples=examples(80, 400))
 @given(st.lists(TEXTS, max_size=6))
 @example(["9007199254740993", "0.5"])
 @example(["2024-01-01", "2024-01-01T00:00:00Z"])
@@ -122,7 +122,7 @@ def test_a_column_is_what_its_values_are_one_by_one(texts: list[str | None]) -> 
     assert functools.reduce(Inference.join, reversed(singles), Inference()) == joined
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(100, 200))
 @given(st.lists(TEXTS, max_size=6), st.integers(0, 6))
 def test_batches_and_slices_make_no_difference(texts: list[str | None], cut: int) -> None:
     array = pa.array(texts, pa.string())
@@ -144,7 +144,7 @@ def test_files_can_be_looked_at_in_any_order(a: Inference, b: Inference, c: Infe
     assert a.join(b).join(c).kind == a.join(b.join(c)).kind
 
 
-@settings(max_examples=examples(100, 300))
+@settings(max_examples=examples(60, 300))
 @given(st.lists(TEXTS.filter(lambda text: text is not None), min_size=1, max_size=4))
 def test_a_type_is_given_only_to_what_python_reads_so_too(texts: list[str]) -> None:
     found = kind(*texts)

@@ -240,7 +240,7 @@ def test_a_catalog_that_takes_no_commit_stops_no_gc(monkeypatch: pytest.MonkeyPa
     assert stray not in world.files
 
 
-@settings(max_examples=examples(120, 400))
+@settings(max_examples=examples(80, 400))
 @given(steps=st.lists(STEP, max_size=40))
 def test_nothing_needed_goes_whatever_happens_between(steps: list[tuple[str, int, str, bool]]) -> None:
     world = World()

@@ -24,7 +24,7 @@ STEPS = ("write", "write", "write", "replay", "rewrite", "revert", "drop", "bran
 STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, 30), st.sampled_from(NAMES), st.booleans())
 
 
-@settings(max_examples=examples(150, 400))
+@settings(max_examples=examples(80, 400))
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(STEPS), st.integers(0, 30), st.sampled_from(NAMES), st.booleans()), max_size=40

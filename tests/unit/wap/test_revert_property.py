@@ -78,7 +78,7 @@ class Model:
         assert self.there == self.rows()
 
 
-@settings(max_examples=examples(40, 100))
+@settings(max_examples=examples(25, 100))
 @given(_STEPS)
 def test_reverts_leave_what_the_other_runs_would_have_left(steps: list[tuple[str, int]]) -> None:
     model = Model()
