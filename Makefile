@@ -16,13 +16,16 @@ TEMPLATES := src/lakegate/integrations/aws/template.yaml src/lakegate/integratio
 COMPILE := $(BIN)/python -m compileall -q src tests
 # pytest keeps the tests as it rewrote them, whatever the environment says: five seconds of each of its processes.
 export PYTHONDONTWRITEBYTECODE :=
-# How many stacks test-jvm runs at once: each takes less than a processor, as its tests wait in between, and up to 5 GB.
+# How many stacks test-jvm runs at once, besides one on S3: each takes half a processor, as its tests wait in between,
+# and 2 to 5 GB.
 MEMORY_GB = $(shell $(PYTHON) -c 'import os; print((os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) >> 30)')
-STACKS ?= $(shell test "$(MEMORY_GB)" -ge 20 && echo 3 || echo 2)
+STACKS ?= $(shell test "$(MEMORY_GB)" -ge 22 && echo 4 || echo 2)
 # A worker takes whole files; which come first, tests/conftest.py says.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 # Groups of files that share a server count as one. As many as are processors, and one more: tests wait, too.
 BY_GROUP := -n auto --dist loadgroup --no-loadscope-reorder
+# Tests that read or write files in ways of their own run with tables on S3, beside all others; shown at the end.
+STORAGE = $(shell grep -rl --include='test_*.py' mark.storage tests)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-aws check test test-unit test-jvm prove lint format coverage mutants docs dist bench bench-audits lock clean
@@ -72,9 +75,10 @@ test-unit: $(READY) ## Run the quick tests: no JVM, no browser, no AWS (3 minute
 
 test-jvm: $(READY) ## Run the tests on real Spark and Nessie, in a browser, on AWS's stand-in; STACKS=N workers
 	@$(COMPILE)
-	$(BIN)/pytest -m "jvm or system" -n $(STACKS) $(BY_FILE) $(addprefix tests/,contract e2e integration)
-	LAKEGATE_TEST_WAREHOUSE=s3 $(BIN)/pytest -m storage -n 2 $(BY_FILE) \
-		$(shell grep -rl --include='test_*.py' mark.storage tests)
+	@said=$$(mktemp); \
+	LAKEGATE_TEST_WAREHOUSE=s3 $(BIN)/pytest -p no:cacheprovider -m storage -n 1 $(BY_FILE) $(STORAGE) >"$$said" 2>&1 & on_s3=$$!; \
+	$(BIN)/pytest -m "(jvm or system) and not storage" -n $(STACKS) $(BY_FILE) $(addprefix tests/,contract e2e integration); \
+	code=$$?; wait $$on_s3 || code=$$?; cat "$$said"; rm -f "$$said"; exit $$code
 
 prove: $(READY) ## Run the long forms of the proofs (up to two hours); PROVE_SEED=N repeats a run
 	LAKEGATE_TEST_EXAMPLES=6 $(BIN)/pytest -q -m hypothesis -n auto tests/unit

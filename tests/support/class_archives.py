@@ -11,6 +11,7 @@ import pytest
 from lakegate.config import LocalSettings
 from lakegate.local import LocalStack, archives, prepare
 from lakegate.local.archives import Job
+from lakegate.local.artifacts import cache_folder
 from lakegate.local.servers import SERVERS
 from lakegate.progress import SilentNarrator
 
@@ -20,9 +21,12 @@ _WAIT_S = 300.0
 def make_class_archives(folder: Path) -> None:
     """Make them unless they are there, by one start in ``folder``.
 
-    One process does, and the others wait: that takes as much as three stacks save, of the dozens in a run of the suite.
+    One process of all runs at this time does, and the others wait: that takes as much as three stacks save, of the
+    dozens in a run of the suite.
     """
-    with filelock.FileLock(folder / "archives.lock", timeout=_WAIT_S):
+    cache = cache_folder() / "archives"
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with filelock.FileLock(cache / "tests.lock", timeout=_WAIT_S):
         if _are_made() or (folder / "tried").exists():
             return
         (folder / "tried").touch()
