@@ -99,7 +99,7 @@ class Head(NamedTuple):
         snapshot = metadata.snapshot_of(table.document, table.pointer)
         manifests = no_manifests() if snapshot is None else table.manifests_of(snapshot)
         next_row_id = table.document["next-row-id"] if table.document["format-version"] > 2 else None  # noqa: PLR2004
-        return cls(snapshot, manifests, int(table.document["last-sequence-number"]), next_row_id)
+        return cls(snapshot, manifests, int(table.document.get("last-sequence-number", 0)), next_row_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -350,6 +350,9 @@ def test_a_table_that_was_of_version_1(tables: IcebergTables, editor: IcebergTab
         editor.drop_files(old, [entry_path(table)], {})
     assert "'format-version' = '2'" in str(caught.value.hint)
     assert not editor.can_have_fewer_manifests(pointer_to(table))
+    shorter = editor.trimmed(old, at_least=1, without=[document_at(old)["snapshots"][0]["snapshot-id"]])
+    assert (len(document_at(shorter)["snapshots"]), document_at(shorter)["format-version"]) == (1, 1)
+    assert ids_at(shorter) == [0, 1]
     table.transaction().upgrade_table_version(2).commit_transaction()
     base = pointer_to(table)
     staged = appended(tables, base, [2])
