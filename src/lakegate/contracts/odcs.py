@@ -29,7 +29,7 @@ _UNITS = {"d": "d", "day": "d", "days": "d", "h": "h", "hr": "h", "hour": "h", "
           "minute": "m", "minutes": "m", "w": "w", "week": "w", "weeks": "w"}  # fmt: skip
 _FRESH = ("freshness", "frequency", "latency")
 """Promises that say how fresh a table is, the closest to ours first."""
-_WORDS_OF_TABLE = ("{object}", "${object}", "{table}", "${table}", "{model}", "${model}")
+_WORDS_OF_TABLE = ("${object}", "{object}", "${table}", "{table}", "${model}", "{model}")
 _WORDS_OF_COLUMN = ("${property}", "{property}", "${column}", "{column}")
 _CONDITIONS = {
     "mustBe": "= {}", "mustNotBe": "<> {}", "mustBeGreaterThan": "> {}", "mustBeGreaterOrEqualTo": ">= {}",

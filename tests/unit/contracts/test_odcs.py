@@ -231,6 +231,7 @@ def test_operators_without_numbers_are_listed(rule: str) -> None:
     [
         ("SELECT max(a) FROM t;", "SELECT max(a) FROM batch"),
         ("select count(distinct {property}) from `t` where a > 0", "select count(distinct `a`) from batch where a > 0"),
+        ("SELECT sum({column}) FROM ${table} JOIN {table}", "SELECT sum(`a`) FROM batch JOIN batch"),
         ("SELECT count(*) FROM other", None),
         ('SELECT count(*) FROM {object} WHERE "a" > 0', None),
         ("DELETE FROM {object}", None),
