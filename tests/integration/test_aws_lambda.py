@@ -11,6 +11,7 @@ import pytest
 from lakegate.errors import NotFoundError
 from lakegate.integrations.aws_lambda.work import CANARY_NAMESPACE
 from lakegate.lake import Lake
+from support import warm
 from support.lambda_runtime import FunctionEndedError
 from support.lambda_support import (
     Queue,
@@ -45,7 +46,7 @@ def world(
     lakehouse: tuple[Lake, Mapping[str, str]], s3_server: S3Server, tmp_path: Path, namespace: str
 ) -> Iterator[World]:
     lake, variables = lakehouse
-    made = World(lake, s3_server.new_bucket(), variables, tmp_path, namespace)
+    made = World(lake, s3_server.new_bucket(), variables, tmp_path, namespace, python=warm.python())
     (tmp_path / "lakegate.toml").write_text(f'[tables."{made.table}"]\nchecks = ["not_null(passengers)"]\n')
     yield made
     made.close()

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -114,7 +114,7 @@ class LambdaFunction:
         self._api = RuntimeApi()
         self._numbers = itertools.count(1)
         self._process: subprocess.Popen[bytes] | None = None
-        self.python = sys.executable
+        self.python: Sequence[str] = (sys.executable,)
         folder.mkdir(parents=True, exist_ok=True)
         self.log_path = folder / "log"
 
@@ -185,7 +185,7 @@ class LambdaFunction:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("LAKEGATE_")}
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [self.python, "-m", "awslambdaric", HANDLER],
+                [*self.python, "-m", "awslambdaric", HANDLER],
                 cwd=self._folder,
                 env={
                     **kept,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -215,6 +216,7 @@ class World:
 
     Attributes:
         variables: What a function is given.
+        python: What starts a function's process.
     """
 
     lake: Lake
@@ -223,6 +225,7 @@ class World:
     folder: Path
     namespace: str
     functions: list[LambdaFunction] = field(default_factory=list)
+    python: Sequence[str] = (sys.executable,)
 
     @property
     def table(self) -> str:
@@ -231,6 +234,8 @@ class World:
     def function(self, **variables: str) -> LambdaFunction:
         name = f"function-{len(self.functions)}"
         made = LambdaFunction({**self.variables, **variables}, self.folder / name)
+        if "PYTHONPATH" not in variables:  # which says what is imported
+            made.python = self.python
         self.functions.append(made)
         return made
 
