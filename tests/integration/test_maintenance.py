@@ -32,8 +32,8 @@ def lake(tmp_path: Path, stack: StackState) -> Iterator[Lake]:
 
 
 def rows(lake: Lake, table: str) -> list[tuple[int, str | None]]:
-    found = lake.query(f"SELECT id, zone FROM {table} ORDER BY id").to_arrow().to_pylist()
-    return [(row["id"], row["zone"]) for row in found]
+    found = lake.query(f"SELECT id, zone FROM {table}").to_arrow().to_pylist()
+    return sorted((row["id"], row["zone"]) for row in found)
 
 
 def files(lake: Lake, table: str) -> int:

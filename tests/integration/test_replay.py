@@ -178,7 +178,8 @@ class Place:
         return {file.path for file in self.reader.added_files(pointer, snapshots).files}
 
     def by_spark(self, condition: str = "true") -> list[Row]:
-        return [row.asDict() for row in self.sql(f"SELECT * FROM {{t}} WHERE {condition} ORDER BY id")]
+        found = (row.asDict() for row in self.sql(f"SELECT * FROM {{t}} WHERE {condition}"))
+        return sorted(found, key=lambda row: int(row["id"]))
 
     def by_pyiceberg(self, **filters: Any) -> list[Row]:
         table = as_pyiceberg_has_it(self.pointer().metadata_location)
