@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakegate.components import Components
-from lakegate.errors import AuditFailedError, InputError, NotRevertableError, QueryError, SchemaError
+from lakegate.errors import AuditFailedError, InputError, NotRevertableError, QueryError, SchemaError, SourceError
 from lakegate.lake import Lake
 from lakegate.model.batch import CsvOptions
 from support.flow_support import when_reached
@@ -140,16 +140,20 @@ def test_what_fails_leaves_the_table_as_it_was(lake: Lake, table: str, files: Fi
 def test_files_of_other_columns_are_one_batch(lake: Lake, table: str, files: Files) -> None:
     files.parquet("in/1", id=pa.array([1], pa.int32()), fare=pa.array([1.5]), empty=pa.nulls(1))
     files.parquet("in/2", zone=pa.array(["x"]), fare=pa.array([2.5]), ID=pa.array([2], pa.int64()))
-    files.parquet("in/3", empty=pa.array([7], pa.int64()), id=pa.array([3], pa.int32()), fare=pa.array([3.5]))
+    files.parquet("in/3", empty=pa.array([7], pa.int64()), id=pa.array([3], pa.int32()), fare=pa.array([3]))
+    files.parquet("in/4", id=pa.array([4], pa.int32()), fare=pa.array([4.5]), never=pa.nulls(1))
     folder = files.folder / "in"
     with pytest.raises(SchemaError, match="does not have the columns of"):
         lake.ingest(table, folder)
-    assert lake.ingest(table, folder, schema="evolve", checks=["row_count(3, 3)"]).status == "published"
+    assert lake.ingest(table, folder, schema="evolve", checks=["row_count(4, 4)"]).status == "published"
     assert rows(lake, table) == [
         {"id": 1, "fare": 1.5, "empty": None, "zone": None},
         {"id": 2, "fare": 2.5, "empty": None, "zone": "x"},
-        {"id": 3, "fare": 3.5, "empty": 7, "zone": None},
+        {"id": 3, "fare": 3.0, "empty": 7, "zone": None},
+        {"id": 4, "fare": 4.5, "empty": None, "zone": None},
     ]
+    with pytest.raises(SourceError, match=str(2**53 + 1)):  # which a double would round
+        lake.ingest(table, files.parquet("long", id=pa.array([5]), fare=pa.array([2**53 + 1])), schema="evolve")
     files.csv("text/1", "id,fare\n10,1\n")
     files.csv("text/2", "fare,note,id\n2.5,hello,11\n")
     files.csv("text/3", "fare,id\n4,12\n")

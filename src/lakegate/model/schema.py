@@ -317,6 +317,8 @@ def _widens_decimal(narrow: str, wide: str) -> bool:
 def merged(schemas: Iterable[Schema]) -> Schema:
     """Return the columns of all ``schemas``, each of a type that loses nothing of any.
 
+    Whole numbers beside fractions are doubles; the engine refuses those that a double would round.
+
     Raises:
         SchemaError: When two types of a column have no such type.
 
@@ -328,9 +330,9 @@ def merged(schemas: Iterable[Schema]) -> Schema:
     by_name: dict[str, Column] = {}
     for column in (column for schema in schemas for column in schema.columns):
         known = by_name.setdefault(column.name.lower(), column)
-        if is_lossless(known.type, column.type):
+        if is_lossless(known.type, column.type) or (known.type, column.type) == ("long", "double"):
             by_name[column.name.lower()] = known.model_copy(update={"type": column.type})
-        elif not is_lossless(column.type, known.type):
+        elif not is_lossless(column.type, known.type) and (known.type, column.type) != ("double", "long"):
             raise SchemaError(
                 f"Column '{known.name}' is {known.type} in some files of the batch and {column.type} in others; "
                 "neither type holds the values of both.",

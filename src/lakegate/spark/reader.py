@@ -214,7 +214,10 @@ def _cast(column: Column, source: Schema) -> str:
         return f"CAST(NULL AS {spark_ddl(column.type)}) AS {name}"
     if target is None or found.type == column.type:
         return f"{quote(found.name)} AS {name}"
-    return f"CAST({quote(found.name)} AS {target}) AS {name}"
+    value = quote(found.name)
+    if (found.type, column.type) == ("long", "double"):
+        value = f"CAST({value} AS DECIMAL(15, 0))"  # fails where a double would round
+    return f"CAST({value} AS {target}) AS {name}"
 
 
 def _read_csv(session: Any, batch: Batch, types: dict[str, str]) -> Any:

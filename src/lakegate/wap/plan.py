@@ -68,8 +68,8 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
             batch = batch.named_like(tuple(one.name for one in request.contract.columns))
         batch = batch.hiding(masked)
         source = engine.source_schema(batch)
-        schema = _schema_to_create(request, batch, source)
-        if request.contract is not None and schema != source:
+        schema, found = _schema_to_create(request, batch, source)
+        if (request.contract is not None and schema != source) or found.notes:
             planned["create_as"] = schema
     else:
         schema = context.reader.metadata(pointer).table_schema
@@ -183,13 +183,19 @@ def _require_new(context: Context, request: IngestRequest) -> None:
     )
 
 
-def _schema_to_create(request: IngestRequest, batch: Batch, source: Schema) -> Schema:
+def _schema_to_create(request: IngestRequest, batch: Batch, source: Schema) -> tuple[Schema, Fit]:
+    """Return a new table's columns, and which of the batch it doesn't get: as text, they couldn't become numbers."""
+    notes: tuple[str, ...] = ()
+    empty = [column for column in source.columns if column.type == UNKNOWN]
+    if request.schema_mode == "evolve" and request.contract is None and 0 < len(empty) < len(source.columns):
+        source = Schema(columns=tuple(column for column in source.columns if column.type != UNKNOWN))
+        notes = tuple(f"Column '{column.name}' has no values; it's left out until it has some." for column in empty)
     schema = schema_of_new_table(request.table, batch, source, request.contract, request.mode)
     transforms = [PartitionTransform.parse(text) for text in request.partition_by]
     for transform in transforms:
         transform.validate_for(schema)
     _require_distinct(transforms, request.partition_by)
-    return schema
+    return schema, Fit(notes=notes)
 
 
 def schema_of_new_table(

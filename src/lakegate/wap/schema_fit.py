@@ -250,7 +250,8 @@ def fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
         is_text = file_format == "json" and batch.type in _JSON_TEXT
         return is_text and (table.type == "string" or (batch.type, table.type) in _PARSES_AS)
     if file_format != "csv":
-        return False
+        # The engine refuses numbers that a double would round.
+        return (batch.type, table.type) == ("long", "double")
     return (
         (batch.type, table.type) in _PARSES_AS
         or table.type == "string"

@@ -58,6 +58,7 @@ def made(text: str) -> Schema:
         ("id long, a string, b string", "id long, gone string", ["add column a (string)", "add column b (string)"], 1),
         ("id long, empty unknown", "id long", [], 1),
         ("d double", "d float", ["widen column d from float to double"], 0),
+        ("d long", "d double", [], 0),
     ],
 )
 def test_what_evolving_changes(batch: str, table: str, changes: list[str], notes: int) -> None:
@@ -111,6 +112,7 @@ def test_each_refused_difference_says_which_option_accepts_it(batch: str, table:
 def test_schemas_of_files_have_types_in_common() -> None:
     found = merged([made("id int, d float"), made("D double, new string, ID unknown"), made("id long")])
     assert found == made("id long, d double, new string")
+    assert merged([made("n int"), made("n long"), made("n double"), made("n long")]) == made("n double")
     with pytest.raises(SchemaError, match="long in some files of the batch and string in others"):
         merged([made("id long"), made("id string")])
 
