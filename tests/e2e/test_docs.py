@@ -32,8 +32,8 @@ from support import warm
 
 PAGES = docs_pages.pages()
 RUN_PAGES = [page for page in PAGES if page in ("README.md", "docs/tutorial.md") or page.startswith("docs/how-to/")]
-_COLD_PAGES = ("README.md", "docs/tutorial.md")
-"""The pages whose commands start as a user's do."""
+_COLD_PAGES = ("README.md",)
+"""The page whose commands start as a user's do."""
 _LANGUAGES = {"console", "ini", "json", "python", "text", "toml", "yaml"}
 _SHOWN = ("action.yml", "deploy/**/*")
 _TIMEOUT_S = 240
