@@ -1,7 +1,7 @@
 """Commands that load nothing: a process beside the local servers has imported everything, and forks for each.
 
 Importing takes longer than what most commands do: half a second, and one more with PySpark. So the first command that
-ends while a project's servers run, and that only reads or was typed, leaves such a process behind (:func:`begin`,
+ends while a project's servers run, and that isn't a timer's, leaves such a process behind (:func:`begin`,
 :func:`serve`). From then on, what users start is a small client (:func:`main`): it hands over its arguments,
 environment, working folder and standard streams, passes signals on, and ends as the fork did. Who kills or stops the
 client kills or stops the fork. Where a fork would differ from a process of its own (:func:`surroundings`), or the
@@ -33,6 +33,8 @@ _READING_OF_GROUPS = frozenset({None, "files", "list", "rows", "show"})
 _WRITING = frozenset({"audit", "discard", "ingest", "publish", "quarantine", "revert"})
 COMMANDS = _READING | _GROUPS | _WRITING
 """Commands that are handed over: those of every day that end by themselves, and neither start servers nor stop them."""
+_ASKING = frozenset({("table", "drop"), ("table", "rename"), ("table", "truncate")})
+"""Those of them that aren't: a fork reads its client's terminal, but isn't stopped where its client would be."""
 _WITH_VALUE = ("--home", "--engine", "--catalog", "--log-format")
 _READ_AT_START = (
     *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "MIMALLOC_", "OPENSSL_"),
@@ -67,7 +69,8 @@ def main() -> NoReturn:
     """Run the command line on ``sys.argv`` and exit, in a fork of the process that has it loaded, if there is one."""
     words, variables = sys.argv[1:], dict(os.environ)
     is_linux = sys.platform == "linux"
-    is_known = "_LAKEGATE_COMPLETE" in variables or _named(words)[0] in COMMANDS
+    command = _named(words)
+    is_known = "_LAKEGATE_COMPLETE" in variables or (command[0] in COMMANDS and command not in _ASKING)
     home = served_home(words) if is_linux and is_known else None
     try:
         status = None if home is None else _hand_over(home, words)
@@ -125,7 +128,8 @@ def surroundings() -> dict[str, Any]:
         "program": [lakegate.__file__, sys.version, sys.prefix, sys.path[0 if sys.flags.safe_path else 1 :]],
         "options": [sys.warnoptions, sys._xoptions, sys.flags.optimize, sys.flags.dev_mode, sys.gettrace() is not None],  # noqa: SLF001 - no other name
         "variables": _read_at_start(os.environ),
-        "user": [os.getresuid(), os.getresgid(), sorted(os.getgroups()), os.nice(0)],
+        "user": [os.getresuid(), os.getresgid(), sorted(os.getgroups())],
+        "priority": [os.nice(0), os.sched_getscheduler(0), _read("/proc/self/oom_score_adj")],
         "limits": [resource.getrlimit(limit) for limit in dict.fromkeys(limits)],
         "machine": [os.readlink(f"/proc/self/{name}") for name in ("root", *(f"ns/{name}" for name in _NAMESPACES))],
         "confinement": _confinement(),
@@ -133,8 +137,12 @@ def surroundings() -> dict[str, Any]:
 
 
 def _confinement() -> list[str]:
-    with open("/proc/self/status", encoding="utf-8") as lines:
-        return [line for line in lines if line.startswith(_CONFINEMENT)]
+    return [line for line in _read("/proc/self/status").splitlines() if line.startswith(_CONFINEMENT)]
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as text:
+        return text.read()
 
 
 def only_reads(words: list[str]) -> bool:
@@ -162,8 +170,7 @@ def _is_typed() -> bool:
 
 def _control_group(pid: int | str = "self") -> str | None:
     try:
-        with open(f"/proc/{pid}/cgroup", encoding="utf-8") as lines:
-            return lines.read()
+        return _read(f"/proc/{pid}/cgroup")
     except OSError:  # it has just ended
         return None
 
@@ -202,7 +209,8 @@ def _hand_over(home: str, words: list[str]) -> int | None:
     import socket
 
     is_refused = os.environ.get("LAKEGATE_LOCAL_PRELOAD", "true").strip().lower() not in _YES
-    if is_refused or not all(_is_open(number) for number in (0, 1, 2)):  # else the socket would become one of these
+    # Were one of them closed, the socket would become it.
+    if is_refused or _is_in_background() or not all(_is_open(number) for number in (0, 1, 2)):
         return None
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_PATIENCE_S)
@@ -273,6 +281,14 @@ def _peer(connection: socket.socket) -> int | None:
     ids = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, *user = struct.unpack("3i", ids)
     return int(pid) if user == [os.geteuid(), os.getegid()] else None
+
+
+def _is_in_background() -> bool:
+    """Return whether the shell would stop this process if it read from the terminal."""
+    try:
+        return os.tcgetpgrp(0) != os.getpgrp()
+    except OSError:  # standard input is no terminal
+        return False
 
 
 def _is_open(descriptor: int) -> bool:
@@ -350,6 +366,7 @@ def serve(home: Path, *, is_typed: bool = False) -> None:
         listening.listen(64)
         listening.settimeout(_GLANCE_S)
         draft.rename(address)
+        inode = address.stat().st_ino
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a supervisor ended
         while is_current and address.exists() and _servers_of(folder):
             try:
@@ -361,7 +378,7 @@ def serve(home: Path, *, is_typed: bool = False) -> None:
                 listening.close()
                 os.close(lock)
                 try:
-                    _supervise(connection, own, None if is_typed else address)
+                    _supervise(connection, own, None if is_typed else (address, inode))
                 finally:  # of a client that has gone
                     os._exit(_INTERNAL)
             connection.close()
@@ -448,7 +465,7 @@ def _servers_of(folder: Path) -> list[int]:
         return []
 
 
-def _supervise(connection: socket.socket, own: Mapping[str, Any], given_up: Path | None) -> NoReturn:
+def _supervise(connection: socket.socket, own: Mapping[str, Any], given_up: tuple[Path, int] | None) -> NoReturn:
     """Run a client's order in a fork, and tell the client how it ended.
 
     If the client is killed, so is the fork; while it's stopped, so is the fork.
@@ -463,8 +480,10 @@ def _supervise(connection: socket.socket, own: Mapping[str, Any], given_up: Path
         order = json.loads(stream.read(int.from_bytes(stream.read(_NUMBER), "big")))
     # A timer's unit may have limits of its own, which bind its control group.
     if order["surroundings"] != own or order["control group"] not in (None, _control_group()):
-        if order["typed"] and given_up is not None:
-            given_up.unlink(missing_ok=True)
+        if order["typed"] and order["surroundings"]["machine"] == own["machine"] and given_up is not None:
+            address, inode = given_up
+            if address.stat().st_ino == inode:  # else it's another process's already
+                address.unlink()
         connection.sendall(_to_bytes(_COLD))
         os._exit(0)
     os.chdir(order["folder"])

@@ -55,6 +55,7 @@ class _Project:
             [sys.executable, "-c", CLIENT, *words],
             cwd=self.home,
             env=self.environment | variables,
+            stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.PIPE,
             text=True,
@@ -161,8 +162,8 @@ def test_what_a_fork_can_t_take_over_runs_where_it_was_started(project: _Project
     assert project.run("runs", "-o", "json", LC_ALL="C") == (False, 0, "[]\n", "")
 
 
-def test_commands_that_stop_servers_or_last_run_where_they_were_started(project: _Project) -> None:
-    for words in (["down", "--help"], ["watch", "--help"], ["up", "--help"]):
+def test_commands_that_ask_last_or_stop_servers_run_where_they_were_started(project: _Project) -> None:
+    for words in (["down", "--help"], ["watch", "--help"], ["up", "--help"], ["table", "drop", "--help"]):
         assert project.run(*words)[:2] == (False, 0)
     assert project.run("publish", "--help")[:2] == (True, 0)
 

@@ -67,6 +67,7 @@ class _Lake:
         words = [sys.executable, "-c", program + text, variables.pop("command", "runs"), variables.pop("code", SAY)]
         return subprocess.Popen(
             ["/bin/sh", "-c", f'{"; ".join(shell)} exec "$0" "$@"', *words],
+            stdin=subprocess.DEVNULL,
             cwd=self.home,
             env={**os.environ, "LAKEGATE_LOCAL_PRELOAD": "true", **self.variables, **variables},
             stdout=subprocess.PIPE,
@@ -199,6 +200,14 @@ def test_what_writes_untyped_in_another_control_group_runs_where_it_was_started(
     assert lake.start("preload.main()", command="ingest").communicate(timeout=60)[0] == "fork"
     typed = "preload._is_typed = lambda: True; " + elsewhere
     assert lake.start(typed, command="ingest").communicate(timeout=60)[0] == "fork"
+
+
+def test_in_the_background_of_a_terminal_a_command_runs_where_it_was_started(lake: _Lake) -> None:
+    assert lake.start("preload.os.tcgetpgrp = lambda _: 1; preload.main()").communicate(timeout=60)[0] == "cold"
+
+
+def test_with_another_priority_a_command_runs_where_it_was_started(lake: _Lake) -> None:
+    assert lake.run(SAY, "echo 500 >/proc/self/oom_score_adj;") == (0, "cold")
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
