@@ -333,13 +333,22 @@ class TableReader(Protocol):
         Args:
             walked: Metadata files, manifest lists and manifests that were looked at before, damaged ones among them.
                 They are skipped, and those that are looked at now are added.
+
+        Raises:
+            ConfigurationError: When the store does not accept the credentials, or a file may not be read.
+            SourceError: When the store refuses for another reason.
+            RetryableError: When a file can't be read just now.
         """
 
     def count_rows(self, paths: Sequence[str]) -> Iterator[int | str]:
         """Yield the number of rows in each of these parquet files by its footer, or why that can't be read."""
 
     def missing(self, paths: Sequence[str]) -> Sequence[str]:
-        """Return those of the files that don't exist."""
+        """Return those of the files that don't exist.
+
+        Raises:
+            LakegateError: When the store doesn't say, for want of credentials or otherwise.
+        """
 
 
 class TableEditor(Protocol):

@@ -17,7 +17,7 @@ from lakegate.errors import ConfigurationError, EngineError, InputError, Lakegat
 from lakegate.iceberg.metadata import MetadataFile
 from lakegate.model.refs import TablePointer
 from lakegate.storage import open_store
-from lakegate.storage.objects import ObjectStore
+from lakegate.storage.objects import Address, ObjectStore
 
 _Parsed = TypeVar("_Parsed")
 _METADATA_FILES_KEPT = 16
@@ -84,12 +84,23 @@ class TableFiles:
         return self._store(location).open(location)
 
     def exists(self, location: str) -> bool:
-        """Return whether there is such a file; there's none in a store that nobody knows."""
+        """Return whether there is such a file; there's none in a store that nobody knows.
+
+        Raises:
+            PermissionError: When the object or bucket may not be used so.
+            ConfigurationError: When there are no credentials, or the store does not accept them.
+            SourceError: When the bucket does not exist, or the store refuses for another reason.
+            StorageUnavailableError: When the store does not answer, or can't serve, after several attempts.
+        """
         if is_local(location):
             return local_path(location).exists()
         try:
+            Address.parse(location)
+        except InputError:
+            return False
+        try:
             self._store(location).stat(location)
-        except (FileNotFoundError, InputError):
+        except FileNotFoundError:
             return False
         return True
 
@@ -200,7 +211,7 @@ def _unreadable(what: str, pointer: TablePointer, error: Exception) -> LakegateE
             setting="catalog.warehouse",
             **context,
         )
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and not isinstance(error, (IsADirectoryError, NotADirectoryError)):
         return EngineError(
             f"{what} cannot be read: {reason}.",
             hint="Check that the warehouse is reachable and that its files may be read.",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 
-from lakegate.errors import InputError, NotFoundError
+from lakegate.errors import ConfigurationError, InputError, NotFoundError, SourceError
 from lakegate.iceberg.files import TableFiles
 from lakegate.iceberg.manifests import (
     ListedManifest,
@@ -44,7 +44,9 @@ class Inspector:
         yield file
         try:
             document = self._files.metadata(self._pointer).document
-        except (NotFoundError, InputError) as error:
+        except (ConfigurationError, SourceError):
+            raise
+        except InputError as error:
             yield _unreadable(file, error)
             return
         current = self._pointer.snapshot_id
@@ -72,7 +74,9 @@ class Inspector:
         yield file
         try:
             manifests: ManifestList = self._files.read("Manifest list", location, self._pointer, read_list)
-        except (NotFoundError, InputError) as error:
+        except (ConfigurationError, SourceError):
+            raise
+        except InputError as error:
             yield _unreadable(file, error)
             return
         for line in manifests.manifests:
@@ -134,7 +138,9 @@ class Inspector:
         yield file
         try:
             entries = self._files.read("Manifest", file.path, self._pointer, read_manifest)
-        except (NotFoundError, InputError) as error:
+        except (ConfigurationError, SourceError):
+            raise
+        except InputError as error:
             yield _unreadable(file, error)
             return
         if line is not None:
@@ -188,5 +194,5 @@ def _snapshot_of(own: int | None, manifest: ManifestFile | None) -> int | None:
     return own if own is not None or manifest is None else manifest.added_snapshot_id
 
 
-def _unreadable(file: NeededFile, error: NotFoundError | InputError) -> Flaw:
+def _unreadable(file: NeededFile, error: InputError) -> Flaw:
     return Flaw("missing-file" if isinstance(error, NotFoundError) else "unreadable-file", file, error.message)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NoReturn
 
-from lakegate.errors import EngineError, InputError, LakegateError
+from lakegate.errors import ConfigurationError, InputError, LakegateError, SourceError
 from lakegate.model.figures import counted, size
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref, TablePointer
@@ -56,6 +56,8 @@ def verify(
 
     Raises:
         NotFoundError: When one of ``tables`` is on no branch or tag.
+        ConfigurationError: When a store does not accept the credentials, or a file may not be read.
+        SourceError: When a store refuses for another reason.
         RetryableError: When the catalog, the journal or the file system fail.
     """
     names = frozenset(map(str, tables))
@@ -74,6 +76,8 @@ def verify(
         garbage = Garbage(context, listing, oldest=oldest, reach=inspection.reach)
         garbage.list_files(collectable_before(context, now, grace))
         garbage.drop_reachable()
+        if inspection.trouble is not None:
+            raise inspection.trouble
         for table in tables:
             if table not in inspection.tables:
                 raise unknown_table(context.catalog, str(table), context.catalog.get_ref(MAIN))
@@ -129,6 +133,7 @@ class _Inspection:
     deep: bool
     tables: set[TableIdentifier] = field(default_factory=set)
     broken: set[str] = field(default_factory=set)
+    trouble: LakegateError | None = None
     states: int = 0
     files: int = 0
     size_bytes: int = 0
@@ -147,10 +152,12 @@ class _Inspection:
         """Yield what a state needs, as ``gc`` is to know it, and note what is wrong with it."""
         if self.wanted and pointer.table not in self.wanted:
             return
+        if self.trouble is not None:
+            raise self.trouble
         self.tables.add(pointer.table)
         self.states += 1
         unread: Flaw | None = None
-        for one in self.context.reader.inspect(pointer, walked):
+        for one in self._inspected(pointer, walked):
             if isinstance(one, NeededFile):
                 self._need(one, pointer)
                 yield one.path
@@ -163,6 +170,14 @@ class _Inspection:
             # What can't be read may reach anything: none of the table's files count as orphaned.
             self.broken.add(str(pointer.table))
             raise InputError(unread.message)
+
+    def _inspected(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
+        try:
+            yield from self.context.reader.inspect(pointer, walked)
+        except LakegateError as error:
+            # Whoever asks what is reachable goes on without the table. But here, nothing is known of the lake then.
+            self.trouble = error
+            raise
 
     def _need(self, file: NeededFile, pointer: TablePointer) -> None:
         if file.path in self._seen:
@@ -220,7 +235,9 @@ class _Inspection:
             if not unread and (not self.wanted or pointer.table in self.wanted):
                 try:
                     self.context.reader.require_loadable(pointer, MAIN)
-                except (InputError, EngineError) as error:
+                except (ConfigurationError, SourceError):
+                    raise
+                except InputError as error:
                     fix = self._restore(pointer.table, {canonical(pointer.metadata_location)})
                     yield Finding(kind="unloadable-table", message=error.message, fix=fix, table=str(pointer.table))
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Self
+from unittest.mock import Mock
 
 import pytest
 
-from lakegate.errors import ConfigurationError, EngineError, InputError, StorageUnavailableError
+from lakegate.errors import ConfigurationError, EngineError, InputError, SourceError, StorageUnavailableError
 from lakegate.iceberg.files import TableFiles, local_path, reading
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
@@ -83,14 +84,29 @@ def test_one_store_serves_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("lakegate.iceberg.files.open_store", open_store)
     files = TableFiles()
-    for uri in ("s3://a/x", "s3://a/y/z", "s3://b/x", "gs://a/x", "s3://a"):
+    for uri in ("s3://aa/x", "s3://aa/y/z", "s3://bb/x", "gs://aa/x", "s3://aa"):
         assert not files.exists(uri)
-    assert opened == ["s3://a/x", "s3://b/x", "gs://a/x"]
+    assert opened == ["s3://aa/x", "s3://bb/x", "gs://aa/x"]
 
 
 def test_a_location_of_no_known_store_is_refused() -> None:
     with pytest.raises(InputError, match="hdfs://lake/t"):
         TableFiles().content("hdfs://lake/t")
+
+
+def test_a_file_is_only_known_to_be_missing_when_its_store_says_so(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for nowhere in ("nowhere://lake/t", "s3:///t", "no path"):
+        assert not TableFiles().exists(nowhere)
+    unauthenticated = ConfigurationError("No credentials for S3.")
+    for trouble in (unauthenticated, SourceError("The bucket does not exist."), PermissionError(13, "denied")):
+        monkeypatch.setattr(store, "stat", Mock(side_effect=trouble))
+        with pytest.raises(type(trouble)):
+            TableFiles().exists(f"{ROOT}/t")
+    monkeypatch.setattr("lakegate.iceberg.files.open_store", Mock(side_effect=unauthenticated))
+    with pytest.raises(ConfigurationError):
+        TableFiles().exists("gs://bucket/t")
 
 
 def test_what_the_store_says_is_passed_on() -> None:

@@ -21,7 +21,7 @@ from pyiceberg.transforms import (
     TruncateTransform,
 )
 
-from lakegate.errors import EngineError, InputError, NotFoundError
+from lakegate.errors import InputError, NotFoundError
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.refs import TablePointer
 from support.iceberg_tables import data_file, pointer_to
@@ -228,7 +228,7 @@ def test_a_folder_is_not_a_metadata_file(tmp_path: Path, reader: IcebergTableRea
         spec_id=0,
         sort_order_id=0,
     )
-    with pytest.raises(EngineError, match="cannot be read"):
+    with pytest.raises(InputError, match=r"is damaged: .*directory"):
         reader.metadata(pointer)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,9 +17,9 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from sqlalchemy import text
 
-from lakegate.errors import NotFoundError
+from lakegate.errors import ConfigurationError, EngineError, NotFoundError, SourceError
 from lakegate.iceberg.editor import IcebergTableEditor
-from lakegate.iceberg.files import local_path
+from lakegate.iceberg.files import TableFiles, local_path
 from lakegate.iceberg.manifests import ListedManifest, ManifestList, read_list, write_list
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.iceberg.warehouse import LocalFileStore
@@ -37,6 +38,7 @@ from lakegate.wap.table_changes import drop_table
 from lakegate.wap.verify import verify
 from support.iceberg_tables import NAME, IcebergTables, iceberg_tables, pointer_to
 from support.memory_journal import MemoryDatabase
+from support.memory_store import MemoryStore
 
 
 class Lake:
@@ -228,7 +230,49 @@ def test_metadata_that_cannot_be_followed_or_opened_is_a_finding_too(lake: Lake)
     path.unlink()
     path.mkdir()
     kinds = {one.kind for one in lake.verify().findings}
-    assert "unloadable-table" in kinds, kinds
+    assert kinds == {"unreadable-file"}
+
+
+@pytest.mark.parametrize("tables", [(), (NAME,)])
+@pytest.mark.parametrize("of", ["metadata", "list"])
+@pytest.mark.parametrize(
+    ("trouble", "raised"),
+    [
+        (ConfigurationError("No credentials."), ConfigurationError),
+        (SourceError("S3 refuses."), SourceError),
+        (OSError(5, "Input/output error"), EngineError),
+    ],
+)
+def test_metadata_that_cannot_be_read_just_now_is_no_finding(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, trouble: Exception, raised: type, of: str, tables: Any
+) -> None:
+    refused = local_path(lake.table.metadata_location) if of == "metadata" else lake.manifest_list()
+    content = TableFiles.content
+
+    def refuse(files: TableFiles, location: str) -> bytes:
+        if local_path(location) == refused:
+            raise trouble
+        return content(files, location)
+
+    monkeypatch.setattr(TableFiles, "content", refuse)
+    with pytest.raises(raised):
+        lake.verify(tables=tables)
+
+
+def test_a_store_that_does_not_say_whether_a_file_exists_is_no_finding(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    monkeypatch.setattr("lakegate.iceberg.files.open_store", lambda _uri, _settings: store)
+    snapshot = lake.table.current_snapshot()
+    assert snapshot is not None
+    elsewhere = {"snapshot-id": snapshot.snapshot_id, "statistics-path": "s3://elsewhere/1.puffin"}
+    lake.edit_metadata(lambda document: document.update({"statistics": [elsewhere]}))
+    assert [one.kind for one in lake.verify().findings] == ["missing-file"]
+    for trouble in (ConfigurationError("No credentials."), SourceError("The bucket doesn't exist.")):
+        monkeypatch.setattr(store, "stat", Mock(side_effect=trouble))
+        with pytest.raises(type(trouble)):
+            lake.verify()
 
 
 def test_a_table_with_damaged_metadata_can_be_dropped(lake: Lake) -> None:
