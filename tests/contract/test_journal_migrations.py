@@ -99,6 +99,12 @@ def test_a_run_of_the_first_release_is_converted(tmp_path: Path) -> None:
         ]
 
 
+def test_what_runs_of_the_first_release_left_is_found(tmp_path: Path) -> None:
+    first_release(tmp_path / "journal.db", document(), document("r2", branch_kept=True))
+    with closing(open_sqlite(tmp_path / "journal.db")) as journal:
+        assert [run.run_id for run in journal.with_branch(["published"])] == ["r2"]
+
+
 def test_no_run_is_lost_whatever_its_document_holds(tmp_path: Path) -> None:
     documents: list[Any] = [
         "not json",

@@ -375,5 +375,7 @@ def _v0014() -> None:
     """Which runs left a branch: those whose branch is to be dropped are found without listing all branches."""
     op.add_column("runs", sa.Column("branch_kept", sa.Integer, nullable=False, server_default="0"))
     op.create_index("runs_branch_kept", "runs", ["branch_kept", "status"])
-    kept = sa.text("UPDATE runs SET branch_kept = 1 WHERE document LIKE :kept")
-    op.get_bind().execute(kept, {"kept": '%"branch_kept":true%'})
+    # Those of the first release were converted by Python, which writes a space.
+    kept = sa.text("UPDATE runs SET branch_kept = 1 WHERE document LIKE :kept OR document LIKE :converted")
+    spellings = {"kept": '%"branch_kept":true%', "converted": '%"branch_kept": true%'}
+    op.get_bind().execute(kept, spellings)
