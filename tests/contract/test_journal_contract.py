@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from sqlalchemy import Connection, SelectBase, delete
 
 from lakegate.errors import LeaseLostError, RetryableError
+from lakegate.journal.schema import LEASES
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.journal import HistoryEvent, PastCommit
 from lakegate.model.run import RunStep
@@ -257,6 +260,27 @@ def test_runs_and_published_files_are_counted(journal: Actor) -> None:
     journal.end(run(1, status="published"))
     journal.save(run(2, status="failed"))
     assert journal.count() == ({"published": 1, "failed": 1}, 3)
+
+    # Of a lost lease nothing is known, but what it claimed isn't published.
+    journal.begin(run(3))
+    journal.claim("r03", "a.b", [file("c")])
+    with journal.journal._database.writing() as tx:  # noqa: SLF001
+        tx.execute(delete(LEASES))
+    assert journal.count() == ({"published": 1, "failed": 1, "running": 1}, 3)
+
+
+def test_counts_are_of_one_moment(journal: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal.save(run(1))
+    statements = []
+    execute = Connection.execute
+
+    def counted(connection: Connection, statement: Any, *rest: Any, **more: Any) -> Any:
+        statements.append(statement)
+        return execute(connection, statement, *rest, **more)
+
+    monkeypatch.setattr(Connection, "execute", counted)
+    journal.count()
+    assert len([one for one in statements if isinstance(one, SelectBase)]) == 1
 
 
 def test_a_lease_that_was_given_up_may_be_taken_at_once(journal: Actor) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import tenacity
-from sqlalchemy import ColumnElement, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, delete, func, literal, or_, select, union_all, update
 from sqlalchemy import Row as SqlRow
 
 from lakegate.errors import LeaseLostError, RetryableError
@@ -156,17 +156,23 @@ class Journal:
 
     def count(self) -> tuple[Mapping[str, int], int]:
         """Return the number of runs by status, and of published file versions, counted once per table."""
-        # SQLite counts all rows of a table ten times as fast as those of a kind, and nearly all are published.
         status, most = RUNS.c.status, "published"
         by_status = select(status, func.count().label("number")).group_by(status)
-        open_claims = CLAIMS.c.state == files.CLAIMED, CLAIMS.c.run_id.in_(select(LEASES.c.run_id))
+        # SQLite counts all rows of a table ten times as fast as those of a kind, and nearly all are published.
+        number_of_runs = select(func.count()).select_from(RUNS).scalar_subquery()
+        published_files = select(func.count()).where(CLAIMS.c.state == files.PUBLISHED).scalar_subquery()
+        # One statement, so that all of it is of one moment, on Postgres, too.
+        query = union_all(
+            by_status.where(status < most),
+            by_status.where(status > most),
+            select(literal("all runs"), number_of_runs),
+            select(literal("published files"), published_files),
+        )
         with self._database.reading() as tx:
-            others = (row for part in (status < most, status > most) for row in tx.execute(by_status.where(part)))
-            counts = {str(row.status): int(row.number) for row in others}
-            left = tx.execute(select(func.count()).select_from(RUNS)).scalar_one() - sum(counts.values())
-            claims = tx.execute(select(func.count()).select_from(CLAIMS)).scalar_one()
-            claimed = tx.execute(select(func.count()).select_from(CLAIMS).where(*open_claims)).scalar_one()
-            return counts | ({most: left} if left else {}), claims - claimed
+            counts = {str(row.status): int(row.number) for row in tx.execute(query)}
+        published = counts.pop("published files")
+        left = counts.pop("all runs") - sum(counts.values())
+        return counts | ({most: left} if left else {}), published
 
     def expire_detail(self, before: datetime, note: str) -> int:
         """Delete steps, reports and alerts of runs that ended before a time, and return of how many.
