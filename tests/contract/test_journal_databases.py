@@ -21,6 +21,7 @@ from lakegate.journal.factory import open_journal, open_postgres, open_sqlite
 from lakegate.journal.journal import Journal
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import HEAD
+from lakegate.model.journal import HistoryEvent
 from support.journals import START, Actor, FakeHolder, empty, file, run
 from support.postgres import USER, PostgresServer
 from support.tls_proxy import Authority
@@ -303,9 +304,21 @@ def test_a_document_that_cannot_be_read_hides_no_other_run(tmp_path: Path) -> No
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("UPDATE runs SET document = json_set(document, '$.invented', 1) WHERE run_id = 'r01'")
         first, second = journal.runs()[1], journal.runs()[0]
+        # Nor is what could be read of it stored in its place.
+        written = _document(path)
+        journal.amend(first, branch_kept=True)
+        journal.note_notifications("r01", [])
+        event = HistoryEvent(commit="c1", run_id="r01", tables=("nyc.trips",))
+        journal.record("main", [event], "c1")
+        assert _document(path) == written
     assert second == run(2)
-    assert first == run(1, detail=first.detail)
+    assert first.model_dump() == run(1, detail=first.detail).model_dump()
     assert "cannot be read" in str(first.detail)
+
+
+def _document(path: Path) -> object:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT document FROM runs WHERE run_id = 'r01'").fetchone()
 
 
 @on_postgres

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -276,7 +276,11 @@ def _retract(tx: Transaction, target: str, gone: Sequence[str]) -> None:
     for start in range(0, len(gone), _RUN_BATCH):
         known = stored.get_all(tx, gone[start : start + _RUN_BATCH]).values()
         runs = (retracted(run, target) for run in known)
-        stored.store(tx, *(run for run in runs if run is not None))
+        _store(tx, runs)
+
+
+def _store(tx: Transaction, runs: Iterable[Run | None]) -> None:
+    stored.store(tx, *(run for run in runs if run is not None and not isinstance(run, stored.UnreadRun)))
 
 
 def _unrecorded(tx: Transaction, target: str, events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
@@ -344,7 +348,7 @@ def _update_runs(tx: Transaction, net: NetHistory, target: str) -> None:
         batch = differing[start : start + _RUN_BATCH]
         known = stored.get_all(tx, batch)
         runs = (with_outcome(known.get(run_id), run_id, net.outcomes[run_id], target) for run_id in batch)
-        stored.store(tx, *(run for run in runs if run is not None))
+        _store(tx, runs)
 
 
 class CommitIndex:

@@ -104,6 +104,8 @@ class Journal:
     def amend(self, run: Run, **changes: object) -> Run | None:
         """Change fields of a run that nobody is working on, if its status is still that of ``run``.
 
+        One that a newer lakegate wrote stays as it is.
+
         Returns:
             The run as it is now, changed or not; ``None`` if it doesn't exist.
 
@@ -113,7 +115,7 @@ class Journal:
         with self._database.writing() as tx:
             self._require_nobody(tx, run.run_id)
             known = runs.get(tx, run.run_id, to_change=True)
-            if known is None or known.status != run.status:
+            if known is None or known.status != run.status or isinstance(known, runs.UnreadRun):
                 return known
             return runs.put(tx, known.model_copy(update=changes))
 
@@ -414,10 +416,13 @@ class Journal:
     # Alerts
 
     def note_notifications(self, run_id: str, notifications: Sequence[Notification]) -> None:
-        """Add the outcomes of a run's alerts to the run as it is now, and change nothing else of it."""
+        """Add the outcomes of a run's alerts to the run as it is now, and change nothing else of it.
+
+        One that a newer lakegate wrote stays as it is.
+        """
         with self._database.writing() as tx:
             run = runs.get(tx, run_id, to_change=True)
-            if run is not None:
+            if run is not None and not isinstance(run, runs.UnreadRun):
                 sent = (*run.notifications, *notifications)
                 runs.store_documents(tx, [run.model_copy(update={"notifications": sent})])
 

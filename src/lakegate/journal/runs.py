@@ -21,6 +21,10 @@ _BATCH = 500
 _Row = tuple[str | int | None, ...]
 
 
+class UnreadRun(Run):
+    """What can be read of a run that a newer lakegate wrote. It must not be stored in place of the rest."""
+
+
 def store(tx: Transaction, *runs: Run) -> None:
     """Insert or replace ``runs`` in all their tables, in a handful of statements however many there are."""
     for start in range(0, len(runs), _BATCH):
@@ -98,13 +102,13 @@ def _outlined(document: str) -> Any:
     return found
 
 
-def _what_is_left(row: Row[Any]) -> Run:
-    """Return what can be read of a run that a newer lakegate wrote: it must not hide the others."""
+def _what_is_left(row: Row[Any]) -> UnreadRun:
+    """Return what can be read of a run, which must not hide the others."""
     try:
         tables = tuple(str(table) for table in json.loads(row.document)["tables"])
     except (ValueError, KeyError, TypeError):
         tables = ()
-    return Run(
+    return UnreadRun(
         run_id=row.run_id,
         tables=tables,
         branch=row.branch,

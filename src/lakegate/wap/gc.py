@@ -458,6 +458,8 @@ def _drop(context: Context, ref: Ref, run: Run) -> bool:
 
 
 def _is_orphaned(run: Run) -> bool:
+    if not run.branch_kept:
+        return False  # a newer lakegate wrote it, and will know what to do with its branch
     if run.status == "failed":
         return not run.is_users_branch and run.error is not None and run.error.code not in _USERS_CHOICE
     return run.status == "published"
