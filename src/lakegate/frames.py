@@ -217,6 +217,8 @@ def _with_index(frame: Any) -> Any:
     Without a name, numbers only count rows, and go; anything else is data, which must not be lost. So are the levels of
     an index that has several, and values that aren't those of a column of the same name.
     """
+    import pandas as pd
+
     named = []
     for level, name in enumerate(frame.index.names):
         values = frame.index.get_level_values(level)
@@ -230,7 +232,7 @@ def _with_index(frame: Any) -> Any:
             )
         if name is not None and name not in frame.columns:
             named.append(name)
-        elif name is not None and frame.columns.is_unique and not values.equals(type(values)(frame[name])):
+        elif name is not None and frame.columns.is_unique and not values.equals(pd.Index(frame[name])):
             raise InputError(
                 f"The frame has an index and a column called '{name}', with other values: one of them would be lost.",
                 hint="Rename the index, to have both: frame.rename_axis('name'); or frame.reset_index(drop=True).",
