@@ -11,9 +11,11 @@ from __future__ import annotations
 import ast
 import io
 import keyword
+import math
 import re
 import tokenize
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -91,7 +93,8 @@ def _parse_call(text: str) -> ast.Call:
             f"A check of {len(text):,} characters is too long.", hint="Use sql(…) with a shorter condition."
         )
     try:
-        tree = ast.parse(_readable_by_python(text.strip()), mode="eval")
+        readable = _readable_by_python(text.strip())
+        tree = ast.parse(readable, mode="eval")
     except (SyntaxError, ValueError) as error:  # ValueError: a NUL character, or an integer of thousands of digits
         problem = error.msg if isinstance(error, SyntaxError) else str(error)
         raise _unreadable(text, f"{problem.rstrip('.?')}.") from None
@@ -99,7 +102,21 @@ def _parse_call(text: str) -> ast.Call:
         raise _unreadable(text, "it is nested too deeply.") from None
     if not isinstance(tree.body, ast.Call):
         raise _not_a_call(text)
+    for node in ast.walk(tree.body):
+        if isinstance(node, ast.Constant) and isinstance(node.value, float) and math.isfinite(node.value):
+            _require_exact(node.value, ast.get_source_segment(readable, node) or "", text)
     return tree.body
+
+
+def _require_exact(number: float, written: str, text: str) -> None:
+    """Refuse a number that was written with more digits than a double has: another one would be compared."""
+    if Decimal(written) != Decimal(repr(number)):
+        raise CheckError(
+            f"The check {start_of(text)} cannot be read: {written} has more digits than a floating-point number keeps "
+            f"({number!r}).",
+            hint=f"For a decimal column, write it in quotes: '{written}'.",
+            check=start_of(text),
+        )
 
 
 def _literal(node: ast.expr, text: str) -> Any:

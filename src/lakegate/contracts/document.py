@@ -6,9 +6,11 @@ schema, in which ``no`` and ``12:30`` are text and not ``False`` and ``750``; no
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -234,7 +236,11 @@ class _Builder:
         if _INTEGER.fullmatch(text):
             return int(text)
         if _FLOAT.fullmatch(text):
-            return float(text)
+            number = float(text)
+            if math.isfinite(number) and Decimal(text) != Decimal(repr(number)):
+                what = f"{text} has more digits than a floating-point number keeps ({number!r})."
+                self._fail(mark, what, f"For a decimal column, write '{text}' in quotes.")
+            return number
         return float(text.lower().replace(".", "")) if _SPECIAL_FLOAT.fullmatch(text) else text
 
     def _add(self, node: Node, anchor: str | None) -> None:

@@ -206,6 +206,20 @@ def test_mistakes_are_answered_with_how_to_write_it(text: str, message: str, hin
     assert caught.value.exit_code == ExitCode.USAGE
 
 
+def test_a_number_with_more_digits_than_a_double_keeps_is_refused() -> None:
+    nines = f"0.{'9' * 37}8"
+    for text, written in (
+        (f"in_range(d, max={nines})", nines),
+        ("accepted_values(d, [-0.30000000000000001])", "0.3000"),
+    ):
+        with pytest.raises(CheckError) as caught:
+            parse_check(text)
+        assert f"{written}" in str(caught.value)
+        assert "write it in quotes" in (caught.value.hint or "")
+    assert parse_check(f"in_range(d, max='{nines}')").arguments["max"] == nines
+    assert parse_check("in_range(d, min=.10, max=1_0.50e0)").arguments == {"min": 0.1, "max": 10.5}
+
+
 def test_patterns_of_java_are_left_to_java() -> None:
     for pattern in (r"\Q(\E", "[]a]", r"[\[\Z&a]", r"\Q[[\Z\E", r"\p{L}++", "(?x) # (", r"\(", "[(]"):
         assert public.matches("c", pattern).arguments == {"pattern": pattern}

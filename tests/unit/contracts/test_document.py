@@ -60,6 +60,10 @@ def test_values_mean_what_yaml_1_2_says(text: str, value: object) -> None:
         ("a: {<<: {b: 1}}", "x:1:5: merge key '<<' isn't allowed here."),
         ("a: !!python/object/apply:os.system [ls]", "x:1:4: tag "),
         ("a: !x 1", "x:1:4: tag '!x' isn't allowed."),
+        (
+            "a: -0.99999999999999999998",
+            "x:1:4: -0.99999999999999999998 has more digits than a ",
+        ),
         ("a: 007", "x:1:4: 007 may be a number or a code."),
         ("? [a]\n: 1", "x:1:3: a key must be text."),
         ("a: 1\n---\nb: 1", "x:2:1: a second document begins here."),
