@@ -83,9 +83,7 @@ def test_the_deadline_of_a_run_holds_though_spark_cannot_be_told(
 def test_queries_end_when_they_are_cancelled_though_nothing_comes_any_more(
     stack: StackState, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The query keeps all of Spark's cores busy meanwhile.
-    monkeypatch.setattr(channels, "_KEEPALIVE_S", 2)
-    monkeypatch.setattr(engine, "_INTERRUPTED_WITHIN_S", 3.0)
+    monkeypatch.setattr(channels, "_KEEPALIVE_S", 5)
     errors: list[LakegateError] = []
 
     def ask(lake: Lake) -> None:
@@ -98,7 +96,7 @@ def test_queries_end_when_they_are_cancelled_though_nothing_comes_any_more(
         for is_silent in (False, True):
             asking = threading.Thread(target=ask, args=(lake,), daemon=True)
             asking.start()
-            time.sleep(3.0)  # a ping of ours while Spark works, which it answers
+            time.sleep(8.0)  # a ping of ours while Spark works, which it answers
             assert asking.is_alive(), errors
             began = time.monotonic()
             if is_silent:
@@ -107,7 +105,7 @@ def test_queries_end_when_they_are_cancelled_though_nothing_comes_any_more(
                 components_of(lake).engine.cancel()
                 asking.join(0.5)
             assert not asking.is_alive(), f"cancelled, and still asking; silent: {is_silent}"
-            assert seconds_since(began) < 16.0
+            assert seconds_since(began) < engine._INTERRUPTED_WITHIN_S + 8.0  # noqa: SLF001
         way.swallows_new = False
         began = time.monotonic()
         assert lake.query("SELECT 1 AS n").to_arrow()["n"].to_pylist() == [1]

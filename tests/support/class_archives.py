@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import filelock
@@ -26,7 +27,7 @@ def make_class_archives(folder: Path) -> None:
     """
     cache = cache_folder() / "archives"
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with filelock.FileLock(cache / "tests.lock", timeout=_WAIT_S):
+    with suppress(filelock.Timeout), filelock.FileLock(cache / "tests.lock", timeout=_WAIT_S):
         if _are_made() or (folder / "tried").exists():
             return
         (folder / "tried").touch()

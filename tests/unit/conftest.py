@@ -16,7 +16,7 @@ def house() -> FakeLakehouse:
     return FakeLakehouse()
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(autouse=True)
 def _alerts_are_tried_again_at_once() -> Iterator[None]:
     """Don't wait the seconds between two tries of an alert that each test of a failure would wait for."""
     with pytest.MonkeyPatch.context() as patch:
