@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import combinations
 from typing import Any, Literal, Self, TypeVar
 
 from lakegate.errors import InputError, SchemaError
@@ -315,9 +316,9 @@ def _widens_decimal(narrow: str, wide: str) -> bool:
 
 
 def merged(schemas: Iterable[Schema]) -> Schema:
-    """Return the columns of all ``schemas``, each of a type that loses nothing of any.
+    """Return the columns of all ``schemas``, each of a type that loses nothing of any; their order doesn't matter.
 
-    Whole numbers beside fractions are doubles; the engine refuses those that a double would round.
+    Whole numbers beside doubles are doubles; the engine refuses those beyond 2^53, which a double may round.
 
     Raises:
         SchemaError: When two types of a column have no such type.
@@ -327,19 +328,31 @@ def merged(schemas: Iterable[Schema]) -> Schema:
         >>> merged([a, b]).columns[0].type
         'long'
     """
-    by_name: dict[str, Column] = {}
+    by_name: dict[str, list[Column]] = {}
     for column in (column for schema in schemas for column in schema.columns):
-        known = by_name.setdefault(column.name.lower(), column)
-        if is_lossless(known.type, column.type) or (known.type, column.type) == ("long", "double"):
-            by_name[column.name.lower()] = known.model_copy(update={"type": column.type})
-        elif not is_lossless(column.type, known.type) and (known.type, column.type) != ("double", "long"):
-            raise SchemaError(
-                f"Column '{known.name}' is {known.type} in some files of the batch and {column.type} in others; "
-                "neither type holds the values of both.",
-                hint="Ingest the files of each type on their own, or write them again alike.",
-                column=known.name,
-            )
-    return Schema(columns=tuple(by_name.values()))
+        by_name.setdefault(column.name.lower(), []).append(column)
+    return Schema(columns=tuple(map(_common, by_name.values())))
+
+
+def _common(columns: Sequence[Column]) -> Column:
+    """Return a column of the type among those of ``columns`` that takes all the others, in whatever order they come."""
+    first, types = columns[0], dict.fromkeys(column.type for column in columns)
+    for kind in types:
+        if all(_goes_into(other, kind) for other in types):
+            return first.model_copy(update={"type": kind})
+    one, other = next(
+        (one, other) for one, other in combinations(types, 2) if not (_goes_into(one, other) or _goes_into(other, one))
+    )
+    raise SchemaError(
+        f"Column '{first.name}' is {one} in some files of the batch and {other} in others; "
+        "neither type holds the values of both.",
+        hint="Ingest the files of each type on their own, or write them again alike.",
+        column=first.name,
+    )
+
+
+def _goes_into(narrow: str, wide: str) -> bool:
+    return is_lossless(narrow, wide) or (narrow, wide) == ("long", "double")
 
 
 TransformName = Literal["identity", "years", "months", "days", "hours", "bucket"]

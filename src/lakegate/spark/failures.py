@@ -56,6 +56,8 @@ _STORE_AWAY = (
     "Spark couldn't reach the files while {doing}: {cause}",
     "Nothing was published. Check the network between Spark and the files' store, then try again.",
 )
+MAY_ROUND = "which a double may round"
+"""What Spark is told to say about whole numbers that don't go into a double."""
 # The first one that fits counts: texts about files and the catalog hold the words for lost connections, too.
 _FAILURES = (
     _Failure(
@@ -121,6 +123,12 @@ _FAILURES = (
     ),
     _Failure(
         ("ConnectionClosedException", "java.net.SocketException", "java.net.SocketTimeoutException"), *_STORE_AWAY
+    ),
+    _Failure(
+        (MAY_ROUND,),
+        SourceError,
+        "A source file's value doesn't fit its column while {doing}: {cause}",
+        "A double holds every whole number up to 9007199254740992. Write greater ones to a column of type long.",
     ),
     _Failure(
         (

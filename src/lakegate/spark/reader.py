@@ -17,6 +17,7 @@ from lakegate.model.csvtext import DECIMAL_COMMA, LONE_DIGIT, NON_FINITE, rewrit
 from lakegate.model.identifiers import quote
 from lakegate.model.schema import UNKNOWN, Column, Schema, merged, struct_text
 from lakegate.model.sqltext import sql_string
+from lakegate.spark.failures import MAY_ROUND
 
 _PRIMITIVES = {
     "boolean": "boolean",
@@ -43,6 +44,8 @@ _ARROW_TO_SPARK = {
     "timestamp[us, tz=UTC]": "timestamp",
     "string": "string",
 }
+_EXACT_DOUBLES = 2**53
+"""Up to here, every whole number is a double."""
 _TYPE_PART = re.compile(r"(?P<name>(?:`(?:[^`]|``)*`|\w+): )|(?P<word>[a-z]+)")
 _GLOB_CHARACTERS = frozenset("*?[]{}\\")
 _COLON_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
@@ -216,8 +219,16 @@ def _cast(column: Column, source: Schema) -> str:
         return f"{quote(found.name)} AS {name}"
     value = quote(found.name)
     if (found.type, column.type) == ("long", "double"):
-        value = f"CAST({value} AS DECIMAL(15, 0))"  # fails where a double would round
+        value = _exact(value, column.name)
     return f"CAST({value} AS {target}) AS {name}"
+
+
+def _exact(value: str, column: str) -> str:
+    """Return an expression for a whole number that fails where a double may round it."""
+    begin, end = sql_string(f"Column '{column}' holds "), sql_string(f", {MAY_ROUND}.")
+    told = f"concat({begin}, {value}, {end})"
+    beyond = f"{value} NOT BETWEEN -{_EXACT_DOUBLES} AND {_EXACT_DOUBLES}"
+    return f"CASE WHEN {beyond} THEN CAST(raise_error({told}) AS BIGINT) ELSE {value} END"
 
 
 def _read_csv(session: Any, batch: Batch, types: dict[str, str]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Literal
 
 import pytest
@@ -112,7 +113,8 @@ def test_each_refused_difference_says_which_option_accepts_it(batch: str, table:
 def test_schemas_of_files_have_types_in_common() -> None:
     found = merged([made("id int, d float"), made("D double, new string, ID unknown"), made("id long")])
     assert found == made("id long, d double, new string")
-    assert merged([made("n int"), made("n long"), made("n double"), made("n long")]) == made("n double")
+    for order in permutations(("int", "long", "float", "double", "unknown")):
+        assert merged(made(f"n {kind}") for kind in order) == made("n double")
     with pytest.raises(SchemaError, match="long in some files of the batch and string in others"):
         merged([made("id long"), made("id string")])
 

@@ -21,7 +21,7 @@ from lakegate.model.schema import Column, PartitionTransform, Schema
 from lakegate.model.tables import AddedRows
 from lakegate.spark import engine as engine_module
 from lakegate.spark.engine import SparkEngine
-from lakegate.spark.failures import first_sentence, translated
+from lakegate.spark.failures import MAY_ROUND, first_sentence, translated
 from lakegate.wap.schema_fit import fit
 
 SCHEMA = Schema(
@@ -69,6 +69,17 @@ def test_of_a_chain_of_causes_the_one_that_tells_is_told() -> None:
     with pytest.raises(StorageUnavailableError) as caught, translated("writing nyc.trips"):
         raise PySparkException(text)
     assert caught.value.message.endswith("nyc.trips: Reduce your rate. (Service: S3, Status Code: 503, Request ID: 1)")
+
+
+def test_a_whole_number_that_a_double_may_round_is_told_with_its_column() -> None:
+    from pyspark.errors import PySparkException
+
+    text = f"[USER_RAISED_EXCEPTION] Column 'n' holds 9007199254740993, {MAY_ROUND}. SQLSTATE: P0001"
+    told = pytest.raises(SourceError, match="Column 'n' holds 9007199254740993, which a double may round")
+    with told as caught, translated("writing", source=True):
+        raise PySparkException(text)
+    assert caught.value.hint is not None
+    assert "long" in caught.value.hint
 
 
 def test_a_file_that_cannot_be_read_is_the_files_fault_only_where_files_are_read() -> None:
