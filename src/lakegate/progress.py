@@ -33,9 +33,15 @@ _NAMES = (
 )
 """Names of what may be a secret in other programs' texts. Hadoop adds an Azure account's address to some."""
 _MAYBE_SECRET = re.compile(rf"({_NAMES}=|\bbearer\s+(?=\S{{16}}))[^;&\s'\"]+", re.IGNORECASE)
+_NO_SECRET = "".join(
+    rf"(?<!\b{word} token)" for word in ("unexpected", "invalid", "illegal", "unknown", "unrecognized", "extraneous")
+)
+"""What parsers say of text that they can't read, unless it is as long as a secret."""
 _MAYBE_QUOTED = re.compile(
     _NAMES
-    + r"(?:(?:\\{0,15}['\"])?\s{0,8}=|(?:\\{0,15}['\"]|(?<!unexpected token))\s{0,8}:)"
+    + r"(?:(?:\\{0,15}['\"])?\s{0,8}=|(?:\\{0,15}['\"]|"
+    + _NO_SECRET
+    + r"|(?=\s{0,8}:\s{0,8}['\"][^\s'\"]{16}))\s{0,8}:)"
     + r"\s{0,8}(?P<escapes>\\{0,15})(?P<quote>['\"])(?!env:)",
     re.IGNORECASE,
 )

@@ -203,6 +203,12 @@ def test_every_line_is_one_line_of_json(event: str, context: dict[str, Any]) -> 
         ("password = 'hunter 2'", "password = '…'"),
         ("""{user: "ann", password: "aB0", api_key: 'k'}""", """{user: "ann", password: "…", api_key: '…'}"""),
         ("""token: "aB0\nThe next line""", """token: "…\nThe next line"""),
+        ("access_token: 'aB0'", "access_token: '…'"),
+        (
+            "auth token: 'a', Bearer token: 'b', invalid_token: 'c'",
+            "auth token: '…', Bearer token: '…', invalid_token: '…'",
+        ),
+        ("Invalid token: 'aB0aB0aB0aB0aB0aB0'", "Invalid token: '…'"),
         ('AccountKey="abc";EndpointSuffix=core', 'AccountKey="…";EndpointSuffix=core'),
         (r'{"body": "{\"password\": \"x y\", \"n\": 1}"}', r'{"body": "{\"password\": \"…\", \"n\": 1}"}'),
         (
@@ -230,6 +236,8 @@ def test_what_looks_like_a_secret_is_left_out_of_other_programs_texts(said: str,
     [
         "Unexpected token: aB0, design=aB0",
         'Unexpected token: "}"',
+        "Invalid token: 'SELEC'",
+        "Illegal token : 'foo', and extraneous token: 'bar'",
         "the password is wrong",
         "The 'password' column isn't there, nor 'token'.",
         "unique(key) and unique('account_key', 'day') failed",
