@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from lakegate.checks import Check, columns_match, describe, require_runnable, validate_checks
@@ -186,9 +187,9 @@ def _require_new(context: Context, request: IngestRequest) -> None:
 def _schema_to_create(request: IngestRequest, batch: Batch, source: Schema) -> tuple[Schema, Fit]:
     """Return a new table's columns, and which of the batch it doesn't get: as text, they couldn't become numbers."""
     notes: tuple[str, ...] = ()
-    empty = [column for column in source.columns if column.type == UNKNOWN]
+    empty = [column for column in source.columns if column.type == UNKNOWN and not _is_named(column.name, request)]
     if request.schema_mode == "evolve" and request.contract is None and 0 < len(empty) < len(source.columns):
-        source = Schema(columns=tuple(column for column in source.columns if column.type != UNKNOWN))
+        source = Schema(columns=tuple(column for column in source.columns if column not in empty))
         notes = tuple(f"Column '{column.name}' has no values; it's left out until it has some." for column in empty)
     schema = schema_of_new_table(request.table, batch, source, request.contract, request.mode)
     transforms = [PartitionTransform.parse(text) for text in request.partition_by]
@@ -196,6 +197,12 @@ def _schema_to_create(request: IngestRequest, batch: Batch, source: Schema) -> t
         transform.validate_for(schema)
     _require_distinct(transforms, request.partition_by)
     return schema, Fit(notes=notes)
+
+
+def _is_named(column: str, request: IngestRequest) -> bool:
+    """Return whether something of a request may need a column, which would be refused where there is no such one."""
+    asked = (*map(str, request.checks), *request.partition_by, *request.mode.key, request.mode.delete_when or "")
+    return any(re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text, re.IGNORECASE) for text in asked)
 
 
 def schema_of_new_table(

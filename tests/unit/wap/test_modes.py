@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lakegate.checks import parse_checks
 from lakegate.errors import (
     CheckError,
     InputError,
@@ -20,6 +21,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.model.request import WriteMode
 from lakegate.model.run import Run
+from lakegate.model.schema import Column, Schema
 from lakegate.wap import failpoints
 from lakegate.wap.ingest import ingest
 from lakegate.wap.modes import choose_mode
@@ -365,3 +367,17 @@ def test_an_upsert_refuses_files_of_which_only_some_have_a_column(house: FakeLak
     with pytest.raises(SchemaError, match=r"b.parquet has no column 'passengers'"):
         ingest(house.context, request)
     assert (by_id(house), branches(house)) == (CLEAN, ["main"])
+
+
+def test_of_columns_without_values_a_new_table_gets_those_that_something_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = FakeLakehouse()
+    rows = [{"id": 1, "fee": None, "Zone": None, "tip": None, "day": None, "fees": None}]
+    order = ordered(house, rows, schema_mode="evolve", partition_by=("day",))
+    order = order.model_copy(update={"checks": tuple(parse_checks("not_null(id, fee, where='zone > 0')"))})
+    kinds = {name: "long" if name == "id" else "unknown" for name in rows[0]}
+    source = Schema(columns=tuple(Column(name=name, type=kind) for name, kind in kinds.items()))
+    monkeypatch.setattr(house, "source_schema", lambda _: source)
+    made = plan(house.context, order)
+    assert made.table_schema.names == ("id", "fee", "Zone", "day")
+    assert made.request.create_as == made.table_schema
+    assert [note.split("'")[1] for note in made.notes] == ["tip", "fees"]
