@@ -43,9 +43,10 @@ class _Failure:
     words: tuple[str, ...]
     error: type[LakegateError]
     message: str
-    hint: str
+    hint: str | None = None
 
 
+_CHANGE_REFUSED = (QueryError, "Spark refused a change while {doing}: {cause}")
 _CATALOG_AWAY = (
     EngineUnavailableError,
     "Spark couldn't reach the catalog while {doing}: {cause}",
@@ -67,11 +68,11 @@ _FAILURES = (
         "Check the setting engine.token.",
     ),
     _Failure(
-        ("Unsupported table change",),
-        QueryError,
-        "Spark refused a change while {doing}: {cause}",
+        ("Unsupported table change: Cannot change column type",),
+        *_CHANGE_REFUSED,
         "A column's type can only get wider: int to bigint, float to double, a longer decimal.",
     ),
+    _Failure(("Unsupported table change",), *_CHANGE_REFUSED),
     _Failure(
         ("NessieNotAuthorizedException", "NessieForbiddenException", "auth.oauth2.OAuth2Exception"),
         ConfigurationError,
@@ -146,6 +147,8 @@ _FAILURES = (
         "A value doesn't fit its column, or the file is damaged or was changed meanwhile.",
     ),
 )
+_REFUSED = ("Unsupported table change", "iceberg.exceptions.ValidationException")
+_STACK = re.compile(r"\n\s*at |\nCaused by: |JVM stacktrace:")
 _FIRST_SENTENCE_LENGTH = 400
 _UNKNOWN_TABLE = re.compile(r"The table or view ((?:`[^`]+`\.?)+) cannot be found")
 _QUOTED = re.compile(r"`([^`]+)`")
@@ -229,6 +232,12 @@ def _source_error(name: str, text: str) -> LakegateError | None:
         f"Source {name} can't be read: {reason}.",
         hint="Where a column's type is the reason, make a view without it, or with a cast, in the database.",
     )
+
+
+def is_refusal(error: Exception) -> bool:
+    """Return whether Iceberg refused a statement with an error that has no kind of its own."""
+    # A server's stack trace may name such an exception, too.
+    return _holds(_STACK.split(str(error), maxsplit=1)[0], _REFUSED)
 
 
 def first_sentence(text: str) -> str:

@@ -18,7 +18,7 @@ from lakegate.model.schema import Column, Schema, is_masked, reserved_names
 from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import CreateTable, WriteTarget
 from lakegate.spark.dataframes import to_frame
-from lakegate.spark.failures import condition_of, first_sentence, translated
+from lakegate.spark.failures import condition_of, first_sentence, is_refusal, translated
 from lakegate.spark.guard import PLAN_SETTINGS, require_harmless, tokens_of
 from lakegate.spark.reader import iceberg_schema, read_as, read_batch
 from lakegate.spark.scans import collected, free_names
@@ -35,8 +35,6 @@ _WHOLE = (
 """Options of ``to_json`` by which different values are different texts."""
 _ROW_IDS = ("_row_id", "_last_updated_sequence_number")
 _CATALOG_SETTING = "spark.sql.catalog."
-_REFUSED = ("Unsupported table change", "iceberg.exceptions.ValidationException")
-"""What errors without a kind of their own say when Iceberg refuses a statement."""
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _TIMES = frozenset({"timestamp", "timestamp_ntz"})
 _DECIMAL = re.compile(r"decimal\(\d+, ?(\d+)\)")
@@ -420,7 +418,7 @@ def _running(doing: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            if not (isinstance(error, _users_faults()) or any(words in str(error) for words in _REFUSED)):
+            if not (isinstance(error, _users_faults()) or is_refusal(error)):
                 raise
             with translated(doing, query=True):
                 raise

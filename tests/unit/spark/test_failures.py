@@ -85,6 +85,11 @@ def test_what_a_database_says_is_said_of_its_source(text: str, kind: type[Lakega
         ("SparkException", "Unsupported table change: Cannot create identity partition", QueryError),
         ("UnknownException", "(org.apache.iceberg.exceptions.ValidationException) Cannot use branch: x", QueryError),
         ("SparkException", "Job aborted due to stage failure", EngineError),
+        (
+            "SparkException",
+            "Lost\n\nJVM stacktrace:\nCaused by: a.iceberg.exceptions.ValidationException: x",
+            EngineError,
+        ),
     ],
 )
 def test_a_change_that_no_table_can_take_is_the_statements_fault(
@@ -98,3 +103,15 @@ def test_a_change_that_no_table_can_take_is_the_statements_fault(
     session.sql.side_effect = getattr(connect, kind)(text)
     with pytest.raises(expected, match=first_sentence(text)):
         transaction.sql("ALTER TABLE nyc.trips ADD COLUMN a int DEFAULT 1")
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_about_a_type"),
+    [("Cannot change column type: id: long -> int", True), ("Cannot delete identifier field id", False)],
+)
+def test_only_a_refused_type_is_told_what_types_can_become(cause: str, *, is_about_a_type: bool) -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(QueryError, match=cause) as caught, translated("changing nyc.trips"):
+        raise PySparkException(f"[_LEGACY_ERROR_TEMP_2045] Unsupported table change: {cause}")
+    assert ("only get wider" in (caught.value.hint or "")) is is_about_a_type
