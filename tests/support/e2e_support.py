@@ -114,9 +114,14 @@ class Cli:
                 return None
 
     def environment(self, fault: str | None = None) -> dict[str, str]:
-        """Return the variables that a command gets."""
+        """Return the variables that a command gets: it's to be the process that tests stop and kill, not its client."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith(_NOT_PASSED_ON)}
-        return {**kept, **self.variables, **({"LAKEGATE_FAULT": fault} if fault else {})}
+        return {
+            **kept,
+            "LAKEGATE_LOCAL_PRELOAD": "false",
+            **self.variables,
+            **({"LAKEGATE_FAULT": fault} if fault else {}),
+        }
 
 
 def press_ctrl_c(command: subprocess.Popen[str]) -> tuple[str, str]:
