@@ -55,13 +55,13 @@ def test_german_numbers_and_dates(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"date_format": "%d.%m.%y"}, "'%d.%m.%y' is no --date-format"),
-        ({"timestamp_format": "%d.%m.%Y"}, "is no --timestamp-format"),
+        ({"date_format": "%d.%m.%y"}, "'%d.%m.%y' isn't a --date-format"),
+        ({"timestamp_format": "%d.%m.%Y"}, "isn't a --timestamp-format"),
         ({"delimiter": ",", "decimal": ","}, "cannot both be a comma"),
         ({"types": {"nope": "long"}}, "There is no column 'nope'"),
-        ({"types": {"betrag": "money"}}, "'money' is no type for column 'betrag'"),
-        ({"types": {"betrag": "decimal(39, 2)"}}, "'decimal(39, 2)' is no type for column 'betrag'"),
-        ({"types": {"betrag": "decimal(2, 3)"}}, "'decimal(2, 3)' is no type for column 'betrag'"),
+        ({"types": {"betrag": "money"}}, "'money' isn't a type for column 'betrag'"),
+        ({"types": {"betrag": "decimal(39, 2)"}}, "'decimal(39, 2)' isn't a type for column 'betrag'"),
+        ({"types": {"betrag": "decimal(2, 3)"}}, "'decimal(2, 3)' isn't a type for column 'betrag'"),
         ({"types": {"betrag": "double"}}, "not all its values are: '1.234,56' is among its values"),
         ({"types": {"plz": "decimal(9, 1)"}}, "not all its values are"),
         ({"types": {"betrag": "decimal(9, 1)"}, "decimal": ","}, "has values with 2 digits after the point"),
