@@ -29,6 +29,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, AddedRows
 from lakegate.spark.sessions import CATALOG
+from support.lakes import session_of
 
 pytestmark = pytest.mark.jvm
 
@@ -136,7 +137,7 @@ def _subject(
     components: Components, name: str, columns: str, clause: str, files: Sequence[tuple[Path, pa.Table]]
 ) -> Subject:
     table = TableIdentifier.parse(f"manifests.{name}")
-    session: Any = components.engine.session  # type: ignore[attr-defined]  # Spark's own, behind the seam
+    session: Any = session_of(components)  # Spark's own, behind the seam
     session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.manifests")
     session.sql(f"CREATE TABLE {table.sql(CATALOG)} ({columns}) USING iceberg {clause}")
     for part in (files[:2], files[2:]):

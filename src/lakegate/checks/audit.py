@@ -38,7 +38,7 @@ from lakegate.checks.questions import (
     within,
 )
 from lakegate.checks.registry import find_check
-from lakegate.checks.validation import Schemas, is_hidden, is_masked_in, no_such_table, validate_checks
+from lakegate.checks.validation import Schemas, is_hidden, is_masked_in, names_masked, no_such_table, validate_checks
 from lakegate.errors import CheckError, EngineError, EngineUnavailableError, LakegateError, QueryError
 from lakegate.model.checks import (
     HIDDEN,
@@ -53,6 +53,7 @@ from lakegate.model.checks import (
 )
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema
+from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import OWN_BATCH, AddedFiles, AddedRows, IntegerKey, Rows, ScanResult
 from lakegate.ports import Engine, Narrator
 from lakegate.telemetry.metrics import AUDIT_SECONDS, measure
@@ -73,6 +74,8 @@ _MOST_COLUMNS = 100
 _MOST_PASSES = 250  # earlier runs among which the last one is looked for that passed a check
 _NOT_OF_A_RUN = "It judges what a run brings, not a published state or files."
 _NO_BATCH = "Only new rows are compared with earlier batches; this run changed others, or released quarantined ones."
+_LOOKED_UP_FROM = 2_000_000
+"""Values to judge (rows by predicates) from which a sample of them saves more time than it takes."""
 _NO_ROW = "FALSE"  # for when only the number of rows is asked for
 
 
@@ -276,6 +279,7 @@ class _Audit:
         self._matching: dict[Filter, int] = {}  # how many rows match it
         self._asked: dict[tuple[int, Filter], FailingRows] = {}
         self._is_unique: dict[DuplicateRows, bool] = {}  # as the scan proved it, or didn't
+        self._sampled: set[object] = set()  # keys of questions whose values were looked up
         self._jobs: dict[tuple[KeyQuestion, Filter | None], list[Method]] = {}  # of its own, in their order
         self._connect = engine
         self._narrator = narrator
@@ -360,12 +364,12 @@ class _Audit:
             return Explanation(check=result.check, method="manifest", reason=None, jobs=fetched, bytes=size)
         why: str | None = reason(self._checks[index], question, where, self._schema, self._added)
         method: Method = "scan"
-        jobs = 1
+        jobs = 1 + (isinstance(question, FailingRows) and self._filtered(index).key in self._sampled)
         if isinstance(question, (DuplicateRows, OrphanRows)):
             own = self._jobs.get((question, where), [])
             in_scan = where is None and question in self._is_unique
-            method = own[-1] if own else "bitmaps in the scan"
-            jobs = len(own) + in_scan
+            if own or in_scan:  # else the scan saw that its filter matches no row
+                method, jobs = own[-1] if own else "bitmaps in the scan", len(own) + in_scan
             if method == "grouping" and (in_scan or len(own) > 1):
                 by = "Hashes" if "hashes" in own else "Bitmaps"
                 why = f"{by} didn't prove its key unique, so the rows that share a key were counted."
@@ -417,7 +421,7 @@ class _Audit:
         proven, key = next(iter(keys), (None, None))
         beside = f", and duplicates of {', '.join(key.columns)}" if key else ""
         with self._step(f"scan {self._rows.table} for {_checks(len(asked))}{beside}"):
-            counted = self._count(distinct or [FailingRows(_NO_ROW)], key)
+            counted = self._count(distinct or [FailingRows(_NO_ROW)], key, self._of_texts(about_rows))
         if proven is not None:
             self._is_unique[proven] = bool(counted.is_unique)
         self._matching |= dict(zip(filters, counted.failing[len(distinct) - len(filters) :], strict=False))
@@ -440,17 +444,49 @@ class _Audit:
                 metrics=None,
                 by_user=True,
                 is_slow=question.is_slow or where.is_slow,
+                text=None,
             )
         return self._asked[index, where]
 
-    def _count(self, questions: Sequence[FailingRows], key: IntegerKey | None) -> ScanResult:
-        predicates = tuple(question.predicate for question in questions)
+    def _of_texts(self, questions: Mapping[int, FailingRows]) -> Sequence[FailingRows]:
+        """Return the questions whose values are worth looking up; none whose values mustn't leave the engine."""
+        if any(check.examples == 0 for check in self._checks):
+            return []
+        shown = (
+            question
+            for index, question in questions.items()
+            if question.text is not None
+            and not question.is_slow  # a sample is judged by one core
+            and not is_masked_in(self._checks[index], self._schema, self._rows.masked)
+        )
+        found = list({question.key: question for question in shown}.values())
+        return found if (self._total or 0) * len(found) >= _LOOKED_UP_FROM else []
+
+    def _count(
+        self, questions: Sequence[FailingRows], key: IntegerKey | None, of_texts: Sequence[FailingRows]
+    ) -> ScanResult:
         try:
+            predicates = self._with_known(questions, of_texts)
             counted = self._engine.count_failing(self._scanned, predicates, key=key)
         except (EngineError, QueryError) as error:
             self._blame(questions, error)
             raise
         return self._verified(counted, len(questions))
+
+    def _with_known(self, questions: Sequence[FailingRows], of_texts: Sequence[FailingRows]) -> tuple[Any, ...]:
+        """Return predicates, of which those about texts are evaluated only for values that a sample didn't have.
+
+        The others were found to pass by the engine itself, so looking them up is the same answer in less time.
+        """
+        known: dict[object, str] = {}
+        if of_texts:
+            self._sampled.update(question.key for question in of_texts)
+            asked = [(str(question.text), question.predicate) for question in of_texts]
+            for question, texts in zip(of_texts, self._engine.passing_texts(self._scanned, asked), strict=True):
+                if texts:
+                    values = ", ".join(map(sql_string, sorted(texts)))
+                    known[question.key] = f"IF({question.text} IN ({values}), FALSE, {question.predicate})"
+        return tuple(known.get(question.key, question.predicate) for question in questions)
 
     def _verified(self, counted: ScanResult, questions: int, where: Filter | None = None) -> ScanResult:
         """Believe a count only if it saw the rows that are there: an audit never disagrees with the manifests."""
@@ -771,6 +807,8 @@ class _Audit:
             scanned = self._scanned.model_copy(update=shown)
             return tuple(engine.examples(scanned, self._filtered(index).predicate, limit))
         if isinstance(question, QueryRows):
+            if question.by_user and names_masked(question.sql, self._schema, rows.masked):
+                rows = rows.model_copy(update={"masked": ("*",)})
             return tuple(engine.query_examples(rows, question.sql, limit))
         if isinstance(question, OrphanRows):
             others = self._parents(question)

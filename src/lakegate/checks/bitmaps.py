@@ -21,6 +21,8 @@ from lakegate.model.tables import AddedFiles, IntegerKey
 
 BITS_A_ROW = 256
 """How far keys may lie apart on average: above, grouping by the keys is the cheaper way."""
+_DENSE = 4
+"""How far they may lie apart for 64 possible keys to hold so many that few groups of 64 are left."""
 _ALWAYS = 1 << 22
 """Bits that are never too many: half a megabyte."""
 _ORDERED = 2
@@ -32,6 +34,8 @@ _EPOCH = date(1970, 1, 1).toordinal()
 _GREGORIAN = date(1583, 1, 1).toordinal()
 _HASHED_FROM = 200_000
 """Rows from which hashes of keys are grouped faster than keys."""
+_HASHES_A_PART = 150_000
+"""Hashes that are grouped at a time."""
 _NOT_HASHED = (Family.FLOATING, Family.OTHER)
 """Types of which equal values may have other hashes: zeros and NaNs have several forms, also in what is nested."""
 _BYTES = ("binary", "fixed", "uuid")
@@ -70,7 +74,8 @@ def hash_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> Integ
     spans = [1 + one[1] - one[0] for one in ends if one is not None]
     if len(spans) == len(columns) and math.prod(spans) < _at_least(columns, added):
         return None
-    return IntegerKey(columns=tuple(columns), sql=f"xxhash64({', '.join(map(quote, columns))})", is_hash=True)
+    hashed = f"xxhash64({', '.join(map(quote, columns))})"
+    return IntegerKey(columns=tuple(columns), sql=hashed, hash_parts=-(-added.rows // _HASHES_A_PART))
 
 
 def why_not(columns: Sequence[str], schema: Schema, added: AddedFiles) -> str | None:
@@ -115,16 +120,18 @@ def _judged(columns: Sequence[str], schema: Schema, added: AddedFiles) -> Intege
             return f"Manifests don't say how far apart its keys are: bounds of '{name}' are missing."
         parts.append((number, ends))
     spans = [high - low + 1 for _, (low, high) in parts]
-    if told := _unfit(math.prod(spans), _at_least(columns, added), added.rows):
+    bits = math.prod(spans)
+    if told := _unfit(bits, _at_least(columns, added), added.rows):
         return told
+    is_dense = bits <= _DENSE * added.rows
     is_ordered = _overlaps(columns[0], ColumnType.parse(types[columns[0]]), added) <= _ORDERED * spans[0]
     if len(parts) == 1:
-        return IntegerKey(columns=tuple(columns), sql=parts[0][0], is_ordered=is_ordered)
+        return IntegerKey(columns=tuple(columns), sql=parts[0][0], is_ordered=is_ordered, is_dense=is_dense)
     made = "0L"
     for (sql, (low, _)), span in zip(parts, spans, strict=True):
         # try_: rows beyond their file's bounds must not end the audit.
         made = f"try_add(try_multiply({made}, {span}L), try_subtract({sql}, {_long(low)}))"
-    return IntegerKey(columns=tuple(columns), sql=made, is_ordered=is_ordered)
+    return IntegerKey(columns=tuple(columns), sql=made, is_ordered=is_ordered, is_dense=is_dense)
 
 
 def _unfit(bits: int, keys: int, rows: int) -> str | None:

@@ -102,6 +102,8 @@ class FailingRows:
             number. A longer text in one of the check's columns ends the audit with an error.
         is_slow: Whether the engine must be able to stop between two rows. Follows from ``longest_text``.
         values_of: SQL of what is counted value by value when the check fails, where that says more than rows.
+        text: SQL of the column of text whose value alone, and nothing else, decides. Where values repeat, they're
+            looked up among those that are known to pass, if that takes less time than the predicate does.
     """
 
     predicate: Any
@@ -110,6 +112,7 @@ class FailingRows:
     longest_text: int | None = None
     is_slow: bool = False
     values_of: str | None = None
+    text: str | None = None
 
     @property
     def key(self) -> object:
@@ -413,4 +416,5 @@ def _looked_through(answer: FailingRows, schema: Schema) -> tuple[FailingRows, S
         problem = f"its predicate {answer.predicate!r} refers to column '{missing}', which the table doesn't have."
         raise CheckProblem(problem, f"Columns: {', '.join(schema.names)}.")
     names = [column.name for _, column in found if column is not None]
-    return replace(answer, predicate=predicate, by_user=True, longest_text=min(limits, default=None)), names
+    complete = replace(answer, predicate=predicate, by_user=True, longest_text=min(limits, default=None), text=None)
+    return complete, names

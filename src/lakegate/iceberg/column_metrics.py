@@ -22,8 +22,8 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.types import IcebergType, PrimitiveType
 
-from lakegate.model.schema import struct_text
 from lakegate.model.tables import ColumnStatistics, DataFile
+from lakegate.model.types import struct_text
 
 _Convert: TypeAlias = Callable[[Any], Any]
 

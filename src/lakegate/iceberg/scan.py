@@ -268,6 +268,8 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 def plain_type(kind: Any) -> Any:
     """Return the type that holds the same values: no large or view types, no dictionaries, signed numbers.
 
+    Fields in it may be NULL: Arrow casts no struct that is NULL if one of its fields may not be.
+
     What Arrow has in one form only, and ``uint64``, which nothing wider holds, stays as it is.
 
     Example:
@@ -279,12 +281,16 @@ def plain_type(kind: Any) -> Any:
     if types.is_dictionary(kind):
         return plain_type(kind.value_type)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_list_view(kind) or types.is_large_list_view(kind):
-        return pa.list_(_plain_field(kind.value_field))
+        return pa.list_(_nested(kind.value_field))
     if types.is_map(kind):
-        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
+        return pa.map_(_plain_field(kind.key_field), _nested(kind.item_field))
     if types.is_struct(kind):
-        return pa.struct([_plain_field(kind.field(at)) for at in range(kind.num_fields)])
+        return pa.struct([_nested(kind.field(at)) for at in range(kind.num_fields)])
     return _PLAIN.get(str(kind), kind)
+
+
+def _nested(field: Any) -> Any:
+    return pa.field(field.name, plain_type(field.type))
 
 
 def _plain_field(field: Any) -> Any:

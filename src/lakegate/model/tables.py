@@ -248,8 +248,10 @@ class IntegerKey(Value):
     """Columns of a key, and SQL that makes one ``BIGINT`` of them.
 
     Different keys usually make different integers: as many integers as keys prove that no key occurs twice. They lie
-    close together, and are NULL where a column is; but for a hash (``is_hash``), which is asked for by itself.
-    ``is_ordered`` says that most files hold ranges of keys of their own, as they do when keys come in order.
+    close together, and are NULL where a column is; but for a hash, which is asked for by itself, and whose values are
+    grouped in ``hash_parts``.
+    ``is_ordered`` says that most files hold ranges of keys of their own, as they do when keys come in order,
+    ``is_dense`` that a good part of the integers between them are keys.
     With ``others``, rows of the same table that hold none of the keys either; those with one are all ``within`` that
     predicate.
     """
@@ -257,9 +259,15 @@ class IntegerKey(Value):
     columns: tuple[str, ...]
     sql: str
     is_ordered: bool = False
-    is_hash: bool = False
+    is_dense: bool = False
+    hash_parts: int = 0
     others: tuple[Rows, ...] = ()
     within: str = "TRUE"
+
+    @property
+    def is_hash(self) -> bool:
+        """Whether it's a hash, which different keys may share."""
+        return self.hash_parts > 0
 
 
 class ScanResult(Value):

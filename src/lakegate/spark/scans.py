@@ -19,7 +19,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import cached_property, reduce
@@ -60,6 +60,12 @@ _AGGREGATES = 50
 """Aggregates computed in one pass: 200 at once took 2.4 times as long as four times 50."""
 _DISTINCT = 4
 """Distinct values counted in one pass, for each of which Spark repeats all rows: 24 at once took 2.2 times as long."""
+
+_SAMPLE = 4_000
+_OFTEN = 4
+"""How often a value must occur in the sample, on average, for values to be looked up."""
+_MOST_TEXTS = 1_000
+_LONGEST_LOOKED_UP = 100
 
 
 def collected(frame: Any) -> list[dict[str, Any]]:
@@ -403,6 +409,27 @@ def aggregate(frame: Any, expressions: Sequence[str]) -> tuple[int, tuple[Any, .
     return totals[0], tuple(known[one] for one in expressions)
 
 
+def passing_texts(frame: Any, asked: Sequence[tuple[str, str]]) -> list[frozenset[str]]:
+    """Return, for each column of text and a predicate about it, values of a sample for which the predicate is false.
+
+    None if values hardly repeat. Only plain ASCII, which is the same text in Python and in Spark, and not long.
+    """
+    wanted = (
+        sql
+        for index, (column, predicate) in enumerate(asked)
+        for sql in (f"CAST({column} AS BINARY) AS v{index}", f"{predicate} AS p{index}")
+    )
+    rows = [tuple(row) for row in frame.selectExpr(*wanted).limit(_SAMPLE).collect()]
+    found = [{bytes(row[at]) for row in rows if row[at + 1] is False} for at in range(0, 2 * len(asked), 2)]
+    few = min(_MOST_TEXTS, len(rows) // _OFTEN)
+    return [frozenset(_plain(values)) if len(values) <= few else frozenset() for values in found]
+
+
+def _plain(values: Iterable[bytes]) -> Iterator[str]:
+    texts = (_text(value) for value in values if len(value) <= _LONGEST_LOOKED_UP)
+    return (text for text in texts if text is not None and text.isascii() and text.isprintable())
+
+
 def _parts(items: Sequence[str], size: int) -> list[Sequence[str]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
@@ -433,18 +460,23 @@ def _pass(
 def _by_bucket(
     frame: Any, answers: Sequence[str], counts: Sequence[str], key: IntegerKey, others: Sequence[Any]
 ) -> ScanResult:
-    """Count per 32,768 neighbouring integers of the key, with a bitmap for these; then add up.
+    """Count per 64 neighbouring integers of the key, with a bit for each, or per 32,768 with a bitmap; then add up.
 
-    Spark sorts the rows for this, which hold no more than bits by then. Other rows have bitmaps beside these: if both
-    together have as many bits as the two have, they share no key.
+    Where most integers are keys, 64 of them to a number leave few groups, which Spark finds by hashing. For bitmaps it
+    sorts the rows, which hold no more than bits by then. Other rows have bits beside these: if both together have as
+    many as the two have, they share no key.
     """
     if is_connect(frame):
         from pyspark.sql.connect.functions import expr
     else:
         from pyspark.sql.functions import expr
     present = " AND ".join(f"{quote(column)} IS NOT NULL" for column in key.columns)
-    bucket = f"bitmap_bucket_number({key.sql}) AS bucket"
-    position = f"bitmap_bit_position({key.sql})"
+    if key.is_dense:
+        bucket, position = f"shiftright({key.sql}, 6) AS bucket", f"shiftleft(1L, CAST({key.sql} & 63L AS INT))"
+        bits = "bit_count(bit_or({}))"
+    else:
+        bucket, position = f"bitmap_bucket_number({key.sql}) AS bucket", f"bitmap_bit_position({key.sql})"
+        bits = "bitmap_count(bitmap_construct_agg({}))"
     rows = frame.selectExpr(bucket, f"{position} AS position", f"{present} AS is_present", *answers)
     total, positions = "count(1)", ["position"]
     if others:
@@ -453,22 +485,24 @@ def _by_bucket(
     for other in others:
         unasked = (f"0 AS answers_{number}" for number in range(len(answers)))
         rows = rows.union(other.selectExpr(bucket, f"{position} AS position", "CAST(NULL AS BOOLEAN)", *unasked))
-    maps = [f"bitmap_count(bitmap_construct_agg({one}))" for one in positions]
+    maps = [bits.format(one) for one in positions]
     wanted = [total, "count_if(is_present)", *maps, *counts]
     grouped = rows.groupBy("bucket").agg(*(expr(f"{sql} AS c{index}") for index, sql in enumerate(wanted)))
     seen, keys, *numbers = grouped.selectExpr(*_sums(len(wanted))).collect()[0]
-    bits, failing = numbers[: len(maps)], numbers[len(maps) :]
-    is_unique = keys == bits[0] and sum(bits[:2]) == bits[-1]
+    known, failing = numbers[: len(maps)], numbers[len(maps) :]
+    is_unique = keys == known[0] and sum(known[:2]) == known[-1]
     return ScanResult(total=seen, failing=tuple(failing), is_unique=True if is_unique else None)
 
 
 def _by_hash(frame: Any, key: IntegerKey) -> ScanResult:
     """Group by a hash of each key; if none occurs twice, no key does.
 
-    Shared out by the hash first, so that Spark doesn't group each task's rows, of which none have the same key.
+    Shared out by the hash first, so that Spark doesn't group each task's rows, of which none have the same key, and in
+    parts.
     """
     present = " AND ".join(f"{quote(column)} IS NOT NULL" for column in key.columns)
-    keys = frame.where(present).selectExpr(f"{key.sql} AS hash").repartition("hash").groupBy("hash").count()
+    hashes = frame.where(present).selectExpr(f"{key.sql} AS hash")
+    keys = hashes.repartition(key.hash_parts, "hash").groupBy("hash").count()
     # One task would get all rows without a key.
     others = frame.where(f"NOT ({present})").selectExpr("CAST(NULL AS BIGINT) AS hash", "count(1) AS count")
     wanted = ("coalesce(sum(count), 0)", "count_if(count > 1 AND hash IS NOT NULL)")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from lakegate.checks import FailingRows, Finding, parse_checks, run_audit
 from lakegate.checks.audit import answer_from_manifest
+from lakegate.checks.questions import Aggregates
 from lakegate.errors import CheckError, EngineError, EngineUnavailableError
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
@@ -39,13 +41,19 @@ class RecordingEngine:
         self.asked: list[tuple[Any, ...]] = []
 
     def count_failing(self, rows: AddedRows, predicates: Sequence[str], *, key: IntegerKey | None = None) -> ScanResult:
-        assert rows == ROWS
+        assert rows.model_copy(update={"one_by_one": False, "masked": ()}) == ROWS
         self.asked.append(("scan", *predicates) if key is None else ("scan", *predicates, key))
         if self.refuses is not None and any(self.refuses in predicate for predicate in predicates):
             raise EngineError("Spark failed: Division by zero.")
         is_unique = key is not None and not self.answers.get(",".join(key.columns))
         failing = tuple(self.answers.get(text, 0) for text in predicates)
         return ScanResult(total=self.total, failing=failing, is_unique=is_unique or None)
+
+    def passing_texts(self, rows: AddedRows, asked: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
+        self.asked.append(("texts", *asked))
+        if self.refuses is not None and any(self.refuses in predicate for _, predicate in asked):
+            raise EngineError("Spark failed: Division by zero.")
+        return [{"b", "it's"} if column == "`s`" else () for column, _ in asked]
 
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
         self.asked.append(("duplicates", *columns))
@@ -82,17 +90,20 @@ def audit(
     *texts: str,
     added: AddedFiles = COMPLETE,
     notes: Notes | None = None,
+    explain: bool = False,
+    masked: tuple[str, ...] = (),
 ) -> AuditReport:
     connect = (lambda: cast("Engine", engine)) if isinstance(engine, RecordingEngine) else engine
     return run_audit(
         run_id="r1",
-        rows=ROWS,
+        rows=ROWS.model_copy(update={"masked": masked}),
         schema=SCHEMA,
         added=added,
         checks=[check for text in texts for check in parse_checks(text)],
         engine=connect,
         metadata_location="file:///m.json",
         narrator=notes,
+        explain=explain,
     )
 
 
@@ -109,8 +120,8 @@ def test_an_audit_without_checks_passes() -> None:
     assert audit(no_engine, added=INCOMPLETE).rows == 10
 
 
-ID = IntegerKey(columns=("id",), sql="CAST(`id` AS BIGINT)", is_ordered=True)
-N = IntegerKey(columns=("n",), sql="CAST(`n` AS BIGINT)", is_ordered=True)
+ID = IntegerKey(columns=("id",), sql="CAST(`id` AS BIGINT)", is_ordered=True, is_dense=True)
+N = IntegerKey(columns=("n",), sql="CAST(`n` AS BIGINT)", is_ordered=True, is_dense=True)
 
 
 def test_everything_about_rows_is_one_scan_and_each_further_uniqueness_a_job() -> None:
@@ -262,6 +273,12 @@ def test_an_expression_that_the_engine_refuses_is_the_users_to_correct() -> None
     assert isinstance(caught.value.__cause__, EngineError)
 
 
+def test_a_filter_that_the_engine_refuses_names_its_check() -> None:
+    with pytest.raises(CheckError, match="cannot evaluate 1 check on") as caught:
+        audit(RecordingEngine(refuses="1/n"), "not_null(s)", "unique(s, where='1/n > 2')")
+    assert "unique(s, where='1/n > 2'): Spark failed: Division by zero." in caught.value.message
+
+
 def test_an_engine_that_fails_on_our_own_predicates_is_not_blamed_on_the_user() -> None:
     with pytest.raises(EngineError, match="Division"):
         audit(RecordingEngine(refuses="IS NULL"), "not_null(s)", "sql('abs(n) < 0')")
@@ -280,6 +297,32 @@ def test_metrics_of_users_prove_nothing_but_a_number_of_the_rows() -> None:
     assert [proven(lambda _, made=made: made) for made in nonsense] == [None] * len(nonsense)
     assert proven(broken) is None
     assert [proven(lambda _, made=made: made) for made in (0, 10)] == [Finding(0), Finding(10)]
+
+
+def test_metrics_of_aggregates_are_judged_with_the_rows_or_the_scan_is() -> None:
+    def broken(_: AddedFiles) -> list[int]:
+        raise KeyError("id")
+
+    def found(metrics: Any) -> Finding | None:
+        return answer_from_manifest(
+            Aggregates(("sum(n)",), lambda values, rows: Finding(rows, str(values)), metrics), COMPLETE
+        )
+
+    assert found(lambda added: [added.rows, 7]) == Finding(10, "[10, 7]")
+    assert [found(metrics) for metrics in (None, lambda _: None, broken)] == [None] * 3
+
+
+def test_each_query_is_asked_whatever_comes_before_it() -> None:
+    class Querying(RecordingEngine):
+        def count_query(self, _rows: AddedRows, sql: str) -> ScanResult:
+            self.asked.append(("query", sql))
+            return ScanResult(total=10, failing=(0,))
+
+    engine = Querying()
+    queries = ("SELECT id FROM batch WHERE id < 0", "SELECT n FROM batch WHERE n < 0")
+    first, second = (f"custom_sql('{sql}')" for sql in queries)
+    assert audit(engine, "not_null(s)", first, "unique(id, s)", second).passed
+    assert [asked[1] for asked in engine.asked if asked[0] == "query"] == list(queries)
 
 
 class ReadingEngine(RecordingEngine):
@@ -312,6 +355,43 @@ def test_keys_are_not_read_row_by_row_for_a_slow_pattern_beside_them() -> None:
     assert engine.slowly == [
         ("rows", True), ("rows", False), ("keys", False), ("examples", True), ("key examples", False)
     ]  # fmt: skip
+
+
+MANY = AddedFiles((DataFile(path="f", rows=1_000_000, size_bytes=1),), complete=True)
+TEXTS = ("matches(s, '^[a-z]')", "valid_email(s)")
+
+
+def test_texts_that_a_sample_found_to_pass_are_looked_up() -> None:
+    engine = RecordingEngine(total=1_000_000)
+    assert audit(engine, *TEXTS, "sql('-n > 0')", added=MANY).passed
+    asked, scan = engine.asked
+    predicates = [predicate for _, predicate in asked[1:]]
+    assert scan == ("scan", *(f"IF(`s` IN ('b', 'it\\'s'), FALSE, {one})" for one in predicates), "(-n > 0)")
+    assert ["RLIKE" in one for one in predicates] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("texts", "masked"),
+    [
+        (TEXTS[:1], ()),
+        (TEXTS, ("s",)),
+        ((*TEXTS, "not_null(id, examples=0)"), ()),
+        ([f"{text[:-1]}, where='n > 0')" for text in TEXTS], ()),
+        (("matches(s, 'a+b')", "matches(s, 'b+c')"), ()),
+    ],
+)
+def test_few_hidden_filtered_and_slow_texts_are_judged_row_by_row(
+    texts: Sequence[str], masked: tuple[str, ...]
+) -> None:
+    engine = RecordingEngine(total=1_000_000)
+    audit(engine, *texts, added=MANY, masked=masked)
+    assert [kind for kind, *_ in engine.asked] == ["scan"]
+
+
+def test_a_pattern_that_the_engine_refuses_in_a_sample_is_the_users_to_correct() -> None:
+    engine = RecordingEngine(total=1_000_000, refuses="[a-z]")
+    with pytest.raises(CheckError, match="cannot evaluate 1 check"):
+        audit(engine, *TEXTS, added=MANY)
 
 
 def test_checks_that_do_not_fit_stop_before_anything_is_asked() -> None:
@@ -356,3 +436,29 @@ def test_rows_of_wide_tables_are_shown_in_part() -> None:
     )
     shown = report.results[0].examples[0]["shown"]
     assert (shown[:3], len(shown)) == (("c99", "c7", "c0"), 100)
+
+
+def test_a_report_explains_how_each_check_was_answered() -> None:
+    columns = {name: replace(COLUMNS[name], size_bytes=size) for name, size in (("id", 80), ("n", 40))}
+    added = AddedFiles((replace(COMPLETE.files[0], columns=columns),), complete=True)
+    engine = RecordingEngine({"n": 3, "`n` IS NULL": 3, "id,s": 2, "(s = 'a')": 4})
+    no_bounds = "The files' bounds don't rule out that a row fails; only reading the rows can."
+    no_keys = "File metrics can't tell rows apart."
+    shared = "{} didn't prove its key unique, so the rows that share a key were counted."
+    told = {
+        "not_null(id)": ("manifest", 0, 0, None),
+        "not_null(n)": ("manifest", 1, 40, None),  # the job fetches the rows to show
+        "not_null(s)": ("scan", 1, None, "1 of 1 files have no metrics of 's'."),
+        "in_range(id, 1, 5)": ("scan", 1, 80, no_bounds),
+        "unique(id)": ("bitmaps in the scan", 1, 80, no_keys),
+        "unique(n)": ("grouping", 3, 40, shared.format("Bitmaps")),
+        "unique(id, where='n > 1')": ("scan", 1, 80, no_keys),  # which no row matches
+        "unique(id, s)": ("grouping", 2, None, "Column 's' is string, which can't be mapped to integers."),
+    }
+    report = audit(engine, *told, added=added, explain=True)
+    found = [(one.method, one.jobs, one.bytes, one.reason) for one in report.explanations]
+    assert dict(zip(told, found, strict=True)) == told
+    assert [one.check for one in report.explanations] == [result.check for result in report.results]
+    (one,) = audit(RecordingEngine({"id": 2}), "unique(id)", added=added, explain=True).explanations
+    assert (one.method, one.jobs, one.reason) == ("grouping", 3, shared.format("Bitmaps"))
+    assert audit(no_engine, "not_null(id)").explanations == ()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -74,13 +76,12 @@ class Lake:
 
         return find
 
-    def audit(self, *texts: str, engine: Engine | None = None, **more: Any) -> AuditReport:
-        given: dict[str, Any] = {"others": self.others(), "at": self.head, **more}
+    def audit(self, *texts: str, engine: Any = None, **more: Any) -> AuditReport:
+        given: dict[str, Any] = {"added": self.added, "others": self.others(), "at": self.head, **more}
         return run_audit(
             run_id="r1",
             rows=self.rows,
             schema=SCHEMA,
-            added=self.added,
             checks=checks(*texts),
             engine=lambda: cast("Engine", engine or self.memory),
             metadata_location="mem://m",
@@ -99,6 +100,17 @@ class Lake:
             others=self.others(),
             at=self.head,
         )
+
+
+class Notes:
+    """Remembers what it's told."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def step(self, text: str) -> AbstractContextManager[None]:
+        self.texts.append(text)
+        return nullcontext()
 
 
 def checks(*texts: str) -> list[Check]:
@@ -155,6 +167,90 @@ def test_a_table_that_refers_to_itself_has_the_batchs_rows_too() -> None:
     ]
     created = Lake([], [flight(2, boss=2), flight(3, boss=2)])
     assert created.audit("relationships(boss, to='nyc.flights', field=id)").passed
+
+
+class Parents:
+    """Remembers among which rows it was to look keys up."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[tuple[str, str | None]]] = []
+
+    def count_orphans(self, _rows: Rows, _columns: object, others: Sequence[Any], _others: object) -> ScanResult:
+        self.asked.append([(one.ref, one.where) for one in others])
+        return ScanResult(total=1, failing=(0,))
+
+
+def test_a_filter_selects_among_the_rows_of_the_table_too() -> None:
+    class Known:
+        asked: Sequence[Any] = ()
+
+        def count_failing(self, _rows: object, predicates: Sequence[str], *, key: object = None) -> ScanResult:
+            assert key is None
+            return ScanResult(total=1, failing=(1,) * len(predicates))
+
+        def count_known(self, rows: AddedRows, _columns: object, others: Sequence[Any]) -> ScanResult:
+            self.asked = [(one.ref, one.where) for one in (rows, *others)]
+            return ScanResult(total=1, failing=(0, 0))
+
+    engine = Known()
+    Lake([flight(1)], [flight(2)]).audit("unique(id, scope='table', where='id > 0')", engine=engine)
+    assert engine.asked == [("wap/x", "(id > 0)"), ("main", "(id > 0)")]
+
+
+def test_keys_are_looked_up_among_the_rows_that_a_condition_selects() -> None:
+    engine = Parents()
+    Lake([flight(1)], [flight(2, "N1", 1)]).audit(
+        "relationships(tailnum, to='nyc.planes')",
+        "relationships_where(tailnum, to='nyc.planes', to_condition='tailnum > 1')",
+        "relationships_where(boss, to='nyc.flights', to_columns='id', to_condition='id > 0')",
+        engine=engine,
+    )
+    assert engine.asked == [
+        [("main", None)],
+        [("main", "(tailnum > 1)")],
+        [("main", "(id > 0)"), ("wap/x", "(id > 0)")],
+    ]
+
+
+class Counts:
+    """Counts the rows of tables, as they're on main, and those of the batch; nothing else."""
+
+    def __init__(self, **totals: int) -> None:
+        self.totals = {f"nyc.{name}": total for name, total in totals.items()}
+        self.asked: list[str] = []
+
+    def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
+        assert (type(rows), tuple(expressions)) == (TableAt, ())
+        self.asked.append(str(rows.table))
+        return self.totals[str(rows.table)], ()
+
+    def count_failing(self, rows: AddedRows, predicates: Sequence[str], *, key: object = None) -> ScanResult:
+        assert (rows.ref, tuple(predicates), key) == ("wap/x", ("FALSE",), None)
+        self.asked.append("batch")
+        return ScanResult(total=2, failing=(0,))
+
+
+@pytest.mark.parametrize(("planes", "verdicts"), [(4, ("fail", "pass")), (3, ("pass", "fail")), (2, ("fail", "fail"))])
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_tables_rows_are_those_there_and_the_batchs(
+    planes: int, verdicts: tuple[str, str], *, complete: bool
+) -> None:
+    lake, engine, told = Lake([flight(1)], [flight(2), flight(3)]), Counts(flights=1, planes=planes), Notes()
+    report = lake.audit(
+        "equal_rowcount(to='nyc.planes')",
+        "fewer_rows_than(to='nyc.planes')",
+        "equal_rowcount(to='nyc.flights')",
+        engine=engine,
+        added=replace(lake.added, complete=complete),
+        narrator=told,
+    )
+    assert [result.verdict for result in report.results] == [*verdicts, "pass"]
+    assert {result.detail for result in report.results[:2]} == {f"The table has 3 rows, nyc.planes {planes} rows."}
+    counted = ["nyc.flights", "nyc.planes"]
+    # The files' metrics say how many rows the batch has, unless the run did more than add files.
+    assert engine.asked == ["nyc.flights", *([] if complete else ["batch"]), "nyc.planes", *counted, "nyc.flights"]
+    assert [text for text in told.texts if text.startswith("count")][:2] == [f"count the rows of {t}" for t in counted]
+    assert report.results[0].reads == ("nyc.flights", "nyc.planes")
 
 
 def test_a_table_is_located_once_and_only_for_checks_that_need_it() -> None:

@@ -91,7 +91,7 @@ class Plan:
 
 def test_rows_without_a_key_are_not_shared_out_by_its_hash() -> None:
     made: list[tuple[str, ...]] = []
-    key = IntegerKey(columns=("a", "b"), sql="xxhash64(`a`, `b`)", is_hash=True)
+    key = IntegerKey(columns=("a", "b"), sql="xxhash64(`a`, `b`)", hash_parts=17)
     assert count(Plan((), made), (), key).is_unique
     present = "`a` IS NOT NULL AND `b` IS NOT NULL"
     (shared,) = (steps for steps in made if steps[-1].startswith("repartition"))

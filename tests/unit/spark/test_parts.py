@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,6 +23,7 @@ from lakegate.model.tables import AddedRows
 from lakegate.spark import engine as engine_module
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.failures import MAY_ROUND, first_sentence, translated
+from lakegate.spark.reader import with_fields
 from lakegate.wap.schema_fit import fit
 
 SCHEMA = Schema(
@@ -80,6 +82,15 @@ def test_a_whole_number_that_a_double_may_round_is_told_with_its_column() -> Non
         raise PySparkException(text)
     assert caught.value.hint is not None
     assert "long" in caught.value.hint
+
+
+def test_null_where_a_table_takes_none_is_the_file_s_fault() -> None:
+    from pyspark.errors import PySparkException
+
+    text = "[NOT_NULL_ASSERT_VIOLATION] NULL value appeared in non-nullable field: \nIf the schema is inferred"
+    with pytest.raises(SourceError, match="NULL in a column") as caught, translated("writing nyc.trips", source=True):
+        raise PySparkException(text)
+    assert "DROP NOT NULL" in str(caught.value.hint)
 
 
 def test_a_file_that_cannot_be_read_is_the_files_fault_only_where_files_are_read() -> None:
@@ -235,3 +246,18 @@ def test_an_error_names_sparks_condition() -> None:
     with pytest.raises(EngineError) as caught, translated("auditing a.b"):
         raise PySparkException(text)
     assert caught.value.context == {"condition": "CAST_INVALID_INPUT"}
+
+
+def test_structs_get_the_fields_that_a_table_has_in_its_order() -> None:
+    from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
+
+    def made(at: StructType) -> Mock:
+        fields = [("id", IntegerType()), ("at", at), ("tags", ArrayType(StringType(), containsNull=len(at) > 2))]
+        return Mock(schema=StructType([StructField(*one) for one in fields]))
+
+    own = made(StructType([StructField("a", IntegerType()), StructField("B", StringType())]))
+    there = [StructField("b", StringType()), StructField("c", LongType()), StructField("a", LongType())]
+    with_fields(own, made(StructType(there)))
+    fields = "'b', `at`.`B`, 'c', CAST(NULL AS bigint), 'a', CAST(`at`.`a` AS bigint)"
+    wanted = ("`id`", f"IF(`at` IS NULL, NULL, named_struct({fields})) AS `at`", "`tags`")
+    assert own.selectExpr.call_args.args == wanted
