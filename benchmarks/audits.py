@@ -182,7 +182,13 @@ def _java_home(folder: Path) -> Path:
 
 
 def _asking(process: subprocess.Popen[str], peer: str, name: str) -> Callable[[], object]:
-    return lambda: float(_ask(process, peer, name)["seconds"])
+    def asked() -> float:
+        answer = _ask(process, peer, name)
+        if answer["problem"] is not None:
+            raise RuntimeError(f"{peer} {name} failed: {answer['problem']}")
+        return float(answer["seconds"])
+
+    return asked
 
 
 def _ask(process: subprocess.Popen[str], peer: str, name: str) -> dict[str, Any]:

@@ -69,7 +69,9 @@ class _Expectations:
 def main() -> None:
     """Answer what is asked until standard input ends."""
     builder = import_module("pyspark.sql").SparkSession.builder.master("local[*]")
-    spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    # With the default of 1 GB, a peer that counts distinct texts runs out of memory at 10 million rows.
+    spark = builder.config("spark.driver.memory", "6g").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     frame = spark.read.parquet(*sys.argv[1:])
     peers: dict[str, Callable[[Any, str | None], bool]] = {"cuallee": _cuallee, "gx": _Expectations(frame)}

@@ -28,6 +28,7 @@ from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run, new_run_id
 from lakegate.wap.audit import audit
 from lakegate.wap.context import Context
+from lakegate.wap.history import sync
 from lakegate.wap.stage import missing_namespaces, new_table, staged_table
 
 ROWS = 10
@@ -88,7 +89,7 @@ class Staging:
     def stage(self, table: TableIdentifier, *, target: str = MAIN) -> Run:
         """Return a run that has appended :data:`ROWS` rows to ``table`` on its branch and passed its audit."""
         context, run_id = self._context, new_run_id()
-        base = context.catalog.get_ref(target)
+        base = sync(context, target)  # as an ingest does
         before = context.catalog.get_table(table, base)
         assert before is not None
         branch = context.catalog.create_branch(f"wap/{table}_{run_id}", base)
