@@ -84,8 +84,9 @@ _RESULTS = """
 `[audit] mask = ["email", "*_name"]` in the settings names columns, by patterns, whose values no audit reads out of the
 engine: examples show `•••`, no histogram is made of them, and `min`, `max`, `mean`, `sum`, `quantile` and `recency` of
 them say whether they fail, not what they found. `examples=0` does so for one check. The dashboard, reports and alerts
-hide the columns as those of `ui.masked`; what audits read before they were named stays in the journal. Queries of
-`custom_sql` choose their own columns: give them names that the patterns match, or `examples=0`.
+hide the columns as those of `ui.masked`; what audits read before they were named stays in the journal. Of a query of
+`custom_sql` that names such a column, or renames all columns (`struct(*)`, `AS t(a, b)`, `UNION` with `*`), all values
+are hidden.
 
 A pattern may also mean a field in a struct, list or map, as `email` or `contact.email`: a column with such a field is
 masked whole. Where any value is hidden and Spark can't evaluate a check, only its error condition is told, such as

@@ -16,9 +16,9 @@ from enum import Enum
 from typing import Any, Self, TypeAlias
 
 from lakegate.model.identifiers import quote
-from lakegate.model.schema import type_words
 from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile
+from lakegate.model.types import type_words
 
 TypedValue: TypeAlias = bool | int | float | Decimal | date | datetime | str
 

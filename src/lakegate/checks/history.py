@@ -166,4 +166,4 @@ def _joined(*texts: str | None) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if 1000 <= abs(value) < _MOST_SPELT else f"{value:.4g}"  # noqa: PLR2004 - figures to read
+    return f"{value:,.0f}" if 1000 <= abs(value) < _MOST_SPELT else f"{value:.4g}"  # figures to read

@@ -11,11 +11,9 @@ from __future__ import annotations
 import ast
 import io
 import keyword
-import math
 import re
 import tokenize
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +22,7 @@ from lakegate.checks.questions import start_of
 from lakegate.checks.registry import find_check, known_checks
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
+from lakegate.model.figures import rounded
 
 _MAX_LENGTH = 1_000_000  # characters; more is a mistake, and Python's parser is not made for it
 _CONSTANTS = ("None", "True", "False")
@@ -103,17 +102,16 @@ def _parse_call(text: str) -> ast.Call:
     if not isinstance(tree.body, ast.Call):
         raise _not_a_call(text)
     for node in ast.walk(tree.body):
-        if isinstance(node, ast.Constant) and isinstance(node.value, float) and math.isfinite(node.value):
-            _require_exact(node.value, ast.get_source_segment(readable, node) or "", text)
+        if isinstance(node, ast.Constant) and isinstance(node.value, float):
+            _require_exact(ast.get_source_segment(readable, node) or repr(node.value), text)
     return tree.body
 
 
-def _require_exact(number: float, written: str, text: str) -> None:
+def _require_exact(written: str, text: str) -> None:
     """Refuse a number that was written with more digits than a double has: another one would be compared."""
-    if Decimal(written) != Decimal(repr(number)):
+    if (problem := rounded(written)) is not None:
         raise CheckError(
-            f"The check {start_of(text)} cannot be read: {written} has more digits than a floating-point number keeps "
-            f"({number!r}).",
+            f"The check {start_of(text)} cannot be read: {problem}.",
             hint=f"For a decimal column, write it in quotes: '{written}'.",
             check=start_of(text),
         )

@@ -23,7 +23,7 @@ EXPLODES = (
     "can take forever on some texts: a repetition in it matches one text in many ways. "
     "Make each way the only one, as ^\\w+( \\w+)*$ instead of ^(\\w+ ?)*$, or keep it from trying others: a++"
 )
-"""What is wrong with such a pattern, and what helps; continues a sentence that names it."""
+"""What is wrong with a pattern, and what to write instead; ends a sentence that begins with its name."""
 _LONGEST_TEXTS = {2: 10_000, 3: 400, 4: 120}
 """Characters in a string by the power: some ten million steps. Beyond, a pattern takes too long on short ones."""
 _MOST_STEPS = 50_000
@@ -311,7 +311,7 @@ class _Parser:
             return self._class()
         low = self._escaped_class() if character == "\\" else _one(character)
         more = self.pattern[self.at : self.at + 2]
-        if len(low) != 1 or len(more) < 2 or more[0] != "-" or more[1] in "[]":  # noqa: PLR2004 - a dash and an end
+        if len(low) != 1 or len(more) < 2 or more[0] != "-" or more[1] in "[]":  # a dash and an end
             return low
         self.at += 2
         high = self._escaped_class() if more[1] == "\\" else _one(more[1])

@@ -184,7 +184,7 @@ def read_predicate(text: str) -> Predicate:
     """Look through a predicate about one row.
 
     Comments are refused: at the end of a predicate one would swallow whatever comes after it. So is ``${``, which
-    Spark replaces by settings even inside literals.
+    Spark replaces with settings even inside literals.
 
     Raises:
         PredicateError: When it is not one expression about one row, or surely not a truth value.
@@ -194,7 +194,7 @@ def read_predicate(text: str) -> Predicate:
         ('fare', 'trip')
     """
     if "${" in text:
-        raise PredicateError("holds '${', which Spark SQL replaces by settings; in a text write '\\u0024{'")
+        raise PredicateError("holds '${', which Spark SQL replaces with settings; in a string, write '\\u0024{'")
     tokens = _tokens(text)
     _refuse_functions(tokens)
     _refuse_chance(tokens)
@@ -225,7 +225,7 @@ def read_expression(text: str) -> str:
         'abs( fare )'
     """
     if "${" in text:
-        raise PredicateError("holds '${', which Spark SQL replaces by settings; in a text write '\\u0024{'")
+        raise PredicateError("holds '${', which Spark SQL replaces with settings; in a string, write '\\u0024{'")
     tokens = _tokens(text)
     _refuse_functions(tokens)
     _patterns(tokens)
@@ -280,6 +280,30 @@ def read_query(text: str, view: str) -> str:
     return sql_text(tokens)
 
 
+def renames_columns(text: str) -> bool:
+    """Return whether values of columns that a query doesn't name may be in its result by other names.
+
+    Example:
+        >>> renames_columns("SELECT to_json(struct(*)) FROM batch"), renames_columns("SELECT *, count(*) FROM batch")
+        (True, False)
+    """
+    try:
+        tokens = sql_tokens(text)
+        tree = sqlglot.parse_one(sql_skeleton(tokens), dialect=_DIALECT)
+    except (SqlTextError, SqlglotError):
+        return True
+    listed = (alias.parent for alias in tree.find_all(exp.TableAlias) if alias.columns)
+    if not all(isinstance(one, exp.Lateral) and one.args.get("view") for one in listed):
+        return True
+    stars = [star.parent if isinstance(star.parent, exp.Column) else star for star in tree.find_all(exp.Star)]
+    known = sum(isinstance(star.parent, (exp.Count, exp.Select)) for star in stars)
+    # The parser drops arguments that a function shouldn't have.
+    if known + sum(1 for _ in tree.find_all(exp.Mul)) != sum(token.text == "*" for token in tokens):
+        return True
+    has_all = any(isinstance(star.parent, exp.Select) for star in stars)
+    return has_all and tree.find(exp.SetOperation) is not None  # it goes by position
+
+
 def _require_known(part: exp.Expr, known: Collection[str]) -> None:
     """Refuse a part of a query that reads other tables than ``known``."""
     for table in part.find_all(exp.Table):
@@ -291,7 +315,7 @@ def _require_known(part: exp.Expr, known: Collection[str]) -> None:
 def _query_tokens(text: str) -> tuple[SqlToken, ...]:
     """Return the tokens of a query that runs no code and opens no files."""
     if "${" in text:
-        raise PredicateError("holds '${', which Spark SQL replaces by settings; in a text write '\\u0024{'")
+        raise PredicateError("holds '${', which Spark SQL replaces with settings; in a string, write '\\u0024{'")
     tokens = _tokens(text)
     for index, (token, after) in enumerate(pairwise(tokens)):
         name = token.name.lower()

@@ -10,8 +10,9 @@ from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 from lakegate.model.quarantine import KeyTest, RowTest
-from lakegate.model.schema import Schema, is_masked, nested_fields
+from lakegate.model.schema import Schema, is_masked
 from lakegate.model.tables import AddedRows, Rows
+from lakegate.model.types import nested_fields
 
 
 def row_tests(

@@ -6,6 +6,7 @@ types that don't compare are found before the batch is written, not after.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -27,7 +28,8 @@ from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError, QueryError
 from lakegate.model.checks import SHOW_VALUES, Check
 from lakegate.model.identifiers import TableIdentifier, quote
-from lakegate.model.schema import Column, Schema, is_masked, nested_fields
+from lakegate.model.schema import Column, Schema, is_masked
+from lakegate.model.types import nested_fields, path_parts
 from lakegate.model.words import did_you_mean
 from lakegate.ports import Engine
 
@@ -35,6 +37,7 @@ Schemas: TypeAlias = Callable[[TableIdentifier], Schema | None]
 """Gives the schema of another table as it would be after publishing; ``None`` when there is no such table."""
 
 _MOST_SHOWN = 30
+_NAMES = re.compile(r"`(?:[^`]|``)+`|[\w.]+")
 _OWN_NAMES = "__lakegate_"
 _MOST_DIGITS = 38  # of a Spark decimal; a comparison that needs more loses fraction digits
 _WHOLE_DIGITS = {"int": 10, "long": 20}  # what Spark gives them beside a decimal
@@ -75,7 +78,7 @@ def validate_checks(
 
 
 def is_hidden(check: Check, schema: Schema, masked: Sequence[str]) -> bool:
-    """Return whether what a check finds in its column is a value that isn't to be shown."""
+    """Return whether a check's findings are values that must not be shown."""
     return check.kind in SHOW_VALUES and (check.examples == 0 or is_masked_in(check, schema, masked))
 
 
@@ -83,6 +86,23 @@ def is_masked_in(check: Check, schema: Schema, masked: Sequence[str]) -> bool:
     """Return whether one of a check's columns is masked by the patterns ``masked``."""
     found = ((column, schema.resolve(column)) for column in check.columns)
     return any(is_masked(masked, column, nested_fields(one[1]) if one else ()) for column, one in found)
+
+
+def names_masked(sql: str, schema: Schema, masked: Sequence[str]) -> bool:
+    """Return whether a user's query may show something masked by another name: it names it, or renames all columns.
+
+    Example:
+        >>> names_masked("SELECT max(batch.email) AS m FROM batch", Schema(columns=()), ["e*l"])
+        True
+    """
+    from lakegate.checks.predicates import renames_columns
+
+    names = _NAMES.findall(sql)
+    parts = {part.lower() for name in names for part in (path_parts(name) or [name])}
+    columns = {one.name.lower() for one in schema.columns if is_masked(masked, one.name, nested_fields(one.type))}
+    if not columns.isdisjoint(parts) or any(is_masked(masked, name) for name in names):
+        return True
+    return bool(columns) and renames_columns(sql)
 
 
 def describe(check: Check) -> str:

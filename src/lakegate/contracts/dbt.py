@@ -81,7 +81,7 @@ def _config(node: Node, key: str) -> str | None:
 
 
 class _Table:
-    """One model or table while it's read."""
+    """One model or table as it's being read."""
 
     def __init__(self, node: Node, place: str, namespace: str | None, source: Node | None = None) -> None:
         self._node = node

@@ -16,6 +16,7 @@ from lakegate.errors import CheckError
 from lakegate.model.identifiers import quote
 from lakegate.model.sqltext import sql_string
 
+_PAIR = 2
 Arguments: TypeAlias = dict[str, Any]
 Made: TypeAlias = tuple[str, Sequence[str], Arguments]
 """A check: its kind, its columns, its arguments."""
@@ -301,7 +302,7 @@ def _distinct(name: str, step: int) -> Callable[[Test], Made]:
 def _pairs(test: Test) -> Made:
     left, right, pairs = test.take("column_A"), test.take("column_B"), test.take("value_pairs_set")
     test.done()
-    known = isinstance(pairs, list) and all(isinstance(one, list) and len(one) == len("AB") for one in pairs)
+    known = isinstance(pairs, list) and all(isinstance(one, list) and len(one) == _PAIR for one in pairs)
     if not known or not pairs:
         raise NoCheckError("'value_pairs_set' isn't a list of pairs")
     # As dbt-expectations writes them: texts bring their quotes along.
@@ -334,7 +335,8 @@ def _in_order(operator: str) -> Callable[[Test], Made]:
         sign = operator if test.take("strictly", default=True) else f"{operator}="
         test.done()
         rows = f"PARTITION BY {groups} ORDER BY {order}" if groups else f"ORDER BY {order}"
-        wanted = f"{column} {sign} previous" + (f" AND {column} - previous = {step}" if step else "")
+        moved = f"{column} - previous" if operator == ">" else f"previous - {column}"
+        wanted = f"{column} {sign} previous" + (f" AND {moved} = {step}" if step else "")
         previous = f"lag({column}) OVER ({rows})"
         return _query(f"SELECT * FROM (SELECT *, {previous} AS previous FROM batch) WHERE NOT ({wanted})")  # noqa: S608
 

@@ -6,17 +6,16 @@ schema, in which ``no`` and ``12:30`` are text and not ``False`` and ``750``; no
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 import yaml  # type: ignore[import-untyped]
 
 from lakegate.errors import ConfigurationError
+from lakegate.model.figures import rounded
 
 _MAX_BYTES = 16 << 20
 _MAX_DEPTH = 60
@@ -236,11 +235,9 @@ class _Builder:
         if _INTEGER.fullmatch(text):
             return int(text)
         if _FLOAT.fullmatch(text):
-            number = float(text)
-            if math.isfinite(number) and Decimal(text) != Decimal(repr(number)):
-                what = f"{text} has more digits than a floating-point number keeps ({number!r})."
-                self._fail(mark, what, f"For a decimal column, write '{text}' in quotes.")
-            return number
+            if (problem := rounded(text)) is not None:
+                self._fail(mark, f"{problem}.", f"For a decimal column, write '{text}' in quotes.")
+            return float(text)
         return float(text.lower().replace(".", "")) if _SPECIAL_FLOAT.fullmatch(text) else text
 
     def _add(self, node: Node, anchor: str | None) -> None:

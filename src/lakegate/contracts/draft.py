@@ -94,7 +94,10 @@ class Draft:
         """
         given = {name: value for name, value in arguments.items() if value is not None}
         try:
-            made = find_check(kind).make(tuple(columns), given)
+            definition = find_check(kind)
+            if definition.name == "unique":
+                given.setdefault("scope", "table")  # there, a key is one in all of the table
+            made = definition.make(tuple(columns), given)
         except CheckError as error:
             self.lose(mark, what, error.message)
             return ()

@@ -11,7 +11,7 @@ from lakegate.config import TableOptions
 from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.schema import type_words
+from lakegate.model.types import type_words
 from lakegate.model.words import nearest, parse_duration
 
 VERSION = 1

@@ -14,8 +14,8 @@ from typing import Any
 from lakegate.contracts.document import Document, Node, walk
 from lakegate.contracts.draft import Draft, DraftColumn, check_options, sql_type, text_of, words_of
 from lakegate.model.identifiers import quote
-from lakegate.model.schema import struct_text
 from lakegate.model.sqltext import sql_string
+from lakegate.model.types import struct_text
 
 _VERSION = re.compile(r"v3\.[01]\.\d+")
 _LOGICAL = {"string": "string", "date": "date", "boolean": "boolean", "integer": "long"}
@@ -141,7 +141,7 @@ def _is_whole(value: object) -> bool:
 
 
 class _Table:
-    """One schema object while it's read."""
+    """One schema object as it's being read."""
 
     def __init__(self, node: Node, namespace: str, others: Mapping[str, str]) -> None:
         self._node = node
@@ -342,7 +342,7 @@ class _Table:
 
 
 class _Quality:
-    """One rule of ``quality`` while it's read."""
+    """One rule of ``quality`` as it's being read."""
 
     def __init__(
         self, draft: Draft, node: Node, column: DraftColumn | None, columns: Mapping[str, str], tables: set[str | None]
@@ -504,9 +504,8 @@ class _Quality:
             self._lose(error.problem)
             return
         for check in made:
-            self._draft.add(
-                self._node.mark, self._what, check.kind, check.columns, {**check.arguments, **check_options(check)}
-            )
+            arguments = {**check.arguments, "scope": check.scope, **check_options(check)}
+            self._draft.add(self._node.mark, self._what, check.kind, check.columns, arguments)
 
     def _counted(
         self, kind: str, columns: Any, arguments: Mapping[str, Any], count: str | None

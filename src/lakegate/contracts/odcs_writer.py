@@ -116,7 +116,8 @@ def _as_metric(check: Check, column: str | None) -> dict[str, str] | None:
     known_options = {key: options.pop(key) for key in ("name", "description", "tags") if key in options}
     arguments = dict(check.arguments)
     rule: dict[str, str]
-    if options or severity == "quarantine":
+    is_of_batch = options.pop("scope", "batch") == "batch"
+    if options or severity == "quarantine" or (check.kind == "unique" and is_of_batch):  # its metric is about all rows
         return None
     if check.kind == "row_count":
         if not arguments.keys() <= {"min", "max"}:  # it's compared with earlier batches

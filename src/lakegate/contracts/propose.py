@@ -14,7 +14,8 @@ from lakegate.contracts.model import VERSION
 from lakegate.contracts.profile import PATTERNS, ColumnProfile, shown
 from lakegate.errors import ConfigurationError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.schema import is_masked, nested_fields
+from lakegate.model.schema import is_masked
+from lakegate.model.types import nested_fields
 
 _ACCEPTED = 12
 """Different texts up to which a column may be one of a list."""
@@ -119,7 +120,7 @@ def _facts(column: ColumnProfile) -> Iterator[str]:
     elif column.values is not None:
         common = sorted(column.values.items(), key=lambda one: -one[1])
         listed = ", ".join(f"{shown(value)} ({count:,})" for value, count in common[:5])
-        more = f" and {len(common) - 5} more" if len(common) > 5 else ""  # noqa: PLR2004 - as many as are listed
+        more = f" and {len(common) - 5} more" if len(common) > 5 else ""  # as many as are listed
         yield f"{len(common)} different: {listed}{more}"
 
 

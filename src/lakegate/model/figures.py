@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
+from decimal import Decimal
 
 _MINUTE = 60
 _HOUR = 3600
@@ -62,7 +64,7 @@ def age(seconds: float) -> str:
         ('just now', '3 min ago', '1 d ago', '1 mo ago', 'in 8 min')
     """
     size = abs(seconds)
-    if size < 45:  # noqa: PLR2004 - what feels like now
+    if size < 45:  # what feels like now
         return "just now"
     steps = ((_YEAR, "y"), (_MONTH, "mo"), (_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (1, "s"))
     length, unit = next((length, unit) for length, unit in steps if size >= length)
@@ -101,8 +103,23 @@ def share(part: int, whole: int) -> str:
     if whole <= 0 or part > whole:
         return ""
     percent = 100 * part / whole
-    if 0 < percent < 0.01:  # noqa: PLR2004 - what two decimals can show
+    if 0 < percent < 0.01:  # what two decimals can show
         return "<0.01 %"
-    if part < whole and percent > 99.99:  # noqa: PLR2004 - likewise
+    if part < whole and percent > 99.99:
         return ">99.99 %"
     return f"{percent:.2f} %"
+
+
+def rounded(written: str) -> str | None:
+    """Return what is lost of a number that a double rounds; ``None`` if it's kept as it was written, or isn't finite.
+
+    Example:
+        >>> rounded("0.10"), rounded("1e400")
+        (None, None)
+        >>> rounded("0.99999999999999999999")
+        '0.99999999999999999999 has more digits than a floating-point number keeps (1.0)'
+    """
+    number = float(written)
+    if not math.isfinite(number) or Decimal(written) == Decimal(repr(number)):
+        return None
+    return f"{written} has more digits than a floating-point number keeps ({number!r})"

@@ -47,7 +47,8 @@ def write_snippet(engine: str, target: Target, *, rest: str | None = None, has_t
         rest: URL of ``lakegate serve``, to read through it.
 
     Raises:
-        InputError: The engine isn't known, can't reach the files, or can't read so; ``rest`` doesn't serve the table.
+        InputError: The engine isn't known, can't reach the files, or can't read that way; or ``rest`` doesn't serve the
+            table.
     """
     known = next((one for one in ENGINES if one == engine), None)
     if known is None:

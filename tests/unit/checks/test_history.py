@@ -30,7 +30,7 @@ def runs(hours: int, *, rows: int = 100) -> Iterator[PastBatch]:
         yield PastBatch(f"r{number}", NOW - timedelta(hours=hours * number), rows)
 
 
-def audit(text: str, past: Past, *masked: str) -> CheckResult:
+def audit(text: str, past: Past | None, *masked: str) -> CheckResult:
     report = run_audit(
         run_id="r", rows=ROWS.model_copy(update={"masked": masked}), schema=SCHEMA, added=ADDED,
         checks=[check for one in text.split("; ") for check in parse_checks(one)],
@@ -60,6 +60,11 @@ def test_what_was_no_batch_is_not_compared() -> None:
     assert (skipped.verdict, skipped.detail) == (
         "skipped",
         "Only new rows are compared with earlier batches; this run changed others, or released quarantined ones.",
+    )
+    published = audit(check, None)
+    assert (published.verdict, published.detail) == (
+        "skipped",
+        "It judges what a run brings, not a published state or files.",
     )
 
 

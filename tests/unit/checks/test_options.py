@@ -9,7 +9,16 @@ from typing import Any, cast
 
 import pytest
 
-from lakegate.checks import Check, not_null, parse_check, parse_checks, row_count, run_audit, validate_checks
+from lakegate.checks import (
+    Check,
+    custom_sql,
+    not_null,
+    parse_check,
+    parse_checks,
+    row_count,
+    run_audit,
+    validate_checks,
+)
 from lakegate.checks.history import Past, PastBatch
 from lakegate.errors import CheckError, EngineError
 from lakegate.model.checks import AuditReport, CheckResult, is_tolerated, parse_tolerance
@@ -203,6 +212,43 @@ def test_masked_values_are_not_told() -> None:
     shown, hidden = "The greatest value of id is '9'.", "The value isn't shown."
     assert asked("max(id, max=5)", "max(id, max=5, examples=0)", masked=()) == [shown, hidden]
     assert asked("max(id, max=5)", masked=("I*",)) == [hidden]
+
+
+def test_a_query_that_names_a_masked_column_or_may_rename_it_shows_no_values() -> None:
+    masked: list[tuple[str, ...]] = []
+
+    class Querying(CountingEngine):
+        def count_query(self, rows: AddedRows, sql: str) -> ScanResult:
+            return ScanResult(total=10, failing=(1,))
+
+        def query_examples(self, rows: AddedRows, sql: str, limit: int) -> tuple[dict[str, Any], ...]:
+            masked.append(rows.masked)
+            return ()
+
+    hidden = (
+        "SELECT upper(`S`) AS id FROM batch",
+        "SELECT to_json(struct(*)) AS j FROM batch",
+        "SELECT array(b.*) AS a FROM batch AS b",
+        "SELECT named_struct('a', id, *) AS a FROM batch",
+        "SELECT v FROM batch LATERAL VIEW stack(1, *) AS u, v",
+        "SELECT b FROM (SELECT * FROM batch) AS t(a, b)",
+        "SELECT t.b FROM batch, LATERAL (SELECT batch.*) AS t(a, b)",
+        "WITH t(a, b) AS (SELECT * FROM batch) SELECT b FROM t",
+        "SELECT 1 AS a, 'x' AS b UNION ALL SELECT * FROM batch",
+    )
+    shown = (
+        "SELECT id AS s1 FROM batch",
+        "SELECT * FROM batch",
+        "SELECT b.*, id * 2 AS twice, count(*) OVER () AS n FROM batch AS b",
+        "SELECT one FROM batch LATERAL VIEW explode(array(id, id)) AS one",
+        "SELECT id FROM batch UNION SELECT -id FROM batch",
+    )
+    run_audit(
+        run_id="r", rows=ROWS.model_copy(update={"masked": ("s",)}), schema=SCHEMA, added=ADDED,
+        checks=[custom_sql(query) for query in (*hidden, *shown)],
+        engine=lambda: cast("Engine", Querying()), metadata_location="m",
+    )  # fmt: skip
+    assert masked == [("*",)] * len(hidden) + [("s",)] * len(shown)
 
 
 @pytest.mark.parametrize(("option", "masked"), [(", examples=0", ()), ("", ("s",))])

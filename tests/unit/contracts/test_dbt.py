@@ -60,7 +60,7 @@ def test_a_model_becomes_a_contract() -> None:
     assert draft.table == "shop.orders"
     assert (draft.owner, draft.tags) == ("ann", ("nightly",))
     found = checks(draft)
-    assert found[:2] == ["unique(order_id)", "not_null(order_id)"]
+    assert found[:2] == ["unique(order_id, scope='table')", "not_null(order_id)"]
     assert (
         "accepted_values(status, values=['placed', 'shipped'], where=\"at > '2024-01-01'\", severity='warn')" in found
     )
@@ -68,7 +68,7 @@ def test_a_model_becomes_a_contract() -> None:
     assert "relationships(customer_id, to='crm.people', to_columns='id', scope='table')" in found
     assert "in_range(discount, min=0, max=1, inclusive=False)" in found
     assert "in_range(discount, min=0, where=\"status <> 'x'\")" in found
-    assert "unique(order_id, status)" in found
+    assert "unique(order_id, status, scope='table')" in found
     assert "row_count(min=1, max=4)" in found
     assert any("expression='discount >= 0'" in one and "tolerance=10" in one and "no_markup" in one for one in found)
     assert [(one.line, one.what) for one in draft.untranslated] == [
@@ -155,6 +155,13 @@ def test_a_model_becomes_a_contract() -> None:
             ),
         ),
         (
+            "dbt_expectations.expect_column_values_to_be_decreasing: {sort_column: a, step: 2}",
+            (
+                "custom_sql(query='SELECT * FROM (SELECT *, lag(`c`) OVER (ORDER BY `a`) AS previous "
+                "FROM batch) WHERE NOT (`c` < previous AND previous - `c` = 2)')"
+            ),
+        ),
+        (
             "dbt_expectations.expect_column_proportion_of_unique_values_to_be_between: {min_value: 0.5}",
             (
                 "custom_sql(query='SELECT * FROM (SELECT coalesce(try_divide(count(DISTINCT `c`), count(`c`)), 1D) AS "
@@ -183,7 +190,7 @@ def test_a_model_becomes_a_contract() -> None:
             "columns_match(expected=['a', 'c'], mode='additive', ignore_case=True)",
         ),
         ("dbt_expectations.expect_column_values_to_not_be_null", "not_null(c)"),
-        ("dbt_expectations.expect_column_values_to_be_unique", "unique(c)"),
+        ("dbt_expectations.expect_column_values_to_be_unique", "unique(c, scope='table')"),
         (
             "dbt_expectations.expect_column_values_to_be_in_set: {value_set: [1, 2]}",
             "accepted_values(c, values=[1, 2])",
@@ -192,14 +199,17 @@ def test_a_model_becomes_a_contract() -> None:
         ("dbt_expectations.expect_column_values_to_match_regex: {regex: '^a'}", "matches(c, pattern='^a')"),
         ("dbt_expectations.expect_column_value_lengths_to_equal: {value: 3}", "length_between(c, min=3, max=3)"),
         ("dbt_utils.expression_is_true: {expression: '> 3'}", "expression_is_true(c, expression='`c` > 3')"),
-        ("unique: {config: {where: 'x > 1', error_if: '>= 3'}}", "unique(c, where='x > 1', tolerance=2)"),
+        (
+            "unique: {config: {where: 'x > 1', error_if: '>= 3'}}",
+            "unique(c, where='x > 1', tolerance=2, scope='table')",
+        ),
         (
             "dbt_utils.relationships_where: {to: ref('x'), field: id, config: {where: c > 1}}",
             "relationships_where(c, to='default.x', to_columns='id', where='c > 1', scope='table')",
         ),
         (
             "dbt_expectations.expect_column_values_to_be_unique: {row_condition: c > 1, config: {where: x = 2}}",
-            "unique(c, where='(x = 2) AND (c > 1)')",
+            "unique(c, where='(x = 2) AND (c > 1)', scope='table')",
         ),
         ("{name: mine, test_name: not_null, config: {severity: warn}}", "not_null(c, severity='warn', name='mine')"),
     ],
@@ -271,7 +281,7 @@ def test_no_test_is_dropped_for_how_it_is_written() -> None:
               - {name: 2024, data_tests: [not_null]}
         """
     )
-    assert checks(draft) == ["not_null(ID)", "not_null(a)", "not_null(b)", "unique(a, b)"]
+    assert checks(draft) == ["not_null(ID)", "not_null(a)", "not_null(b)", "unique(a, b, scope='table')"]
     assert sorted((one.line, one.what) for one in draft.untranslated) == [
         (3, "data_tests"), (7, "constraint not_null"), (9, "data_tests"), (10, "a column"),
     ]  # fmt: skip
@@ -293,7 +303,7 @@ def test_tables_of_sources_are_in_the_source_s_schema_and_have_its_freshness() -
     )
     assert (first.table, first.freshness) == ("raw_crm.people", "12h")
     assert (second.table, second.freshness) == ("raw_crm.firms_v2", "2d")
-    assert checks(first) == checks(second) == ["unique(id)"]
+    assert checks(first) == checks(second) == ["unique(id, scope='table')"]
     assert [one.what for one in second.untranslated] == ["source loader"]
 
 

@@ -91,7 +91,7 @@ def test_a_contract_of_odcs_becomes_one_for_each_table() -> None:
     assert (str(made.table), str(loaded(shops).table)) == ("shop.orders_v1", "shop.shops_v2")
     assert {str(check) for check in made.checks} == {
         "not_null(id)",
-        "unique(id)",
+        "unique(id, scope='table')",
         "not_null(country)",
         "matches(country, pattern='[A-Z]{2}')",
         "accepted_values(country, values=['DK', 'NO', 'SE'], tolerance=4, severity='warn')",
@@ -109,7 +109,7 @@ def test_a_contract_of_odcs_becomes_one_for_each_table() -> None:
         "sql(country, predicate='length(`country`) < 2', name='country_minLength')",
         "sql(country, predicate='length(`country`) > 2', name='country_maxLength')",
         "row_count(min=100, max=120)",
-        "unique(id, country)",
+        "unique(id, country, scope='table')",
         "relationships(shop_id, country, to='shop.shops_v2', to_columns=['id', 'country'], scope='table')",
     }
     assert [column.type for column in made.terms.columns] == [
@@ -153,7 +153,7 @@ def test_what_can_not_be_said_is_listed_with_its_line() -> None:
         ("metric: rowCount, mustBe: 5, unit: percent", None),
         ("metric: rowCount, mustBe: many", None),
         ("rule: rowCount, mustBe: 5", "row_count(min=5, max=5)"),
-        ("metric: duplicateValues, mustBe: 0, arguments: {properties: [a]}", "unique(a)"),
+        ("metric: duplicateValues, mustBe: 0, arguments: {properties: [a]}", "unique(a, scope='table')"),
         ("metric: duplicateValues, mustBe: 0", None),
         ("metric: nullValues, mustBe: 0", None),
         ("metric: rowCont, mustBe: 5", None),
@@ -294,9 +294,9 @@ def test_rules_of_a_struct_s_fields_are_checks_and_those_in_a_list_are_listed() 
     assert [str(one) for one in loaded(draft).checks] == [
         "sql(address, predicate='length(`address`.`zip`) < 4', name='address.zip_minLength')",
         "not_null(address.zip)",
-        "unique(address.zip)",
+        "unique(address.zip, scope='table')",
         "not_null(address.zip, where='`address` IS NOT NULL')",
-        "unique('address.`street no`.n')",
+        "unique('address.`street no`.n', scope='table')",
     ]
     assert [one.what for one in draft.untranslated if one.line > 5] == [
         "items logicalTypeOptions", "items required",
@@ -314,7 +314,7 @@ def test_what_should_be_a_list_is_not_dropped() -> None:
               - {name: 7, physicalName: b, primaryKey: true}
         """
     )
-    assert [str(one) for one in loaded(draft).checks] == ["not_null(b)", "unique(b)"]
+    assert [str(one) for one in loaded(draft).checks] == ["not_null(b)", "unique(b, scope='table')"]
     lost = [(one.line, one.what) for one in draft.untranslated if one.why == "it isn't a list"]
     assert lost == [(10, "quality"), (10, "relationships"), (8, "quality")]
 
@@ -342,6 +342,16 @@ def test_comparisons_with_earlier_batches_are_written_and_read_back() -> None:
     before = parse_contract(text)
     (draft,) = read_odcs(parse_document(write_odcs(before), name="x"))
     assert loaded(draft).checks == before.checks
+
+
+def test_a_key_of_the_table_is_a_metric_and_one_of_each_batch_is_a_check_of_lakegate() -> None:
+    text = "{version: 1, table: a.b, checks: [unique: {columns: [a], scope: table}, unique: [b, c]]}"
+    before = parse_contract(text)
+    written = write_odcs(before)
+    assert "- metric: duplicateValues\n        arguments: {properties: [a]}" in written
+    assert "implementation: {unique: {columns: [b, c]}}" in written
+    (draft,) = read_odcs(parse_document(written, name="x"))
+    assert {str(check) for check in loaded(draft).checks} == {str(check) for check in before.checks}
 
 
 def test_what_is_written_is_read_back_as_the_same_contract() -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakegate.model.schema import MASK, is_masked, masked_row, nested_fields
+from lakegate.model.schema import MASK, is_masked, masked_row
+from lakegate.model.types import nested_fields
 
 CONTACT = nested_fields("struct<email: string, phones: list<struct<nr: string>>, at: map<string, struct<zip: string>>>")
 

@@ -345,7 +345,7 @@ def not_constant(column: ColumnName, **options: Unpack[CheckOptions]) -> Aggrega
 
     def judge(values: Sequence[Any], _: int) -> Finding:
         is_same, count = values
-        if count < 2:  # noqa: PLR2004 - it takes two to differ
+        if count < 2:  # it takes two to differ
             return Finding(0, "It takes two values to differ.", skipped=True)
         return Finding(0, f"All {count:,} values are the same." if is_same else None, failed=bool(is_same))
 

@@ -48,7 +48,7 @@ def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -
             f"Use in_range({name}, …), or sql('…') with a cast.",
         )
     predicate = f"NOT ({column} RLIKE {sql_string(pattern)})"
-    return FailingRows(predicate, by_user=True, longest_text=longest_text(pattern))
+    return FailingRows(predicate, by_user=True, longest_text=longest_text(pattern), text=column)
 
 
 @matches.prepare

@@ -145,7 +145,7 @@ def comparable(left: ColumnType, right: ColumnType) -> bool:
     if {left.family, right.family} <= {Family.INTEGER, Family.DECIMAL}:
         # Spark cuts fraction digits off where both don't fit in one decimal.
         whole = max(one.precision - one.scale if one.family is Family.DECIMAL else 20 for one in (left, right))
-        return whole + max(left.scale, right.scale) <= 38  # noqa: PLR2004 - digits of a Spark decimal
+        return whole + max(left.scale, right.scale) <= 38  # digits of a Spark decimal
     if left.family is right.family:
         return True
     return {left.text, right.text} == {"int", "double"}

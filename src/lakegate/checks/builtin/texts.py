@@ -33,7 +33,7 @@ def not_empty_string(column: ColumnName, *, trim: bool = True, **options: Unpack
         'not_empty_string(name)'
     """
     text = _text(column)
-    return FailingRows(f"{text} RLIKE {sql_string(_BLANK)}" if trim else f"{text} = ''")
+    return FailingRows(f"{text} RLIKE {sql_string(_BLANK)}", text=text) if trim else FailingRows(f"{text} = ''")
 
 
 @check(example="length_between(code, 2, 8)", parameter_aliases={"min_value": "min", "max_value": "max"}, nans="–")
@@ -69,7 +69,8 @@ def _prepare_length(check: Check) -> Check:
 @length_between.claim
 def _claim_length(check: Check) -> str:
     low, high = check.arguments.get("min"), check.arguments.get("max")
-    parts = [f"at least {low:,}"] * (low is not None) + [f"at most {high:,}"] * (high is not None)
+    ends = (("at least", low), ("at most", high))
+    parts = [f"{words} {end:,}" for words, end in ends if end is not None]
     return f"{check.columns[0]} has {' and '.join(parts)} characters"
 
 
@@ -97,7 +98,8 @@ def not_match_regex(column: ColumnName, pattern: str, **options: Unpack[CheckOpt
         >>> str(not_match_regex("comment", r"<script"))
         "not_match_regex(comment, pattern='<script')"
     """
-    return FailingRows(f"{_text(column)} RLIKE {sql_string(pattern)}", by_user=True, longest_text=longest_text(pattern))
+    predicate = f"{_text(column)} RLIKE {sql_string(pattern)}"
+    return FailingRows(predicate, by_user=True, longest_text=longest_text(pattern), text=column)
 
 
 not_match_regex.prepare(with_usable_pattern)
@@ -138,7 +140,7 @@ def valid_email(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingR
         >>> str(valid_email("contact"))
         'valid_email(contact)'
     """
-    return FailingRows(f"NOT ({_text(column)} RLIKE {sql_string(_EMAIL)})")
+    return FailingRows(f"NOT ({_text(column)} RLIKE {sql_string(_EMAIL)})", text=column)
 
 
 @check(example="valid_uuid(request_id)", each_column=True, nans="–")
@@ -151,7 +153,7 @@ def valid_uuid(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRo
         >>> str(valid_uuid("request_id"))
         'valid_uuid(request_id)'
     """
-    return FailingRows(f"NOT ({_text(column)} RLIKE {sql_string(_UUID)})")
+    return FailingRows(f"NOT ({_text(column)} RLIKE {sql_string(_UUID)})", text=column)
 
 
 @check(example="""json_schema(payload, '{"type": "object", "required": ["id"]}')""", nans="–",
@@ -173,7 +175,7 @@ def json_schema(column: ColumnName, schema: str, **options: Unpack[CheckOptions]
         'json_schema(payload, schema=\'{"type": "object"}\')'
     """
     predicate, longest = json_predicate(read_schema(schema), _text(column))
-    return FailingRows(predicate, by_user=True, longest_text=longest)
+    return FailingRows(predicate, by_user=True, longest_text=longest, text=column)
 
 
 @json_schema.prepare
