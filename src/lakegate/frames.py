@@ -61,7 +61,7 @@ def to_batches(rows: Any) -> tuple[pa.Schema, Iterator[Any]]:
             reader = rows if isinstance(rows, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(rows)
         except pa.ArrowInvalid:  # one column, such as a Series
             raise _unknown(rows) from None
-        return plain_schema(reader.schema), iter(reader)
+        return plain_schema(reader.schema), (without_list_views(pa.Table.from_batches([one])) for one in reader)
     are_parts = isinstance(rows, Sequence) and not isinstance(rows, str) and any(map(_is_frame, rows))
     if not isinstance(rows, Iterable) or _is_known(rows) or (isinstance(rows, (Sequence, Mapping)) and not are_parts):
         table = _some(to_arrow(rows))
@@ -92,7 +92,7 @@ def to_arrow(rows: Any) -> pa.Table | None:
     if isinstance(rows, Sequence) and not isinstance(rows, str) and all(isinstance(row, Mapping) for row in rows):
         return _arrow_of_dicts(rows) if rows else None
     try:
-        table = _arrow(rows)
+        table = without_list_views(_arrow(rows))
         return table.cast(plain_schema(table.schema))
     except NotImplementedError as error:
         if not isinstance(error, pa.ArrowException):
@@ -100,6 +100,52 @@ def to_arrow(rows: Any) -> pa.Table | None:
         raise _unwritable(rows, error) from error
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise _unwritable(rows, error) from error
+
+
+def without_list_views(table: pa.Table) -> pa.Table:
+    """Return a table with lists in place of list views: Arrow's own cast (25.0.1) makes invalid or wrong ones."""
+    import pyarrow as pa
+
+    for at, field in enumerate(table.schema):
+        if _has_views(field.type):
+            chunks = [_lists(chunk) for chunk in table.column(at).chunks]
+            kind = _lists(pa.nulls(0, field.type)).type
+            table = table.set_column(at, pa.field(field.name, kind), pa.chunked_array(chunks, kind))
+    return table
+
+
+def _has_views(kind: Any) -> bool:
+    from pyarrow import types
+
+    parts = [kind.field(at).type for at in range(kind.num_fields)] if types.is_nested(kind) else []
+    return types.is_list_view(kind) or types.is_large_list_view(kind) or any(map(_has_views, parts))
+
+
+def _lists(array: Any) -> Any:
+    """Return an array with lists in place of the list views in it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = array.type
+    if not _has_views(kind):
+        return array
+    if pa.types.is_struct(kind):
+        parts = [_lists(array.field(at)) for at in range(kind.num_fields)]
+        fields = [pa.field(field.name, part.type) for field, part in zip(kind, parts, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
+    is_map = pa.types.is_map(kind)
+    if is_map:  # which Arrow's functions of lists don't take
+        entries: Any = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+        starts: Any = pc.add(array.offsets, 0)  # no slice, for which there's no mask
+        array = pa.ListArray.from_arrays(starts, entries, mask=array.is_null())
+    lengths: Any = pc.fill_null(pc.list_value_length(array), 0)
+    offsets: Any = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths.cast(pa.int64()))])
+    values = array.flatten()
+    if is_map:
+        keys, items = _lists(values.field(0)), _lists(values.field(1))
+        maps: Any = pa.MapArray
+        return maps.from_arrays(offsets.cast(pa.int32()), keys, items, mask=array.is_null())
+    return pa.LargeListArray.from_arrays(offsets, _lists(values), mask=array.is_null())
 
 
 def _is_frame(given: Any) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakegate.checks import ColumnName, check, parse_checks
+from lakegate.checks import ColumnName, audit, check, parse_checks
 from lakegate.checks.questions import FailingRows
 from lakegate.checks.registry import find_check
 from lakegate.cli.commands.query import print_json
@@ -23,6 +24,7 @@ from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
 from lakegate.model.tables import AddedRows
+from lakegate.spark import scans
 from support.lakes import components_of
 
 pytestmark = pytest.mark.jvm
@@ -77,7 +79,9 @@ def printed(lake: Lake, sql: str, capsys: pytest.CaptureFixture[str]) -> list[di
     return rows
 
 
-def test_text_that_is_no_utf_8(lake: Lake, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_that_is_no_utf_8(
+    lake: Lake, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     nested = pa.StructArray.from_arrays([text(b"\xfe", b"b", b"\xfe")], ["s"])
     path = write(tmp_path / "a.parquet", s=text(b"\xff!", b"nul\x00", b"\xff!"), nested=nested)
     checks = ["not_null(n)", "unique(s)", "unique(s, scope='table')", "accepted_values(s, ['ok'])"]
@@ -96,6 +100,23 @@ def test_text_that_is_no_utf_8(lake: Lake, namespace: str, tmp_path: Path, capsy
     rows = printed(lake, f"SELECT * FROM {namespace}.t", capsys)
     assert {"s": "nul\x00", "nested": {"s": "b"}, "n": None} in rows
     assert {"s": "\\xff!", "nested": {"s": "\\xfe"}, "n": None} in rows
+    # Of the first six rows, what passes and is plain is looked up; all else is asked of Spark, as it is in other rows.
+    monkeypatch.setattr(audit, "_LOOKED_UP_FROM", 1)
+    monkeypatch.setattr(scans, "_SAMPLE", 6)
+    monkeypatch.setattr(scans, "_OFTEN", 1)
+    engine, found = components_of(lake).engine, list[Collection[str]]()
+    sampled = engine.passing_texts
+
+    def noted(rows: AddedRows, asked: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
+        found.extend(sampled(rows, asked))
+        return found
+
+    monkeypatch.setattr(engine, "passing_texts", noted)
+    values = (b"it's", b"a\\d", b"\xff!", b"it's", "é".encode(), b"A", b"it's", b"B", b"\xff!", b"a\\d", b"nul\x00")
+    path = write(tmp_path / "e.parquet", s=text(*values))
+    checks = ["matches(s, '^[^A-Z!]+$')", "not_match_regex(s, 'B|nul')"]
+    assert list(failing(lake.ingest(f"{namespace}.v", path, checks=checks, on_failure="drop")).values()) == [4, 2]
+    assert found == [{"it's", "a\\d"}, {"it's", "a\\d", "A"}]
 
 
 def test_days_that_no_calendar_of_python_has(

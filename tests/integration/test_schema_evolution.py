@@ -122,6 +122,28 @@ def test_a_table_takes_what_the_next_months_bring(lake: Lake, table: str, files:
     assert types(lake, table) == {"id": "int", "fare": "float", "gone": "string"}
     assert [row["id"] for row in rows(lake, table)] == [1, 2]
 
+    # Fields of structs go by name, too, and a list without values is of any type.
+    nested = f"{table}_nested"
+    flat = pa.array([{"a b": 1, "long": "x"}])
+    lake.ingest(nested, files.parquet("flat", id=pa.array([9]), tags=pa.array([["a"]]), at=flat))
+    deep = files.parquet("deep", id=pa.array([10]), at=pa.array([{"LONG": "y", "zone": {"n": [1]}, "a b": 2}]))
+    with pytest.raises(
+        SchemaError, match=r"field 'at\.zone' \(struct<n: list<long>>\) is not in the table; accepted by"
+    ):
+        lake.ingest(nested, deep)
+    [staged] = lake.ingest(nested, deep, schema="evolve").staged
+    changes = [str(change) for change in staged.schema_changes]
+    assert (staged.change, changes) == ("evolve", ["add field at.zone (struct<n: list<long>>)"])
+    (lines := files.folder / "deep.jsonl").write_text('{"id": 11, "tags": [], "at": {"a b": null, "zone": {"n": []}}}')
+    lake.ingest(nested, lines, schema="evolve")
+    expected = [
+        {"id": 9, "tags": ["a"], "at": {"a b": 1, "long": "x", "zone": None}},
+        {"id": 10, "tags": None, "at": {"a b": 2, "long": "y", "zone": {"n": [1]}}},
+        {"id": 11, "tags": [], "at": {"a b": None, "long": None, "zone": {"n": []}}},
+    ]
+    assert rows(lake, nested) == expected
+    assert lake.table(nested).to_arrow().sort_by("id").to_pylist() == expected
+
 
 def test_what_fails_leaves_the_table_as_it_was(lake: Lake, table: str, files: Files) -> None:
     lake.ingest(table, files.parquet("a", id=pa.array([1], pa.int64())))

@@ -26,6 +26,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TableAt
 from lakegate.model.tables import AddedFiles, AddedRows
 from lakegate.spark.sessions import CATALOG
+from support.lakes import session_of
 
 pytestmark = pytest.mark.jvm
 
@@ -98,7 +99,7 @@ def literal(column: str, value: Any) -> str:
 
 
 def test_ends_mean_what_was_written(components: Components, namespace: str) -> None:
-    session: Any = components.engine.session  # type: ignore[attr-defined]  # Spark's own, behind the seam
+    session: Any = session_of(components)  # Spark's own, behind the seam
     table = TableIdentifier.parse(f"{namespace}.numbers")
     name = table.sql(CATALOG)
     rows = [{column: values[i % len(values)] for column, values in VALUES.items()} for i in range(6)]
@@ -142,7 +143,7 @@ def test_ends_mean_what_was_written(components: Components, namespace: str) -> N
 
 def test_keys_from_before_the_gregorian_calendar(components: Components, lake: Lake, namespace: str) -> None:
     """ORC's statistics of such days are off by up to ten days: as bounds they hide the rows that a key repeats."""
-    session: Any = components.engine.session  # type: ignore[attr-defined]  # as above
+    session: Any = session_of(components)  # as above
     days = ["0001-01-01", "0150-03-01", "1000-02-28", "1500-03-01", "1582-10-04", "1582-10-14", "1582-10-15"]
     session.sql(f"CREATE NAMESPACE {CATALOG}.`{namespace}`")
 

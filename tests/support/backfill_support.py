@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lakegate.errors import NotFoundError
-from lakegate.model.batch import Claim, KnownFile, SourceFile
+from lakegate.model.batch import Claim, KnownFile, SourceColumn, SourceFile
 from lakegate.model.request import IngestPlan, WriteMode
 from lakegate.model.run import Run
 from lakegate.model.schema import Column, Schema
@@ -43,6 +43,7 @@ class Archive:
             status of its run, a function is called.
         ingested: Names of the files of each run, in the order in which the runs began.
         columns: What a file's columns are, by its name; by default ``id``.
+        inferred: What was inferred of a file, by its name.
         most_at_once: The most chunks that were under way at a time.
     """
 
@@ -51,6 +52,7 @@ class Archive:
     ingested: list[tuple[str, ...]] = field(default_factory=list)
     options: list[dict[str, Any]] = field(default_factory=list)
     columns: dict[str, Schema] = field(default_factory=dict)
+    inferred: dict[str, tuple[SourceColumn, ...]] = field(default_factory=dict)
     most_at_once: int = 0
     lakes: list[ArchiveLake] = field(default_factory=list)
     _under_way: int = 0
@@ -118,7 +120,8 @@ class ArchiveLake:
             if isinstance(trouble, BaseException):
                 raise trouble
         columns = self._archive.columns.get(_name(paths[0]), made_schema("id"))
-        request = REQUEST.model_copy(update={"schema_mode": options.get("schema") or "strict"})
+        batch = REQUEST.batch.model_copy(update={"columns": self._archive.inferred.get(_name(paths[0]), ())})
+        request = REQUEST.model_copy(update={"schema_mode": options.get("schema") or "strict", "batch": batch})
         return IngestPlan(request=request, exists=bool(self._archive.published), table_schema=columns)
 
     def ingest(self, table: str, paths: Sequence[str], **options: Any) -> Run:

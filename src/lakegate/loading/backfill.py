@@ -45,8 +45,10 @@ from lakegate.loading.backfill_plan import (
 from lakegate.loading.file_outcomes import has_published
 from lakegate.loading.periods import parse_range
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.request import IngestPlan
 from lakegate.model.run import Run, RunError
 from lakegate.model.schema import Schema
+from lakegate.model.types import UNKNOWN, settled
 from lakegate.wap.schema_fit import fit
 
 if TYPE_CHECKING:
@@ -315,7 +317,7 @@ class Backfill:
                     request = planned.request
                     if not planned.exists and columns is not None:
                         found = fit(
-                            planned.table_schema,
+                            _of_files(planned),
                             columns,
                             name=request.table,
                             file_format=request.batch.format,
@@ -404,3 +406,15 @@ def _outcome(run: Run, left: int) -> Outcome:
     if left:
         return "later"
     return "already" if run.skipped_files else "empty"
+
+
+def _of_files(planned: IngestPlan) -> Schema:
+    """Return the columns of a chunk as an existing table would see them: what has no values is of any type."""
+    columns = []
+    known = {one.name.lower(): one for one in planned.request.batch.columns}
+    for column in planned.table_schema.columns:
+        found = known.get(column.name.lower())
+        kind = None if found is None else UNKNOWN if found.type == "null" else found.inferred
+        is_same = kind is not None and settled(kind) == column.type
+        columns.append(column.model_copy(update={"type": kind}) if is_same else column)
+    return Schema(columns=tuple(columns))

@@ -100,12 +100,14 @@ class SourceColumn(Value):
 
     ``type`` is the Arrow type as text (``int64``, ``timestamp[us]`` …), for CSV and text in JSON the one inferred from
     all values, and ``null`` for a column without any value. ``file_name`` is what the files call it, if the
-    batch calls it otherwise.
+    batch calls it otherwise. ``inferred`` is the Iceberg type of what is nested, where parts of it have none, such as
+    ``list<unknown>`` for lists that are all empty. It's known of all that is nested in JSON.
     """
 
     name: str
     type: str
     file_name: str | None = None
+    inferred: str | None = None
 
     @property
     def in_file(self) -> str:
@@ -135,7 +137,7 @@ class ColumnText(Value):
     @property
     def inexact_as_double(self) -> bool:
         """Whether it holds integers too long for a double."""
-        return not self.fraction and self.digits > 15  # noqa: PLR2004 - digits that a double always keeps
+        return not self.fraction and self.digits > 15  # digits that a double always keeps
 
 
 def united(columns: Iterable[Sequence[SourceColumn]]) -> tuple[SourceColumn, ...]:
@@ -164,7 +166,7 @@ def renamed(columns: Sequence[SourceColumn], names: Mapping[str, str]) -> tuple[
     found: list[SourceColumn] = []
     for column in columns:
         new = wanted.get(column.in_file.lower(), column.name)
-        named = column if new == column.name else SourceColumn(name=new, type=column.type, file_name=column.in_file)
+        named = column if new == column.name else column.model_copy(update={"name": new, "file_name": column.in_file})
         other = next((one for one in found if one.name.lower() == new.lower()), None)
         if other is not None:
             raise SchemaError(

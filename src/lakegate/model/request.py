@@ -30,7 +30,7 @@ column is missing. ``ignore_extra`` leaves out the columns that the table lacks.
 
 
 ModeName = Literal["append", "overwrite", "replace-partitions", "upsert", "merge-sql"]
-"""What a batch does to the rows that are there.
+"""What a batch does to existing rows.
 
 ``append`` adds its rows. ``overwrite`` replaces all rows of the table with them, ``replace-partitions`` those in the
 same partitions. ``upsert`` updates the rows with the same key and inserts the others. ``merge-sql`` is a ``MERGE`` of
@@ -43,7 +43,7 @@ TableMode = Literal["append", "overwrite", "replace-partitions", "upsert"]
 
 
 class WriteMode(Value):
-    """What a batch does to the rows that are there, and what that takes.
+    """What a batch does to existing rows, and what that takes.
 
     Attributes:
         key: Columns that identify a row; of an upsert only.
@@ -58,7 +58,7 @@ class WriteMode(Value):
 
     @property
     def appends(self) -> bool:
-        """Whether the rows that are there don't matter."""
+        """Whether existing rows don't matter."""
         return self.name == "append"
 
     @property
@@ -118,7 +118,7 @@ class IngestRequest(Value):
         schema_changes: What the run changes of the table's columns; empty before planning.
         reads: Tables that the batch was computed from: the run fails if one changes before it is published.
         reads_at: Commit of ``target`` that they were read at.
-        mode: What the batch does to the rows that are there.
+        mode: What the batch does to existing rows.
     """
 
     run_id: str

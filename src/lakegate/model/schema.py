@@ -10,12 +10,18 @@ from typing import Any, Literal, Self, TypeVar
 
 from lakegate.errors import InputError, SchemaError
 from lakegate.model.base import Value
+from lakegate.model.types import (
+    TypeDifference,
+    find_part,
+    joined_type,
+    path_parts,
+    struct_fields,
+    type_differences,
+    wider_type,
+)
 from lakegate.model.words import did_you_mean, nearest
 
 Key = TypeVar("Key")
-UNKNOWN = "unknown"
-"""Iceberg's type of a column without any value: it fits every table, and is created as ``string``."""
-
 RESERVED_COLUMNS = frozenset(
     {"_deleted", "_file", "_last_updated_sequence_number", "_partition", "_pos", "_row_id", "_spec_id"}
 )
@@ -33,98 +39,6 @@ def reserved_names(names: Iterable[str]) -> tuple[str, ...]:
         ('_File',)
     """
     return tuple(name for name in names if name.lower() in RESERVED_COLUMNS)
-
-
-_PLAIN_NAME = re.compile(r"\w+")
-_FIELD_NAME = re.compile(r"(?:\w+|`(?:[^`]|``)*`): ")
-_PATH_PART = re.compile(r"(`)((?:[^`]|``)*)`|([^.`]+)")
-_WHOLE_PATH = re.compile(r"(?:`(?:[^`]|``)*`|[^.`]+)(?:\.(?:`(?:[^`]|``)*`|[^.`]+))*")
-_WORD = re.compile(r"[a-z_]\w*")
-
-
-def struct_text(fields: Iterable[tuple[str, str]]) -> str:
-    """Return a struct's type from the names and types of its fields; odd names are quoted.
-
-    Example:
-        >>> struct_text([("id", "long"), ("map<x: y", "int")])
-        'struct<id: long, `map<x: y`: int>'
-    """
-    return f"struct<{', '.join(f'{_field_name(name)}: {kind}' for name, kind in fields)}>"
-
-
-def struct_fields(text: str) -> list[tuple[str, str]]:
-    """Return names and types of a struct's fields; none of a type that isn't a struct.
-
-    Example:
-        >>> struct_fields("struct<a: list<struct<x: int, y: int>>, `b: c`: decimal(9, 2)>")
-        [('a', 'list<struct<x: int, y: int>>'), ('b: c', 'decimal(9, 2)')]
-    """
-    if not (text.startswith("struct<") and text.endswith(">")):
-        return []
-    fields, rest = [], text.removeprefix("struct<")[:-1]
-    while match := _FIELD_NAME.match(rest):
-        end = _end_of_type(rest, match.end())
-        name = match[0][:-2]
-        fields.append((name[1:-1].replace("``", "`") if name.startswith("`") else name, rest[match.end() : end]))
-        rest = rest[end + 2 :]
-    return fields
-
-
-def _end_of_type(text: str, start: int) -> int:
-    """Return where the type that starts at ``start`` ends: at a comma outside of all brackets and quotes."""
-    depth, quoted = 0, False
-    for index in range(start, len(text)):
-        character = text[index]
-        quoted ^= character == "`"
-        if not quoted:
-            depth += (character in "<(") - (character in ">)")
-            if character == "," and not depth:
-                return index
-    return len(text)
-
-
-def nested_fields(text: str) -> list[tuple[str, ...]]:
-    """Return the paths of all fields of structs in a type, also of those in lists and maps.
-
-    Example:
-        >>> nested_fields("map<string, list<struct<a: int, b: struct<c: int>>>>")
-        [('a',), ('b',), ('b', 'c')]
-    """
-    if text.startswith("list<"):
-        return nested_fields(text.removeprefix("list<")[:-1])
-    if text.startswith("map<"):
-        inner = text.removeprefix("map<")[:-1]
-        end = _end_of_type(inner, 0)
-        return [*nested_fields(inner[:end]), *nested_fields(inner[end + 2 :])]
-    paths: list[tuple[str, ...]] = []
-    for name, kind in struct_fields(text):
-        paths += [(name,), *((name, *below) for below in nested_fields(kind))]
-    return paths
-
-
-def path_parts(name: str) -> list[str]:
-    """Return the parts of a path, without their backticks; nothing when it can't be read.
-
-    Example:
-        >>> path_parts("contact.`e-mail`")
-        ['contact', 'e-mail']
-    """
-    parts = [part.replace("``", "`") if quoted else plain for quoted, part, plain in _PATH_PART.findall(name)]
-    return parts if _WHOLE_PATH.fullmatch(name) else []
-
-
-def type_words(text: str) -> frozenset[str]:
-    """Return the types that a type is made of, without the names of its fields.
-
-    Example:
-        >>> sorted(type_words("struct<unknown_reason: long, map: list<decimal(9, 2)>>"))
-        ['decimal', 'list', 'long', 'struct']
-    """
-    return frozenset(_WORD.findall(_FIELD_NAME.sub("", text)))
-
-
-def _field_name(name: str) -> str:
-    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 class Column(Value):
@@ -148,11 +62,23 @@ class SchemaChange(Value):
     type: str
     before: str | None = None
 
+    def parts(self) -> list[TypeDifference]:
+        """Return what is added or widened: the column, or fields in it."""
+        if self.before is None:
+            return [TypeDifference((self.column,), None, self.type)]
+        return list(type_differences(self.before, self.type, (self.column,)))
+
     def __str__(self) -> str:
         """Return the change as people read it."""
-        if self.before is None:
-            return f"add column {self.column} ({self.type})"
-        return f"widen column {self.column} from {self.before} to {self.type}"
+        told = []
+        for one in self.parts():
+            what, name = ("field", one.name) if len(one.path) > 1 else ("column", self.column)
+            told.append(
+                f"add {what} {name} ({one.other})"
+                if one.one is None
+                else f"widen {what} {name} from {one.one} to {one.other}"
+            )
+        return ", ".join(told)
 
 
 class ColumnChange(Value):
@@ -251,10 +177,7 @@ class Schema(Value):
             return None
         path, kind = [column.name], column.type
         for part in rest:
-            fields = struct_fields(kind)
-            found = next((one for one in fields if one[0] == part), None) or next(
-                (one for one in fields if one[0].lower() == part.lower()), None
-            )
+            found = find_part(struct_fields(kind), part)
             if found is None:
                 return None
             path.append(found[0])
@@ -285,36 +208,6 @@ class Schema(Value):
         return nearest(name, self.names)
 
 
-_DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
-_PROMOTIONS = {("int", "long"), ("float", "double")}
-_LOSSLESS = {*_PROMOTIONS, ("date", "timestamp"), ("int", "double")}
-
-
-def can_promote(narrow: str, wide: str) -> bool:
-    """Return whether a column's type can be changed so in place (Iceberg spec, "Schema Evolution", versions 1 and 2).
-
-    Example:
-        >>> can_promote("int", "long"), can_promote("decimal(9, 2)", "decimal(12, 2)"), can_promote("long", "int")
-        (True, True, False)
-    """
-    return (narrow, wide) in _PROMOTIONS or (narrow != wide and _widens_decimal(narrow, wide))
-
-
-def is_lossless(narrow: str, wide: str) -> bool:
-    """Return whether a cast of every value of the one type to the other keeps it.
-
-    Example:
-        >>> is_lossless("int", "double"), is_lossless("decimal(9, 2)", "decimal(12, 2)"), is_lossless("long", "double")
-        (True, True, False)
-    """
-    return narrow in {wide, UNKNOWN} or (narrow, wide) in _LOSSLESS or _widens_decimal(narrow, wide)
-
-
-def _widens_decimal(narrow: str, wide: str) -> bool:
-    one, other = _DECIMAL.fullmatch(narrow), _DECIMAL.fullmatch(wide)
-    return bool(one and other and one[2] == other[2] and int(one[1]) <= int(other[1]))
-
-
 def merged(schemas: Iterable[Schema]) -> Schema:
     """Return the columns of all ``schemas``, each of a type that loses nothing of any; their order doesn't matter.
 
@@ -335,24 +228,30 @@ def merged(schemas: Iterable[Schema]) -> Schema:
 
 
 def _common(columns: Sequence[Column]) -> Column:
-    """Return a column of the type among those of ``columns`` that takes all the others, in whatever order they come."""
+    """Return a column of the type that takes all those of ``columns``, in whatever order they come."""
     first, types = columns[0], dict.fromkeys(column.type for column in columns)
     for kind in types:
-        if all(_goes_into(other, kind) for other in types):
+        if all(wider_type(kind, other) == kind for other in types):
             return first.model_copy(update={"type": kind})
-    one, other = next(
-        (one, other) for one, other in combinations(types, 2) if not (_goes_into(one, other) or _goes_into(other, one))
+    joined: str | None = next(iter(types))
+    for one in types:
+        joined = joined and joined_type(joined, one, wider_type)
+    if joined is not None:
+        return first.model_copy(update={"type": joined})
+    found = next(
+        each
+        for one, other in combinations(types, 2)
+        for each in type_differences(one, other, (first.name,))
+        if each.one is not None and each.other is not None and wider_type(each.one, each.other) is None
     )
+    what = "Column" if len(found.path) == 1 else "Field"
+    name = first.name if len(found.path) == 1 else found.name
     raise SchemaError(
-        f"Column '{first.name}' is {one} in some files of the batch and {other} in others; "
+        f"{what} '{name}' is {found.one} in some files of the batch and {found.other} in others; "
         "neither type holds the values of both.",
         hint="Ingest the files of each type on their own, or write them again alike.",
         column=first.name,
     )
-
-
-def _goes_into(narrow: str, wide: str) -> bool:
-    return is_lossless(narrow, wide) or (narrow, wide) == ("long", "double")
 
 
 TransformName = Literal["identity", "years", "months", "days", "hours", "bucket"]

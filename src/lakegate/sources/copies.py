@@ -6,7 +6,7 @@ nothing depends on how another reader, on another machine, takes the same text. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import sha256
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import ColumnText, FileFormat, SourceColumn
+from lakegate.model.types import joined_type, type_differences, wider_type
 from lakegate.private import private_folder
 from lakegate.sources.csv_types import MANY, Inference, infer, whole_numbers
 from lakegate.sources.files import Located, shown
@@ -172,15 +173,30 @@ def agreed(columns: Sequence[tuple[SourceColumn, ...]]) -> list[tuple[SourceColu
 def widened(columns: Sequence[tuple[SourceColumn, ...]]) -> list[tuple[SourceColumn, ...]]:
     """Return the columns of each file with the type that holds the values of all: numbers, and none at all."""
     types: dict[str, set[str]] = {}
+    inside: dict[str, set[str]] = {}
     for column in (column for some in columns for column in some):
         types.setdefault(column.name.lower(), set()).add(column.type)
+        if column.type != "null":
+            inside.setdefault(column.name.lower(), set()).add(column.inferred or "")
+    nested = {name: joined for name, some in inside.items() if (joined := _same_fields(some)) is not None}
 
     def wide(column: SourceColumn) -> SourceColumn:
         found = types[column.name.lower()] - {"null"}
         kind = next(iter(found)) if len(found) == 1 else _WIDER.get(frozenset(found), column.type)
-        return column.model_copy(update={"type": kind})
+        return column.model_copy(update={"type": nested.get(column.name.lower(), kind)})
 
     return [tuple(wide(column) for column in some) for some in columns]
+
+
+def _same_fields(types: Collection[str]) -> str | None:
+    """Return the type that holds the values of all, if they have the same fields; ``None`` if they haven't."""
+    if len(types) < 2 or "" in types:
+        return None
+    wide: str | None = min(types)
+    for kind in sorted(types):
+        wide = wide and joined_type(wide, kind, wider_type)
+    differ = (one for kind in types for one in type_differences(wide or kind, kind))
+    return wide if wide and all(one.other is not None for one in differ) else None
 
 
 def inexact(files: Sequence[CopiedFile], wide: Sequence[Sequence[SourceColumn]]) -> Iterator[SchemaError]:

@@ -268,7 +268,7 @@ class CsvStream(io.RawIOBase):
         if at < 0:
             return
         line = self._lines + block.count(b"\n", 0, at) + 1
-        looks_wide = self._lines == 0 and at < 4  # noqa: PLR2004 - the first character or two
+        looks_wide = self._lines == 0 and at < 4  # the first character or two
         raise self._fail(
             f"'{self._path}' is not text: it holds a NUL byte (line {line}).",
             "It looks like UTF-16: pass --encoding utf-16le or utf-16be." if looks_wide else "Copy or write it again.",

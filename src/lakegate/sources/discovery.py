@@ -297,7 +297,9 @@ def _variants(
         uris.setdefault(has, []).append(inspection.file.uri)
     by_columns = (FileColumns(columns=has, uris=tuple(some)) for has, some in uris.items())
     # CSV is read by position, so that files of another order are others, too.
-    return tuple(by_columns) if len({shape(has, ordered=ordered) for has in uris}) > 1 else ()
+    # Lists of nothing and lists of text are of one type in a file, and not as a table sees them.
+    shapes = {(shape(has, ordered=ordered), frozenset((one.name.lower(), one.inferred) for one in has)) for has in uris}
+    return tuple(by_columns) if len(shapes) > 1 else ()
 
 
 def _described(

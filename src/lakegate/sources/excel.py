@@ -1,7 +1,7 @@
 """Excel and OpenDocument sheets, by python-calamine (``pip install 'lakegate[excel]'``): a header, and rows below it.
 
-A spreadsheet has no columns of a type, only cells. So a column's type is that of all its cells, and one cell of another
-kind is refused by its address: in a sheet, that is a slip more often than a choice.
+In a spreadsheet, cells have types, columns don't. So a column's type is that of all its cells, and a cell of another
+kind is refused by its address: it's more often a slip than a choice.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Arrow parses a block of lines at once, and infers types for itself. What it infers is joined over the blocks, and kept
 from losing anything: text that looks like a time stays text (whether it is one is decided over all values, as in CSV),
-integers too long for 64 bits become decimals, and a column whose values are of two kinds is refused, by line.
+integers too long for 64 bits become decimals, and a column with values of two kinds is refused, with the line.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pyarrow import types
 
 from lakegate.errors import SchemaError, SourceError
 from lakegate.model.batch import SourceColumn
+from lakegate.model.types import UNKNOWN, struct_text
 from lakegate.sources.csv_types import Inference, infer
 from lakegate.sources.files import Located, shown
 from lakegate.sources.rows import Rows, decompressed
@@ -45,6 +46,13 @@ _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NO_OPENING = bytes(set(range(256)) - set(b"{[\n"))
 _NEWLINE, _OPENS, _CLOSES = b"\n{}"
 _BRACKET = re.compile(rb"[{}\[\]]")
+_ICEBERG = {
+    "bool": "boolean",
+    "int64": "long",
+    "double": "double",
+    "string": "string",
+    str(_DECIMAL): "decimal(38, 0)",
+}
 _Path = tuple[str, ...]
 
 
@@ -57,7 +65,7 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
 
     Raises:
         SourceError: When it is not JSON, or holds something else than objects; by line.
-        SchemaError: When the values of a column are of two kinds.
+        SchemaError: When a column has values of two kinds.
     """
     path = shown(file.path)
     kept: list[pa.Table] | None = []
@@ -153,8 +161,10 @@ class _Columns:
         inferred = self._inferred.get(field.name, Inference("string")).arrow_type
         if types.is_string(kind) and inferred in _TIMES:
             return SourceColumn(name=field.name, type=inferred)
-        is_empty = types.is_null(kind) or (types.is_struct(kind) and not kind.num_fields)
-        return SourceColumn(name=field.name, type="null" if is_empty else str(field.type))
+        inferred = _iceberg_type(kind)
+        if inferred == UNKNOWN:
+            return SourceColumn(name=field.name, type="null")
+        return SourceColumn(name=field.name, type=str(field.type), inferred=inferred if "<" in inferred else None)
 
     def _table(self, block: bytes, line: int, explicit: Any) -> pa.Table:
         parsing = pj.ParseOptions(explicit_schema=None if explicit is None else pa.schema(list(explicit)))
@@ -222,7 +232,7 @@ class _Columns:
         )
 
     def _mixed(self, block: bytes, line: int, path: _Path) -> SchemaError:
-        """Return the error for a column whose values are of two kinds, by the first line that has another."""
+        """Return the error for a column with values of two kinds, naming the first line that differs."""
         known: tuple[str, int] | None = None
         before = _at(self._joined, path)
         if before is not None and not types.is_null(before):
@@ -241,7 +251,7 @@ class _Columns:
                     )
                 known = known or (kind, number)
         return SchemaError(
-            f"'{self._path}': the values of '{_spelled(path)}' are of two kinds.",
+            f"'{self._path}': '{_spelled(path)}' has values of two kinds.",
             hint="Write all values of a column in one form.",
             path=self._path,
         )
@@ -353,6 +363,16 @@ def _typed(paths: set[_Path], kind: Any) -> Any:
             made = pa.list_(pa.field("element", made)) if name == "[]" else pa.struct([(name, made)])
         joined = made if joined is None else _joined(joined, made, ())
     return joined
+
+
+def _iceberg_type(kind: Any) -> str:
+    if types.is_null(kind) or (types.is_struct(kind) and not kind.num_fields):
+        return UNKNOWN
+    if types.is_struct(kind):
+        return struct_text((field.name, _iceberg_type(field.type)) for field in kind)
+    if types.is_list(kind):
+        return f"list<{_iceberg_type(kind.value_type)}>"
+    return _ICEBERG[str(kind)]
 
 
 def _settled(kind: Any) -> Any:

@@ -20,10 +20,28 @@ from pyarrow import types
 
 from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import SourceColumn
+from lakegate.model.types import UNKNOWN, settled, struct_text
 from lakegate.sources.files import Located, shown
 from lakegate.sources.inspection import name_problems, reserved_name_problems, unreadable
 from lakegate.storage.objects import ReplacedError
 
+_PLAIN = {
+    "bool": "boolean",
+    "int8": "int",
+    "int16": "int",
+    "int32": "int",
+    "int64": "long",
+    "uint8": "int",
+    "uint16": "int",
+    "uint32": "long",
+    "uint64": "decimal(20, 0)",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "binary",
+    "date32[day]": "date",
+    "null": UNKNOWN,
+}
 _FIRST_READ_BYTES = 64 << 10
 # Logical types that Spark refuses and that Arrow may show as plain bytes.
 _REFUSED_LOGICAL_TYPES = frozenset({"UUID", "INTERVAL", "VARIANT", "GEOMETRY", "GEOGRAPHY"})
@@ -86,7 +104,11 @@ def inspect_parquet(file: Located) -> tuple[ParquetInspection | None, Sequence[I
     instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
     instant = pa.timestamp("us", tz="UTC")
     columns = tuple(
-        SourceColumn(name=field.name, type=str(instant if field.name in instants else normalise(field.type)))
+        SourceColumn(
+            name=field.name,
+            type=str(instant if field.name in instants else normalise(field.type)),
+            inferred=_with_unknown(field.type),
+        )
         for field in schema
     )
     return ParquetInspection(file, metadata.num_rows, columns), problems
@@ -208,10 +230,41 @@ def _normalise_nested(data_type: Any) -> Any:
     return data_type
 
 
+def _with_unknown(kind: pa.DataType) -> str | None:
+    """Return the Iceberg type of what is nested and partly without a type; ``None`` for anything else."""
+    if not types.is_nested(kind) or "null" not in str(kind):
+        return None
+    name = type_name(kind)
+    return name if settled(name) != name else None
+
+
 def is_any_list(data_type: pa.DataType) -> bool:
     """Return whether it is a list of whatever layout."""
     variants = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view)
     return any(is_kind(data_type) for is_kind in (*variants, types.is_large_list_view))
+
+
+def type_name(kind: Any) -> str:  # noqa: PLR0911 - a line for each type
+    """Return an Arrow type as Iceberg calls it.
+
+    Example:
+        >>> type_name(pa.list_(pa.struct([("at", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])))
+        'list<struct<at: timestamptz, n: long>>'
+    """
+    if types.is_timestamp(kind):
+        return "timestamp" if kind.tz is None else "timestamptz"
+    if types.is_decimal(kind):
+        return f"decimal({kind.precision}, {kind.scale})"
+    if types.is_dictionary(kind):
+        return type_name(kind.value_type)
+    if is_any_list(kind):
+        return f"list<{type_name(kind.value_type)}>"
+    if types.is_map(kind):
+        return f"map<{type_name(kind.key_type)}, {type_name(kind.item_type)}>"
+    if types.is_struct(kind):
+        return struct_text((field.name, type_name(field.type)) for field in kind)
+    text = str(kind).removeprefix("large_").removesuffix("_view")
+    return _PLAIN.get(text, "binary" if text.startswith("fixed_size_binary") else text)
 
 
 def refusal(data_type: pa.DataType, *, nested: bool = False) -> str | None:
@@ -370,7 +423,7 @@ class _Reader:
                 while data[at] & 128:
                     at += 1
                 at += 1
-            elif kind == _BINARY and data[at] < 128:  # noqa: PLR2004 - a length of one byte
+            elif kind == _BINARY and data[at] < 128:  # a length of one byte
                 at += 1 + data[at]
             elif kind > _FALSE:
                 self._at = at

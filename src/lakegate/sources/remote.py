@@ -222,7 +222,7 @@ def _pinned(pattern: RemotePattern, storage: StorageSettings) -> Iterator[Remote
 
 def _may_not_read(pattern: RemotePattern, error: OSError) -> SourceError:
     return SourceError(
-        f"'{pattern.text}' may not be read: {error.strerror}.",
+        f"'{pattern.text}' can't be read: {error.strerror}.",
         hint=_RIGHTS[pattern.address.service],
         path=pattern.text,
     )

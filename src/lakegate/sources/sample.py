@@ -12,39 +12,20 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import types
 
 from lakegate.config import StorageSettings
 from lakegate.errors import SchemaError
 from lakegate.model.base import Value
 from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceColumn
 from lakegate.model.rows import json_safe
-from lakegate.model.schema import UNKNOWN, Column, Schema, merged, struct_text
+from lakegate.model.schema import Column, Schema, merged
 from lakegate.ports import Narrator
 from lakegate.sources.csv_stream import csv_reader
 from lakegate.sources.discovery import discover, require_csv
 from lakegate.sources.files import Located, from_uri, stat_file, stat_object
-from lakegate.sources.parquet import is_any_list
+from lakegate.sources.parquet import type_name
 from lakegate.sources.rows import decompressed
 from lakegate.storage.objects import is_remote
-
-_PLAIN = {
-    "bool": "boolean",
-    "int8": "int",
-    "int16": "int",
-    "int32": "int",
-    "int64": "long",
-    "uint8": "int",
-    "uint16": "int",
-    "uint32": "long",
-    "uint64": "decimal(20, 0)",
-    "float": "float",
-    "double": "double",
-    "string": "string",
-    "binary": "binary",
-    "date32[day]": "date",
-    "null": UNKNOWN,
-}
 
 
 class SourceSample(Value):
@@ -95,40 +76,18 @@ def inspect(
 
 
 def _declared(batch: Batch, storage: StorageSettings) -> tuple[Column, ...]:
-    """Return the columns of all files; of types that differ, one that holds both, else the first one's."""
+    """Return the columns of all files. Where types differ: one that holds both, else the first file's."""
     schemas = []
     for part in batch.parts():
         declared = {field.name.lower(): field.type for field in _schema(part.read_uris[0], storage)}
-        named = (Column(name=c.name, type=type_name(_arrow_type(c, declared[c.name.lower()]))) for c in part.columns)
+        types = (c.inferred or type_name(_arrow_type(c, declared[c.name.lower()])) for c in part.columns)
+        named = (Column(name=c.name, type=kind) for c, kind in zip(part.columns, types, strict=True))
         schemas.append(Schema(columns=tuple(named)))
     try:
         return merged(schemas).columns
     except SchemaError:
         found = {column.name.lower(): column for schema in reversed(schemas) for column in schema.columns}
         return tuple(found[column.name.lower()] for column in batch.columns)
-
-
-def type_name(kind: Any) -> str:  # noqa: PLR0911 - a line for each type
-    """Return an Arrow type as Iceberg calls it.
-
-    Example:
-        >>> type_name(pa.list_(pa.struct([("at", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])))
-        'list<struct<at: timestamptz, n: long>>'
-    """
-    if types.is_timestamp(kind):
-        return "timestamp" if kind.tz is None else "timestamptz"
-    if types.is_decimal(kind):
-        return f"decimal({kind.precision}, {kind.scale})"
-    if types.is_dictionary(kind):
-        return type_name(kind.value_type)
-    if is_any_list(kind):
-        return f"list<{type_name(kind.value_type)}>"
-    if types.is_map(kind):
-        return f"map<{type_name(kind.key_type)}, {type_name(kind.item_type)}>"
-    if types.is_struct(kind):
-        return struct_text((field.name, type_name(field.type)) for field in kind)
-    text = str(kind).removeprefix("large_").removesuffix("_view")
-    return _PLAIN.get(text, "binary" if text.startswith("fixed_size_binary") else text)
 
 
 def _arrow_type(column: SourceColumn, declared: Any = None) -> Any:

@@ -52,17 +52,22 @@ def to_batches(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     Raises:
         LakegateError: While the rows are taken, as for a query.
     """
+    import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
+
+    from lakegate.iceberg.scan import plain_schema
 
     with translated("running the query", query=True):
         schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True)
+        if any(pa.types.is_nested(kind) for kind in schema.types):
+            schema = plain_schema(schema)
     return schema, _batches(frame, schema)
 
 
 def _batches(frame: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with translated("running the query", query=True):
         if not is_connect(frame.sparkSession):
-            yield from frame.toArrow().to_batches()
+            yield from frame.toArrow().cast(schema).to_batches()
             return
         client = frame.sparkSession.client
         plan = frame._plan  # noqa: SLF001 - as DataFrame.toLocalIterator does, which makes a Row of each

@@ -126,6 +126,12 @@ _FAILURES = (
         ("ConnectionClosedException", "java.net.SocketException", "java.net.SocketTimeoutException"), *_STORE_AWAY
     ),
     _Failure(
+        ("NULL value appeared in non-nullable field",),
+        SourceError,
+        "A row has NULL in a column, or a field of a struct, that can't be NULL in the table, while {doing}.",
+        "Correct the file. Or allow NULL: lakegate table evolve TABLE 'ALTER COLUMN name DROP NOT NULL'",
+    ),
+    _Failure(
         (MAY_ROUND,),
         SourceError,
         "A source file's value doesn't fit its column while {doing}: {cause}",
@@ -225,7 +231,7 @@ def _source_error(name: str, text: str) -> LakegateError | None:
         )
     if _holds(text, missing):
         return NotFoundError(
-            f"Source {name} doesn't exist, or may not be read: {reason}.",
+            f"Source {name} doesn't exist, or you may not read it: {reason}.",
             hint=f"To see what there is: lakegate inspect --source {section} --rows 1000 --sql 'SHOW TABLES IN schema'",
         )
     return SourceError(

@@ -15,8 +15,9 @@ from lakegate.errors import SchemaError
 from lakegate.model.batch import MISSING_WORDS, Batch, CsvOptions, SourceColumn
 from lakegate.model.csvtext import DECIMAL_COMMA, LONE_DIGIT, NON_FINITE, rewrite
 from lakegate.model.identifiers import quote
-from lakegate.model.schema import UNKNOWN, Column, Schema, merged, struct_text
+from lakegate.model.schema import Column, Schema, merged
 from lakegate.model.sqltext import sql_string
+from lakegate.model.types import UNKNOWN, find_part, settled, struct_text, type_differences, type_parts
 from lakegate.spark.failures import MAY_ROUND
 
 _PRIMITIVES = {
@@ -68,6 +69,23 @@ def read_batch(session: Any, batch: Batch) -> tuple[Any, Schema]:
 def cast_to(wanted: Schema, frame: Any, source: Schema) -> Any:
     """Return a DataFrame with the columns of ``wanted``, by name and in its order; one that it lacks is NULL."""
     return frame.selectExpr(*(_cast(column, source) for column in wanted.columns))
+
+
+def with_fields(frame: Any, table: Any) -> Any:
+    """Return a DataFrame whose structs have the fields of those of another one; what they lack is NULL.
+
+    A column with a field that the other lacks stays as it is, so that Spark refuses to write it.
+    """
+    wanted = {field.name.lower(): field.dataType for field in table.schema.fields}
+    columns = []
+    for field in frame.schema.fields:
+        name, kind = quote(field.name), wanted.get(field.name.lower())
+        if kind is not None and field.dataType.typeName() in {"array", "map", "struct"}:
+            own, there = (_iceberg_type(one, field.name) for one in (field.dataType, kind))
+            if own != there and all(one.other is not None for one in type_differences(own, there)):
+                name = f"{_as_type(name, own, there, field.name)} AS {name}"
+        columns.append(name)
+    return frame.selectExpr(*columns)
 
 
 def _read_part(session: Any, batch: Batch) -> tuple[Any, Schema]:
@@ -122,10 +140,10 @@ def _with_missing(frame: Any, table: Schema, part: Batch, types: Mapping[str, st
 def source_schema(frame: Any, batch: Batch) -> Schema:
     """Return the schema of a batch's DataFrame, columns without any value of type ``unknown``."""
     schema = iceberg_schema(frame.schema)
-    empty = {column.name.lower() for column in batch.columns if column.type == "null"}
+    known = {one.name.lower(): UNKNOWN if one.type == "null" else one.inferred for one in batch.columns}
     return Schema(
         columns=tuple(
-            column.model_copy(update={"type": UNKNOWN}) if column.name.lower() in empty else column
+            column.model_copy(update={"type": known.get(column.name.lower()) or column.type})
             for column in schema.columns
         )
     )
@@ -203,6 +221,8 @@ def _converted(column: SourceColumn) -> str | None:
     name = quote(column.in_file)
     if column.type == "null":
         return f"CAST(NULL AS STRING) AS {name}"
+    if column.inferred is not None and column.inferred != settled(column.inferred):
+        return f"{_as_type(name, column.inferred, settled(column.inferred), column.in_file)} AS {name}"
     if not column.type.startswith("timestamp[ns"):
         return None
     # Spark hands nanoseconds over as numbers; rounding down is right before 1970 too.
@@ -211,16 +231,39 @@ def _converted(column: SourceColumn) -> str | None:
 
 
 def _cast(column: Column, source: Schema) -> str:
-    name, target = quote(column.name), spark_type(column.type)
-    found = source.find(column.name)
+    name, found = quote(column.name), source.find(column.name)
     if found is None or found.type == UNKNOWN:
         return f"CAST(NULL AS {spark_ddl(column.type)}) AS {name}"
-    if target is None or found.type == column.type:
-        return f"{quote(found.name)} AS {name}"
-    value = quote(found.name)
-    if (found.type, column.type) == ("long", "double"):
-        value = _exact(value, column.name)
-    return f"CAST({value} AS {target}) AS {name}"
+    return f"{_as_type(quote(found.name), found.type, column.type, column.name)} AS {name}"
+
+
+def _as_type(value: str, source: str, wanted: str, column: str) -> str:
+    """Return an expression for a value in another type; fields go by name, and those that it lacks are NULL."""
+    if source == wanted:
+        return value
+    own, parts, depth = type_parts(source), type_parts(wanted), column.count(".")
+    if source == UNKNOWN:
+        return f"CAST(NULL AS {spark_ddl(wanted)})"
+    if not own or not parts:
+        target = spark_type(wanted)
+        exact = _exact(value, column) if (source, wanted) == ("long", "double") else value
+        return value if target is None else f"CAST({exact} AS {target})"
+    if wanted.startswith("list<"):
+        inner = _as_type(f"e{depth}", own[0][1], parts[0][1], f"{column}.element")
+        return f"transform({value}, e{depth} -> {inner})"
+    if wanted.startswith("map<"):
+        inner = _as_type(f"v{depth}", own[1][1], parts[1][1], f"{column}.value")
+        return f"transform_values({value}, (k{depth}, v{depth}) -> {inner})"
+    fields = []
+    for name, kind in parts:
+        found = find_part(own, name)
+        field = (
+            f"CAST(NULL AS {spark_ddl(kind)})"
+            if found is None
+            else _as_type(f"{value}.{quote(found[0])}", found[1], kind, f"{column}.{name}")
+        )
+        fields += [sql_string(name), field]
+    return f"IF({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
 
 
 def _exact(value: str, column: str) -> str:
@@ -333,7 +376,7 @@ def spark_ddl(iceberg_type: str) -> str:
             return match["name"] if match["name"].startswith("`") else f"`{match['name'][:-2]}`: "
         return "array" if match["word"] == "list" else _SPARK_NAMES.get(match["word"], match["word"])
 
-    return _TYPE_PART.sub(named, "string" if iceberg_type == UNKNOWN else iceberg_type)
+    return _TYPE_PART.sub(named, settled(iceberg_type))
 
 
 def _iceberg_type(spark: Any, column: str) -> str:

@@ -277,7 +277,7 @@ def _identifier(parts: Sequence[str], others: Collection[str]) -> TableIdentifie
     if any("." in part for part in parts):
         raise QueryError(f"'{text}' cannot name a table: one of its parts holds a '.'.")
     try:
-        return TableIdentifier.parse(".".join(parts[1:] if parts[0] == CATALOG and len(parts) > 2 else parts))  # noqa: PLR2004
+        return TableIdentifier.parse(".".join(parts[1:] if parts[0] == CATALOG and len(parts) > 2 else parts))
     except IdentifierError as error:
         raise QueryError(error.message, hint=error.hint) from None
 

@@ -11,7 +11,8 @@ from lakegate.model.batch import Batch
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.refs import Ref
 from lakegate.model.request import ContractTerms, IngestPlan, IngestRequest, WriteMode
-from lakegate.model.schema import UNKNOWN, PartitionTransform, Schema
+from lakegate.model.schema import PartitionTransform, Schema
+from lakegate.model.types import settled, type_differences, with_values
 from lakegate.wap.audit import schemas_at
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for
@@ -62,7 +63,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     pointer = context.catalog.get_table(request.table, base)
     mode = request.mode
     partition_by = request.partition_by if pointer is None else context.reader.metadata(pointer).partition_by
-    require_mode(context, request, pointer, partition_by)
+    require_mode(context, request, pointer, partition_by, base)
     if pointer is None:
         missing_namespaces(context, request.table.namespace, base)  # raises when one of them is a table
         if request.contract is not None:
@@ -87,6 +88,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
                 mode=request.schema_mode,
                 texts=batch.texts,
                 updates=mode.name == "upsert",
+                kept=_kept(source, request),
             )
         schema = schema.changed(found.changes)
         if request.contract is not None:
@@ -186,23 +188,51 @@ def _require_new(context: Context, request: IngestRequest) -> None:
 
 def _schema_to_create(request: IngestRequest, batch: Batch, source: Schema) -> tuple[Schema, Fit]:
     """Return a new table's columns, and which of the batch it doesn't get: as text, they couldn't become numbers."""
-    notes: tuple[str, ...] = ()
-    empty = [column for column in source.columns if column.type == UNKNOWN and not _is_named(column.name, request)]
-    if request.schema_mode == "evolve" and request.contract is None and 0 < len(empty) < len(source.columns):
-        source = Schema(columns=tuple(column for column in source.columns if column not in empty))
-        notes = tuple(f"Column '{column.name}' has no values; it's left out until it has some." for column in empty)
+    notes: list[str] = []
+    if request.schema_mode == "evolve" and request.contract is None:
+        source, notes = _with_values(request, source)
     schema = schema_of_new_table(request.table, batch, source, request.contract, request.mode)
     transforms = [PartitionTransform.parse(text) for text in request.partition_by]
     for transform in transforms:
         transform.validate_for(schema)
     _require_distinct(transforms, request.partition_by)
-    return schema, Fit(notes=notes)
+    return schema, Fit(notes=tuple(notes))
+
+
+def _with_values(request: IngestRequest, source: Schema) -> tuple[Schema, list[str]]:
+    """Return the columns, and their fields, that have values or are needed, and a sentence for each of the others."""
+    kept, notes = [], []
+    for column in source.columns:
+        kind = column.type if _is_named(column.name, request) else with_values(column.type)
+        without = "has no values; it's left out until it has some."
+        if kind is None:
+            notes.append(f"Column '{column.name}' {without}")
+            continue
+        kept.append(column.model_copy(update={"type": kind}))
+        left_out = (one for one in type_differences(column.type, kind, (column.name,)) if one.other is None)
+        notes += [f"Field '{one.name}' {without}" for one in left_out]
+    return (Schema(columns=tuple(kept)), notes) if kept else (source, [])
 
 
 def _is_named(column: str, request: IngestRequest) -> bool:
     """Return whether something of a request may need a column, which would be refused where there is no such one."""
     asked = (*map(str, request.checks), *request.partition_by, *request.mode.key, request.mode.delete_when or "")
     return any(re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text, re.IGNORECASE) for text in asked)
+
+
+def _kept(source: Schema, request: IngestRequest) -> dict[str, str]:
+    """Return the columns wholly or partly without values that a table gets all the same, and of which type."""
+    terms = Schema(columns=()) if request.contract is None else Schema(columns=request.contract.columns)
+    found = {}
+    for column in source.columns:
+        term, has_values = terms.find(column.name), with_values(column.type)
+        if has_values == column.type:
+            continue
+        if term is not None and term.type and fits(column, term, request.batch.format):
+            found[column.name] = term.type
+        elif has_values is None and (term is not None or _is_named(column.name, request)):
+            found[column.name] = settled(column.type)
+    return found
 
 
 def schema_of_new_table(
@@ -219,9 +249,7 @@ def schema_of_new_table(
     listed = None if terms is None or terms.extra_columns else Schema(columns=terms.columns)
     source = to_write(mode, source, listed, table)
     schema = source if terms is None else _as_contracted(table, batch, source, terms)
-    return Schema(
-        columns=tuple(c.model_copy(update={"type": "string"}) if c.type == UNKNOWN else c for c in schema.columns)
-    )
+    return Schema(columns=tuple(one.model_copy(update={"type": settled(one.type)}) for one in schema.columns))
 
 
 def _as_contracted(table: TableIdentifier, batch: Batch, source: Schema, terms: ContractTerms) -> Schema:

@@ -10,7 +10,16 @@ from lakegate.errors import SchemaError
 from lakegate.model.batch import ColumnText, FileFormat
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import SchemaMode
-from lakegate.model.schema import UNKNOWN, Column, Schema, SchemaChange, can_promote, is_lossless
+from lakegate.model.schema import Column, Schema, SchemaChange
+from lakegate.model.types import (
+    UNKNOWN,
+    can_promote,
+    is_lossless,
+    joined_type,
+    type_differences,
+    type_parts,
+    with_values,
+)
 
 # CSV types are inferred, the narrowest that takes all values; the file is then parsed as the table's type.
 _PARSES_AS = {
@@ -52,13 +61,15 @@ def fit(
     mode: SchemaMode = "strict",
     texts: Sequence[ColumnText] = (),
     updates: bool = False,
+    kept: Mapping[str, str] | None = None,
 ) -> Fit:
     """Match the columns of a batch with those of a table, by name; neither case nor order matters.
 
     Args:
         file_format: The batch's format: CSV is parsed as the table's types.
         texts: What CSV's columns look like.
-        updates: Whether what the batch lacks stays as it is in rows that are there.
+        updates: Whether what the batch lacks stays as it is in existing rows.
+        kept: Columns wholly or partly without values that the table gets all the same, and their types.
 
     Returns:
         What must be changed, and what happens to columns that one of them lacks.
@@ -67,7 +78,7 @@ def fit(
         SchemaError: Listing every difference that ``mode`` doesn't allow, and the mode that would.
     """
     evolves, ignores, strict = (
-        _Differences(batch, table, file_format, one, texts, updates=updates)
+        _Differences(batch, table, file_format, one, texts, updates=updates, kept=kept or {})
         for one in ("evolve", "ignore_extra", "strict")
     )
     chosen = {"evolve": evolves, "ignore_extra": ignores}.get(mode, strict)
@@ -112,8 +123,9 @@ class _Differences:
         texts: Sequence[ColumnText],
         *,
         updates: bool,
+        kept: Mapping[str, str],
     ) -> None:
-        self._updates = updates
+        self._updates, self._kept = updates, kept
         self._batch, self._table, self._format, self._mode = batch, table, file_format, mode
         self._texts = {text.name.lower(): text for text in texts}
         self.problems: dict[str, str] = {}
@@ -128,7 +140,7 @@ class _Differences:
         self.notes += _renames(self._missing, self.changes)
 
     def doing(self) -> Sequence[str]:
-        lacking = "leave {} of rows that are there" if self._updates else "write NULL as {}"
+        lacking = "leave {} of existing rows" if self._updates else "write NULL as {}"
         return [*map(str, self.changes), *(lacking.format(column.name) for column in self._missing)]
 
     def _look_for(self, column: Column) -> None:
@@ -136,7 +148,9 @@ class _Differences:
         if found is None:
             self._miss(column)
         elif not fits(found, column, self._format):
-            if self._mode == "evolve" and can_promote(column.type, found.type):
+            if type_parts(found.type) and type_parts(column.type):
+                self._look_inside(found, column)
+            elif self._mode == "evolve" and can_promote(column.type, found.type):
                 self.changes.append(SchemaChange(column=column.name, type=found.type, before=column.type))
             else:
                 why = because(self._texts.get(found.name.lower())) if found.type == "string" else ""
@@ -151,6 +165,37 @@ class _Differences:
         else:
             rounded = rounding(text, column)
             self.problems |= {column.name: rounded} if rounded else {}
+
+    def _look_inside(self, found: Column, column: Column) -> None:
+        """Match the fields of two types, as columns are."""
+        kept = self._kept.get(found.name)
+        wide = joined_type(column.type, kept or with_values(found.type) or column.type, self._widened)
+        notes, problems = [], {}
+        for one in type_differences(column.type, found.type, (column.name,)):
+            what = f"field '{one.name}'"
+            if one.other is None and self._mode == "evolve" and not self._updates:
+                notes.append(f"F{what[1:]} ({one.one}) is missing in the batch; its rows get NULL.")
+            elif one.other is None:
+                why = ", and updated rows would lose theirs" if self._updates else ""
+                problems[one.name] = f"{what} ({one.one}) is missing in the batch{why}"
+            elif one.one is None and self._mode == "ignore_extra":
+                notes.append(f"F{what[1:]} ({one.other}) isn't in the table; it's left out.")
+            elif one.one is None and self._mode != "evolve":
+                problems[one.name] = f"{what} ({one.other}) is not in the table"
+            elif one.one is None and kept is None and with_values(one.other or UNKNOWN) is None:
+                notes.append(f"F{what[1:]} isn't in the table and has no values; it's left out.")
+            elif one.one is not None and self._widened(one.one, one.other) is None:
+                problems[one.name] = f"{what} is {one.other} in the batch and {one.one} in the table"
+        self.problems |= problems
+        self.notes += notes
+        if self._mode == "evolve" and not problems and wide is not None and wide != column.type:
+            self.changes.append(SchemaChange(column=column.name, type=wide, before=column.type))
+
+    def _widened(self, table: str, batch: str) -> str | None:
+        """Return the type that a field of the table gets for values of another; ``None`` if they don't go together."""
+        if _fits_inside(batch, table, self._format):
+            return table
+        return batch if self._mode == "evolve" and can_promote(table, batch) else None
 
     def _miss(self, column: Column) -> None:
         if self._mode != "evolve":
@@ -167,10 +212,12 @@ class _Differences:
     def _take(self, column: Column) -> None:
         if self._mode == "ignore_extra":
             self.notes.append(f"Column '{column.name}' ({column.type}) isn't in the table; it's left out.")
-        elif self._mode == "evolve" and column.type == UNKNOWN:
-            self.notes.append(f"Column '{column.name}' isn't in the table and has no values; it's left out.")
         elif self._mode == "evolve":
-            self.changes.append(SchemaChange(column=column.name, type=column.type))
+            kind = self._kept.get(column.name) or with_values(column.type)
+            if kind is None:
+                self.notes.append(f"Column '{column.name}' isn't in the table and has no values; it's left out.")
+            else:
+                self.changes.append(SchemaChange(column=column.name, type=kind))
         else:
             guess = self._table.nearest(column.name)
             like = f" (the table has '{guess}')" if guess else ""
@@ -241,6 +288,9 @@ def fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
     """
     if is_lossless(batch.type, table.type):
         return True
+    if type_parts(batch.type) and type_parts(table.type):
+        inside = list(type_differences(table.type, batch.type))
+        return all(one.one and one.other and _fits_inside(one.other, one.one, file_format) for one in inside)
     if file_format in {"json", "excel"}:
         if batch.type in {"long", "double", _LONG_INTEGER}:
             is_decimal = _DECIMAL.fullmatch(table.type) is not None
@@ -257,3 +307,11 @@ def fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
         or table.type == "string"
         or (batch.type in {"long", "double"} and table.type.startswith("decimal("))
     )
+
+
+def _fits_inside(batch: str, table: str, file_format: FileFormat) -> bool:
+    """Return whether a field's values can be written as another's type; text is parsed in columns only."""
+    if is_lossless(batch, table) or (batch, table) == ("long", "double"):
+        return True
+    # Whole numbers of JSON are longs; the engine refuses those that don't fit.
+    return file_format == "json" and batch == "long" and (table in {"int", "string"} or table.startswith("decimal("))

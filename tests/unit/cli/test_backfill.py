@@ -16,7 +16,9 @@ from lakegate.cli.stderr import LiveNarrator
 from lakegate.errors import EngineError, SourceError
 from lakegate.loading.backfill import Backfill
 from lakegate.loading.backfill_plan import BackfillReport, ChunkResult
+from lakegate.model.batch import SourceColumn
 from lakegate.model.run import RunError
+from lakegate.model.schema import Column, Schema
 from support.backfill_support import Archive, day_files, made_schema
 from support.cli_support import invoke
 
@@ -62,6 +64,15 @@ def test_a_dry_run_of_a_new_table_compares_later_chunks_with_the_first(in_a_proj
     assert "'fare' (long) is not in the table" in outcome.stdout
     assert outcome.stdout.count("would be refused:") == 1
     assert run(archive, "--dry-run", "--schema", "evolve").exit_code == 0
+    table, empty = (
+        Schema(columns=(Column(name="id", type=kind), Column(name="tags", type=f"list<{kind}>")))
+        for kind in ("long", "string")
+    )
+    archive.columns = {DAY_1: table, DAY_2: empty, DAY_3: table}
+    assert run(archive, "--dry-run").exit_code == 2
+    tags = SourceColumn(name="tags", type="list<element: string>", inferred="list<unknown>")
+    archive.inferred = {DAY_2: (SourceColumn(name="id", type="null"), tags)}
+    assert run(archive, "--dry-run").exit_code == 0
     archive.troubles = {DAY_1: SourceError("One:\n- a\n- b"), DAY_2: SourceError("One:\n- a\n- b")}
     assert "2024-01-01 and 1 more would be refused: One:\n- a\n- b\n" in run(archive, "--dry-run").stdout
 

@@ -11,7 +11,8 @@ from lakegate.checks.columns import ColumnType
 from lakegate.errors import SchemaError
 from lakegate.model.batch import ColumnText
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.schema import Column, Schema, merged, struct_text
+from lakegate.model.schema import Column, Schema, merged
+from lakegate.model.types import struct_text
 from lakegate.wap.schema_fit import fit
 
 
@@ -134,6 +135,108 @@ def test_an_upsert_leaves_what_its_batch_lacks() -> None:
     batch, table, name = made("id long"), made("id long, zone string"), TableIdentifier.parse("a.b")
     with pytest.raises(SchemaError) as refused:
         fit(batch, table, name=name, file_format="parquet", updates=True)
-    assert "leave zone of rows that are there" in (refused.value.hint or "")
+    assert "leave zone of existing rows" in (refused.value.hint or "")
     found = fit(batch, table, name=name, file_format="parquet", mode="evolve", updates=True)
     assert "rows that are updated keep theirs" in found.notes[0]
+
+
+def one(kind: str, name: str = "at") -> Schema:
+    return Schema(columns=(Column(name=name, type=kind),))
+
+
+@pytest.mark.parametrize(
+    ("batch", "table", "change", "after", "notes"),
+    [
+        ("struct<B: int, a: int>", "struct<a: long, b: int>", None, None, 0),
+        (
+            "struct<c: int, a: long>",
+            "struct<a: int, `b c`: string>",
+            "add field at.c (int), widen field at.a from int to long",
+            "struct<a: long, `b c`: string, c: int>",
+            1,
+        ),
+        (
+            "list<map<string, struct<y: int>>>",
+            "list<map<string, struct<x: int>>>",
+            "add field at.element.value.y (int)",
+            "list<map<string, struct<x: int, y: int>>>",
+            1,
+        ),
+        ("struct<a: list<int>>", "struct<a: list<double>>", None, None, 0),
+        ("struct<a: long>", "struct<a: double>", None, None, 0),
+    ],
+)
+def test_fields_of_structs_evolve_by_name(
+    batch: str, table: str, change: str | None, after: str | None, notes: int
+) -> None:
+    name = TableIdentifier.parse("a.b")
+    found = fit(one(batch, "At"), one(table), name=name, file_format="parquet", mode="evolve")
+    parts = [str(change) for change in found.changes]
+    assert (sorted(", ".join(parts).split(", ")), len(found.notes)) == (sorted((change or "").split(", ")), notes)
+    wider = one(table).changed(found.changes)
+    assert wider == one(after or table)
+    assert fit(one(batch), wider, name=name, file_format="parquet", mode="evolve").changes == ()
+
+
+@pytest.mark.parametrize(
+    ("batch", "table", "wanted"),
+    [
+        (
+            "struct<a: int, c: int>",
+            "struct<a: int>",
+            "'at.c' (int) is not in the table; accepted by --schema evolve or",
+        ),
+        (
+            "struct<a: int>",
+            "struct<a: int, b: int>",
+            "'at.b' (int) is missing in the batch; accepted by --schema evolve",
+        ),
+        ("struct<a: long>", "struct<a: int>", "'at.a' is long in the batch and int in the table; accepted by --schema"),
+        (
+            "struct<a: string>",
+            "struct<a: int>",
+            "'at.a' is string in the batch and int in the table; no option accepts",
+        ),
+        ("map<int, int>", "map<long, int>", "'at' is map<int, int> in the batch and map<long, int> in the table; no"),
+        ("list<string>", "string", "column 'at' is list<string> in the batch and string in the table; no option"),
+    ],
+)
+def test_each_field_that_is_refused_is_named_with_the_option(batch: str, table: str, wanted: str) -> None:
+    with pytest.raises(SchemaError) as refused:
+        fit(one(batch), one(table), name=TableIdentifier.parse("a.b"), file_format="parquet")
+    assert wanted in refused.value.message
+
+
+def test_fields_that_a_batch_lacks_are_left_out_or_refused() -> None:
+    name, table = TableIdentifier.parse("a.b"), one("struct<a: int, b: int>")
+    found = fit(one("struct<a: int, b: int, c: int>"), table, name=name, file_format="json", mode="ignore_extra")
+    assert found.notes == ("Field 'at.c' (int) isn't in the table; it's left out.",)
+    assert fit(one("struct<a: long, b: int>"), table, name=name, file_format="json").changes == ()
+    with pytest.raises(SchemaError, match=r"'at\.b' \(int\) is missing in the batch, and updated rows would lose"):
+        fit(one("struct<a: int>"), table, name=name, file_format="json", mode="evolve", updates=True)
+
+
+def test_what_is_empty_inside_of_json_fits_any_type() -> None:
+    name, table = TableIdentifier.parse("a.b"), one("struct<a: int, tags: list<long>>")
+    empty = one("struct<a: unknown, tags: list<unknown>>")
+    assert fit(empty, table, name=name, file_format="json").changes == ()
+    more = one("struct<a: int, tags: list<unknown>, b: unknown, c: struct<x: unknown, y: int>>")
+    found = fit(more, table, name=name, file_format="json", mode="evolve")
+    assert [str(change) for change in found.changes] == ["add field at.c (struct<y: int>)"]
+    assert found.notes == ("Field 'at.b' isn't in the table and has no values; it's left out.",)
+    new = fit(one("list<unknown>", "new"), table, name=name, file_format="json", mode="evolve")
+    assert (new.changes, len(new.notes)) == ((), 2)
+
+
+def test_structs_of_several_files_are_joined() -> None:
+    found = merged([one("struct<a: int>"), one("struct<b: list<string>, A: long>"), one("struct<b: list<unknown>>")])
+    assert found == one("struct<a: long, b: list<string>>")
+    with pytest.raises(SchemaError, match=r"^Field 'at\.a' is int in some files of the batch and string in others"):
+        merged([one("struct<a: int>"), one("struct<a: string, b: int>")])
+
+
+def test_fields_without_values_are_added_where_something_names_them() -> None:
+    name, table, batch = TableIdentifier.parse("a.b"), one("struct<b: int>"), one("struct<a: unknown, b: int>")
+    kept = {"at": "struct<a: double, b: int>"}
+    found = fit(batch, table, name=name, file_format="json", mode="evolve", kept=kept)
+    assert ([str(change) for change in found.changes], found.notes) == (["add field at.a (double)"], ())

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import orc
 
-from lakegate.errors import LakegateError
+from lakegate.errors import LakegateError, SchemaError
 from lakegate.model.batch import Batch, CsvOptions
 from lakegate.model.schema import Column
 from lakegate.sources import changed_files, discover, from_uri
@@ -378,6 +378,23 @@ def test_files_of_a_batch_agree_on_what_was_inferred(tmp_path: Path) -> None:
     (tmp_path / "d.csv").write_text("n\n1\n", encoding="utf-8")
     with pytest.raises(LakegateError, match="mixes formats"):
         discover([str(tmp_path)], copies=tmp_path / "copies")
+
+
+def test_lists_and_objects_without_values_are_of_any_type(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": 1, "tags": [], "at": {"x": null, "y y": 1}}')
+    (tmp_path / "b.jsonl").write_text('{"id": 2, "tags": [7], "at": {"x": "a", "y y": 1.5}}')
+    batch = discover([str(tmp_path)], copies=tmp_path / ".copies")
+    found = [{column.name: column.inferred for column in part.columns} for part in batch.parts()]
+    assert found == [
+        {"id": None, "tags": "list<unknown>", "at": "struct<x: unknown, `y y`: long>"},
+        {"id": None, "tags": "list<long>", "at": "struct<x: string, `y y`: double>"},
+    ]
+    (tmp_path / "b.jsonl").write_text('{"id": 2, "tags": ["text"], "at": {"x": "a", "y y": 1}}')
+    batch = discover([str(tmp_path)], copies=tmp_path / ".copies")
+    assert [part.columns[1].inferred for part in batch.parts()] == ["list<unknown>", "list<string>"]
+    (tmp_path / "c.jsonl").write_text('{"id": 3, "tags": [], "at": {"x": null}}')
+    with pytest.raises(SchemaError, match=r"c\.jsonl' does not have the columns"):
+        discover([str(tmp_path)], copies=tmp_path / ".copies")
 
 
 def test_a_file_whose_copy_is_gone_counts_as_changed(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructField, StructType
 
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.tables import AddedRows
 from lakegate.spark.engine import SparkEngine
+from lakegate.spark.reader import with_fields
 
 TRIPS = TableIdentifier.parse("nyc.trips")
 
@@ -55,3 +57,20 @@ def test_rows_added_after_a_snapshot(after: int | None, options: dict[str, str],
     rows = AddedRows(table=TRIPS, ref="main", after_snapshot_id=after, snapshot_id=2, where="id > 0")
     engine.aggregate(rows, ["max(id)"])
     assert (reader.options, reader.filters) == (options, filters)
+
+
+def test_structs_get_the_fields_they_lack_and_lose_none() -> None:
+    kinds = {
+        "grown": (StructType().add("id", "long"), StructType().add("id", "long").add("version", "string")),
+        "misspelt": (StructType().add("verzion", "string"), StructType().add("version", "string")),
+    }
+    rows, table = (
+        SimpleNamespace(
+            schema=StructType([StructField(name, kind[at]) for name, kind in kinds.items()]),
+            selectExpr=lambda *columns: columns,
+        )
+        for at in (0, 1)
+    )
+    grown, misspelt = with_fields(rows, table)
+    assert "CAST(NULL AS string)" in grown
+    assert misspelt == "`misspelt`"  # which Spark refuses

@@ -1,0 +1,278 @@
+"""The text of a type, in the words of the Iceberg spec: the types in it, and how two types go together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+UNKNOWN = "unknown"
+"""Iceberg's type of a column without any value: it fits every table, and is created as ``string``."""
+
+_PLAIN_NAME = re.compile(r"\w+")
+_FIELD_NAME = re.compile(r"(?:\w+|`(?:[^`]|``)*`): ")
+_PATH_PART = re.compile(r"(`)((?:[^`]|``)*)`|([^.`]+)")
+_WHOLE_PATH = re.compile(r"(?:`(?:[^`]|``)*`|[^.`]+)(?:\.(?:`(?:[^`]|``)*`|[^.`]+))*")
+_WORD = re.compile(r"[a-z_]\w*")
+_DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
+_PROMOTIONS = {("int", "long"), ("float", "double")}
+_LOSSLESS = {*_PROMOTIONS, ("date", "timestamp"), ("int", "double")}
+
+
+def struct_text(fields: Iterable[tuple[str, str]]) -> str:
+    """Return a struct's type from the names and types of its fields; odd names are quoted.
+
+    Example:
+        >>> struct_text([("id", "long"), ("map<x: y", "int")])
+        'struct<id: long, `map<x: y`: int>'
+    """
+    return f"struct<{', '.join(f'{_field_name(name)}: {kind}' for name, kind in fields)}>"
+
+
+def struct_fields(text: str) -> list[tuple[str, str]]:
+    """Return names and types of a struct's fields; none of a type that isn't a struct.
+
+    Example:
+        >>> struct_fields("struct<a: list<struct<x: int, y: int>>, `b: c`: decimal(9, 2)>")
+        [('a', 'list<struct<x: int, y: int>>'), ('b: c', 'decimal(9, 2)')]
+    """
+    if not (text.startswith("struct<") and text.endswith(">")):
+        return []
+    fields, rest = [], text.removeprefix("struct<")[:-1]
+    while match := _FIELD_NAME.match(rest):
+        end = _end_of_type(rest, match.end())
+        name = match[0][:-2]
+        fields.append((name[1:-1].replace("``", "`") if name.startswith("`") else name, rest[match.end() : end]))
+        rest = rest[end + 2 :]
+    return fields
+
+
+def _end_of_type(text: str, start: int) -> int:
+    """Return where the type that starts at ``start`` ends: at a comma outside of all brackets and quotes."""
+    depth, quoted = 0, False
+    for index in range(start, len(text)):
+        character = text[index]
+        quoted ^= character == "`"
+        if not quoted:
+            depth += (character in "<(") - (character in ">)")
+            if character == "," and not depth:
+                return index
+    return len(text)
+
+
+def type_parts(text: str) -> list[tuple[str, str]]:
+    """Return names and types of what a type is made of, as Spark's ``ALTER TABLE`` calls them; nothing for a plain one.
+
+    Example:
+        >>> type_parts("map<string, list<int>>"), type_parts("list<struct<x: int>>"), type_parts("decimal(9, 2)")
+        ([('key', 'string'), ('value', 'list<int>')], [('element', 'struct<x: int>')], [])
+    """
+    if text.startswith("list<"):
+        return [("element", text.removeprefix("list<")[:-1])]
+    if text.startswith("map<"):
+        inner = text.removeprefix("map<")[:-1]
+        end = _end_of_type(inner, 0)
+        return [("key", inner[:end]), ("value", inner[end + 2 :])]
+    return struct_fields(text)
+
+
+def nested_fields(text: str) -> list[tuple[str, ...]]:
+    """Return the paths of all fields of structs in a type, also of those in lists and maps.
+
+    Example:
+        >>> nested_fields("map<string, list<struct<a: int, b: struct<c: int>>>>")
+        [('a',), ('b',), ('b', 'c')]
+    """
+    is_struct = text.startswith("struct<")
+    paths: list[tuple[str, ...]] = []
+    for name, kind in type_parts(text):
+        below = nested_fields(kind)
+        paths += [(name,), *((name, *one) for one in below)] if is_struct else below
+    return paths
+
+
+def path_parts(name: str) -> list[str]:
+    """Return the parts of a path, without their backticks; nothing when it can't be read.
+
+    Example:
+        >>> path_parts("contact.`e-mail`")
+        ['contact', 'e-mail']
+    """
+    parts = [part.replace("``", "`") if quoted else plain for quoted, part, plain in _PATH_PART.findall(name)]
+    return parts if _WHOLE_PATH.fullmatch(name) else []
+
+
+def type_words(text: str) -> frozenset[str]:
+    """Return the types that a type is made of, without the names of its fields.
+
+    Example:
+        >>> sorted(type_words("struct<unknown_reason: long, map: list<decimal(9, 2)>>"))
+        ['decimal', 'list', 'long', 'struct']
+    """
+    return frozenset(_WORD.findall(_FIELD_NAME.sub("", text)))
+
+
+def _field_name(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+def can_promote(narrow: str, wide: str) -> bool:
+    """Return whether a column's type can be changed so in place (Iceberg spec, "Schema Evolution", versions 1 and 2).
+
+    Example:
+        >>> can_promote("int", "long"), can_promote("decimal(9, 2)", "decimal(12, 2)"), can_promote("long", "int")
+        (True, True, False)
+        >>> can_promote("struct<a: int>", "struct<a: long, b: string>"), can_promote("struct<a: int>", "struct<b: int>")
+        (True, False)
+    """
+    found = list(type_differences(narrow, wide))
+    return bool(found) and all(each.one is None or _is_promotion(each.one, each.other) for each in found)
+
+
+def is_lossless(narrow: str, wide: str) -> bool:
+    """Return whether a cast of every value of the one type to the other keeps it.
+
+    Example:
+        >>> is_lossless("int", "double"), is_lossless("decimal(9, 2)", "decimal(12, 2)"), is_lossless("long", "double")
+        (True, True, False)
+    """
+    return narrow in {wide, UNKNOWN} or (narrow, wide) in _LOSSLESS or _widens_decimal(narrow, wide)
+
+
+def _is_promotion(narrow: str, wide: str | None) -> bool:
+    return wide is not None and ((narrow, wide) in _PROMOTIONS or _widens_decimal(narrow, wide))
+
+
+def _widens_decimal(narrow: str, wide: str) -> bool:
+    one, other = _DECIMAL.fullmatch(narrow), _DECIMAL.fullmatch(wide)
+    return bool(one and other and one[2] == other[2] and int(one[1]) <= int(other[1]))
+
+
+def wider_type(one: str, other: str) -> str | None:
+    """Return which of two plain types takes the values of both; ``None`` when neither does.
+
+    The engine refuses whole numbers that a double may round.
+    """
+    for narrow, wide in ((other, one), (one, other)):
+        if is_lossless(narrow, wide) or (narrow, wide) == ("long", "double"):
+            return wide
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeDifference:
+    """A part in which two types differ.
+
+    Attributes:
+        path: Where it is.
+        one: Its type in the first of them; ``None`` if that lacks the field.
+        other: Its type in the second one.
+    """
+
+    path: tuple[str, ...]
+    one: str | None
+    other: str | None
+
+    @property
+    def name(self) -> str:
+        """The path as people write it."""
+        return ".".join(map(_field_name, self.path))
+
+
+def type_differences(one: str, other: str, path: tuple[str, ...] = ()) -> Iterator[TypeDifference]:
+    """Yield where two types differ; fields are matched by name, in any case, whatever their order.
+
+    Args:
+        path: Where the types are.
+
+    Example:
+        >>> before, after = "struct<id: int, at: struct<x: int>>", "struct<at: struct<x: long, y: int>, id: int>"
+        >>> [(found.name, found.one, found.other) for found in type_differences(before, after, ("event",))]
+        [('event.at.x', 'int', 'long'), ('event.at.y', None, 'int')]
+    """
+    if not _are_alike(one, other):
+        if one != other:
+            yield TypeDifference(path, one, other)
+        return
+    mine, theirs = type_parts(one), type_parts(other)
+    for name, kind in mine:
+        found = find_part(theirs, name)
+        if found is None:
+            yield TypeDifference((*path, name), kind, None)
+        else:
+            yield from type_differences(kind, found[1], (*path, name))
+    yield from (TypeDifference((*path, name), None, kind) for name, kind in theirs if find_part(mine, name) is None)
+
+
+def joined_type(one: str, other: str, leaf: Callable[[str, str], str | None]) -> str | None:
+    """Return a type with the fields of both, those of the first one first; ``None`` where ``leaf`` finds none.
+
+    Args:
+        leaf: Returns the type for two that aren't made of the same parts.
+
+    Example:
+        >>> joined_type("list<struct<a: int>>", "list<struct<B: string, A: long>>", wider_type)
+        'list<struct<a: long, B: string>>'
+    """
+    if not _are_alike(one, other):
+        return one if one == other else leaf(one, other)
+    mine, theirs = type_parts(one), type_parts(other)
+    parts = []
+    for name, kind in mine:
+        found = find_part(theirs, name)
+        joined = kind if found is None else joined_type(kind, found[1], leaf)
+        if joined is None:
+            return None
+        parts.append((name, joined))
+    parts += (part for part in theirs if find_part(mine, part[0]) is None)
+    return _made(one, parts)
+
+
+def settled(kind: str) -> str:
+    """Return a type with text in place of what has no values, as tables are created.
+
+    Example:
+        >>> settled("struct<a: unknown, b: list<unknown>>")
+        'struct<a: string, b: list<string>>'
+    """
+    if kind == UNKNOWN:
+        return "string"
+    return _made(kind, [(name, settled(part)) for name, part in type_parts(kind)])
+
+
+def with_values(kind: str) -> str | None:
+    """Return a type without what has no values; ``None`` if nothing is left.
+
+    Example:
+        >>> with_values("struct<a: unknown, b: int>"), with_values("list<struct<a: unknown>>")
+        ('struct<b: int>', None)
+    """
+    parts = [(name, with_values(part)) for name, part in type_parts(kind)]
+    left = [(name, part) for name, part in parts if part is not None]
+    if kind == UNKNOWN or (parts and (not left or (len(left) < len(parts) and not kind.startswith("struct<")))):
+        return None
+    return _made(kind, left)
+
+
+def _made(like: str, parts: Sequence[tuple[str, str]]) -> str:
+    """Return the type that is made of ``parts`` as another one is made of its own."""
+    if not parts:
+        return like
+    if like.startswith("struct<"):
+        return struct_text(parts)
+    return f"{like.partition('<')[0]}<{', '.join(part for _, part in parts)}>"
+
+
+def find_part(parts: Sequence[tuple[str, str]], name: str) -> tuple[str, str] | None:
+    """Return the part called ``name``, in any case when none has exactly this name."""
+    exact = next((part for part in parts if part[0] == name), None)
+    return exact or next((part for part in parts if part[0].lower() == name.lower()), None)
+
+
+def _are_alike(one: str, other: str) -> bool:
+    """Return whether two types are made of parts in the same way: structs, lists, or maps by the same keys."""
+    mine, theirs = type_parts(one), type_parts(other)
+    if not mine or not theirs or one.partition("<")[0] != other.partition("<")[0]:
+        return False
+    # Keys decide which value is which, and no table can change theirs.
+    return not one.startswith("map<") or mine[0] == theirs[0]
