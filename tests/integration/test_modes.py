@@ -16,8 +16,10 @@ from lakegate.config import TableSettings
 from lakegate.errors import AuditFailedError, InputError, NotFoundError, QueryError, SchemaError
 from lakegate.lake import Lake
 from lakegate.progress import SilentNarrator
+from lakegate.spark.engine import SparkEngine
 from lakegate.wap import failpoints
 from support.flow_support import when_reached
+from support.lakes import components_of, session_of
 
 pytestmark = pytest.mark.jvm
 
@@ -63,8 +65,20 @@ def test_an_upsert_updates_inserts_and_deletes_once(
     assert ([one.column for one in plan.request.schema_changes], plan.request.mode.key) == ([], ("id",))
 
     more = parquet("more", id=[8], name=["h"], fare=[8.0])
-    with when_reached(monkeypatch, "before-publish", lambda: lake.ingest(filled, more)):
-        run = lake.ingest(filled, changes, **options)
+
+    def append_beside() -> None:
+        settings = session_of(components_of(lake)).conf
+        settings.set("spark.sql.iceberg.snapshot-property.lakegate.run-id", "an upsert beside it")
+        try:
+            assert lake.ingest(filled, more).status == "published"
+        finally:
+            settings.unset("spark.sql.iceberg.snapshot-property.lakegate.run-id")
+
+    with monkeypatch.context() as patch:
+        # A session of its own would compile anew all that Spark runs: docs/decisions/0118.
+        patch.delattr(SparkEngine, "transaction")
+        with when_reached(patch, "before-publish", append_beside):
+            run = lake.ingest(filled, changes, **options)
     # The fare, which the batch lacks, stays as it was.
     expected = [(1, "a", 1.0), (2, "B", 2.0), (4, "new", None), (8, "h", 8.0)]
     assert (run.status, rows(lake, filled)) == ("published", expected)

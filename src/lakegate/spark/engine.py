@@ -25,7 +25,7 @@ from lakegate.model.sqltext import sql_string, sql_tokens
 from lakegate.model.tables import OWN_BATCH, AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
 from lakegate.model.words import did_you_mean
 from lakegate.ports import Step
-from lakegate.spark import quarantine
+from lakegate.spark import quarantine, upsert
 from lakegate.spark.dataframes import to_batches
 from lakegate.spark.failures import translated
 from lakegate.spark.guard import PLAN_SETTINGS, query_text, require_harmless
@@ -43,12 +43,14 @@ from lakegate.spark.scans import (
     free_names,
     matching,
     nested_fields,
+    passing_texts,
     path,
     require_columns,
     unfiltered,
 )
 from lakegate.spark.sessions import (
     CATALOG,
+    SNAPSHOT_PROPERTY,
     SessionFactory,
     always,
     end_session,
@@ -105,6 +107,7 @@ class SparkEngine:
         self._cancelled = (-math.inf, -math.inf)
         self._sources: dict[Batch, tuple[Any, Schema]] = {}
         self._opening = threading.RLock()
+        self._signing = threading.Lock()
 
     @property
     def session(self) -> Any:
@@ -170,16 +173,70 @@ class SparkEngine:
         if mode.name == "replace-partitions":
             self._write(batch, target, step, lambda writer: writer.overwritePartitions())
             return
-        doing = f"writing {target.table} on branch {target.ref}"
-        with translated(doing, source=True):
+        if mode.merge_sql is None:
+            self._upsert(batch, target, mode, step)
+            return
+        with translated(f"writing {target.table} on branch {target.ref}", source=True):
             self._source(batch)  # Spark may have to be restarted for its files
             self._change_schema(target)
         writing = self.transaction(target.ref, target.snapshot_properties[RUN_ID_PROPERTY])
         try:
             with _progress(writing.session, step):
-                writing.write(batch, target, mode)
+                writing.merge(batch, target.table, mode.merge_sql)
         finally:
             writing.close()
+
+    def _upsert(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None) -> None:
+        """Update, insert and delete by the rows of a batch."""
+        with translated(f"writing {target.table} on branch {target.ref}", source=True), _progress(self.session, step):
+            frame, source = self._source(batch)
+            self._change_schema(target)
+            table = target.table_schema
+            # Columns that only say which rows delete.
+            extra = (
+                ()
+                if table is None or mode.delete_when is None
+                else [c for c in source.columns if not table.find(c.name)]
+            )
+            if table is not None:
+                wanted = Schema(columns=(*table.columns, *extra))
+                frame = read_as(self.session, batch, wanted, frame=frame, source=source)
+            upsert.require_unique(frame, mode.key, target.table, target.ref, masked=target.masked)
+            columns = frame.columns[: len(frame.columns) - len(extra)]
+            deletes = None
+            if mode.delete_when is not None:
+                (deletes,) = free_names("deletes", 1, taken=frame.columns)
+                with translated(f"evaluating {mode.delete_when!r}", query=True):
+                    flag = f"coalesce(({mode.delete_when}), false) AS {deletes}"
+                    frame = planned(frame.selectExpr(*map(quote, columns), flag))
+            if target.create is not None:
+                frame = frame if deletes is None else frame.where(f"NOT {deletes}").drop(deletes)
+                self._create(_writer(frame, target), target.create)
+                return
+            # What the batch lacks stays as it is in the rows that are updated.
+            changed = [name for name in columns if name not in mode.key and source.find(name) is not None]
+            with self._signed(target.snapshot_properties):
+                name = target.table.sql(CATALOG, ref=target.ref)
+                upsert.merge(self.session, name, frame, mode.key, changed, deletes)
+
+    @contextmanager
+    def _signed(self, properties: Mapping[str, str]) -> Iterator[None]:
+        """Put properties into the snapshots that SQL makes in the writing session.
+
+        A session's settings are the only way to do so. What is written by DataFrames has its own, which come first. A
+        session of its own, as transactions have, would compile all that Spark runs anew, and run it cold.
+        """
+        settings = {f"{SNAPSHOT_PROPERTY}{key}": value for key, value in properties.items()}
+        with self._signing:
+            conf = self.session.conf
+            for key, value in settings.items():
+                conf.set(key, value)
+            try:
+                yield
+            finally:
+                for key in settings:
+                    with suppress(Exception):  # the session may be gone
+                        conf.unset(key)
 
     def used_by_merge(self, sql: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
         """Return the tables that a ``MERGE`` over a batch reads, and those it changes, by its text."""
@@ -195,6 +252,11 @@ class SparkEngine:
             frame, wanted = _selectable(self._rows(rows), predicates, self.session)
             others = [] if key is None else [self._within(one, key, frame) for one in key.others]
             return count(frame, wanted, key, others)
+
+    def passing_texts(self, rows: AddedRows, asked: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
+        """Return values of text that some rows have, and for which a predicate is false."""
+        with _auditing(rows):
+            return passing_texts(self._rows(rows), asked)
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
         """Return the number of rows and the values of aggregates."""
@@ -387,9 +449,11 @@ class SparkEngine:
 
     def fetch(self, frame: Any) -> pa.Table:
         """Return all rows of a DataFrame as an Arrow table."""
+        import pyarrow as pa
+
         with translated("running the query", query=True):
-            table: pa.Table = frame.toArrow()
-        return table
+            schema, batches = to_batches(frame)
+            return pa.Table.from_batches(batches, schema)
 
     def stream(self, frame: Any) -> Iterator[pa.RecordBatch]:
         """Return the rows of a DataFrame as Arrow batches, as Spark Connect sends them; a classic session sends all."""
@@ -559,13 +623,13 @@ class SparkEngine:
 
     def _change_schema(self, target: WriteTarget) -> None:
         table = target.table.sql(CATALOG, ref=target.ref)
-        added = [f"{quote(one.column)} {spark_ddl(one.type)}" for one in target.schema_changes if one.before is None]
+        parts = [(".".join(map(quote, part.path)), part) for one in target.schema_changes for part in one.parts()]
+        added = [f"{name} {spark_ddl(part.other)}" for name, part in parts if part.one is None and part.other]
         if added:
             self.session.sql(f"ALTER TABLE {table} ADD COLUMNS ({', '.join(added)})")
-        for one in target.schema_changes:
-            if one.before is not None:
-                kind = spark_ddl(one.type)
-                self.session.sql(f"ALTER TABLE {table} ALTER COLUMN {quote(one.column)} TYPE {kind}")
+        for name, part in parts:
+            if part.one is not None and part.other is not None:
+                self.session.sql(f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {spark_ddl(part.other)}")
 
     def _create(self, writer: Any, create: CreateTable) -> None:
         writer = writer.using("iceberg").tableProperty("location", create.location)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 CATALOG = "lakegate"
 """Name of the Spark catalog in all our sessions."""
+SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
+"""Settings by which Iceberg writes properties into snapshots that a session makes."""
 
 _SIGN_OF_LIFE_S = 5.0
 _OPENED_WITHIN_S = 30.0
@@ -172,8 +174,8 @@ def hang_up(session: Any) -> None:
     """Close a session's connection without asking its server, so that calls under way fail at once."""
     if is_connect(session):
         with suppress(Exception):
-            session.client._channel.close()  # noqa: SLF001 - closing the client would first wait for calls under way
-            session.client._closed = True  # noqa: SLF001
+            session.client._channel.close()  # closing the client would first wait for calls under way
+            session.client._closed = True
             session.client.close = _nothing
 
 
@@ -185,10 +187,10 @@ def release(abandoned: Any, *, through: Any) -> None:
 
     with suppress(Exception):  # its server may be another by now
         old, client = abandoned.client, through.client
-        request = ReleaseSessionRequest(session_id=old._session_id, client_type=client._builder.userAgent)  # noqa: SLF001
-        if old._user_id:  # noqa: SLF001
-            request.user_context.user_id = old._user_id  # noqa: SLF001
-        client._stub.ReleaseSession(request, metadata=client._builder.metadata())  # noqa: SLF001
+        request = ReleaseSessionRequest(session_id=old._session_id, client_type=client._builder.userAgent)
+        if old._user_id:
+            request.user_context.user_id = old._user_id
+        client._stub.ReleaseSession(request, metadata=client._builder.metadata())
 
 
 def _open(channels: SparkChannels, settings: Mapping[str, str]) -> Any:
@@ -203,7 +205,7 @@ def _open(channels: SparkChannels, settings: Mapping[str, str]) -> Any:
             session = SparkSession.Builder().channelBuilder(channels).create()
             session.client.set_retry_policies([DefaultPolicy(max_retries=_MAX_RETRIES, max_backoff=_MAX_BACKOFF_MS)])
             try:
-                session.conf._set_all(configs=dict(settings), silent=False)  # noqa: SLF001 - one round trip for all
+                session.conf._set_all(configs=dict(settings), silent=False)  # one round trip for all
             except BaseException:
                 end_session(session)
                 raise
@@ -234,7 +236,7 @@ def _prefer_connect_functions() -> None:
     if not is_remote_only():
         from pyspark import SparkContext
 
-        if SparkContext._active_spark_context is not None:  # noqa: SLF001 - the only way to ask without starting one
+        if SparkContext._active_spark_context is not None:  # the only way to ask without starting one
             return
     with ENVIRONMENT:  # a check that's asked in another thread sets this variable, and sets it back
         os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -12,22 +11,21 @@ from typing import Any
 from lakegate.errors import InputError, QueryError, SchemaError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import TableIdentifier, quote
-from lakegate.model.request import WriteMode
 from lakegate.model.run import RUN_ID_PROPERTY
-from lakegate.model.schema import Column, Schema, is_masked, reserved_names
+from lakegate.model.schema import Column, Schema, reserved_names
 from lakegate.model.sqltext import sql_string
-from lakegate.model.tables import CreateTable, WriteTarget
+from lakegate.model.tables import CreateTable
 from lakegate.spark.dataframes import to_frame
 from lakegate.spark.failures import condition_of, first_sentence, is_refusal, translated
 from lakegate.spark.guard import PLAN_SETTINGS, require_harmless, tokens_of
-from lakegate.spark.reader import iceberg_schema, read_as, read_batch
-from lakegate.spark.scans import collected, free_names
-from lakegate.spark.sessions import CATALOG, always, end_session, is_connect, planned
+from lakegate.spark.reader import iceberg_schema, read_batch, with_fields
+from lakegate.spark.scans import collected
+from lakegate.spark.sessions import CATALOG, SNAPSHOT_PROPERTY, always, end_session, is_connect, planned
 from lakegate.spark.statement import Statement, parse_statement
+from lakegate.spark.upsert import merge, require_unique
 
 BATCH = "batch"
 """What a user's ``MERGE`` calls the rows of its batch."""
-_EXAMPLES = 5
 _WHOLE = (
     "map('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', "
     "'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
@@ -52,7 +50,7 @@ def transaction_settings(settings: Mapping[str, str], run_id: str) -> dict[str, 
     return {
         **settings,
         **PLAN_SETTINGS,
-        f"spark.sql.iceberg.snapshot-property.{RUN_ID_PROPERTY}": run_id,
+        f"{SNAPSHOT_PROPERTY}{RUN_ID_PROPERTY}": run_id,
         "spark.sql.sources.partitionOverwriteMode": "static",
         "spark.sql.storeAssignmentPolicy": "ANSI",
     }
@@ -92,10 +90,10 @@ class SparkTransaction:
         with _running(f"reading {table} on branch {self._branch}"):
             return planned(self._session.table(table.sql(CATALOG)))
 
-    def append(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
+    def append(self, table: TableIdentifier, rows: Any, create: CreateTable | None, *, fills: bool = False) -> None:
         """Append rows by column name."""
         with self._writing(table):
-            writer = self._fitted(table, rows, create).writeTo(table.sql(CATALOG))
+            writer = self._fitted(table, rows, create, fills=fills).writeTo(table.sql(CATALOG))
             if create is None:
                 writer.append()
             else:
@@ -132,9 +130,10 @@ class SparkTransaction:
             # Looked at first and written then: rows that are computed twice need not be the same, and Spark's MERGE
             # refuses a source that is not deterministic.
             frame = self._checkpointed(fitted)
-            self._require_unique(table, frame, names, masked=masked)
+            require_unique(frame, names, table, self._branch, masked=masked)
             if create is None:
-                self._merge(table, frame, names, [name for name in frame.columns if name not in names])
+                changed = [name for name in frame.columns if name not in names]
+                merge(self._session, table.sql(CATALOG), frame, names, changed)
             else:
                 self._create(frame.writeTo(table.sql(CATALOG)), create)
 
@@ -189,47 +188,16 @@ class SparkTransaction:
         """The session, in which plain names mean the branch's tables."""
         return self._session
 
-    def write(self, batch: Batch, target: WriteTarget, mode: WriteMode) -> None:
-        """Merge the files of a batch into a table: an upsert, or a statement of the user's.
+    def merge(self, batch: Batch, table: TableIdentifier, statement: str) -> None:
+        """Run a user's ``MERGE`` over the files of a batch.
 
-        A ``MERGE`` gets the run's id into its snapshot by the session's settings only.
+        It gets the run's id into its snapshot by the session's settings only.
         """
-        doing = f"writing {target.table} on branch {self._branch}"
+        doing = f"writing {table} on branch {self._branch}"
         with translated(doing, source=True):
-            frame, source = read_batch(self._session, batch)
-        if mode.merge_sql is not None:
-            with translated(doing, source=True, query=True):
-                self._run_merge(mode.merge_sql, frame)
-            return
-        with translated(doing, source=True):
-            extra: tuple[Column, ...] = ()
-            if target.table_schema is not None:
-                if mode.delete_when is not None:
-                    extra = tuple(one for one in source.columns if target.table_schema.find(one.name) is None)
-                wanted = Schema(columns=(*target.table_schema.columns, *extra))
-                frame = read_as(self._session, batch, wanted, frame=frame, source=source)
-            self._upsert_batch(frame, source, target, mode, without=[one.name for one in extra])
-
-    def _upsert_batch(
-        self, frame: Any, source: Schema, target: WriteTarget, mode: WriteMode, *, without: Sequence[str]
-    ) -> None:
-        """Update, insert and delete by the rows of a frame; the columns ``without`` only say which of them delete."""
-        table, columns = target.table, [name for name in frame.columns if name not in without]
-        self._require_unique(table, frame, mode.key, masked=target.masked)
-        deletes = None
-        if mode.delete_when is not None:
-            (deletes,) = free_names("deletes", 1, taken=frame.columns)
-            with translated(f"evaluating {mode.delete_when!r}", query=True):
-                flag = f"coalesce(({mode.delete_when}), false) AS {deletes}"
-                frame = planned(frame.selectExpr(*map(quote, columns), flag))
-        if target.create is None:
-            # What the batch lacks stays as it is in the rows that are updated.
-            changed = [name for name in columns if name not in mode.key and source.find(name) is not None]
-            self._merge(table, frame, mode.key, changed, deletes)
-            return
-        if deletes is not None:
-            frame = frame.where(f"NOT {deletes}").drop(deletes)
-        self._create(frame.writeTo(table.sql(CATALOG)), target.create)
+            frame, _ = read_batch(self._session, batch)
+        with translated(doing, source=True, query=True):
+            self._run_merge(statement, frame)
 
     def _run_merge(self, statement: str, frame: Any) -> None:
         """Run a user's ``MERGE`` over a batch; what it would do is looked at with an empty one, which reads no file."""
@@ -281,7 +249,7 @@ class SparkTransaction:
                 name = ".".join(quote(part) for part in (CATALOG, *table.namespace[:depth]))
                 self._session.sql(f"CREATE NAMESPACE IF NOT EXISTS {name}")
 
-    def _fitted(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> Any:
+    def _fitted(self, table: TableIdentifier, rows: Any, create: CreateTable | None, *, fills: bool = False) -> Any:
         """Return the rows with the table's columns, by name, in its order."""
         frame = to_frame(self._session, rows)
         if frame is None:
@@ -297,6 +265,7 @@ class SparkTransaction:
             return created
         there = self.table(table)
         self.before_writing(table, iceberg_schema(there.schema))
+        frame = with_fields(frame, there) if fills else frame
         wanted = _schema(there)
         found = {wanted_column.name: name for name in given.names if (wanted_column := wanted.find(name))}
         self._require_all(table, given, wanted, found)
@@ -348,51 +317,6 @@ class SparkTransaction:
             return frame.localCheckpoint(eager=True)
         finally:
             active.session = before
-
-    def _require_unique(
-        self, table: TableIdentifier, frame: Any, keys: Sequence[str], *, masked: Sequence[str] = ()
-    ) -> None:
-        aliases = [f"k{index}" for index in range(len(keys))]
-        null = " OR ".join(f"{alias} IS NULL" for alias in aliases)
-        columns = (f"{quote(key)} AS {alias}" for key, alias in zip(keys, aliases, strict=True))
-        grouped = frame.selectExpr(*columns).groupBy(*aliases).count()
-        wrong = [tuple(row.values()) for row in collected(grouped.where(f"count > 1 OR {null}").limit(_EXAMPLES))]
-        if not wrong:
-            return
-        has_null = any(value is None for row in wrong for value in row[:-1])
-        hidden = [is_masked(masked, key) for key in keys]
-        examples = ", ".join(
-            f"({', '.join(map(_shown, row[:-1], hidden))}) in {row[-1]:,} row{'' if row[-1] == 1 else 's'}"
-            for row in wrong
-        )
-        what = "holds NULL" if has_null else "is not unique"
-        raise InputError(
-            f"The key {_listed(keys)} {what} in the rows given for {table} on branch {self._branch}: {examples}.",
-            hint="Nothing was written. Drop those rows, or keep one of each key.",
-            table=str(table),
-            branch=self._branch,
-        )
-
-    def _merge(
-        self,
-        table: TableIdentifier,
-        frame: Any,
-        keys: Sequence[str],
-        changed: Sequence[str],
-        deletes: str | None = None,
-    ) -> None:
-        """Merge a frame's rows: set the columns ``changed`` where the keys match, insert the others.
-
-        Rows for which the column ``deletes`` is true delete the row with their key instead.
-        """
-        view = f"lakegate_rows_{uuid.uuid4().hex}"
-        columns = [name for name in frame.columns if name != deletes]
-        frame.createOrReplaceTempView(view)
-        try:
-            self._session.sql(_merge_statement(table, view, columns, keys, changed, deletes))
-        finally:
-            with suppress(Exception):
-                self._session.catalog.dropTempView(view)
 
     @contextmanager
     def _writing(self, table: TableIdentifier) -> Iterator[None]:
@@ -484,7 +408,7 @@ def _require_usable_names(given: Schema, table: TableIdentifier) -> None:
 def _key_names(frame: Any, keys: Sequence[str], table: TableIdentifier) -> list[str]:
     schema = _schema(frame)
     if isinstance(keys, str) or not keys:
-        raise InputError(f"An upsert into {table} needs keys.", hint='Name them as a list: keys=["id"].')
+        raise InputError(f"An upsert into {table} needs keys.", hint='Pass them as a list: keys=["id"].')
     names = []
     for key in keys:
         column = schema.find(key)
@@ -522,27 +446,5 @@ def parse_merge(sql: str, catalogs: Collection[str]) -> Statement:
     return parse_statement(sql, catalogs, views=(BATCH,))
 
 
-def _merge_statement(
-    table: TableIdentifier,
-    view: str,
-    columns: Sequence[str],
-    keys: Sequence[str],
-    changed: Sequence[str],
-    deletes: str | None,
-) -> str:
-    same = " AND ".join(f"target.{quote(key)} = source.{quote(key)}" for key in keys)
-    sets = ", ".join(f"target.{quote(name)} = source.{quote(name)}" for name in changed)
-    delete = "" if deletes is None else f"WHEN MATCHED AND source.{deletes} THEN DELETE "
-    update = f"WHEN MATCHED THEN UPDATE SET {sets} " if sets else ""
-    new = "" if deletes is None else f"AND NOT source.{deletes} "
-    values = ", ".join(f"source.{quote(name)}" for name in columns)
-    insert = f"WHEN NOT MATCHED {new}THEN INSERT ({', '.join(map(quote, columns))}) VALUES ({values})"  # noqa: S608 - all quoted
-    return f"MERGE INTO {table.sql(CATALOG)} AS target USING {view} AS source ON {same} {delete}{update}{insert}"
-
-
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
-
-
-def _shown(value: object, hidden: bool = False) -> str:  # noqa: FBT001, FBT002 - given by map()
-    return "NULL" if value is None else "•••" if hidden else str(value)
