@@ -389,6 +389,14 @@ class CommitIndex:
             query = select(func.count()).select_from(EVENTS).where(*_is(target, commit))
             return tx.execute(query).scalar_one() > 0
 
+    def is_near(self, target: str, commit: str, *, within: int) -> bool:
+        """Return whether ``commit`` is one of them, and no more than ``within`` came after it."""
+        made = select(EVENTS.c.committed_at).where(*_is(target, commit)).scalar_subquery()
+        later = select(EVENTS.c.commit_hash).where(EVENTS.c.target == target, EVENTS.c.committed_at > made)
+        with self._database.reading() as tx:
+            number = tx.scalar(select(func.count()).select_from(later.limit(within + 1).subquery()))
+            return tx.scalar(select(made)) is not None and int(number or 0) <= within
+
     def complete(self, target: str, commits: Sequence[PastCommit], head: str) -> None:
         """Add all commits up to ``head``, for a journal of an earlier release, unless it has read others since."""
         with self._database.writing() as tx:

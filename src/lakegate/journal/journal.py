@@ -177,9 +177,9 @@ class Journal:
         return counts | ({most: left} if left else {}), published
 
     def expire_detail(self, before: datetime, note: str) -> int:
-        """Delete steps, reports and alerts of runs that ended before a time, and return of how many.
+        """Delete steps, reports and alerts of runs that ended before a time, and return how many those were.
 
-        Runs whose branch is kept stay whole, and so does what all others did.
+        Runs whose branch is kept stay whole; of all others, what they did is kept.
 
         Args:
             note: What to add to :attr:`~lakegate.model.run.Run.detail`.

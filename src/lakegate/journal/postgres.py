@@ -159,7 +159,7 @@ class PostgresDatabase(Database):
             return super()._away(error)
         return ConfigurationError(
             f"The certificate of the journal {self.name} is not accepted: {error.verify_message.rstrip('.')}.",
-            hint="If an authority of your own signed it, set journal.ca_file; else have the server's renewed.",
+            hint="If your own authority signed it, set journal.ca_file. Else renew the server's certificate.",
             setting="journal.ca_file",
         )
 

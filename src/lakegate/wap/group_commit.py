@@ -8,13 +8,13 @@ queue never says so (docs/decisions/0060).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 
-from lakegate.errors import LakegateError, OutcomeUnknownError, RetryableError
+from lakegate.errors import LakegateError, NewerFormatError, OutcomeUnknownError, RetryableError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import HistoryEvent, QueuedPublish
 from lakegate.model.refs import Commit, Ref, TablePointer
@@ -30,7 +30,7 @@ _MOST_FILES = 500
 """Source files of a run that is offered: a batch of thousands is worth a commit of its own."""
 _MOST_FILES_TOGETHER = 2_000
 """Source files of all runs in one commit, which names them in its properties."""
-_MOST_COMMITS = 100
+MOST_COMMITS = 100
 """How far to read back for a run that waits, to see whether its files were published meanwhile."""
 _LAST_LOOK_S = 10.0
 """How long to wait for the process that is publishing a run that is cancelled or discarded."""
@@ -269,30 +269,69 @@ class Companions:
         """Return the runs that aren't published yet, with source files that nobody has published since they looked."""
         found: list[QueuedPublish] = []
         group = [_event(self.run)]
-        known: dict[str, Sequence[HistoryEvent]] = {}  # those that wait have seen about the same
+        past = _Past(self.context, head, commits)
         for one in offered:
             try:
-                since = self._since(one.seen, head, commits)
-                if since is None or any(one.run.run_id in runs_of(commit) for commit in since):
+                since = past.since(one.seen)
+                if since is None or any(one.run.run_id in commit.runs for commit in since):
                     continue
-                known |= {one.hash: events_of(one)[::-1] for one in since if one.hash not in known}
-                events = [event for commit in since for event in known[commit.hash]]
-                require_not_published(one.run, [*group, *events])
+                # Few have a file in common with anybody, and those that wait may have begun long ago.
+                names = _names(_event(one.run))
+                near = [] if all(names.isdisjoint(commit.names) for commit in since) else since
+                require_not_published(one.run, [*group, *(event for commit in near for event in commit.events)])
             except LakegateError:
                 continue  # it finds out on its own
             found.append(one)
             group.insert(0, _event(one.run))
         return found
 
-    def _since(self, seen: str, head: Ref, commits: Sequence[Commit]) -> Sequence[Commit] | None:
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """What a commit says of its runs, newest first, and all that it names their source files by."""
+
+    commit: Commit
+    runs: Collection[str]
+    events: Sequence[HistoryEvent]
+    names: frozenset[str]
+
+    @classmethod
+    def of(cls, commit: Commit) -> _Commit:
+        events = events_of(commit)[::-1]
+        return cls(commit, runs_of(commit), events, frozenset[str]().union(*map(_names, events)))
+
+
+class _Past:
+    """The target's commits, newest first; what the leader hasn't read is read once for all that wait, as needed."""
+
+    def __init__(self, context: Context, head: Ref, commits: Sequence[Commit]) -> None:
+        self._head = head.hash
+        self._commits: list[_Commit] = []
+        self._further: Iterator[Commit] = chain(
+            commits, self._older(context, commits[-1].parent if commits else head.hash)
+        )
+
+    def since(self, seen: str) -> Sequence[_Commit] | None:
         """Return the commits after ``seen``, newest first; ``None`` if they can't be known at little cost."""
-        if seen == head.hash:
+        if seen == self._head:
             return ()
-        for place, commit in enumerate(commits):
+        for place, one in enumerate(self._commits, 1):
+            if one.commit.parent == seen:
+                return self._commits[:place]
+        for commit in self._further:
+            try:
+                self._commits.append(_Commit.of(commit))
+            except NewerFormatError:
+                self._further = iter(())  # what's before it isn't known to anybody
+                raise
             if commit.parent == seen:
-                return commits[: place + 1]
-        further = list(islice(self.context.catalog.history(head.hash, until=seen), _MOST_COMMITS))
-        return further if further and further[-1].parent == seen else None
+                return self._commits[:]
+        return None
+
+    @staticmethod
+    def _older(context: Context, commit: str | None) -> Iterator[Commit]:
+        if commit is not None:
+            yield from islice(context.catalog.history(commit), MOST_COMMITS)
 
 
 def _limited(offered: Sequence[QueuedPublish], files: int) -> Sequence[QueuedPublish]:
@@ -308,6 +347,12 @@ def _files(run: Run) -> int:
 
 def _staged(one: QueuedPublish) -> StagedTable:
     return one.run.staged[0]
+
+
+def _names(event: HistoryEvent) -> frozenset[str]:
+    """Return all that a run's source files go by: two runs without one in common have no file in common."""
+    revived = (name for _, uri, version, _ in event.revives for name in (uri, version))
+    return frozenset((*(name for file in event.files for name in file), *event.identities, *revived)) - {""}
 
 
 def _event(run: Run) -> HistoryEvent:

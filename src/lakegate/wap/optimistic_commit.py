@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count
 from types import FrameType
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
@@ -159,6 +161,45 @@ def publish_lock(
         locked = [stack.enter_context(lock) for lock in locks]
         measure(WAIT_SECONDS, time.monotonic() - began, queue="publish")
         yield all(locked)
+
+
+@contextmanager
+def compacting(context: Context, target: str, table: str) -> Iterator[Callable[[], None]]:
+    """Yield what to call before each attempt to compact a table.
+
+    From the second one on, reverts and runs that replace rows wait until the body is done (:func:`await_compactions`).
+    """
+    attempts = count()
+
+    def attempt() -> None:
+        if next(attempts) == 1:
+            held.enter_context(context.journal.lock(_compaction_of(target, table), timeout_s=_LOCK_TIMEOUT_S))
+
+    with ExitStack() as held:
+        yield attempt
+
+
+def await_compactions(context: Context, target: str, tables: Sequence[str], *, at_most_s: float = math.inf) -> bool:
+    """Wait for compactions of ``tables`` that others have beaten before; return whether there were any.
+
+    Called before the target is read: what waits here and then changes a compaction's files would make it start again.
+    Only the compaction's progress depends on it, so the wait is bounded.
+    """
+    waited: list[str] = []
+    until = time.monotonic() + min(at_most_s, context.publish_within_s / 2)
+    for table in sorted(tables):
+        lock = context.journal.lock(
+            _compaction_of(target, table),
+            timeout_s=max(until - time.monotonic(), 0.0),
+            waiting=partial(waited.append, table),
+        )
+        with lock:
+            pass  # whoever holds it from now on has yet to begin
+    return bool(waited)
+
+
+def _compaction_of(target: str, table: str) -> str:
+    return f"compaction of {target}/{table}"
 
 
 def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | None, head: Ref) -> TablePointer:

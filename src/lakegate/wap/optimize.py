@@ -48,7 +48,7 @@ def optimize(
     found = context.reader.metadata(pointer)
     # Where the partitioning has changed, a compaction moves rows from old partitions to new ones.
     by_partition = bool(found.partition_by) and not context.reader.has_other_specs(pointer)
-    row_ids = found.format_version > 2  # noqa: PLR2004 - the first with ids
+    row_ids = found.format_version > 2  # the first with ids
     before = tx.engine.fingerprint(table, by_partition=by_partition, row_ids=row_ids, at=head.hash)
     after = tx.engine.fingerprint(table, by_partition=by_partition, row_ids=row_ids)
     for part in sorted(before.keys() | after.keys()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 
 from lakegate.errors import (
@@ -38,7 +39,15 @@ from lakegate.wap.audit import audit_again
 from lakegate.wap.branches import carry_verdict
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
-from lakegate.wap.group_commit import Companions, Turn, can_share, offer_of, require_over, waiting_for_turn
+from lakegate.wap.group_commit import (
+    MOST_COMMITS,
+    Companions,
+    Turn,
+    can_share,
+    offer_of,
+    require_over,
+    waiting_for_turn,
+)
 from lakegate.wap.history import (
     ACCEPTED_BY_PROPERTY,
     ACCEPTED_PROPERTY,
@@ -183,7 +192,13 @@ class _Rebased:
         self._offered: Sequence[QueuedPublish] = ()
         self._others: Sequence[QueuedPublish] = ()  # in the commit that was built last
         self.replayed: tuple[TableIdentifier, ...] = ()
-        self._read_target()
+        # What it began with. A run that can be taken along mostly is, and needs to read no more than its commit.
+        self._head = Ref(name=run.target, hash=self._base)
+        self._states: States = {staged.table: staged.before for staged in run.staged}
+        self._read_at = 0.0
+        self._is_unread = self.offer is not None and self._base == run.staged[0].base and self._began_lately()
+        if not self._is_unread:
+            self._read_target()
 
     @property
     def offer(self) -> Callable[[], QueuedPublish] | None:
@@ -196,6 +211,14 @@ class _Rebased:
     def lead(self, turn: Turn) -> None:
         """Take along the runs that wait, if this one has the lock and may share its commit."""
         self._companions = Companions(self._context, self._run, turn) if turn.locked and can_share(self._run) else None
+        if self._is_unread and not turn.queued:
+            self._read_target()  # the table may well be as it was, whatever else was committed
+
+    def _began_lately(self) -> bool:
+        """Return whether so little was committed since the run's base that others will look back as far."""
+        with suppress(LakegateError):
+            return self._context.journal.commits.is_near(self._run.target, self._base, within=MOST_COMMITS // 2)
+        return False
 
     def find_own(self, unknown: OutcomeUnknownError) -> str | None:
         """Return the commit of this run, which another one took along; ``None`` if it isn't there.
@@ -215,7 +238,8 @@ class _Rebased:
         return self._own
 
     def _read_target(self) -> None:
-        """Read the target's state and history so far, so that little is left to read under the lock."""
+        """Read the target's state and history so far; before the lock if the run waits for it as a whole."""
+        self._is_unread = False
         read = [TableIdentifier.stored(name) for name in self._reads()]
         tables = dict.fromkeys([*(staged.table for staged in self._run.staged), *read])
         self._head, self._states = self._context.catalog.get_ref_with_tables(self._run.target, list(tables))
@@ -223,9 +247,9 @@ class _Rebased:
         if any(self._states[staged.table] != staged.before for staged in self._run.staged):
             self._commits = list(self._context.catalog.history(self._head.hash, until=self._base))
             self._learn(self._commits)
-            # What is read here, the rebase needn't read under the lock; but most runs that can be are taken along.
-            for staged in () if self.offer else self._run.staged:
-                self._context.reader.require_loadable(staged.pointer, self._run.branch)
+            if not self.offer:  # a run that can be taken along mostly is
+                for staged in self._run.staged:  # what is read here, the rebase needn't read under the lock
+                    self._context.reader.require_loadable(staged.pointer, self._run.branch)
         self._read_at = time.monotonic()
 
     def look(self) -> Ref:
@@ -234,6 +258,7 @@ class _Rebased:
         if self._offered:
             self._read_at = 0.0  # those that wait may have seen more of it
         if time.monotonic() - self._read_at > _FRESH_S:
+            self._is_unread = False
             commits = list(self._context.catalog.history(self._run.target, until=self._head.hash, operations=True))
             if commits and commits[-1].parent != self._head.hash:
                 self._read_target()  # the target was reset

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from types import MappingProxyType
 
 from lakegate.errors import AlreadyExistsError, ConflictError, EngineError, InputError, LakegateError, NotFoundError
+from lakegate.model.figures import counted
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import MOST_IN_ORDER
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
@@ -223,7 +224,9 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
         there = context.catalog.get_table(request.table, branch)
         now = context.reader.metadata(there or before).table_schema
         schema = now.changed(request.schema_changes)
-        changes = tuple(one for one in request.schema_changes if now.changed([one]) != now)
+        left = (one for one in request.schema_changes if now.changed([one]) != now)
+        known = ((one, now.find(one.column)) for one in left)
+        changes = tuple(one.model_copy(update={"before": column and column.type}) for one, column in known)
     target = WriteTarget(
         table=request.table,
         ref=request.branch,
@@ -235,8 +238,8 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
         and any(check.severity == "quarantine" for check in request.checks),
         masked=masked,
     )
-    files = "file" if len(request.batch.files) == 1 else "files"
-    text = f"Writing {request.batch.rows:,} rows of {len(request.batch.files)} {files} to branch {request.branch}"
+    written, files = counted(request.batch.rows, "row"), counted(len(request.batch.files), "file")
+    text = f"Writing {written} of {files} to branch {request.branch}"
     hiding = hiding_values(bool(masked), f"rows of {request.table} were written")
     with context.narrator.step(text) as step, hiding:
         if request.mode.appends:

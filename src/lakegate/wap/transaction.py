@@ -132,7 +132,7 @@ class Transaction:
         """
         identifier = TableIdentifier.parse(table)
         create = self._create(identifier, partition_by)
-        # What is updated and what is inserted depends on the rows that are there.
+        # What is updated and what is inserted depends on existing rows.
         self._reads[identifier] = None
         with self._hiding(identifier):
             self.engine.upsert(identifier, rows, keys, create, masked=self._context.masked)
@@ -255,7 +255,7 @@ class Transaction:
         above = self._table_above(name)
         if above is not None:
             raise QueryError(
-                f"'{name}' can't be changed: on branch {self.branch}, it only means something of the table {above}.",
+                f"'{name}' can't be changed: on branch {self.branch}, it is read as a part of the table {above}.",
                 hint=f"Change {above} itself.",
                 table=str(above),
                 branch=self.branch,

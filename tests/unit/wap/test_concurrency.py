@@ -40,10 +40,12 @@ def while_waiting_for_the_lock(house: FakeLakehouse, monkeypatch: pytest.MonkeyP
     pending = [do]
 
     @contextmanager
-    def lock(_name: str, *, timeout_s: float, **_: object) -> Iterator[bool]:
+    def lock(_name: str, *, timeout_s: float, waiting: Callable[[], object] | None = None) -> Iterator[bool]:
         if pending:
             pending.pop()()
             time.sleep(0.01)  # longer than what was looked at counts as current
+            if waiting is not None:
+                waiting()
         yield timeout_s > 0
 
     monkeypatch.setattr(house.context.journal, "lock", lock)

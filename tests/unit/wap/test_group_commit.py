@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from lakegate.wap import failpoints, group_commit, optimistic_commit
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard_run
 from lakegate.wap.downstream import describe
+from lakegate.wap.group_commit import _Past
 from lakegate.wap.history import (
     EarlierAttemptError,
     events_of,
@@ -137,19 +139,77 @@ def test_those_that_wait_are_published_in_one_commit(shared: House) -> None:
 
 
 def test_one_that_was_taken_along_asks_for_its_commit_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str | None] = []
+    asked: defaultdict[int, list[str | None]] = defaultdict(list)
     history = house.catalog.history
 
     def noted(ref: str, **options: Any) -> Iterator[Commit]:
-        asked.append(options.get("run_id"))
+        if ref == "main" and options.get("operations"):
+            asked[threading.get_ident()].append(options.get("run_id"))
         return history(ref, **options)
 
+    def read(name: str, tables: object) -> Any:
+        raise AssertionError(name, tables)
+
     stopped = Stopped(house, adds(house, 1, 2, 3))
-    with stopped.waiting():
-        monkeypatch.setattr(house.catalog, "history", noted)
+    with monkeypatch.context() as watched, stopped.waiting():
+        watched.setattr(house.catalog, "history", noted)
+        watched.setattr(house.catalog, "get_ref_with_tables", read)
     assert [run.status for run in stopped.runs()] == ["published"] * 3
-    assert asked
-    assert not any(asked)
+    assert list(asked.values()) == [[None]] * 3
+
+
+def test_a_commit_in_a_form_that_is_unknown_hides_all_before_it(house: House) -> None:
+    seen = house.head()
+    house.add("r1", rows_of(1))
+    newest = commits(house)[0]
+    newer = newest.model_copy(update={"properties": newest.properties | {"lakegate.files": "nonsense"}})
+    past = _Past(house.context, house.head(), [newer])
+    for _ in range(2):
+        with suppress(NewerFormatError):
+            assert past.since(seen.hash) is None
+    assert past.since(house.head().hash) == ()
+
+
+def test_a_run_that_began_long_ago_is_known_by_the_commits_since(house: House) -> None:
+    base = house.head()
+    for number in (1, 2, 3):
+        house.add(f"r{number}", rows_of(number))
+    near = house.journal.commits.is_near
+    assert [near("main", base.hash, within=number) for number in (2, 3, 4)] == [False, True, True]
+    assert near("main", house.head().hash, within=0)
+    assert not near("main", "0" * 16, within=100)
+
+
+@pytest.mark.parametrize(("most", "number"), [(group_commit.MOST_COMMITS, 0), (-2, 2)])
+def test_what_began_long_ago_reads_main_before_it_waits(
+    house: House, monkeypatch: pytest.MonkeyPatch, most: int, number: int
+) -> None:
+    reads: list[str] = []
+    read = house.catalog.get_ref_with_tables
+
+    def noted(name: str, tables: Any) -> Any:
+        reads.append(name)
+        return read(name, tables)
+
+    monkeypatch.setattr(house.catalog, "get_ref_with_tables", noted)
+    monkeypatch.setattr("lakegate.wap.publish.MOST_COMMITS", most)
+    stopped = Stopped(house, adds(house, 1, 2))
+    with stopped.waiting():
+        assert reads.count("main") == number
+    assert [run.status for run in stopped.runs()] == ["published"] * 2
+
+
+def test_what_the_leader_has_not_read_is_read_once_for_all(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = [house.head()]
+    for number in (1, 2, 3):
+        house.add(f"r{number}", rows_of(number))
+        heads.append(house.head())
+    newest, *older = commits(house)
+    past = _Past(house.context, heads[-1], [newest])
+    found = past.since(heads[0].hash)
+    assert [one.commit.hash for one in found or ()] == [newest.hash, *(one.hash for one in older[:2])]
+    monkeypatch.setattr(house.catalog, "history", None)
+    assert [len(past.since(head.hash) or ()) for head in heads] == [3, 2, 1, 0]
 
 
 def test_each_part_of_a_shared_commit_is_as_its_run_would_have_made_it_alone(shared: House) -> None:
