@@ -111,6 +111,9 @@ _LONG: Mapping[str, Proof] = {
         home, quarantine.every_kill(), seed, namespace="killed", tell=_tell
     ),
     "quarantine": lambda home, seed: quarantine.prove(home, quarantine.some(250, seed), seed, tell=_tell),
+    "quarantine-anytime": lambda home, seed: quarantine.prove(
+        home, quarantine.killed_anytime(300, seed), seed, namespace="anytime", within_s=400, tell=_tell
+    ),
     "schema-changes": lambda home, seed: schema_changes.prove(home, 150, seed, tell=_tell),
     "trino": lambda home, _: trino_reads.prove(home, tell=_tell),
 }

@@ -3,15 +3,22 @@
 The count knows neither files nor snapshots: what each run adds to the table and to its quarantine table, and takes from
 them, is worked out here in Python. After each operation, both tables must hold the sum of what the runs did that main
 has, and no more.
+
+Processes are killed at named points, or at any moment (``ANYTIME``); the same command is then given again, until one
+has answered. It may find that it's done already, and must have been done exactly once.
 """
 
 from __future__ import annotations
 
 import random
 import signal
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,14 +31,14 @@ from lakegate.lake import MAIN, Lake, connect
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
 from proofs.crash_matrix import CLIENT_KILLED
-from proofs.harness import Worker, WorkerDiedError, Workers, journal_problems
+from proofs.harness import Worker, WorkerDiedError, Workers, journal_problems, kill_server
 from proofs.result import ProofResult
 from proofs.worker import Answer, Job
 from support.e2e_support import write
 from support.lakes import components_of
 
-Kind = Literal["ingest", "release", "fix", "drop", "revert", "race"]
-"""``race``: two processes release the same rows at once."""
+Kind = Literal["ingest", "release", "fix", "drop", "revert", "unrevert", "race"]
+"""``unrevert``: a revert is reverted. ``race``: two processes release the same rows at once."""
 Row = tuple[int, int | None, float | None]
 Aside = tuple[Row, str, str | None]
 """A quarantined row, the run that set it aside, and the one that released it."""
@@ -49,6 +56,11 @@ _OUTCOMES: Mapping[str, str] = dict(CLIENT_KILLED) | dict.fromkeys(_OF_A_SPLIT, 
 _COLUMNS = ("id", "n", "fare")
 _FIXES = {"fare": "abs(fare)", "n": "coalesce(n, 0)"}
 ALL = 1_000_000
+ANYTIME = "anytime"
+_MOST_KILLS = 3
+_SPARK_IS_KILLED = 0.02
+_FIRST_GUESS_S = 5.0
+_VERIFIED_EVERY = 10
 
 
 @dataclass(frozen=True)
@@ -90,20 +102,37 @@ def some(number: int, seed: int) -> list[Case]:
     return found
 
 
+def killed_anytime(number: int, seed: int) -> list[Case]:
+    """Return random operations that are killed at random moments, and given again."""
+    chooser = random.Random(seed)
+    often: Sequence[Kind] = ("ingest", "ingest", "ingest", "ingest", "release", "revert")
+    kinds: Sequence[Kind] = (*often, "release", "fix", "drop", "revert", "unrevert")
+    return [Case(chooser.choice(kinds), ANYTIME if chooser.random() < 0.8 else None) for _ in range(number)]
+
+
 def prove(
     home: Path,
     cases: Sequence[Case],
     seed: int,
     *,
     namespace: str = "aside",
+    within_s: float = inf,
     tell: Callable[[str], None] = lambda _: None,
 ) -> ProofResult:
-    """Perform operations one by one, in the project in ``home``; ``tell`` of each."""
+    """Perform operations one by one, in the project in ``home``; ``tell`` of each.
+
+    Args:
+        within_s: Seconds after which none is begun.
+    """
     failures: list[str] = []
     told: Counter[str] = Counter()
+    until = time.monotonic() + within_s
     with Workers(home) as workers:
         proof = _Quarantine(home, workers, f"{namespace}.trips", random.Random(seed))
         for number, case in enumerate(cases):
+            if time.monotonic() > until:
+                cases = cases[:number]
+                break
             try:
                 outcome, problems = proof.play(case)
             except (LakegateError, WorkerDiedError, TimeoutError) as error:
@@ -111,6 +140,7 @@ def prove(
             failures += [f"{number} {case}: {problem}" for problem in problems]
             told[f"{case}: {outcome}"] += 1
             tell(f"{number} {case}: {outcome}{' (!)' if problems else ''}")
+    told["(processes killed at random moments)"] = proof.kills
     return ProofResult("quarantine", len(cases), failures, "\n".join(f"{n:>4}  {what}" for what, n in told.items()))
 
 
@@ -162,9 +192,15 @@ class _Quarantine:
         self._table = table
         self._chooser = chooser
         self._changes: dict[str, _Change] = {}
+        self._in_force: set[str] = set()
+        self._turned: dict[str, frozenset[str]] = {}
+        self._ingested: dict[str, tuple[list[str], list[Row]]] = {}
         self._files = 0
+        self._played = 0
+        self._seconds: dict[Kind, float] = {}
         self._worker: Worker | None = None
         self._died = False
+        self.kills = 0
 
     def play(self, case: Case) -> tuple[str, list[str]]:
         """Perform one operation; return what became of it, and what is wrong with that."""
@@ -175,13 +211,19 @@ class _Quarantine:
             if planned is None:
                 return "nothing to do", []
             job, change_of = planned
-        problems = list(self._race(job) if case.kind == "race" else self._perform(case, job))
+        self._refused = ""
+        if case.kind == "race":
+            problems = list(self._race(job))
+        else:
+            problems = list(self._at_random(case, job) if case.killed == ANYTIME else self._perform(case, job))
         with connect(self._home) as lake:
             lake.recover()
             new = [run for run in lake.runs(limit=ALL) if run.run_id not in known]
-            outcome = self._note(case, new, change_of)
+            outcome = self._note(new, change_of)
+            if case.killed == ANYTIME and outcome != ("undone" if self._refused else "published"):
+                problems.append(f"it was {outcome}, and answered {self._refused or 'that it is done'}")
             if (
-                case.killed is not None
+                case.killed not in (None, ANYTIME)
                 and self._died
                 and not problems
                 and outcome != _outcome_of(case.kind, case.killed)
@@ -192,18 +234,23 @@ class _Quarantine:
             found = journal_problems(lake, [self._table])
             problems += [one for one in found if not one.endswith("the journal says reverted")]
             problems += self._compare(lake)
-        return outcome, problems
+            self._played += 1
+            if self._played % _VERIFIED_EVERY == 0:
+                problems += (f"verify: {finding.message}" for finding in lake.verify(deep=True).findings)
+        return (f"refused, {self._refused}" if self._refused else outcome), problems
 
     def _plan(self, lake: Lake, case: Case) -> tuple[Job, Callable[[Run], _Change]] | None:
         match case.kind:
             case "ingest":
                 return self._ingest()
-            case "revert":
+            case "revert" | "unrevert":
                 # With what depends on it: the revert itself says what that is.
-                published = [run.run_id for run in lake.runs(limit=ALL) if run.run_id in self._changes]
+                of_kind = self._in_force if case.kind == "revert" else self._turned.keys()
+                published = [run.run_id for run in lake.runs(limit=ALL) if run.run_id in of_kind]
                 if not published:
                     return None
-                return Job(revert=self._chooser.choice(published)), lambda _: _Change()
+                newest = case.kind == "unrevert" and self._chooser.random() < 0.7
+                return Job(revert=published[0] if newest else self._chooser.choice(published)), lambda _: _Change()
         texts = list(_PICKS)
         self._chooser.shuffle(texts)
         waiting = [one for one in _present(self._sum().aside) if one[2] is None]
@@ -220,9 +267,15 @@ class _Quarantine:
         checks = self._chooser.sample(_CHECKS, self._chooser.randint(1, len(_CHECKS)))
         # Now and then all rows fail, or none.
         fares = pick(((-2.0, -1.0, 0.5, 3.0, None), (-2.0, -1.0), (0.5,)))
+        rows: list[Row]
         rows = [(self._chooser.randrange(200), pick((None, 1, 2)), pick(fares)) for _ in range(pick((1, 8, 25)))]
-        paths, size = [], pick((5, len(rows)))
-        for start in range(0, len(rows), size):
+        paths: list[str] = []
+        size = pick((5, len(rows)))
+        held = {path for run_id in self._ingested.keys() & self._in_force for path in self._ingested[run_id][0]}
+        gone = [run_id for run_id, (given, _) in self._ingested.items() if held.isdisjoint(given)]
+        if gone and self._chooser.random() < 0.3:  # files of a reverted run, once more
+            paths, rows = self._ingested[pick(gone)]
+        for start in range(0, 0 if paths else len(rows), size):
             columns = dict(zip(_COLUMNS, zip(*rows[start : start + size], strict=True), strict=True))
             kinds = (pa.int64(), pa.int64(), pa.float64())
             arrays = [pa.array(columns[name], kind) for name, kind in zip(_COLUMNS, kinds, strict=True)]
@@ -233,6 +286,7 @@ class _Quarantine:
         failing = [any(check.fails(row, ids, known) for check in checks) for row in rows]
 
         def change(run: Run) -> _Change:
+            self._ingested[run.run_id] = paths, rows
             return _Change(
                 Counter(row for row, fails in zip(rows, failing, strict=True) if not fails),
                 Counter((row, run.run_id, None) for row, fails in zip(rows, failing, strict=True) if fails),
@@ -260,6 +314,41 @@ class _Quarantine:
             if case.killed not in _OF_A_SPLIT or answer["status"] != "published":
                 yield f"it was not killed: {answer}"
 
+    def _at_random(self, case: Case, job: Job) -> Iterator[str]:
+        """Do the job, kill who does it, or Spark, and give it again, until a last process is let finish."""
+        for _ in range(self._chooser.randint(1, _MOST_KILLS)):
+            worker = self._workers.take()
+            worker.wait_ready()
+            kills_spark = self._chooser.random() < _SPARK_IS_KILLED
+            kill = partial(kill_server, self._home, "spark") if kills_spark else worker.kill
+            longest = 1.2 * self._seconds.get(case.kind, _FIRST_GUESS_S)
+            killer = threading.Timer(self._chooser.uniform(0, longest), self._kill, [kill])
+            killer.start()
+            try:
+                answer = worker.do(job)
+            except WorkerDiedError:
+                pass
+            else:
+                if answer["status"] == "published":
+                    self._seconds[case.kind] = answer["seconds"]
+                if answer["code"] == "internal" or "Internal error" in answer["message"]:
+                    yield f"it answered {answer}"
+            killer.cancel()
+            killer.join()
+            if kills_spark:
+                self._worker = None  # its session ended, too
+        self._worker = self._worker or self._workers.start()
+        answer = self._worker.do(job)
+        if answer["status"] == "error" and answer["code"] not in ("input", "not-revertable"):
+            yield f"it answered {answer}"
+        # What another process has done is an error, too, but not one that leaves it undone.
+        if answer["code"] == "not-revertable":
+            self._refused = answer["message"]
+
+    def _kill(self, kill: Callable[[], None]) -> None:
+        self.kills += 1
+        kill()
+
     def _race(self, job: Job) -> Iterator[str]:
         workers = [self._workers.start(), self._workers.start()]
         for worker in workers:
@@ -274,14 +363,15 @@ class _Quarantine:
         for worker in workers:
             worker.end()
 
-    def _note(self, case: Case, new: Sequence[Run], change_of: Callable[[Run], _Change]) -> str:
+    def _note(self, new: Sequence[Run], change_of: Callable[[Run], _Change]) -> str:
         published = [run for run in new if run.status == "published"]
         for run in published:
-            if case.kind == "revert":
-                for reverted in run.reverts:
-                    self._changes.pop(reverted, None)
+            if run.kind == "revert":
+                turned = self._turned[run.run_id] = _turned(run, self._turned)
+                self._in_force ^= turned
             else:
                 self._changes[run.run_id] = change_of(run)
+                self._in_force.add(run.run_id)
         return "published" if published else "undone"
 
     def _compare(self, lake: Lake) -> Iterator[str]:
@@ -300,7 +390,7 @@ class _Quarantine:
 
     def _sum(self) -> _Change:
         total = _Change()
-        for change in self._changes.values():
+        for change in (self._changes[run_id] for run_id in self._in_force):
             total.published.update(change.published)
             total.aside.update(change.aside)
         return total
@@ -309,6 +399,14 @@ class _Quarantine:
 def _outcome_of(kind: Kind, killed: str) -> str:
     # A revert prepares nothing that could be published for it: before its commit, it's undone.
     return "undone" if (kind, killed) == ("revert", "before-publish") else _OUTCOMES[killed]
+
+
+def _turned(revert: Run, turned: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the runs that a revert takes out, and those that it brings back."""
+    found: frozenset[str] = frozenset()
+    for run_id in revert.reverts:
+        found ^= turned.get(run_id, frozenset((run_id,)))
+    return found
 
 
 def _taken(kind: Kind, chosen: Sequence[Aside], run_id: str) -> _Change:

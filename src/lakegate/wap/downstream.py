@@ -244,7 +244,7 @@ def _reason(error: Exception) -> str:
 
 
 def _what(delivery: Delivery) -> str:
-    tables = ", ".join(delivery.tables[:3]) + (" …" if len(delivery.tables) > 3 else "")  # noqa: PLR2004 - a few
+    tables = ", ".join(delivery.tables[:3]) + (" …" if len(delivery.tables) > 3 else "")
     return f"{tables} ({delivery.kind})"
 
 

@@ -28,6 +28,7 @@ from lakegate.wap.discard import discard_own, exists
 from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.modes import require_same_columns
+from lakegate.wap.optimistic_commit import await_compactions
 from lakegate.wap.plan import plan
 from lakegate.wap.publish import RejectedLateError, publish, reject
 from lakegate.wap.quarantine import audit_and_quarantine
@@ -72,6 +73,7 @@ def ingest(
         return _skip_empty(context, request)
     recover(context, deadline)
     deadline.require_time(request.run_id)
+    _await_compaction(context, request, deadline)
     base = sync(context, request.target)
     with held_to(deadline, context, request.run_id):
         planned = plan(context, request, base=base).request
@@ -129,7 +131,7 @@ def resume(
                 return progress.run
         if not run.staged:
             # How much a process wrote before it died isn't worth finding out.
-            _begin_again(context, progress, made)
+            _begin_again(context, progress, made, deadline)
         _advance(context, progress, made, until, retried=True, deadline=deadline)
     return progress.run
 
@@ -210,7 +212,7 @@ def _advance(
             found = find_publication(context, progress.run)
             if found is None:
                 context.narrator.note(f"{error.message.split(';')[0]}; starting over on top of that.")
-                _begin_again(context, progress, request)
+                _begin_again(context, progress, request, deadline)
                 continue
             publication = found
         progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
@@ -225,7 +227,7 @@ def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retr
             _skip(progress, claimed)
             return False
         batch = _planned(progress.run).batch.only(claimed.files)
-        require_same_columns(_planned(progress.run), batch)
+        require_same_columns(context, _planned(progress.run), batch)
         request = _planned(progress.run).model_copy(
             update={"batch": batch, "replaces": claimed.replaces, "again": claimed.again}
         )
@@ -269,12 +271,18 @@ def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
     return bool(run.staged) and not exists(context, run.branch)
 
 
-def _begin_again(context: Context, progress: Progress, request: IngestRequest) -> None:
+def _await_compaction(context: Context, request: IngestRequest, deadline: Deadline) -> None:
+    if not request.mode.appends:
+        await_compactions(context, request.target, [str(request.table)], at_most_s=deadline.left_s)
+
+
+def _begin_again(context: Context, progress: Progress, request: IngestRequest, deadline: Deadline) -> None:
     """Drop what was staged, and plan again on the target as it is now."""
     with suppress(LakegateError):
         context.journal.publishes.leave(request.run_id)
     discard_own(context, progress.run)
     context.journal.release(request.run_id, progress.token)
+    _await_compaction(context, request, deadline)
     base = sync(context, request.target)
     kept = request if progress.run.order is not None else None
     progress.update(

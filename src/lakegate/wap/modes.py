@@ -1,6 +1,6 @@
-"""Modes: what a batch does to the rows that are there, and all about it that can be found wrong without writing.
+"""Modes: what a batch does to existing rows, and all about it that can be found wrong without writing.
 
-What isn't a pure append is audited as the whole table, and is never rebased: it depends on the rows that are there. A
+What isn't a pure append is audited as the whole table, and is never rebased: it depends on existing rows. A
 run whose table moved meanwhile plans, writes and audits again (docs/decisions/0072).
 """
 
@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakegate.errors import CheckError, InputError, NotFoundError, QueryError, SchemaError
+from lakegate.model.figures import counted
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.quarantine import RELEASED_BY
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.request import IngestRequest, ModeName, WriteMode
 from lakegate.model.schema import Schema
+from lakegate.model.types import type_differences
 from lakegate.model.words import did_you_mean
 from lakegate.wap.context import Context
-from lakegate.wap.quarantine import sets_aside
+from lakegate.wap.quarantine import held_aside, sets_aside
 
 if TYPE_CHECKING:
     from lakegate.checks.predicates import Predicate
@@ -70,17 +73,19 @@ def choose_mode(
 
 
 def require_mode(
-    context: Context, request: IngestRequest, pointer: TablePointer | None, partition_by: Sequence[str]
+    context: Context, request: IngestRequest, pointer: TablePointer | None, partition_by: Sequence[str], at: Ref
 ) -> None:
     """Check that the batch may be written by its mode.
 
     Args:
+        at: The target's commit that the run starts from.
         pointer: The table; ``None`` if it's to be created.
         partition_by: Its partitioning, or that of the table to create.
 
     Raises:
         CheckError: When rows would have to be quarantined.
-        InputError: When the mode can't be used with the table, or with ``on_changed``.
+        InputError: When the mode can't be used with the table, or with ``on_changed``; when rows of the table wait in
+            quarantine that it would leave behind.
         NotFoundError: When it needs a table that doesn't exist.
         QueryError: When the ``MERGE`` statement isn't one that may be run.
     """
@@ -102,6 +107,8 @@ def require_mode(
         )
     if mode.name == "replace-partitions":
         _require_partitions(context, table, pointer, partition_by)
+    if mode.name == "overwrite":
+        _require_none_waiting(context, table, at)
 
 
 def tables_read(context: Context, request: IngestRequest, at: Ref) -> tuple[str, ...]:
@@ -150,14 +157,17 @@ def resolved_mode(mode: WriteMode, schema: Schema, table: TableIdentifier) -> Wr
     return mode.model_copy(update={"key": _key_in(schema, mode.key, table, str(table)), "delete_when": predicate})
 
 
-def require_same_columns(request: IngestRequest, batch: Batch) -> None:
-    """Check that all files of an upsert have the same columns.
+def require_same_columns(context: Context, request: IngestRequest, batch: Batch) -> None:
+    """Check that all files of an upsert have the same columns, and the same fields in them.
 
     What a batch lacks stays as it is in the rows that are updated; in a file that lacks a column which others have, it
-    would be NULL.
+    would be NULL. A field that a file lacks always would, whichever others are taken with it.
+
+    Args:
+        batch: Those of the request's files that are taken.
 
     Raises:
-        SchemaError: When a file lacks a column.
+        SchemaError: When a file lacks a column or a field.
     """
     if request.mode.name != "upsert":
         return
@@ -172,6 +182,27 @@ def require_same_columns(request: IngestRequest, batch: Batch) -> None:
                 table=str(request.table),
                 column=name,
                 file=lacking.files[0].uri,
+            )
+    if any("<" in column.type for part in request.batch.parts()[1:] for column in part.columns):
+        _require_same_fields(context, request, parts)
+
+
+def _require_same_fields(context: Context, request: IngestRequest, parts: Sequence[Batch]) -> None:
+    engine = context.engine()
+    whole = engine.source_schema(request.batch)
+    for part in parts:
+        own = engine.source_schema(part)
+        pairs = ((column, found) for column in whole.columns if (found := own.find(column.name)) is not None)
+        differ = (one for column, found in pairs for one in type_differences(column.type, found.type, (column.name,)))
+        lacking = next((one for one in differ if one.other is None), None)
+        if lacking is not None:
+            raise SchemaError(
+                f"{part.files[0].uri} has no field '{lacking.name}', which other files of the batch have: an upsert "
+                "would set it to NULL. Nothing was written.",
+                hint="Write the field into all of the files.",
+                table=str(request.table),
+                column=lacking.path[0],
+                file=part.files[0].uri,
             )
 
 
@@ -238,6 +269,23 @@ def _require_no_quarantine(checks: Sequence[Check], mode: str) -> None:
             f"Rows can't be quarantined in mode {mode}, and {named} has severity 'quarantine'.",
             hint="Use severity='error' or 'warn' for it, or append.",
             check=str(named),
+        )
+
+
+def _require_none_waiting(context: Context, table: TableIdentifier, at: Ref) -> None:
+    """Refuse to replace a table of which rows wait: released later, they'd be added to what replaced them."""
+    aside = held_aside(context, table, at)
+    if aside is None:
+        return
+    marks = context.reader.read_rows(aside, columns=(RELEASED_BY,))
+    waiting = sum(batch.column(RELEASED_BY).null_count for batch in marks)
+    if waiting:
+        raise InputError(
+            f"{counted(waiting, 'row')} of {table} {'waits' if waiting == 1 else 'wait'} in quarantine; a batch that "
+            "replaces the table would leave them behind. Nothing was written.",
+            hint=f"Delete them: lakegate quarantine drop {table} --yes. Or publish them first: lakegate quarantine "
+            f"release {table}",
+            table=str(table),
         )
 
 

@@ -33,8 +33,9 @@ from lakegate.model.quarantine import COLUMNS, MOST_IN_ORDER, FileCount, Provena
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, StagedTable
-from lakegate.model.schema import Schema, can_promote, is_lossless
+from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedRows, WriteTarget
+from lakegate.model.types import can_promote, is_lossless
 from lakegate.wap import failpoints
 from lakegate.wap.audit import added_rows, as_row_tests, audit
 from lakegate.wap.context import Context

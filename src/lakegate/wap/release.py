@@ -31,6 +31,7 @@ from lakegate.model.quarantine import (
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.schema import Schema
 from lakegate.model.sqltext import sql_string
+from lakegate.model.types import type_differences, type_parts
 from lakegate.model.words import did_you_mean
 from lakegate.ports import Catalog, TableReader
 from lakegate.wap.context import Context
@@ -167,7 +168,7 @@ def release(
         _require_rows(context, tx, aside, chosen, lost)
         engine.sql(f"UPDATE {_name(aside)} SET {mark} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
         rows = engine.sql(f"SELECT {', '.join(columns)} FROM {_name(aside)} WHERE {mark}")  # noqa: S608 - likewise
-        engine.append(table, rows, None)
+        engine.append(table, rows, None, fills=True)
 
 
 def release_corrected(
@@ -260,7 +261,7 @@ def columns_to_release(
     texts = []
     for one in schema.columns:
         there = held.find(one.name)
-        if one.name not in new and there is not None and not takes(there.type, one.type):
+        if one.name not in new and there is not None and not _can_hold(one.type, there.type):
             raise SchemaError(
                 f"Column '{one.name}' is {there.type} in {quarantine_of(table)} and {one.type} in {table}, which "
                 "can't hold all of its values.",
@@ -271,6 +272,14 @@ def columns_to_release(
         value = new.get(one.name) or ("NULL" if there is None else quote(there.name))
         texts.append(f"{value} AS {quote(one.name)}")
     return texts, list(lost.values())
+
+
+def _can_hold(wide: str, narrow: str) -> bool:
+    """Return whether a table's column takes all values of a type; structs may have more fields there."""
+    if not type_parts(narrow):
+        return takes(narrow, wide)
+    differences = type_differences(narrow, wide)
+    return all(one.other is not None and (one.one is None or takes(one.one, one.other)) for one in differences)
 
 
 def drop(
@@ -309,7 +318,7 @@ def _require_rows(
     rows, *values = counted.collect()[0]
     if not rows:
         raise InputError(
-            f"None of the rows that wait in {aside} is meant by that.",
+            f"None of the rows that wait in {aside} matches.",
             hint=f"lakegate quarantine list {table_of(aside)}",
             table=str(aside),
         )

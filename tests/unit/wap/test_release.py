@@ -46,6 +46,14 @@ def test_a_column_that_cannot_hold_the_values_needs_an_expression() -> None:
         columns_to_release(TRIPS, narrow, HELD, {"fare": "(SELECT 1)"})
 
 
+def test_values_go_into_structs_that_have_grown() -> None:
+    held, grown = schema(at="struct<a: int, b: string>"), schema(at="struct<B: string, c: list<int>, a: long>")
+    assert columns_to_release(TRIPS, grown, held, {}) == (["`at` AS `at`"], [])
+    for other in ("struct<a: int>", "struct<a: int, b: int>", "list<int>", "string"):
+        with pytest.raises(SchemaError, match="can't hold all of its values"):
+            columns_to_release(TRIPS, schema(at=other), held, {})
+
+
 class Engine:
     """Notes what it's asked, and knows which rows wait."""
 
