@@ -340,8 +340,12 @@ class TableReader(Protocol):
             RetryableError: When a file can't be read just now.
         """
 
-    def count_rows(self, paths: Sequence[str]) -> Iterator[int | str]:
-        """Yield the number of rows in each of these parquet files by its footer, or why that can't be read."""
+    def footer_flaws(self, files: Sequence[NeededFile]) -> Iterator[Flaw | None]:
+        """Yield what each parquet file's footer says otherwise than the metadata, or why it can't be read.
+
+        Raises:
+            LakegateError: When a file may not be read, or its store doesn't serve it.
+        """
 
     def missing(self, paths: Sequence[str]) -> Sequence[str]:
         """Return those of the files that don't exist.
@@ -545,6 +549,16 @@ class Engine(Protocol):
             key: A key to prove unique on the way (:attr:`~lakegate.model.tables.ScanResult.is_unique`).
         """
 
+    def passing_texts(self, rows: AddedRows, asked: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
+        """Return values that some of ``rows`` have, for each column of text those for which a predicate is false.
+
+        Args:
+            asked: SQL of a column, and of a predicate that its value alone decides.
+
+        Returns:
+            For each column none where values hardly repeat.
+        """
+
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
         """Return the number of rows and the values of aggregates in SQL over just ``rows``."""
 
@@ -688,8 +702,11 @@ class EngineTransaction(Protocol):
     def table(self, table: TableIdentifier) -> Any:
         """Return a DataFrame of ``table`` on the branch."""
 
-    def append(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
-        """Append a DataFrame, or what becomes an Arrow table, by column name; ``create`` says how to make the table."""
+    def append(self, table: TableIdentifier, rows: Any, create: CreateTable | None, *, fills: bool = False) -> None:
+        """Append a DataFrame, or what becomes an Arrow table, by column name; ``create`` says how to make the table.
+
+        With ``fills``, fields of structs that the rows lack are NULL.
+        """
 
     def overwrite(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
         """Replace all rows of the table."""

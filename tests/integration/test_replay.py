@@ -20,6 +20,7 @@ from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.refs import CommitRequest, TablePointer
 from lakegate.spark.sessions import CATALOG
 from support.iceberg_tables import as_pyiceberg_has_it
+from support.lakes import session_of
 from support.version_1 import leave_out_counts
 
 pytestmark = pytest.mark.jvm
@@ -130,7 +131,7 @@ class Place:
     def __init__(self, components: Components, namespace: str) -> None:
         self.catalog = components.catalog
         self.reader = components.reader
-        self.session: Any = components.engine.session  # type: ignore[attr-defined]  # Spark's own, behind the seam
+        self.session: Any = session_of(components)  # Spark's own, behind the seam
         self.editor = IcebergTableEditor()
         self.store = components.files
         self.table = TableIdentifier(namespace=(namespace,), name="t")

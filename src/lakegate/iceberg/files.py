@@ -128,7 +128,7 @@ class TableFiles:
                 self._store(location).create(location, content)
         except PermissionError as error:
             raise ConfigurationError(
-                f"Metadata of table {table} may not be written to {location}: {error.strerror or error}.",
+                f"Can't write the metadata of table {table} to {location}: {error.strerror or error}.",
                 hint="Nothing was published. Check the rights to the warehouse (setting catalog.warehouse).",
                 **context,
             ) from error
@@ -202,24 +202,38 @@ def only_spark(pointer: TablePointer, problem: str) -> InputError:
 
 
 def _unreadable(what: str, pointer: TablePointer, error: Exception) -> LakegateError:
-    reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
     context = {"table": str(pointer.table), "path": pointer.metadata_location}
-    if isinstance(error, PermissionError) and not is_local(pointer.metadata_location):
+    if isinstance(error, OSError) and not isinstance(error, (IsADirectoryError, NotADirectoryError)):
+        return not_readable(what, pointer.metadata_location, error, **context)
+    reason = _reason(error)
+    return InputError(
+        f"{what} is damaged: {reason}.", hint="Restore it, or read the table at an older commit.", **context
+    )
+
+
+def not_readable(what: str, location: str, error: OSError, **context: str) -> LakegateError:
+    """Return the error for a file that its store or file system doesn't hand out.
+
+    Args:
+        what: The file, for the message.
+        context: Of the error.
+    """
+    if isinstance(error, PermissionError) and not is_local(location):
         return ConfigurationError(
-            f"{what} may not be read: {error.strerror or reason}.",
+            f"{what} can't be read: {error.strerror or _reason(error)}.",
             hint="Check the credentials for the object store, and the setting catalog.warehouse.",
             setting="catalog.warehouse",
             **context,
         )
-    if isinstance(error, OSError) and not isinstance(error, (IsADirectoryError, NotADirectoryError)):
-        return EngineError(
-            f"{what} cannot be read: {reason}.",
-            hint="Check that the warehouse is reachable and that its files may be read.",
-            **context,
-        )
-    return InputError(
-        f"{what} is damaged: {reason}.", hint="Restore it, or read the table at an older commit.", **context
+    return EngineError(
+        f"{what} cannot be read: {_reason(error)}.",
+        hint="Check that the warehouse is reachable and that its files may be read.",
+        **context,
     )
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200] or type(error).__name__
 
 
 def _create_local(path: Path, content: bytes) -> None:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
 
 from lakegate.errors import ConfigurationError, InputError, NotFoundError, SourceError
 from lakegate.iceberg.files import TableFiles
@@ -20,6 +31,9 @@ from lakegate.iceberg.manifests import (
 from lakegate.iceberg.metadata import Document
 from lakegate.model.refs import TablePointer
 from lakegate.model.verification import Flaw, NeededFile
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ColumnSchema, FileMetaData
 
 _PARQUET = "PARQUET"
 
@@ -44,8 +58,6 @@ class Inspector:
         yield file
         try:
             document = self._files.metadata(self._pointer).document
-        except (ConfigurationError, SourceError):
-            raise
         except InputError as error:
             yield _unreadable(file, error)
             return
@@ -74,8 +86,6 @@ class Inspector:
         yield file
         try:
             manifests: ManifestList = self._files.read("Manifest list", location, self._pointer, read_list)
-        except (ConfigurationError, SourceError):
-            raise
         except InputError as error:
             yield _unreadable(file, error)
             return
@@ -138,8 +148,6 @@ class Inspector:
         yield file
         try:
             entries = self._files.read("Manifest", file.path, self._pointer, read_manifest)
-        except (ConfigurationError, SourceError):
-            raise
         except InputError as error:
             yield _unreadable(file, error)
             return
@@ -155,13 +163,15 @@ class Inspector:
         for entry in entries:
             if entry.status != ManifestEntryStatus.DELETED:
                 data = entry.data_file
+                has_rows = data.content in (None, DataFileContent.DATA)
                 yield NeededFile(
                     data.file_path,
-                    "data file" if data.content in (None, DataFileContent.DATA) else "delete file",
+                    "data file" if has_rows else "delete file",
                     data.file_size_in_bytes,
                     data.record_count if str(data.file_format).upper().endswith(_PARQUET) else None,
                     _snapshot_of(entry.snapshot_id, None if line is None else line.file),
                     self._is_current,
+                    _bounds_of(data) if has_rows else {},
                 )
 
     def _misplaced(self, entries: Sequence[ManifestEntry], line: ListedManifest, file: NeededFile) -> Iterator[Flaw]:
@@ -190,9 +200,71 @@ class Inspector:
         return known
 
 
+def footer_flaw(file: NeededFile, footer: FileMetaData) -> Flaw | None:
+    """Return what a data or delete file's footer says otherwise than its manifest.
+
+    By its values, a file is another one than it was: one of the same size and number of rows may have been put there.
+    Only such are compared as a manifest and a footer encode alike, whoever wrote them: whole numbers, dates, times in
+    microseconds, and texts.
+    """
+    if footer.num_rows != file.rows:
+        return Flaw("wrong-rows", file, f"it holds {footer.num_rows:,} rows, not {file.rows:,}")
+    for place, bounds in _bounded(file, footer):
+        column = footer.schema.column(place)
+        decode = _decoder(column)
+        held = [footer.row_group(number).column(place).statistics for number in range(footer.num_row_groups)]
+        values: list[Any] = [
+            value for one in held if one is not None and one.has_min_max for value in (one.min_raw, one.max_raw)
+        ]
+        if decode is None or not values or len(values) < 2 * len(held):
+            continue
+        least, most = map(decode, bounds)
+        if not least <= min(values) <= max(values) <= most:
+            return Flaw("wrong-rows", file, f"its column {column.path} holds other values than its manifest says")
+    return None
+
+
+def _bounded(file: NeededFile, footer: FileMetaData) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
+    """Yield the place of each column of a file that isn't nested, and its bounds by the manifest."""
+    import pyarrow as pa
+
+    places = defaultdict[str, list[int]](list)
+    for place in range(len(footer.schema)):
+        places[footer.schema.column(place).path].append(place)
+    try:
+        fields = list(footer.schema.to_arrow_schema())
+    except pa.ArrowException:
+        return  # it holds something that Arrow doesn't know
+    for field in fields:
+        field_id = (field.metadata or {}).get(b"PARQUET:field_id")
+        bounds = None if field_id is None else file.bounds.get(int(field_id))
+        if bounds is not None and len(places[field.name]) == 1 and not pa.types.is_nested(field.type):
+            yield places[field.name][0], bounds
+
+
+def _decoder(column: ColumnSchema) -> Callable[[bytes], Any] | None:
+    """Return what makes of a bound in a manifest what a footer has; ``None`` where it isn't known how they compare."""
+    described = json.loads(column.logical_type.to_json())
+    kind, unit = described["Type"], described.get("timeUnit")
+    if kind == "String":
+        return bytes  # the highest of long texts is cut off, and its last character raised: it's a bound still
+    is_number = kind in ("None", "Date") or (kind == "Int" and described["isSigned"]) or unit == "microseconds"
+    if is_number and column.physical_type in ("INT32", "INT64"):
+        return partial(int.from_bytes, byteorder="little", signed=True)
+    return None
+
+
+def _bounds_of(data: DataFile) -> Mapping[int, tuple[bytes, bytes]]:
+    lower, upper = data.lower_bounds or {}, data.upper_bounds or {}
+    return {key: (lower[key], upper[key]) for key in lower.keys() & upper.keys()}
+
+
 def _snapshot_of(own: int | None, manifest: ManifestFile | None) -> int | None:
     return own if own is not None or manifest is None else manifest.added_snapshot_id
 
 
 def _unreadable(file: NeededFile, error: InputError) -> Flaw:
+    """Return what is wrong with a file; raises what says that nobody could look at it."""
+    if isinstance(error, (ConfigurationError, SourceError)):
+        raise error
     return Flaw("missing-file" if isinstance(error, NotFoundError) else "unreadable-file", file, error.message)

@@ -13,8 +13,8 @@ from typing import Any
 
 from lakegate.iceberg.validation import MAIN
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
-from lakegate.model.schema import can_promote
 from lakegate.model.tables import DELETING_PROPERTIES, Snapshot, TableChange, is_on
+from lakegate.model.types import can_promote
 
 _PASSING = frozenset(
     {
@@ -151,16 +151,36 @@ def _evolved(before: TableState, after: TableState) -> bool:
         return False
     if {**old, "schema-id": 0, "fields": 0} != {**new, "schema-id": 0, "fields": 0}:
         return False
-    fields, last = {field["id"]: field for field in new["fields"]}, then.get("last-column-id", 0)
-    kept = [_same_or_wider(field, fields.pop(field["id"], None)) for field in old["fields"]]
+    return _grew(old, new, then.get("last-column-id", 0))
+
+
+def _grew(old: Mapping[str, Any], new: Mapping[str, Any], last: int) -> bool:
+    """Return whether all that differs between two structs is that fields were added, or are of wider types.
+
+    Args:
+        last: The highest id that a field had.
+    """
+    fields = {field["id"]: field for field in new.get("fields", ())}
+    kept = [_same_or_wider(field, fields.pop(field["id"], None), last) for field in old.get("fields", ())]
     return all(kept) and all(field["id"] > last and not field.get("required") for field in fields.values())
 
 
-def _same_or_wider(field: Mapping[str, Any], now: Mapping[str, Any] | None) -> bool:
+def _same_or_wider(field: Mapping[str, Any], now: Mapping[str, Any] | None, last: int) -> bool:
     if now is None or {**field, "type": 0} != {**now, "type": 0}:
         return False
-    one, other = field["type"], now["type"]
-    return bool(one == other or (isinstance(one, str) and isinstance(other, str) and can_promote(one, other)))
+    return _wider_type(field["type"], now["type"], last)
+
+
+def _wider_type(one: Any, other: Any, last: int) -> bool:
+    if one == other:
+        return True
+    if isinstance(one, str) or isinstance(other, str):
+        return isinstance(one, str) and isinstance(other, str) and can_promote(one, other)
+    if one.get("type") == "struct":
+        return bool(other.get("type") == "struct") and _grew(one, other, last)
+    inner = "element" if one.get("type") == "list" else "value"  # a map's keys don't change
+    same = {**one, inner: 0} == {**other, inner: 0}
+    return same and _wider_type(one[inner], other[inner], last)
 
 
 def _chain(after: TableState, parent: int | None) -> tuple[Snapshot, ...] | None:

@@ -20,8 +20,8 @@ from pyiceberg.schema import Schema as IcebergSchema
 
 from lakegate.iceberg import metadata
 from lakegate.iceberg.column_metrics import FileDecoder, partition_text, type_text
-from lakegate.iceberg.files import TableFiles, reading, reading_metadata
-from lakegate.iceberg.inspection import Inspector
+from lakegate.iceberg.files import TableFiles, not_readable, reading, reading_metadata
+from lakegate.iceberg.inspection import Inspector, footer_flaw
 from lakegate.iceberg.lineage import TableState, classify, state_of
 from lakegate.iceberg.manifests import only_target, read_list, read_manifest
 from lakegate.iceberg.metadata import Document, MetadataFile
@@ -281,20 +281,27 @@ class IcebergTableReader:
         """Yield every file that the metadata at ``pointer`` needs, and what is wrong with it."""
         yield from Inspector(pointer, self._files, walked).inspect()
 
-    def count_rows(self, paths: Sequence[str]) -> Iterator[int | str]:
-        """Yield the number of rows in each of these parquet files, or why it can't be read; many are read at once."""
+    def footer_flaws(self, files: Sequence[NeededFile]) -> Iterator[Flaw | None]:
+        """Yield what is wrong with each of these parquet files by its footer; many are read at once.
+
+        Raises:
+            LakegateError: When a file may not be read, or its store doesn't serve it: then nothing is known of it.
+        """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        def rows(path: str) -> int | str:
+        def flaw(file: NeededFile) -> Flaw | None:
             try:
-                with self._files.open(path) as stream:
-                    return int(pq.read_metadata(stream).num_rows)
+                with self._files.open(file.path) as stream:
+                    return footer_flaw(file, pq.read_metadata(stream))
+            except PermissionError as error:
+                raise not_readable(f"Data file {file.path}", file.path, error) from error
             except (pa.ArrowException, OSError, EOFError) as error:
-                return str(error).strip().partition("\n")[0] or type(error).__name__
+                reason = str(error).strip().partition("\n")[0] or type(error).__name__
+                return Flaw("unreadable-file", file, f"its footer can't be read: {reason}")
 
         with ThreadPoolExecutor(_LOOKED_UP_AT_ONCE) as pool:
-            yield from pool.map(rows, paths)
+            yield from pool.map(flaw, files)
 
     def missing(self, paths: Sequence[str]) -> Sequence[str]:
         """Return those of the files that are not there; many are asked for at once."""

@@ -98,7 +98,7 @@ class Head(NamedTuple):
         """Return the head of ``table``."""
         snapshot = metadata.snapshot_of(table.document, table.pointer)
         manifests = no_manifests() if snapshot is None else table.manifests_of(snapshot)
-        next_row_id = table.document["next-row-id"] if table.document["format-version"] > 2 else None  # noqa: PLR2004
+        next_row_id = table.document["next-row-id"] if table.document["format-version"] > 2 else None
         return cls(snapshot, manifests, int(table.document.get("last-sequence-number", 0)), next_row_id)
 
 

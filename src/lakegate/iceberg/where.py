@@ -362,7 +362,7 @@ class _Parser:
     def _value(self) -> Any:
         if not self._is_value():
             if self._at < len(self._tokens) and self._tokens[self._at].kind in {"word", "quoted"}:
-                raise _unreadable(f"'{self._tokens[self._at].text}' isn't a value; put texts in quotes")
+                raise _unreadable(f"'{self._tokens[self._at].text}' isn't a value; put text in quotes")
             self._refuse("a value")
         token = self._tokens[self._at]
         if token.upper == "NULL":

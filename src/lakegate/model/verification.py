@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
 from lakegate.model.base import Value
@@ -34,6 +36,7 @@ class NeededFile(NamedTuple):
         rows: Rows in it, of a parquet file with rows or deletes.
         snapshot_id: The snapshot that added it, of a data or delete file.
         is_current: Whether the table's current snapshot needs it.
+        bounds: Lowest and highest value of its columns by field id, as Iceberg encodes them, of a data file.
     """
 
     path: str
@@ -42,6 +45,7 @@ class NeededFile(NamedTuple):
     rows: int | None = None
     snapshot_id: int | None = None
     is_current: bool = True
+    bounds: Mapping[int, tuple[bytes, bytes]] = MappingProxyType({})
 
 
 class Flaw(NamedTuple):

@@ -50,7 +50,7 @@ def verify(
     Args:
         grace: Files younger than this aren't orphaned: they may be about to be committed.
         tables: Tables to look at; by default all, and orphaned files, too.
-        deep: Read the footers of data files, and compare their rows with the metadata.
+        deep: Read the footers of data files, and compare their rows and values with the metadata.
         since: A commit of ``main``: commits up to it that no run made aren't reported.
         history: How far back states must be readable; ``None`` for all that was ever committed.
 
@@ -86,7 +86,7 @@ def verify(
         if not inspection.is_broken or set(context.catalog.list_refs()) == refs:
             break
     if deep:
-        inspection.count_rows()
+        inspection.read_footers()
     found += inspection.findings()
     if not tables:
         found += _orphaned(garbage)
@@ -205,21 +205,16 @@ class _Inspection:
             file, pointer = self._absent[path]
             self._flaws.setdefault(path, (Flaw("missing-file", file, "it doesn't exist"), pointer))
 
-    def count_rows(self) -> None:
-        """Compare the rows in the footers of data files with the metadata."""
+    def read_footers(self) -> None:
+        """Compare the footers of data files with the metadata."""
         files = [one for one in self._countable if one[0].path not in self._flaws]
-        with self.context.narrator.step("Counting rows in data files") as step:
+        with self.context.narrator.step("Reading the footers of data files") as step:
             for start in range(0, len(files), _FOOTERS_AT_ONCE):
                 batch = files[start : start + _FOOTERS_AT_ONCE]
-                counts = self.context.reader.count_rows([file.path for file, _ in batch])
-                for (file, pointer), rows in zip(batch, counts, strict=True):
-                    if isinstance(rows, str):
-                        flaw = Flaw("unreadable-file", file, f"its footer can't be read: {rows}")
-                    elif rows != file.rows:
-                        flaw = Flaw("wrong-rows", file, f"it holds {rows:,} rows, not {file.rows:,}")
-                    else:
-                        continue
-                    self._flaws.setdefault(file.path, (flaw, pointer))
+                flaws = self.context.reader.footer_flaws([file for file, _ in batch])
+                for (file, pointer), flaw in zip(batch, flaws, strict=True):
+                    if flaw is not None:
+                        self._flaws.setdefault(file.path, (flaw, pointer))
                 step.progress(start + len(batch), len(files), "files")
 
     def findings(self) -> Iterator[Finding]:

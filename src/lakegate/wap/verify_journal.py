@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pydantic import ValidationError
+
 from lakegate.journal.history import NetHistory, net_history, with_outcome
 from lakegate.journal.pages import Place, RunFilter
 from lakegate.model.figures import counted
@@ -115,7 +117,17 @@ def journal_findings(context: Context, history: History, step: Step) -> Iterator
     """Read ``main``'s commits into ``history``, and yield where they and the journal differ."""
     # In this order: what the journal learns while the commits are read is not taken for a difference.
     synced = context.journal.synced(MAIN)
-    ended, published = list(_ended_runs(context)), list(_published_files(context))
+    ended, published = list(_ended_runs(context)), None
+    try:
+        published = list(_published_files(context))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        named = ".".join(map(str, problem["loc"]))
+        yield Finding(
+            kind="source-files",
+            message=f"What the journal says of source files can't be read ({named}: {problem['msg']}).",
+            fix=_REBUILD,
+        )
     history.read(synced, step)
     yield from history.findings
     lost = (*context.journal.abandoned(), *context.journal.without_lease())
@@ -137,7 +149,8 @@ def journal_findings(context: Context, history: History, step: Step) -> Iterator
         # What the journal has read, and what it may have read while we did.
         nets = [net_history(history.events[start::][::-1]) for start in sorted({history.unread, 0}, reverse=True)]
         yield from _differing_runs(context, history, nets)
-        yield from _differing_files(history, nets, published)
+        if published is not None:
+            yield from _differing_files(history, nets, published)
 
 
 def _ended_runs(context: Context) -> Iterator[Run]:

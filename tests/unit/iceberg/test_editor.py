@@ -566,6 +566,42 @@ def test_pyiceberg_and_the_editor_agree(tables: IcebergTables, editor: IcebergTa
     assert read.inspect.entries()["sequence_number"].to_pylist() == [2, 1]
 
 
+def test_a_tables_own_tags_and_branches_stay(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create()
+    append(table, [0])
+    created = pointer_to(table)
+    own = {"audited": {"snapshot-id": created.snapshot_id, "type": "tag"}}
+    base = rewritten(created, {"refs": {**document_at(created)["refs"], **own}})
+    staged = appended(tables, created, [1])
+    moved = editor.replay(staged, [staged.snapshot_id], base)
+    assert document_at(moved)["refs"] == {**own, "main": {"snapshot-id": moved.snapshot_id, "type": "branch"}}
+
+
+def test_properties_are_set_in_metadata_of_their_own(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create({"kept": "1", "changed": "1"})
+    append(table, [0])
+    before = pointer_to(table)
+    after = editor.with_properties(before, {"changed": "2", "added": "3"})
+    assert after.metadata_location != before.metadata_location
+    assert (after.snapshot_id, ids_at(after)) == (before.snapshot_id, [0])
+    old, new = document_at(before), document_at(after)
+    assert new["properties"] == {**old["properties"], "changed": "2", "added": "3"}
+    assert new["metadata-log"][-1]["metadata-file"] == before.metadata_location
+    changed = {"properties", "metadata-log", "last-updated-ms"}
+    assert {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)} == changed
+
+
+def test_a_table_before_its_first_snapshot(tables: IcebergTables) -> None:
+    table = tables.create()
+    empty = json.loads(local_path(table.metadata_location).read_bytes())
+    append(table, [0])
+    found = metadata.without_snapshots(document_at(pointer_to(table)))
+    assert found["snapshots"] == []
+    assert (found["current-snapshot-id"], found["last-sequence-number"]) == (-1, 0)
+    gone = {"refs", "snapshot-log", "statistics", "partition-statistics"}
+    assert found.keys() == empty.keys() - gone | {"current-snapshot-id", "snapshots"}
+
+
 @pytest.mark.parametrize("is_new", [True, False], ids=["created", "appended"])
 def test_staged_files_can_be_left_out_as_if_never_appended(
     tables: IcebergTables, editor: IcebergTableEditor, is_new: bool
@@ -576,7 +612,10 @@ def test_staged_files_can_be_left_out_as_if_never_appended(
     before = None if is_new else pointer_to(table)
     first, second = append(table, [1, 2]), append(table, [3])
     append(table, [4])
-    staged = pointer_to(table, "branch")
+    run = {"lakegate.run-id": "r1"}
+    snapshots = document_at(pointer_to(table))["snapshots"]
+    snapshots = [{**one, "summary": {**one["summary"], **run}} for one in snapshots]
+    staged = rewritten(pointer_to(table, "branch"), {"snapshots": snapshots})
     ids = [*(one.snapshot_id for one in IcebergTableReader().snapshots(staged) if one.snapshot_id in (first, second))]
     ids.append(staged.snapshot_id)
     by_snapshot = {entry.snapshot_id: entry.file.file_path for entry in entries_at(staged)}
@@ -589,6 +628,7 @@ def test_staged_files_can_be_left_out_as_if_never_appended(
     change = IcebergTableReader().change(before, left)
     assert (change.kind, change.rows_added) == ("create" if is_new else "append", 2)
     summary = change.snapshots[-1].summary
+    assert summary["lakegate.run-id"] == "r1"
     assert int(summary["total-files-size"]) == sum(entry.file.file_size_in_bytes for entry in entries_at(left))
     known = {snapshot["snapshot-id"] for snapshot in document_at(left)["snapshots"]}
     assert known.isdisjoint(ids)

@@ -116,10 +116,10 @@ def test_what_the_store_says_is_passed_on() -> None:
 
 def test_a_file_that_may_not_be_read_or_written_is_a_matter_of_settings(store: MemoryStore) -> None:
     denied = PermissionError(13, "access denied (AccessDenied)", ROOT)
-    with pytest.raises(ConfigurationError, match=r"Metadata file may not be read: access denied") as reads:
+    with pytest.raises(ConfigurationError, match=r"Metadata file can.t be read: access denied") as reads:
         _raise(denied)
     store.trouble = denied
-    with pytest.raises(ConfigurationError, match=r"nyc\.trips may not be written to s3://.*: access denied") as writes:
+    with pytest.raises(ConfigurationError, match=r"table nyc\.trips to s3://.*: access denied") as writes:
         TableFiles().create(f"{ROOT}/t/metadata/x.avro", b"1", POINTER)
     assert "catalog.warehouse" in str(reads.value.hint)
     assert "catalog.warehouse" in str(writes.value.hint)

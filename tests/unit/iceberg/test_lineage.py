@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.types import LongType
 
 from lakegate.errors import InputError
-from lakegate.iceberg.lineage import TableState, classify
+from lakegate.iceberg.lineage import TableState, _grew, classify
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.tables import Snapshot, TableChange
 from lakegate.wap.context import Context
@@ -229,6 +229,32 @@ def field(number: int, name: str, kind: Any = "string", **other: Any) -> dict[st
     return {"id": number, "name": name, "required": False, "type": kind, **other}
 
 
+def inside(*fields: dict[str, Any]) -> dict[str, Any]:
+    return {**FIELDS[1], "type": {"type": "struct", "fields": list(fields)}}
+
+
+def listed(*fields: dict[str, Any], **other: Any) -> dict[str, Any]:
+    """Return a column of lists of maps of structs."""
+    struct = {"type": "struct", "fields": list(fields)}
+    keyed = {"type": "map", "key-id": 4, "key": "string", "value-id": 5, "value-required": False, "value": struct}
+    return field(2, "at", {"type": "list", "element-id": 3, "element-required": False, "element": {**keyed, **other}})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "wider"),
+    [
+        ([listed(field(6, "x", "int"))], [listed(field(6, "x", "long"), field(7, "y"))], True),
+        ([listed(field(6, "x", "int"))], [listed(field(6, "z", "int"))], False),
+        ([listed(field(6, "x", "int"))], [listed()], False),
+        ([listed()], [listed(key="int")], False),
+        ([listed()], [{**listed(), "type": "string"}], False),
+        ([inside(field(6, "x", "int"))], [inside(field(6, "x", "string"))], False),
+    ],
+)
+def test_what_is_nested_in_a_column_may_get_fields_and_wider_types(before: Any, now: Any, *, wider: bool) -> None:
+    assert _grew({"fields": before}, {"fields": now}, 6) is wider
+
+
 @pytest.mark.parametrize(
     ("now", "kind"),
     [
@@ -240,7 +266,9 @@ def field(number: int, name: str, kind: Any = "string", **other: Any) -> dict[st
         (defined([{**FIELDS[0], "type": "string"}, FIELDS[1]], older=[FIELDS]), "rewrite"),
         (defined([{**FIELDS[0], "name": "key"}, FIELDS[1]], older=[FIELDS]), "rewrite"),
         (defined([{**FIELDS[0], "required": False}, FIELDS[1]], older=[FIELDS]), "rewrite"),
-        (defined([FIELDS[0], {**FIELDS[1], "type": {"type": "struct", "fields": [1]}}], older=[FIELDS]), "rewrite"),
+        (defined([FIELDS[0], inside(field(3, "x"))], older=[FIELDS]), "evolve"),
+        (defined([FIELDS[0], inside(field(2, "x"))], older=[FIELDS]), "rewrite"),
+        (defined([FIELDS[0], inside(field(3, "x", required=True))], older=[FIELDS]), "rewrite"),
         (defined([FIELDS[0], field(3, "at")], older=[FIELDS]), "rewrite"),
         (defined([*FIELDS, field(2, "zone")], older=[FIELDS]), "rewrite"),
         (defined([*FIELDS, field(3, "zone")], older=[FIELDS[:1]]), "rewrite"),

@@ -17,7 +17,7 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from sqlalchemy import text
 
-from lakegate.errors import ConfigurationError, EngineError, NotFoundError, SourceError
+from lakegate.errors import ConfigurationError, EngineError, NotFoundError, SourceError, StorageUnavailableError
 from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import TableFiles, local_path
 from lakegate.iceberg.manifests import ListedManifest, ManifestList, read_list, write_list
@@ -33,6 +33,7 @@ from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
 from lakegate.wap.context import Context
 from lakegate.wap.history import FILES_PROPERTY, TABLES_PROPERTY, encode_files, sync
+from lakegate.wap.recover import rebuild
 from lakegate.wap.revert import restore_table, revert
 from lakegate.wap.table_changes import drop_table
 from lakegate.wap.verify import verify
@@ -202,6 +203,23 @@ DAMAGES: Sequence[tuple[str, Callable[[Lake], object], str]] = [
 ]
 
 
+def swap(lake: Lake) -> None:
+    """Put the data files of two runs, of equal size, in each other's place."""
+    one, other = lake.data_file(1), lake.data_file(2)
+    assert one.stat().st_size == other.stat().st_size
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+def test_data_files_in_each_others_place_are_found(lake: Lake) -> None:
+    swap(lake)
+    assert lake.verify().passed
+    found = lake.verify(deep=True).findings
+    assert [(one.kind, one.run_id) for one in found] == [("wrong-rows", "r2"), ("wrong-rows", "r1")]
+    assert "its column id holds other values than its manifest says" in found[0].message
+
+
 @pytest.mark.parametrize(("kind", "damage", "fix"), DAMAGES, ids=[f"{n}-{one[0]}" for n, one in enumerate(DAMAGES)])
 def test_damaged_files_are_found(lake: Lake, kind: str, damage: Callable[[Lake], object], fix: str) -> None:
     damage(lake)
@@ -257,6 +275,17 @@ def test_metadata_that_cannot_be_read_just_now_is_no_finding(
     monkeypatch.setattr(TableFiles, "content", refuse)
     with pytest.raises(raised):
         lake.verify(tables=tables)
+
+
+def test_a_data_file_that_may_not_be_read_is_no_finding(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for trouble, raised in (
+        (PermissionError(13, "access denied"), EngineError),
+        (SourceError("S3 refuses."), SourceError),
+        (StorageUnavailableError("S3 doesn't answer."), StorageUnavailableError),
+    ):
+        monkeypatch.setattr(TableFiles, "open", Mock(side_effect=trouble))
+        with pytest.raises(raised):
+            lake.verify(deep=True)
 
 
 def test_a_store_that_does_not_say_whether_a_file_exists_is_no_finding(
@@ -376,6 +405,11 @@ JOURNALS: Sequence[tuple[list[str], Callable[[Lake], object], str]] = [
         "lakegate journal rebuild",
     ),
     (
+        ["source-files"],
+        lambda lake: lake.damage_journal("UPDATE claims SET rows = 'many' WHERE run_id = 'r2'"),
+        "lakegate journal rebuild",
+    ),
+    (
         ["source-files", "source-files"],
         lambda lake: lake.damage_journal("UPDATE claims SET version = 'w' WHERE run_id = 'r2'"),
         "lakegate journal rebuild",
@@ -393,6 +427,9 @@ def test_a_journal_that_disagrees_is_found(
     found = lake.verify().findings
     assert [one.kind for one in found] == kinds, found
     assert all(fix in one.fix for one in found)
+    if "rebuild" in fix:
+        rebuild(lake.context, "main")
+        assert lake.verify().passed or kinds == ["run-without-commit"]
 
 
 def test_a_journal_that_is_ahead_of_main_is_found(lake: Lake) -> None:
