@@ -303,7 +303,7 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         schema: SchemaMode | None = None  # type: ignore[assignment]
         """As ``ingest.schema``, for this table. Default: ``ingest.schema``."""
         write_mode: TableMode = "append"
-        """What a batch does to the rows that are there.
+        """What a batch does to existing rows.
 
         ``append`` adds its rows; ``overwrite`` replaces all rows of the table with them, ``replace-partitions`` those
         in the same partitions; ``upsert`` updates the rows with the same ``key`` and inserts the others.
@@ -324,7 +324,7 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
 
         @property
         def mode(self) -> WriteMode:
-            """What a batch does to the rows that are there."""
+            """What a batch does to existing rows."""
             return WriteMode(name=self.write_mode, key=self.key, delete_when=self.delete_when)
 
         @model_validator(mode="after")

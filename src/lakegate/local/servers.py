@@ -249,6 +249,7 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
         *_java_options(launch, "spark", memory),
         # JDBC hands times without a zone, and marks in predicates, through Java's own zone, which must skip no hour.
         "-Duser.timezone=UTC",
+        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
         *(*options, os.pathsep.join(jars)),
         *("org.apache.spark.deploy.SparkSubmit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
         *(part for key, value in properties.items() for part in ("--conf", f"{key}={value}")),
