@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Never, Self, TypedDict, TypeVar, Unpack
 
 from lakegate.checks import parse_checks
 from lakegate.components import Components
@@ -275,11 +275,12 @@ class Lake:
         format: FileFormat | None = None,
         csv: CsvOptions | None = None,
         timeout_s: float | None = None,
+        **unknown: Never,
     ) -> Run:
         """Write files or rows to a branch, audit them, and publish them to ``main``, or publish nothing.
 
         Each version of a file (its path and content) is published to a table once. Files that are already published
-        are skipped. Rows that are handed over are published once for each ``run_id``, those of a :meth:`source` by its
+        are skipped. Rows from memory are published once for each ``run_id``, those of a :meth:`source` by its
         watermark.
 
         Args:
@@ -307,7 +308,7 @@ class Lake:
                 table lacks (``ignore_extra``). Default: the table's settings, else ``ingest.schema``.
             columns: Columns that the files call otherwise: their names there, and in the table. They're added to those
                 of the table's settings.
-            mode: What the batch does to the rows that are there: ``append`` adds its rows; ``overwrite`` replaces all
+            mode: What the batch does to existing rows: ``append`` adds its rows; ``overwrite`` replaces all
                 rows of the table with them, ``replace-partitions`` those in the same partitions; ``upsert`` updates
                 the rows with the same ``key`` and inserts the others; or ``merge-sql``. Default: the table's settings,
                 else ``append``.
@@ -319,6 +320,7 @@ class Lake:
             csv: How to read CSV. Default: the table's settings.
             timeout_s: Seconds after which the run is suspended, to be resumed by the next call with its ``run_id``.
                 Cancelling Spark's work takes a few seconds more. Default: no limit.
+            unknown: No other keyword is taken; a mistyped one is refused with the one that was probably meant.
 
         Returns:
             The run: ``published``, ``rejected`` by its audit, or ``skipped`` because no file was new.
@@ -336,6 +338,7 @@ class Lake:
             >>> lake.ingest("nyc.trips", "trips/*.parquet").status
             'skipped'
         """
+        _require_known("ingest", unknown)
         options = IngestOptions(
             run_id=run_id,
             checks=checks,
@@ -437,7 +440,7 @@ class Lake:
         )
 
     def mode_of(self, table: str, **options: Unpack[IngestOptions]) -> WriteMode:
-        """Return what a batch would do to the rows of a table that are there.
+        """Return what a batch would do to a table's existing rows.
 
         Args:
             table: ``namespace.table``.
@@ -1371,6 +1374,7 @@ class Lake:
             'skipped'
         """
         from lakegate.checks.predicates import PredicateError, read_predicate
+        from lakegate.wap.optimistic_commit import compacting
         from lakegate.wap.optimize import optimize, partitions_left, sort_order
         from lakegate.wap.table_changes import rewrite_manifests as rewrite
 
@@ -1394,6 +1398,7 @@ class Lake:
             raise InputError(f"--where {where!r} {error}.", hint="Write a condition about one row.") from None
 
         def begin() -> AbstractContextManager[Transaction]:
+            attempting()
             run_id = new_run_id()
             return transaction(
                 self._context,
@@ -1412,17 +1417,18 @@ class Lake:
             optimize(self._context, tx, identifier, sort=order, where=condition)
             return tx
 
-        run = self._attempted(attempts, begin, work).run
-        for _ in range(attempts - 1):
-            # Sorted, all partitions would be rewritten again.
-            if sort is not None or not partitions_left(self._context, run, identifier):
-                break
-            try:
-                more = self._attempted(1, begin, work).run
-            except LakegateError as error:
-                self._components.narrator.note(f"The partitions that others rewrote are left: {error.message}")
-                break
-            run = more if more.publication is not None else run
+        with compacting(self._context, MAIN, str(identifier)) as attempting:
+            run = self._attempted(attempts, begin, work).run
+            for _ in range(attempts - 1):
+                # Sorted, all partitions would be rewritten again.
+                if sort is not None or not partitions_left(self._context, run, identifier):
+                    break
+                try:
+                    more = self._attempted(1, begin, work).run
+                except LakegateError as error:
+                    self._components.narrator.note(f"The partitions that others rewrote are left: {error.message}")
+                    break
+                run = more if more.publication is not None else run
         return run
 
     # Refs
@@ -2118,7 +2124,7 @@ class Lake:
 
         Args:
             tables: Tables to look at. Default: all, and files that nothing references, too.
-            deep: Also count rows in the footers of all parquet files.
+            deep: Also compare rows and values with the footers of all parquet files.
             since: A time, tag or commit of ``main``. Commits up to it that no run made aren't reported.
             grace: Files younger than this aren't orphaned, such as ``1d``. Default: ``gc.grace``.
 
@@ -2509,7 +2515,7 @@ class Lake:
             How many deliveries were skipped.
 
         Raises:
-            InputError: The settings still name it.
+            InputError: It's still in the settings.
             NotFoundError: There's no such system.
             RetryableError: The journal can't be reached.
         """
@@ -2881,7 +2887,7 @@ def _source_among(given: Paths | Frame) -> Source | None:
     return None if named is None else Source.parse(named)
 
 
-def _require_known(method: str, options: IngestOptions) -> None:
+def _require_known(method: str, options: Iterable[str]) -> None:
     for name in options:
         if name not in IngestOptions.__annotations__:
             raise unknown_keyword(method, name, *IngestOptions.__annotations__)

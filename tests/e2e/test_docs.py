@@ -205,11 +205,11 @@ def test_decisions_have_a_status_and_alternatives(page: str) -> None:
 
 
 def test_the_command_line_reference_is_up_to_date() -> None:
-    assert docs_cli.PAGE.read_text(encoding="utf-8") == docs_cli.render(), "run: python tests/e2e/docs_cli.py"
+    assert docs_cli.PAGE.read_text(encoding="utf-8") == docs_cli.render(), "run: make reference"
 
 
 def test_the_python_reference_is_up_to_date() -> None:
-    assert docs_api.PAGE.read_text(encoding="utf-8") == docs_api.render(), "run: python tests/e2e/docs_api.py"
+    assert docs_api.PAGE.read_text(encoding="utf-8") == docs_api.render(), "run: make reference"
 
 
 def test_the_command_line_reference_has_every_command_and_option() -> None:
@@ -230,12 +230,12 @@ def test_the_table_of_exit_codes_is_complete() -> None:
 
 def test_the_errors_reference_is_up_to_date() -> None:
     text = read("docs/reference/errors.md")
-    assert text == docs_api.render_errors(text), "run: python tests/e2e/docs_api.py"
+    assert text == docs_api.render_errors(text), "run: make reference"
 
 
 def test_the_settings_reference_is_up_to_date_and_has_every_key() -> None:
     text = docs_settings.PAGE.read_text(encoding="utf-8")
-    assert text == docs_settings.render(text), "run: python tests/e2e/docs_settings.py"
+    assert text == docs_settings.render(text), "run: make reference"
     listed = re.findall(r"^\| `([a-z0-9_]+(?:\.[a-z0-9_*]+)+)` \|", text, re.MULTILINE)
     known = [key for key, _, _ in docs_settings.setting_keys()]
     assert sorted(listed) == sorted(known)
@@ -261,7 +261,7 @@ def test_contracts_in_the_pages_are_valid(page: str) -> None:
 
 
 def test_the_checks_reference_and_exports_are_up_to_date() -> None:
-    assert docs_checks.PAGE.read_text(encoding="utf-8") == docs_checks.render(), "run: python tests/e2e/docs_checks.py"
+    assert docs_checks.PAGE.read_text(encoding="utf-8") == docs_checks.render(), "run: make reference"
     assert docs_checks.EXPORTS.read_text(encoding="utf-8") == docs_checks.exports(), "likewise"
     assert docs_checks.SCHEMA.read_text(encoding="utf-8") == docs_checks.schema(), "likewise"
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lakegate.config import Settings
-from lakegate.errors import ConfigurationError, InputError, QueryError
+from lakegate.errors import ConfigurationError, InputError, NotReplayableError, QueryError
 from lakegate.journal.schema import HEAD
 from lakegate.lake import Lake, _Taken
 from lakegate.model.batch import CsvOptions, SourceFile
@@ -313,3 +313,22 @@ def test_a_table_that_a_query_probably_meant_is_suggested(
     with pytest.raises(QueryError, match="cannot be found") as caught:
         lake.query("SELECT 1")
     assert caught.value.hint == ("See all." if guess is None else f"Did you mean '{guess}'? See all.")
+
+
+def test_a_compaction_that_was_beaten_once_is_waited_for(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    ingest(house.context, ordered(house, [{"id": 1, "passengers": 1}]))
+    held: list[bool] = []
+
+    def is_held() -> bool:
+        with house.journal.lock("compaction of main/nyc.trips", timeout_s=0) as is_free:
+            return not is_free
+
+    def beaten(*_: object, **__: object) -> None:
+        held.append(is_held())
+        if len(held) < 3:
+            raise NotReplayableError("Somebody took rows back.")
+
+    monkeypatch.setattr("lakegate.wap.optimize.optimize", beaten)
+    assert open_lake(house).optimize_table(TABLE).status == "skipped"
+    assert held == [False, True, True]
+    assert not is_held()

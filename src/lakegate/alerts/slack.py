@@ -60,7 +60,7 @@ class WebhookSlackSender:
                     "unfurl_media": False,
                 }
             )
-        if answer.status_code != 200:  # noqa: PLR2004 - HTTP's own
+        if answer.status_code != 200:
             raise refused(answer.status_code, said=_words(answer.body), after=_retry_after(answer.headers))
         return None
 
@@ -128,7 +128,7 @@ def _explained() -> Iterator[None]:
 
 def _refused(error: SlackApiError) -> UndeliveredError:
     answer = error.response
-    if answer.status_code != 200:  # noqa: PLR2004 - HTTP's own
+    if answer.status_code != 200:
         return refused(answer.status_code, said=_words(answer.data), after=_retry_after(answer.headers))
     said = _words(answer.data)
     return UndeliveredError(f"Slack says: {said or 'not ok'}", again=said in _TRANSIENT)

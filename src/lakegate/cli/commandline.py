@@ -118,7 +118,9 @@ class LakegateGroup(_Documented, click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             likely = next((name for name in ("show", "create") if name in self.commands), None)
-            if likely is not None and "Did you mean" not in error.format_message():
+            # What has a dot or a number in it is a table or a run, and no mistyped command.
+            is_name = likely != "show" or any(one == "." or one.isdecimal() for one in args[0])
+            if likely is not None and is_name and "Did you mean" not in error.format_message():
                 ctx.fail(f"{error.message} Did you mean '{likely} {args[0]}'?")
             raise
 

@@ -207,7 +207,7 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
         click.option(
             "--mode",
             type=click.Choice(get_args(ModeName)),
-            help="What the rows do to those that are there. Default: the table's settings, else append.",
+            help="What the rows do to existing ones. Default: the table's settings, else append.",
         ),
         click.option("--key", multiple=True, metavar="COLUMN", help="Upsert: what identifies a row. Repeatable."),
         click.option(

@@ -81,6 +81,8 @@ _UNLIMITED = 100_000
 _GAP = 3
 """Characters between two columns."""
 _NARROWEST = 16
+_FEW = 6
+"""Characters that a column which wraps has at least, beside those that don't."""
 
 
 def out() -> Console:
@@ -119,8 +121,11 @@ def safe(text: object) -> str:
     return escape(one_line(text))
 
 
-def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = ()) -> Table:
-    """Return an empty table; columns named in ``right`` hold numbers, those in ``whole`` are never wrapped."""
+def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = (), folds: bool = False) -> Table:
+    """Return an empty table; columns named in ``right`` hold numbers, those in ``whole`` are never wrapped.
+
+    The first column isn't either, unless it ``folds``.
+    """
     from rich import box
     from rich.table import Table
 
@@ -129,7 +134,10 @@ def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = 
         # The first column is what the next command is given: it must stay in one piece.
         justify: Literal["left", "right"] = "right" if name in right else "left"
         table.add_column(
-            _literal(one_line(name)), justify=justify, overflow="fold", no_wrap=index == 0 or name in whole
+            _literal(one_line(name)),
+            justify=justify,
+            overflow="fold",
+            no_wrap=(index == 0 and not folds) or name in whole,
         )
     return table
 
@@ -167,16 +175,32 @@ def show_rows(
     """Print a table.
 
     Args:
-        whole: Columns that are never wrapped.
+        whole: Columns that aren't wrapped, as those in ``right``, unless there's no room for them.
         drop: Columns that are left out where a terminal is too narrow for all, in this order.
         cut: A column whose text is cut to the room that the others leave.
         indent: Characters from the margin.
         empty: What to print on standard error instead of a table without rows.
     """
-    if (drop or cut) and width_or(0):
+    width, folds = width_or(0), False
+    whole = (*whole, *right)
+    if width:
+        rows = list(rows)
         wrapped = {name for name in columns[1:] if name not in (*right, *whole, cut)}
-        columns, rows = _fitted(columns, list(rows), width_or(0) - indent, drop, cut, wrapped)
-    table = make_table(*columns, right=right, whole=whole)
+        if drop or cut:
+            columns, rows = _fitted(columns, rows, width - indent, drop, cut, wrapped)
+        # A long path in one piece would leave no room for the numbers beside it.
+        least, room = _least(columns, rows, wrapped), width - indent - _GAP * (len(columns) - 1)
+        folds = cut != columns[0] and sum(least) > room
+        # Cut off, a number would be another one: what has no room in one piece is folded, numbers last.
+        for kept in (whole, right, ()):
+            whole = kept
+            if (
+                sum(each if name in kept else min(each, _FEW) for name, each in zip(columns, least, strict=True))
+                <= room
+            ):
+                break
+            folds = True
+    table = make_table(*columns, right=right, whole=whole, folds=folds)
     for row in rows:
         cells, style = row if isinstance(row, Styled) else (row, None)
         add_row(table, *cells, style=style)
@@ -184,6 +208,18 @@ def show_rows(
         click.echo(empty, err=True)
     else:
         show(table, indent=indent)
+
+
+def _least(
+    columns: Sequence[str], rows: Sequence[Sequence[object] | Styled], wrapped: Collection[str]
+) -> Sequence[int]:
+    """Return how wide each column is at least: those that are ``wrapped`` as wide as their longest word."""
+    cells = [row.cells if isinstance(row, Styled) else row for row in rows]
+    texts = [[name, *(str(row[at]) for row in cells)] for at, name in enumerate(columns)]
+    return [
+        max(len(word) for text in each for word in (text.split() or [""] if name in wrapped else [text]))
+        for name, each in zip(columns, texts, strict=True)
+    ]
 
 
 def _fitted(

@@ -570,7 +570,7 @@ def _opened(number: int, mode: str) -> Any:
     like: Any = (sys.__stdin__, sys.__stdout__, sys.__stderr__)[number]
     stream: Any = open(number, mode, encoding=like.encoding, errors=like.errors, closefd=False)  # noqa: SIM115 - for as long as the process lives
     if mode == "w":
-        by_line = number == 2 or os.isatty(number)  # noqa: PLR2004 - standard error
+        by_line = number == 2 or os.isatty(number)  # standard error
         stream.reconfigure(line_buffering=by_line, write_through=like.write_through)
     return stream
 

@@ -49,7 +49,7 @@ class Secret:
             self._reference = SecretReference.parse(reference)
         except ValueError:
             raise ConfigurationError(
-                f"Setting {setting} holds something that is not a reference to a secret.",
+                f"Setting {setting} isn't a reference to a secret.",
                 hint=f"Put the secret where only lakegate can read it, and write {setting} as {FORMS}.",
                 setting=setting,
             ) from None

@@ -106,7 +106,7 @@ def retry_after_s(value: str | None) -> float | None:
         (30.0, None)
     """
     text = (value or "").strip()
-    return float(text) if text.isascii() and text.isdigit() and len(text) < 7 else None  # noqa: PLR2004 - 11 days
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 7 else None  # 11 days
 
 
 def refused(status: int, *, said: str = "", after: str | None = None) -> UndeliveredError:
@@ -119,7 +119,7 @@ def refused(status: int, *, said: str = "", after: str | None = None) -> Undeliv
     words = f"it answered {status}" + (f" ({said})" if said else "")
     if waits is not None and waits > 0:
         words += f" and asked to wait {waits:g} s"
-    return UndeliveredError(words, again=status == 429 or status >= 500, after_s=waits)  # noqa: PLR2004 - HTTP's own
+    return UndeliveredError(words, again=status == 429 or status >= 500, after_s=waits)
 
 
 @contextmanager

@@ -148,7 +148,7 @@ class GlueTarget:
             what = f"Somebody else changed table {place} in Glue: it points at {where}"
         raise DownstreamError(
             f"{what}; {table.table} isn't moved.",
-            hint='If that may be lost: on_conflict = "overwrite". Otherwise drop or rename it in Glue.',
+            hint='To overwrite it: on_conflict = "overwrite". Otherwise drop or rename it in Glue.',
             table=table.table,
         )
 

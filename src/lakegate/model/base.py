@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+
+_LONGEST_PART = 200
+"""Characters of one field's value in a ``repr``; a run holds thousands, as its batch's columns."""
 
 
 class Value(BaseModel):
@@ -14,9 +17,27 @@ class Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Yield what differs from the defaults: a run has some twenty fields that mostly say nothing."""
+        """Yield what differs from the defaults, what is long in a few words: a run has some twenty fields."""
         fields = type(self).model_fields
         for name, value in super().__repr_args__():
             field = None if name is None else fields.get(name)
             if field is None or value != field.get_default(call_default_factory=True, validated_data={}):
-                yield name, value
+                yield name, _Brief(value)
+
+
+class _Brief:
+    """Prints a value, in a few words if it's long."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        value = self._value
+        if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and len(value) > _LONGEST_PART:
+            return f"({len(value):,} of {type(value[0]).__name__})"
+        text = repr(value)
+        if len(text) <= _LONGEST_PART:
+            return text
+        if isinstance(value, tuple):
+            return f"({len(value):,} of {type(value[0]).__name__})"
+        return f"{type(value).__name__}(…)" if isinstance(value, Value) else f"{text[:_LONGEST_PART]}…"

@@ -63,7 +63,7 @@ def far_date(number: int, unit: str | None) -> str:
     eras, within = divmod(days, 146_097)
     day = date(2000, 1, 1) + timedelta(days=within - 10_957)
     year = day.year + 400 * eras
-    text = f"{'+' if year > 9999 else '-' if year < 0 else ''}{abs(year):04}-{day:%m-%d}"  # noqa: PLR2004 - ISO 8601
+    text = f"{'+' if year > 9999 else '-' if year < 0 else ''}{abs(year):04}-{day:%m-%d}"  # ISO 8601
     if unit is None:
         return text
     seconds, fraction = divmod(rest, per_second[unit])

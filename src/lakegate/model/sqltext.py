@@ -253,7 +253,7 @@ def _require_known(kind: str, text: str, place: str) -> None:
     if kind == "url":
         raise SqlTextError(f"'://' at {place} is not SQL. Put an address in quotes.")
     if kind == "word" and not all(character.isascii() or character.isalpha() for character in text):
-        raise SqlTextError(f"'{text}' at {place} holds a character that no word in Spark SQL has. Put it in backticks.")
+        raise SqlTextError(f"'{text}' at {place} has a character that Spark SQL allows in backticks only.")
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise SqlTextError(f"The text at {place} is not valid Unicode.")
 

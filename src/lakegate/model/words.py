@@ -62,7 +62,8 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
 def suggest_keyword(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """Return ``function``, whose ``TypeError`` for an unknown keyword suggests one: a typo can't leave a check out.
 
-    Python does so by itself from 3.13 on, so there ``function`` is returned as it is: one frame fewer in each call.
+    Python does so by itself from 3.13 on, so there ``function`` is returned as it is. One that takes ``**options`` has
+    to refuse unknown ones itself.
 
     Example:
         >>> suggest_keyword(lambda *, checks=(): None)(chekcs=["not_null(id)"])

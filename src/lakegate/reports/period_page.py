@@ -73,7 +73,8 @@ def _story(report: PeriodReport) -> Story:
     if not total:
         table = () if report.table is None else ("--table", report.table)
         longer = ("Look further back", shlex.join(("lakegate", "report", *table, "--since", "90d")))
-        return Story("idle", "Quiet", "No run in this time.", "Nothing was published, and nothing waits.", (longer,))
+        means = "Nothing was published, and nothing is waiting."
+        return Story("idle", "Quiet", "No run in this time.", means, (longer,))
     if failed:
         means = f"{counted(failed, 'run')} couldn't finish; nothing of {'it' if failed == 1 else 'them'} was published."
         return Story("warn", "Some runs failed", happened, means, ())

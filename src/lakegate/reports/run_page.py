@@ -116,7 +116,7 @@ def _error(run: Run) -> Html | None:
 
 
 def _tables(run: Run) -> Html | None:
-    if len(run.staged) < 2 and not run.undone:  # noqa: PLR2004 - one table is on top of the page
+    if len(run.staged) < 2 and not run.undone:  # one table is on top of the page
         return None
     if run.undone:
         rows = [

@@ -28,7 +28,7 @@ def test_an_imported_contract_is_written_listed_and_exported(project: Path) -> N
     assert "line 4: mine: lakegate has no check of this name" in imported.stderr
 
     (listed,) = json.loads(invoke("check list -o json").stdout)
-    assert (listed["table"], listed["checks"]) == ("shop.t", ["unique(id)"])
+    assert (listed["table"], listed["checks"]) == ("shop.t", ["unique(id, scope='table')"])
     assert "metric: duplicateValues" in invoke("check export shop.t").stdout
 
 

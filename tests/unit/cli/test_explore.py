@@ -281,6 +281,7 @@ def test_table_commands() -> None:
         (["query", "nyc.trips"], "isn't SQL. To see a table's rows: lakegate table rows nyc.trips"),
         (["table", "nyc.trips"], "No such command 'nyc.trips'. Did you mean 'show nyc.trips'?"),
         (["table", "shw"], "Did you mean 'show'?"),
+        (["table", "partitions", "nyc.trips"], "No such command 'partitions'. usage:"),
         (["branch", "fix"], "Did you mean 'create fix'?"),
     ],
 )

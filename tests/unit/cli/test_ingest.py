@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import traceback
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import jsonschema
 import pytest
 
+from lakegate.config import Settings
 from lakegate.errors import NotFoundError, RetryableError
+from lakegate.lake import Lake
 from lakegate.model.batch import Claim, CsvOptions, KnownFile
+from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.request import IngestPlan
 from lakegate.model.run import Run
+from lakegate.progress import SilentNarrator
 from support.cli_support import (
     BATCH,
     BRANCH,
@@ -34,6 +41,9 @@ from support.cli_support import (
     make_run,
     staged,
 )
+from support.fakes import FakeLakehouse
+from support.flow_support import ordered
+from support.nessie_answers import Server, answer, catalog
 
 SCHEMA = resources.files("lakegate") / "schemas" / "ingest-result.schema.json"
 
@@ -354,3 +364,43 @@ def test_dry_run_goes_by_the_settings_where_no_flag_is_given(in_a_project: Path)
     flags = ["--on-busy", "wait", "--on-changed", "replace", "--dry-run", "-o", "json"]
     told = json.loads(invoke([*INGEST, *flags], FakeLake(plan=plan)).stdout)
     assert (told["on_busy"], told["on_changed"]) == ("wait", "replace")
+
+
+def test_the_command_is_eight_calls_from_the_http_request(
+    house: FakeLakehouse, in_a_project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def nessie(request: httpx.Request) -> httpx.Response:
+        ours = [one for one in traceback.extract_stack() if "/src/lakegate/" in one.filename]
+        command = next(number for number, one in enumerate(ours) if one.filename.endswith("cli/commands/ingest.py"))
+        asked.append([f"{Path(one.filename).stem}.{one.name}" for one in ours[command:]])
+        return Server(answer({}, 500))(request)
+
+    def commit(request: CommitRequest) -> Ref:
+        return catalog(nessie).commit(request) if request.branch == "main" else in_memory(request)
+
+    in_memory = house.catalog.commit
+    monkeypatch.setattr(house.catalog, "commit", commit)
+    monkeypatch.setattr(Lake, "_request", lambda *_: ordered(house))
+    components: Any = SimpleNamespace(
+        close=lambda: None,
+        context=house.context,
+        home=in_a_project,
+        journal=house.journal,
+        narrator=SilentNarrator(),
+        open_engine_ahead=lambda _: None,
+        settings=Settings(),
+    )
+    lake: Any = Lake(components)
+    invoke("ingest nyc.trips trips.parquet", lake)
+    assert asked[0] == [
+        "ingest.ingest",  # the command
+        "lake.ingest",
+        "ingest.ingest",  # write–audit–publish
+        "ingest._advance",
+        "publish.publish",
+        "optimistic_commit.commit_on_head",
+        "catalog.commit",
+        "client.change",
+    ]

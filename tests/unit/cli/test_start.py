@@ -43,6 +43,13 @@ def test_status_of_all_projects(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(one["uptime_s"] > 0 and one["memory_bytes"] > 0 for one in told)
     assert "lakegate --home /a down" in invoke("status --all").stdout
 
+    monkeypatch.setenv("COLUMNS", "30")
+    narrow = invoke("status --all").stdout.splitlines()
+    assert [line.split() for line in narrow[2:4]] == [
+        ["/a", "nessie", str(os.getpid())],
+        ["/b", "c", "spark", str(os.getpid())],
+    ]
+
     monkeypatch.setattr(process, "find_servers", list)
     assert "Nothing is running." in invoke("status --all").stderr
 
@@ -158,7 +165,10 @@ def test_checks_are_listed_and_explained() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["log", "runs", "query SELECT", "table", "branch create b", "publish wap/x", "gc", "journal status", "serve"],
+    [
+        *("log", "runs", "query SELECT", "table", "branch create b", "publish wap/x", "gc", "journal status", "serve"),
+        *("maintain", "table truncate a.b --yes", "table delete a.b --where id=1"),
+    ],
 )
 def test_what_needs_a_project_makes_none(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "elsewhere"

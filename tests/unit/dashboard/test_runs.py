@@ -44,6 +44,10 @@ def test_pages_are_newest_first_and_complete(big: BigLake) -> None:
     assert Page[RunSummary].model_validate_json(page.model_dump_json()) == page
 
 
+def whole(run: Run) -> str:
+    return "" if run.request is None else run.request.model_dump_json()
+
+
 @pytest.mark.parametrize(
     ("wanted", "fits"),
     [
@@ -53,8 +57,8 @@ def test_pages_are_newest_first_and_complete(big: BigLake) -> None:
         ({"table": "nyc.table_000"}, lambda run: "nyc.table_000" in run.tables),
         ({"table": "nyc.table_000", "orchestrator": "cli"}, lambda run: run.tables[0] == "nyc.table_000"),
         ({"table": "nyc.<script>"}, lambda run: False),
-        ({"file": "TRIPS_00042_1"}, lambda run: "trips_00042_1" in str(run.request)),
-        ({"file": "<script> 🐘 trips"}, lambda run: "%3Cscript%3E%20%F0%9F%90%98%20trips" in str(run.request)),
+        ({"file": "TRIPS_00042_1"}, lambda run: "trips_00042_1" in whole(run)),
+        ({"file": "<script> 🐘 trips"}, lambda run: "%3Cscript%3E%20%F0%9F%90%98%20trips" in whole(run)),
         ({"file": "not_null"}, lambda run: False),
         ({"file": "100%_sure"}, lambda run: False),
     ],

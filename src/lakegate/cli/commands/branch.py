@@ -82,7 +82,8 @@ def show_refs(app: App, refs: Sequence[Ref], *, empty: str) -> None:
     else:
         # A terminal may be narrow, and the first digits do wherever a commit is taken.
         shown = _HASH if width_or(0) else None
-        show_rows(("name", "kind", "commit"), ((ref.name, ref.kind, ref.hash[:shown]) for ref in refs), empty=empty)
+        rows = ((ref.name, ref.kind, ref.hash[:shown]) for ref in refs)
+        show_rows(("name", "kind", "commit"), rows, whole=("commit",), drop=("kind",), empty=empty)
 
 
 def show_changed_ref(app: App, ref: Ref, done: str, preposition: str) -> None:

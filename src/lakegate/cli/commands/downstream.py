@@ -142,7 +142,7 @@ def policy(app: App, /, *, name: str) -> None:
 @downstream.command("forget", examples=("lakegate downstream forget old-hook",))
 @click.argument("name", shell_complete=_complete)
 def forget(app: App, /, *, name: str) -> None:
-    """Queue nothing more for NAME, which the settings no longer have, and skip what is queued for it.
+    """Stop queuing for NAME, which is no longer in the settings, and skip what is queued.
 
     Until then, the journal keeps queuing: the settings of another machine may still have it.
     """

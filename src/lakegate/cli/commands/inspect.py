@@ -74,7 +74,8 @@ def _show(app: App, found: SourceSample, *, of: str | None = None) -> None:
     else:
         say(f"[bold]{safe(of)}[/]", "")
     shown = ((one.name, one.type, *(_short(row.get(one.name)) for row in found.rows)) for one in found.columns)
-    show_rows(("column", "type", *(f"row {number}" for number, _ in enumerate(found.rows, start=1))), shown)
+    rows = [f"row {number}" for number, _ in enumerate(found.rows, start=1)]
+    show_rows(("column", "type", *rows), shown, drop=rows[::-1])
 
 
 def _payload(found: SourceSample, *, of: str | None) -> dict[str, Any]:

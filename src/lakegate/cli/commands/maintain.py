@@ -46,7 +46,7 @@ def maintain(app: App, /, *, tables: tuple[str, ...], dry_run: bool, within: tim
 
     Exits with 0 if all is well, with 3 if what failed may succeed in the next round, and with 1 if it won't.
     """
-    with app.lake(begins=not dry_run) as lake:
+    with app.lake() as lake:
         report = lake.maintain(tables, dry_run=dry_run, within=within, gc=gc)
     if app.json:
         echo_json(report.model_dump(mode="json"))

@@ -97,7 +97,7 @@ def show_quarantined_rows(app: App, /, *, table: str, limit: int, **chosen: Any)
         echo_json([json_safe(row) for row in found])
         return
     if not found:
-        say(f"No quarantined row of {safe(table)} waits.")
+        say(f"{safe(table)} has no quarantined rows.")
         return
     shown = [_shown(row) for row in found]
     first = [next(iter(shown[0])), *dict.fromkeys(str(reason["column"]) for row in found for reason in row[REASONS])]

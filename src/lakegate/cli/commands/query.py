@@ -78,12 +78,8 @@ def query(app: App, /, *, sql: str, ref: str, at: str | None, file: Path | None)
         _write_file(app, result, file)
     elif app.output == "parquet":
         click.echo(_parquet(result), nl=False)
-    elif app.json:
-        print_json(result)
-    elif app.output == "csv":
-        print_csv(result)
     else:
-        print_table(result)
+        print_result(app, result)
 
 
 def _require_sql(text: str) -> None:
@@ -105,6 +101,16 @@ def _require_distinct(columns: Sequence[str]) -> None:
             hint="Rename them with AS, or use --output csv.",
             column=repeated,
         )
+
+
+def print_result(app: App, result: pa.Table) -> None:
+    """Print rows as ``--output`` says: as JSON, CSV or a table."""
+    if app.json:
+        print_json(result)
+    elif app.output == "csv":
+        print_csv(result)
+    else:
+        print_table(result)
 
 
 def print_table(result: pa.Table, *, counts: bool = True) -> None:

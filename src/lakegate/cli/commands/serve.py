@@ -111,7 +111,7 @@ def _announce(app: App, address: Address, *, has_token: bool) -> None:
     )
     if not address.is_private and address.certificate is None:
         click.echo(
-            "warning: without TLS, the token can be read on the way. Put a proxy with TLS in front, or pass "
+            "warning: without TLS, the token can be read in transit. Put a TLS proxy in front, or pass "
             "--tls-certificate and --tls-key.",
             err=True,
         )

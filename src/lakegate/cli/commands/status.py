@@ -41,7 +41,7 @@ def _show_everywhere(app: App) -> None:
         return
     rows = ((one.home, one.name, one.pid, duration(up), size(held)) for one, up, held in seen)
     columns, right = ("folder", "service", "pid", "up", "memory"), ("pid", "up", "memory")
-    show_rows(columns, rows, right=right, whole=("service", *right), empty="Nothing is running.")
+    show_rows(columns, rows, right=right, whole=right, drop=("up", "memory", "pid"), empty="Nothing is running.")
     if seen:
         say("", f"Stop one with: [cyan]lakegate --home {safe(shlex.quote(servers[0].home))} down[/]")
 

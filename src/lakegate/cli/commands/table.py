@@ -146,16 +146,11 @@ def show_rows_of_table(
 
     In no particular order; for that and anything else: lakegate query.
     """
-    from lakegate.cli.commands.query import print_csv, print_json, print_table
+    from lakegate.cli.commands.query import print_result
 
     with app.lake() as lake:
         found = lake.table(table, ref=ref, at=at).to_arrow(columns=columns or None, where=where, limit=limit)
-    if app.json:
-        print_json(found)
-    elif app.output == "csv":
-        print_csv(found)
-    else:
-        print_table(found)
+    print_result(app, found)
 
 
 @table.command("files", examples=("lakegate table files nyc.trips", "lakegate table files nyc.trips --ref wap/january"))
@@ -320,7 +315,7 @@ def truncate_table(app: App, /, *, table: str, yes: bool) -> None:
     Exits with 0 if the rows are deleted (or there were none), and with 1 if the audit failed: then nothing changes.
     """
     require_consent(f"Delete all rows of {table}?", yes=yes)
-    with app.lake(begins=True) as lake:
+    with app.lake() as lake:
         show_change(app, lake.truncate_table(table), f"[bold yellow]nothing changed[/]  {safe(table)} has no rows")
 
 
@@ -356,7 +351,7 @@ def delete_rows(app: App, /, *, table: str, where: str) -> None:
     Exits with 0 if the rows are deleted (or there were none), and with 1 if the audit failed: then nothing changes.
     """
     nothing = f"[bold yellow]skipped[/]  no row of [bold]{safe(table)}[/] meets the condition; nothing to delete"
-    with app.lake(begins=True) as lake:
+    with app.lake() as lake:
         show_change(app, lake.delete_rows(table, where), nothing)
 
 
@@ -422,6 +417,7 @@ def _show_snapshots(snapshots: Sequence[Snapshot]) -> None:
         added = snapshot.summary.get("added-records")
         cells = (str(snapshot.snapshot_id), moment(snapshot.time), snapshot.operation or "")
         rows.append((*cells, count(int(added)) if added else ""))
-    show_rows(("snapshot", "time", "operation", "added rows"), rows, right=("added rows",), indent=2)
+    columns, right = ("snapshot", "time", "operation", "added rows"), ("added rows",)
+    show_rows(columns, rows, right=right, whole=("time",), drop=("operation",), indent=2)
     if len(snapshots) > _SNAPSHOTS:
         say(f"  [dim]… {len(snapshots) - _SNAPSHOTS} earlier snapshots; --output json lists them all[/]")

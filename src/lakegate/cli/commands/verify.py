@@ -29,7 +29,7 @@ _OF_A_KIND = 10
     ),
 )
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_tables)
-@click.option("--deep", is_flag=True, help="Also count rows in the footers of all parquet files.")
+@click.option("--deep", is_flag=True, help="Also compare rows and values with the footers of all parquet files.")
 @click.option(
     "--since",
     metavar="TIME|TAG|COMMIT",

@@ -55,7 +55,7 @@ def _start(count: int) -> int:
 
 def _line(one: CheckLine, *, names_table: bool) -> Html:
     word: str = "warn" if one.verdict == "fail" and one.severity == "warn" else one.verdict
-    name = markup.code(one.check if len(one.check) <= 300 else one.check[:299] + "…")  # noqa: PLR2004 - a few lines
+    name = markup.code(one.check if len(one.check) <= 300 else one.check[:299] + "…")
     if names_table:
         name += Markup(' <span class="muted">{}</span>').format(markup.table_link(one.table))
     tone: markup.Tone = "bad" if word == "fail" else "warn"

@@ -264,7 +264,7 @@ def _delivery(one: Delivery) -> Sequence[object]:
         markup.badge(word, tone=_TONES[one.state][0], sign=_TONES[one.state][1]),
         one.downstream,
         markup.joined(*map(markup.table_link, one.tables[:10]), by=", ")
-        + (f" and {len(one.tables) - 10:,} more" if len(one.tables) > 10 else ""),  # noqa: PLR2004 - as shown
+        + (f" and {len(one.tables) - 10:,} more" if len(one.tables) > 10 else ""),
         f"{one.tries:,}",
         when,
         one.reason or "",
