@@ -28,7 +28,7 @@ BY_GROUP := -n auto --dist loadgroup --no-loadscope-reorder
 STORAGE = $(shell grep -rl --include='test_*.py' mark.storage tests)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-aws check test test-unit test-jvm prove lint format coverage mutants docs dist bench bench-audits lock clean
+.PHONY: help setup demo demo-aws check test test-unit test-jvm prove lint format coverage mutants reference docs dist bench bench-audits lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,10 +100,13 @@ coverage: $(READY) ## Show which lines of src/ the tests without a JVM reach
 	@$(COMPILE)
 	$(BIN)/pytest -q -m "not jvm" $(BY_GROUP) --cov --cov-report=term:skip-covered --cov-report=html
 
-mutants: $(READY) ## Break the code that publishes, place by place, and list what no unit test notices (an hour)
+mutants: $(READY) ## Break the code that publishes, place by place, and list what no unit test notices (hours)
 	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv run --no-project --python $(BIN)/python \
 		--with mutmut==$(MUTMUT_VERSION) mutmut run
 	@$(BIN)/python tests/mutation_score.py
+
+reference: $(READY) ## Regenerate the reference pages: checks, commands, settings, Python API, errors
+	@for page in checks cli settings api; do $(BIN)/python tests/e2e/docs_$$page.py || exit; done
 
 docs: $(READY) ## Build the docs site into site/
 	@$(BIN)/zensical build --clean --strict

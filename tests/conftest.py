@@ -65,7 +65,8 @@ _LONGEST = (
     *("faults_cli", "docs", "prefect", "cli_real", "dbos", "proofs", "s3_ingest", "demo_aws", "s3_warehouse"),
     *("aws_lambda", "local_stack", "ingest", "object_stores", "table_scope", "sql_guard", "lineage", "revert"),
     *("replay", "leases", "sessions", "names", "deployed_nessie", "secured_catalog", "other_journals"),
-    "values_as_written",
+    *("values_as_written", "schema_evolution", "manifest_vs_scan", "quarantine_release", "maintenance", "aws_package"),
+    *("key_bitmaps", "modes", "any_engine", "spark_lost", "state_machine_nessie", "prefect_ui", "docstrings"),
 )
 _ALL_MARKED = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.(jvm|system)\b", re.MULTILINE)
 

@@ -21,7 +21,7 @@ from lakegate.ports import Step
 from lakegate.progress import SilentNarrator
 from lakegate.storage import s3 as client
 from support.e2e_support import trips, unchanged
-from support.lakes import components_of
+from support.lakes import components_of, session_of
 from support.s3_proxy import Proxy
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_it_is_published_once_and_secrets_stay_where_they_are(
 
 
 def _spark_settings(lake: Lake) -> str:
-    session = components_of(lake).engine.session  # type: ignore[attr-defined]
+    session = session_of(components_of(lake))
     return "".join(str(session.sql(text).collect()) for text in ("SET", "SET -v"))
 
 

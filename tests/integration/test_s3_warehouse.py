@@ -22,7 +22,7 @@ from lakegate.model.run import Run
 from lakegate.progress import SilentNarrator
 from lakegate.storage import s3 as client
 from support.e2e_support import standing, unchanged, write_trips
-from support.lakes import components_of
+from support.lakes import components_of, session_of
 from support.s3_proxy import Proxy, Trouble
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def test_files_from_here_and_from_s3_are_published_once_and_no_secret_shows(worl
 
 
 def _spark_settings(lake: Lake) -> str:
-    session = components_of(lake).engine.session  # type: ignore[attr-defined]
+    session = session_of(components_of(lake))
     return "".join(str(session.sql(text).collect()) for text in ("SET", "SET -v"))
 
 

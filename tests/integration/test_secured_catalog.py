@@ -20,7 +20,7 @@ from lakegate.local.state import StackState
 from lakegate.spark.failures import translated
 from lakegate.spark.sessions import end_session, remote_sessions, session_settings
 from support.e2e_support import Cli, write_trips
-from support.lakes import components_of
+from support.lakes import components_of, session_of
 from support.oidc_server import CLIENT, Oidc, oidc_server
 from support.secured_nessie import secured_nessie
 
@@ -252,7 +252,7 @@ def test_spark_redacts_the_secret_in_the_session_that_has_it(
     variables: Mapping[str, str], oidc: Oidc, tmp_path: Path
 ) -> None:
     with opened(tmp_path, variables) as lake:
-        session = components_of(lake).engine.session  # type: ignore[attr-defined]
+        session = session_of(components_of(lake))
         listed = {row[0]: row[1] for row in session.sql("SET").collect()}
     name = "spark.sql.catalog.lakegate.authentication.oauth2.client-secret"
     assert "redacted" in listed[name]

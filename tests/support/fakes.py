@@ -222,6 +222,9 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
             is_unique = key is not None and self.count_duplicates(rows, key.columns).failing == (0,)
         return ScanResult(total=total, failing=tuple(failing), is_unique=is_unique or None)
 
+    def passing_texts(self, rows: AddedRows, asked: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
+        return [() for _ in asked]
+
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
         assert isinstance(rows, AddedRows)
         total, *values = self._select(rows, f"SELECT {', '.join(['count(*)', *expressions])} FROM batch")[0]
@@ -363,7 +366,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
     def inspect(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
         yield from (NeededFile(path, "file") for path in self.reach(pointer, walked))
 
-    def count_rows(self, paths: Sequence[str]) -> Iterator[int | str]:
+    def footer_flaws(self, files: Sequence[NeededFile]) -> Iterator[Flaw | None]:
         raise NotImplementedError
 
     def missing(self, paths: Sequence[str]) -> Sequence[str]:

@@ -43,7 +43,7 @@ class FakeTransaction:
         version = self._lakehouse.versions[pointer.metadata_location]
         return [row for rows in version.rows.values() for row in rows]
 
-    def append(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
+    def append(self, table: TableIdentifier, rows: Any, create: CreateTable | None, *, fills: bool = False) -> None:
         given, before = self._given(table, rows, create)
         self._write(table, before, dict(before.rows), given)
 
