@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import select
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
 _COMPLETION_TIMEOUT_S = 2.0
+_GLANCE_S = 0.1
 _NEW_ROWS = (
     " In a query over the lake, after a first ingest, say which rows are new: WHERE {0} > (SELECT max({0}) FROM {1}). "
     "The run fails if either table changes meanwhile, so it takes none twice."
@@ -395,12 +397,33 @@ def agreed(question: str, *, yes: bool) -> bool:
 
     Raises:
         click.UsageError: Nobody can be asked.
+        click.Abort: Instead of an answer came Ctrl+C or Ctrl+D.
     """
     if yes:
         return True
     if not sys.stdin.isatty():
         raise click.UsageError("Can't ask for confirmation: stdin isn't a terminal. Pass --yes.")
-    return click.confirm(question, err=True)
+    answers = {"y": True, "yes": True, "n": False, "no": False, "": False}
+    try:
+        while True:
+            click.echo(f"{question} [y/N]: ", nl=False, err=True)
+            answer = _line_of_terminal().strip().lower()
+            if answer in answers:
+                return answers[answer]
+            click.echo("Answer with y or n.", err=True)
+    except (KeyboardInterrupt, EOFError):
+        click.echo(err=True)
+        raise click.Abort from click.ClickException("Interrupted. Nothing was changed.")
+
+
+def _line_of_terminal() -> str:
+    # Reading would miss a Ctrl+C that comes as it begins, and wait for a line all the same.
+    while not select.select([sys.stdin], [], [], _GLANCE_S)[0]:
+        pass
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line
 
 
 def require_consent(question: str, *, yes: bool) -> None:

@@ -78,8 +78,13 @@ def main() -> NoReturn:
         os._exit(_INTERRUPTED)
     if status is not None:
         _end_like(status)
+    raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if raises:  # a traceback would be all that's said while this loads
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from lakegate.cli import main as program
 
+    if raises:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     program.main(leave_behind=partial(begin, words, variables) if is_linux else None)
 
 

@@ -14,10 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+import click
 import psutil
 import pytest
 
 from lakegate.cli import preload
+from lakegate.cli.main import cli
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="preloads on Linux only")
 # What was loaded where the command was started tells whether it ran there.
@@ -202,3 +204,17 @@ def test_the_settings_can_refuse_it(tmp_path: Path) -> None:
     project = _Project(tmp_path)
     assert project.run("runs", LAKEGATE_LOCAL_PRELOAD="false")[1] == 0
     assert not (tmp_path / ".lakegate" / "preload.lock").exists()
+
+
+def test_no_command_that_asks_is_handed_over() -> None:
+    def asking(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
+        context = click.Context(group)
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            if isinstance(command, click.Group):
+                yield from asking(command, *above, name)
+            elif command is not None and any("--yes" in parameter.opts for parameter in command.params):
+                yield (*above, name)
+
+    handed_over = {words for words in asking(cli) if words[0] in preload.COMMANDS}
+    assert handed_over == preload._ASKING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shlex
 import signal
 import subprocess
@@ -98,6 +99,53 @@ def test_signals_end_a_command_with_130_and_its_story(number: int) -> None:
     assert running.returncode == 130
     assert "Interrupted. Branch wap/x was removed." in told
     assert "Traceback" not in told
+
+
+ASKING = """
+import signal
+import click
+from lakegate.cli.options import agreed
+signal.alarm(60)
+for number in range(60):
+    try:
+        agreed(f"Sure ({number})?", yes=False)
+    except click.Abort as end:
+        print(f"ended: {end.__cause__}", flush=True)
+"""
+
+
+@pytest.mark.parametrize("key", [b"\3", b"\4"], ids=["ctrl+c", "ctrl+d"])
+def test_a_prompt_ends_whenever_its_user_gives_up(key: bytes) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-c", ASKING])
+    shown = b""
+    try:
+        for number in range(60):
+            while f"({number})? [y/N]: ".encode() not in shown:
+                shown += os.read(terminal, 4096)
+            os.write(terminal, key)
+        while shown.count(b"ended: Interrupted. Nothing was changed.") < 60:
+            shown += os.read(terminal, 4096)
+    finally:
+        os.close(terminal)
+        _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) in {0, -signal.SIGHUP}
+
+
+def test_a_command_that_is_stopped_while_it_loads_ends_without_a_traceback() -> None:
+    loading = (
+        "import signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'lakegate.cli.main': signal.raise_signal(signal.SIGINT)\n"
+        "from lakegate.cli import preload\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.argv = ['lakegate', '--version']\n"
+        "preload.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", loading], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
