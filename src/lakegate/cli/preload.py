@@ -69,8 +69,7 @@ def main() -> NoReturn:
     """Run the command line on ``sys.argv`` and exit, in a fork of the process that has it loaded, if there is one."""
     words, variables = sys.argv[1:], dict(os.environ)
     is_linux = sys.platform == "linux"
-    command = _named(words)
-    is_known = "_LAKEGATE_COMPLETE" in variables or (command[0] in COMMANDS and command not in _ASKING)
+    is_known = "_LAKEGATE_COMPLETE" in variables or is_handed_over(words)
     home = served_home(words) if is_linux and is_known else None
     try:
         status = None if home is None else _hand_over(home, words)
@@ -148,6 +147,12 @@ def _confinement() -> list[str]:
 def _read(path: str) -> str:
     with open(path, encoding="utf-8") as text:
         return text.read()
+
+
+def is_handed_over(words: list[str]) -> bool:
+    """Return whether a command line, in which global options may come first, is one that a fork may run."""
+    command = _named(words)
+    return command[0] in COMMANDS and command not in _ASKING
 
 
 def only_reads(words: list[str]) -> bool:
