@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Figure, Prepare, prepared, progress
-from lakegate.dashboard import branches, files, history, overview, runs, tables
+from lakegate.dashboard import branches, history, overview, runs, tables
 from lakegate.dashboard.model import ReadModel
 from lakegate.journal.pages import RunFilter
 from lakegate.ports import Catalog
@@ -69,5 +69,5 @@ def _pages(lake: BigLake) -> Mapping[str, _Read]:
         "run": lambda model: runs.get_run(model, rejected.run_id),
         "table": whole_table,
         "history": history.list_commits,
-        "files": lambda model: files.list_files(model, search="trips_00042"),
+        "files": lambda model: runs.list_files(model, search="trips_00042"),
     }

@@ -21,8 +21,7 @@ from lakegate.components import Components
 from lakegate.iceberg.files import TableFiles
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, TablePointer
-from lakegate.rest_catalog.app import create_app
-from lakegate.rest_catalog.server import Address, listen
+from lakegate.rest_catalog.app import Address, create_app, listen
 
 _MANY = 5_000
 _AT_ONCE = 20

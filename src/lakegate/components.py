@@ -179,7 +179,7 @@ class Components:
     @cached_property
     def files(self) -> WarehouseFiles:
         """The warehouse's files."""
-        from lakegate.iceberg.warehouse import open_file_store
+        from lakegate.iceberg.files import open_file_store
 
         return open_file_store(self.warehouse, self.settings.storage)
 
@@ -217,7 +217,7 @@ class Components:
         """The systems that learn of each publish; what they need is loaded when there is something to send."""
         if not self.settings.downstream:
             return ()
-        from lakegate.downstream.registry import TYPES, Around, open_downstream
+        from lakegate.downstream import TYPES, Around, open_downstream
 
         around = Around(self.home, self.warehouse, self.settings)
         return tuple(
@@ -234,7 +234,7 @@ class Components:
 
     def downstream_policy(self, name: str) -> Mapping[str, Any]:
         """Return the IAM policy that notifying a downstream system of the settings needs."""
-        from lakegate.downstream.registry import policy_of
+        from lakegate.downstream import policy_of
 
         return policy_of(name, self.settings.downstream[name])
 
@@ -410,7 +410,7 @@ class Components:
         return bool(stores) and self.stack.switch(stores, in_transaction=in_transaction)
 
     def _spark_options(self, ref: Ref | None) -> Mapping[str, str]:
-        from lakegate.iceberg.warehouse import spark_file_io
+        from lakegate.iceberg.files import spark_file_io
 
         return {**self.catalog.spark_options(ref), **spark_file_io(self.warehouse, self._spark_storage)}
 
@@ -425,14 +425,14 @@ class Components:
 
     def require_own_warehouse(self) -> None:
         """Raise if the warehouse belongs to another catalog."""
-        from lakegate.iceberg.warehouse import require_own
+        from lakegate.iceberg.files import require_own
 
         require_own(self.warehouse, self.settings.storage, self.catalog.identity())
 
     def _require_writable(self) -> None:
         # Once is enough: if the permission is revoked later, the write itself fails.
         if not self._is_writable:
-            from lakegate.iceberg.warehouse import require_writable
+            from lakegate.iceberg.files import require_writable
 
             require_writable(self.warehouse, self.settings.storage, self.catalog.identity())
             self._is_writable = True

@@ -29,9 +29,8 @@ from pydantic import (
 from lakegate.errors import ConfigurationError
 from lakegate.model.batch import CsvOptions
 from lakegate.model.checks import Tolerance
-from lakegate.model.downstream import DownstreamKind
+from lakegate.model.downstream import DownstreamKind, Event, Level
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
-from lakegate.model.notices import Event, Level
 from lakegate.model.quarantine import parse_limit
 from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent, SchemaMode, TableMode, WriteMode
 from lakegate.model.secrets import FORMS, SecretReference, is_loopback, is_reference
@@ -817,7 +816,7 @@ AnyDownstream = Annotated[
     Field(discriminator="type"),
 ]
 """The settings of a downstream system. A new type is a class above, a member here and an entry in
-:data:`lakegate.downstream.registry.TYPES`."""
+:data:`lakegate.downstream.TYPES`."""
 
 
 def _source_name(value: str) -> str:

@@ -21,7 +21,7 @@ from lakegate.config import HOME_NAME, MaintenancePolicy, Settings, StorageSetti
 from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError, QueryError, SchemaError
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check, Tolerance
-from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus
+from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus, GivenUpFile, LateTable
 from lakegate.model.identifiers import (
     TableIdentifier,
     is_commit_hash,
@@ -31,8 +31,14 @@ from lakegate.model.identifiers import (
     validate_run_id,
 )
 from lakegate.model.journal import FileCheckpoint
-from lakegate.model.maintenance import GcReport, JournalStatus, MaintenanceReport, MaintenanceStep, RebuiltJournal
-from lakegate.model.notices import GivenUpFile, LateTable
+from lakegate.model.maintenance import (
+    GcReport,
+    JournalStatus,
+    MaintenanceReport,
+    MaintenanceStep,
+    RebuiltJournal,
+    VerifyReport,
+)
 from lakegate.model.quarantine import QuarantineSummary, RowSelection, parse_limit
 from lakegate.model.refs import Commit, Ref, TableAt, TableDifference, TablePointer
 from lakegate.model.request import (
@@ -50,7 +56,6 @@ from lakegate.model.run import Action, Notification, Run, RunKind, RunStatus, ne
 from lakegate.model.schema import Schema
 from lakegate.model.source import SCHEME, Source
 from lakegate.model.tables import AddedRows, Rows, TableMetadata
-from lakegate.model.verification import VerifyReport
 from lakegate.model.words import (
     did_you_mean,
     nearest,

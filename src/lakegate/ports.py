@@ -11,10 +11,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakegate.model.batch import Batch
-from lakegate.model.downstream import DownstreamEvent
+from lakegate.model.downstream import DownstreamEvent, Notice
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.maintenance import TableLayout
-from lakegate.model.notices import Notice
+from lakegate.model.maintenance import Flaw, NeededFile, TableLayout
 from lakegate.model.quarantine import FileCount, Provenance, RowTest
 from lakegate.model.refs import Commit, CommitRequest, Ref, TableAt, TableDifference, TablePointer
 from lakegate.model.request import WriteMode
@@ -36,7 +35,6 @@ from lakegate.model.tables import (
     TableMetadata,
     WriteTarget,
 )
-from lakegate.model.verification import Flaw, NeededFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -470,7 +468,7 @@ class TableEditor(Protocol):
 
 
 class FileStore(Protocol):
-    """The warehouse's files, for garbage collection (``lakegate.iceberg.warehouse``)."""
+    """The warehouse's files, for garbage collection (``lakegate.iceberg.files``)."""
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
         """Yield all files below the folder ``prefix``, a URI, in no particular order, without holding them all."""

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 from lakegate.journal.alerts import RETRY_AFTER_S, Tally, joined, settled
-from lakegate.model.notices import AlertGroup, CountedAlert, Notice
+from lakegate.model.downstream import AlertGroup, CountedAlert, Notice
 from lakegate.model.run import Notification
 from support.journals import START, Actor, Shelf, run
 

@@ -12,7 +12,7 @@ import pytest
 
 from lakegate.alerts.dispatch import Dispatcher
 from lakegate.config import JournalSettings, NotifySettings
-from lakegate.model.notices import Notice
+from lakegate.model.downstream import Notice
 from support.journals import PASSWORD_VARIABLE, START, Actor, Place, empty, run
 from support.postgres import PostgresServer
 from support.slack_server import HOOK, TOKEN, slack_server

@@ -15,8 +15,7 @@ import pytest
 
 from lakegate.components import Components
 from lakegate.errors import LakegateError
-from lakegate.iceberg.files import local_path
-from lakegate.iceberg.warehouse import open_file_store
+from lakegate.iceberg.files import local_path, open_file_store
 from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
 from lakegate.model.identifiers import TableIdentifier

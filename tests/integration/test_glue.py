@@ -11,8 +11,8 @@ from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 
 from lakegate.config import GlueDownstream, Settings
+from lakegate.downstream import Around
 from lakegate.downstream.glue import GlueTarget, make
-from lakegate.downstream.registry import Around
 from lakegate.local.ministack import MiniStack
 from support.downstream_contract import DownstreamContract, changed, event
 from support.ministack import ministack

@@ -16,7 +16,7 @@ import pytest
 from lakegate import components
 from lakegate.config import CatalogSettings, S3Settings, Settings, load_settings
 from lakegate.errors import ConfigurationError, RetryableError, StorageUnavailableError
-from lakegate.iceberg.warehouse import MARKER, spark_file_io
+from lakegate.iceberg.files import MARKER, spark_file_io
 from lakegate.lake import Lake, connect
 from lakegate.model.run import Run
 from lakegate.progress import SilentNarrator
@@ -230,7 +230,7 @@ def test_a_busy_store_and_cut_connections_are_tried_again(world: World) -> None:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nobody tries as often as usual; what they do when they give up is the same."""
     hasty = {"s3.retry.num-retries": "1", "s3.retry.min-wait-ms": "10", "s3.retry.max-wait-ms": "50"}
-    monkeypatch.setattr("lakegate.iceberg.warehouse.spark_file_io", lambda *given: {**spark_file_io(*given), **hasty})
+    monkeypatch.setattr("lakegate.iceberg.files.spark_file_io", lambda *given: {**spark_file_io(*given), **hasty})
     monkeypatch.setattr(client, "ATTEMPTS", 1)
     client.s3_client.cache_clear()
     yield

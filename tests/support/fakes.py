@@ -19,7 +19,7 @@ from lakegate.iceberg.lineage import TableState, classify
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier, quote
-from lakegate.model.maintenance import TableLayout
+from lakegate.model.maintenance import Flaw, NeededFile, TableLayout
 from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TableAt, TablePointer
 from lakegate.model.request import WriteMode
 from lakegate.model.run import RUN_ID_PROPERTY
@@ -40,7 +40,6 @@ from lakegate.model.tables import (
     TableMetadata,
     WriteTarget,
 )
-from lakegate.model.verification import Flaw, NeededFile
 from lakegate.ports import Step
 from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog

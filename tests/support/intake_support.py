@@ -14,9 +14,9 @@ from lakegate.loading.file_outcomes import Clock
 from lakegate.loading.routes import Routes, location
 from lakegate.loading.scan import Intake
 from lakegate.model.batch import Batch, SourceFile
+from lakegate.model.downstream import GivenUpFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import FileCheckpoint
-from lakegate.model.notices import GivenUpFile
 from lakegate.model.request import IngestRequest, WriteMode
 from lakegate.model.run import Run
 from lakegate.sources.listing import FoundFile

@@ -16,7 +16,7 @@ from lakegate.config import JournalSettings, NotifySettings
 from lakegate.journal.factory import open_journal
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import SourceFile
-from lakegate.model.notices import Notice
+from lakegate.model.downstream import Notice
 from lakegate.model.run import Run
 
 

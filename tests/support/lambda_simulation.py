@@ -58,9 +58,9 @@ from lakegate.integrations.aws_lambda import function, work
 from lakegate.integrations.aws_lambda.work import Function
 from lakegate.loading.file_outcomes import Clock
 from lakegate.model.batch import Batch, KnownFile, SourceFile
+from lakegate.model.downstream import GivenUpFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import FileCheckpoint
-from lakegate.model.notices import GivenUpFile
 from lakegate.model.request import IngestRequest, WriteMode
 from lakegate.model.run import Run
 from lakegate.progress import LogNarrator

@@ -12,7 +12,7 @@ import pytest
 from lakegate.alerts.dispatch import Dispatcher
 from lakegate.config import NotifySettings
 from lakegate.journal.journal import Journal
-from lakegate.model.notices import GivenUpFile, Notice
+from lakegate.model.downstream import GivenUpFile, Notice
 from lakegate.model.run import Notification, Run
 from support.cli_support import REJECTED, make_run
 from support.memory_journal import MemoryDatabase

@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 from lakegate.config import Settings, SnowflakeDownstream
+from lakegate.downstream.snowflake.plan import LakeTable
 from lakegate.downstream.snowflake.setup import Setup
-from lakegate.downstream.snowflake.tables import LakeTable
 from lakegate.model.identifiers import TableIdentifier
 
 WAREHOUSE = "s3://lake/wh"

@@ -16,7 +16,7 @@ from lakegate.alerts.message import Deadline, compose
 from lakegate.alerts.webhook import WebhookSender
 from lakegate.catalogs.nessie.client import NessieClient
 from lakegate.config import AdlsSettings, GcsSettings, NotifySettings, S3Settings
-from lakegate.model.notices import AlertGroup
+from lakegate.model.downstream import AlertGroup
 from lakegate.spark.channels import SparkChannels
 from lakegate.storage.adls import adls_client
 from lakegate.storage.gcs import gcs_client

@@ -18,7 +18,7 @@ from lakegate.config import ChannelSettings, NotifySettings
 from lakegate.credentials.secret import resolve_secret
 from lakegate.credentials.webhook import UndeliveredError, quiet
 from lakegate.errors import ConfigurationError, LakegateError, NotFoundError
-from lakegate.model.notices import LEVELS, AlertGroup, CountedAlert, Notice
+from lakegate.model.downstream import LEVELS, AlertGroup, CountedAlert, Notice
 from lakegate.model.run import Notification
 from lakegate.model.words import nearest, parse_duration
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from lakegate.config import NotifySettings, fill_link
 from lakegate.credentials.webhook import UndeliveredError, quiet
 from lakegate.model.checks import CheckResult
-from lakegate.model.notices import AlertGroup, Notice
+from lakegate.model.downstream import AlertGroup, Notice
 from lakegate.model.run import Run, changed_rows
 from lakegate.progress import one_line, redact, without_secrets
 

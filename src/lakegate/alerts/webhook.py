@@ -9,8 +9,7 @@ from typing import Any
 from lakegate.alerts.message import Deadline, Failure, Message, cell, clip
 from lakegate.config import ChannelSettings
 from lakegate.credentials.webhook import SignedPost
-from lakegate.model.downstream import Delivery
-from lakegate.model.notices import GivenUpFile
+from lakegate.model.downstream import Delivery, GivenUpFile
 from lakegate.model.run import Run
 from lakegate.progress import one_line, redact, without_secrets
 

@@ -2,7 +2,7 @@
 
 :func:`lakegate.dashboard.model.open_read_model` opens it. Each page has a module with its functions and the values they
 return: :mod:`~lakegate.dashboard.overview`, :mod:`~lakegate.dashboard.branches`, :mod:`~lakegate.dashboard.runs`,
-:mod:`~lakegate.dashboard.tables`, :mod:`~lakegate.dashboard.history` and :mod:`~lakegate.dashboard.files`. None of them
+:mod:`~lakegate.dashboard.tables`, :mod:`~lakegate.dashboard.history` and :mod:`~lakegate.dashboard.runs`. None of them
 imports Streamlit, starts a server or asks an engine.
 
 They take the read model first. Where they have them, ``ref`` is a branch, tag or commit hash; ``at`` a commit hash or

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from lakegate.dashboard.model import MAIN, ReadModel
+from lakegate.dashboard.model import MAIN, CheckLine, Page, Problem, ReadModel, cut
 from lakegate.dashboard.runs import RunSummary, TableDelta, checks_of, summary_of
-from lakegate.dashboard.values import CheckLine, Page, Problem, cut
 from lakegate.errors import InputError, LakegateError, NotFoundError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier

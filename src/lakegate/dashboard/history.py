@@ -7,8 +7,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Literal
 
-from lakegate.dashboard.model import MAIN, ReadModel
-from lakegate.dashboard.values import Page, Problem, no_cursor, page_size
+from lakegate.dashboard.model import MAIN, Page, Problem, ReadModel, no_cursor, page_size
 from lakegate.errors import NewerFormatError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import is_commit_hash

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
-from lakegate.dashboard.model import MAIN, ReadModel, TableFacts
+from lakegate.dashboard.model import MAIN, Page, Problem, ReadModel, TableFacts, cut
 from lakegate.dashboard.quarantine import count_waiting
-from lakegate.dashboard.values import Page, Problem, cut
 from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.downstream import DownstreamStatus

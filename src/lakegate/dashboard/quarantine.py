@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from lakegate.dashboard.model import MAIN, ReadModel
-from lakegate.dashboard.values import Command
+from lakegate.dashboard.model import MAIN, Command, ReadModel
 from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier

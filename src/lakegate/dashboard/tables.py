@@ -11,9 +11,19 @@ from itertools import islice
 from typing import Any
 from urllib.parse import unquote_plus
 
-from lakegate.dashboard.model import MAIN, ReadModel, TableFacts, lineage_of, rows_after
+from lakegate.dashboard.model import (
+    MAIN,
+    Page,
+    Problem,
+    ReadModel,
+    TableFacts,
+    cut,
+    lineage_of,
+    page_size,
+    rows_after,
+    searchable,
+)
 from lakegate.dashboard.overview import TableOverview, table_overview
-from lakegate.dashboard.values import Page, Problem, cut, page_size, searchable
 from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.checks import Severity, Verdict

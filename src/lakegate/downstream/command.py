@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from lakegate.config import CommandDownstream
-from lakegate.downstream.registry import Around
+from lakegate.downstream import Around
 from lakegate.errors import DownstreamError, DownstreamUnavailableError
 from lakegate.model.downstream import DownstreamEvent
 from lakegate.model.run import Run

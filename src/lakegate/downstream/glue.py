@@ -18,7 +18,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from lakegate.config import GlueDownstream
-from lakegate.downstream.registry import Around
+from lakegate.downstream import Around
 from lakegate.errors import DownstreamError, DownstreamUnavailableError, LakegateError
 from lakegate.model.downstream import ChangedTable, DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier

@@ -13,7 +13,7 @@ from requests import HTTPError, RequestException
 
 from lakegate.config import DownstreamSettings, OpenlineageDownstream
 from lakegate.credentials.secret import Secret
-from lakegate.downstream.registry import Around as Lake
+from lakegate.downstream import Around as Lake
 from lakegate.errors import DownstreamError, DownstreamUnavailableError
 from lakegate.model.downstream import DownstreamEvent
 from lakegate.model.run import Run

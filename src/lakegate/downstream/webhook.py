@@ -7,7 +7,7 @@ import json
 from lakegate.config import WebhookDownstream
 from lakegate.credentials.secret import resolve_secret
 from lakegate.credentials.webhook import SignedPost, UndeliveredError
-from lakegate.downstream.registry import Around
+from lakegate.downstream import Around
 from lakegate.errors import DownstreamError, DownstreamUnavailableError
 from lakegate.model.downstream import EVENT_VERSION, DownstreamEvent
 from lakegate.model.run import Run, new_run_id

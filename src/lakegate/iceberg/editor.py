@@ -16,7 +16,8 @@ from pyiceberg.manifest import ManifestContent
 
 from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError
 from lakegate.iceberg import metadata
-from lakegate.iceberg.compatibility import (
+from lakegate.iceberg.files import TableFiles
+from lakegate.iceberg.lineage import (
     RUN_AGAIN,
     check_layout,
     check_lineage,
@@ -25,9 +26,8 @@ from lakegate.iceberg.compatibility import (
     check_version,
     is_editable,
     refuse,
+    state_of,
 )
-from lakegate.iceberg.files import TableFiles
-from lakegate.iceberg.lineage import state_of
 from lakegate.iceberg.manifests import ListedManifest, ManifestList
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.snapshot_producer import Head, SnapshotProducer, Table

@@ -1,23 +1,37 @@
-"""The files of tables, on this machine or in an object store: read whole, and created where there is none yet.
+"""The warehouse and the files of its tables, on this machine or in an object store.
 
-PyIceberg's own ways to them go through Arrow or fsspec: slow to import, with credentials and retries of their own, and
-they replace a file that exists, where a table's file must be new.
+A table's files are read whole, and created where there is none yet. PyIceberg's own ways to them go through Arrow or
+fsspec: slow to import, with credentials and retries of their own, and they replace a file that exists, where a table's
+file must be new.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from lakegate.config import StorageSettings
-from lakegate.errors import ConfigurationError, EngineError, InputError, LakegateError, NotFoundError
+from lakegate.errors import (
+    ConfigurationError,
+    EngineError,
+    InputError,
+    LakegateError,
+    NotFoundError,
+    RetryableError,
+    SourceError,
+)
 from lakegate.iceberg.metadata import MetadataFile
 from lakegate.model.refs import TablePointer
+from lakegate.model.tables import StoredFile
+from lakegate.ports import WarehouseFiles
 from lakegate.storage import open_store
-from lakegate.storage.objects import Address, ObjectStore
+from lakegate.storage.objects import Address, ObjectStore, is_remote
 
 _Parsed = TypeVar("_Parsed")
 _METADATA_FILES_KEPT = 16
@@ -246,3 +260,260 @@ def _create_local(path: Path, content: bytes) -> None:
         # What is buffered is written when it is closed, so a full disk may show there.
         path.unlink(missing_ok=True)
         raise
+
+
+MARKER = ".lakegate"
+"""Name of the object below the root whose being there proves that the warehouse can be written to."""
+_CATALOG = "catalog:"
+_CONTENT = b"Tables of lakegate lie below. See `lakegate table list`; do not delete files here by hand.\n"
+
+
+def require_writable(warehouse: str, storage: StorageSettings, catalog: str | None = None) -> None:
+    """Make sure that a warehouse in an object store takes new files; two requests, and nothing is overwritten.
+
+    Args:
+        warehouse: Its root, as URI; one on this machine only gets its marker.
+        catalog: Which catalog its tables are of, for a new marker.
+
+    Raises:
+        ConfigurationError: When its bucket does not exist, credentials are missing or refused, or it may not be
+            written to.
+        StorageUnavailableError: When the store does not answer.
+    """
+    content = _CONTENT + (f"{_CATALOG} {catalog}\n".encode() if catalog else b"")
+    if is_local(warehouse):
+        with suppress(OSError):
+            root = local_path(warehouse)
+            root.mkdir(parents=True, exist_ok=True)
+            with root.joinpath(MARKER).open("xb") as stream:
+                stream.write(content)
+    if not is_remote(warehouse):
+        return
+    marker = f"{warehouse.rstrip('/')}/{MARKER}"
+    try:
+        store = open_store(warehouse, storage)
+        with suppress(PermissionError):
+            # Some stores make a bucket that is missing when something is put into it: a misspelt name would pass.
+            next(store.list(marker), None)
+        store.create(marker, content)
+    except FileExistsError:
+        return
+    except OSError as error:
+        hint = "These credentials need the right to read and write below it."
+        raise _unusable(warehouse, error.strerror or str(error), hint) from error
+    except RetryableError:
+        raise
+    except LakegateError as error:
+        raise _unusable(warehouse, error.message, error.hint or "") from error
+
+
+def require_own(warehouse: str, storage: StorageSettings, catalog: str | None) -> None:
+    """Make sure that no other catalog has its tables in a warehouse, before files are deleted that ours doesn't reach.
+
+    A marker that names no catalog, as older versions wrote it, is accepted.
+
+    Raises:
+        ConfigurationError: When the marker names another catalog, or can't be read.
+        StorageUnavailableError: When the store does not answer.
+    """
+    try:
+        if is_remote(warehouse):
+            store, marker = open_store(warehouse, storage), f"{warehouse.rstrip('/')}/{MARKER}"
+            found = store.stat(marker)
+            with store.open(marker, etag=found.etag, size_bytes=found.size_bytes) as stream:
+                text = stream.read().decode(errors="replace")
+        else:
+            text = local_path(warehouse).joinpath(MARKER).read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, SourceError):
+        return
+    except OSError as error:
+        raise _unusable(warehouse, f"its marker {MARKER} cannot be read: {error.strerror or error}", "") from error
+    named = next((line.removeprefix(_CATALOG).strip() for line in text.splitlines() if line.startswith(_CATALOG)), None)
+    if named is not None and named != catalog:
+        raise ConfigurationError(
+            f"The warehouse {warehouse} belongs to another catalog ({named}; this one is {catalog}): what its tables "
+            "need would look like garbage here. Nothing was deleted.",
+            hint="Set catalog.warehouse and catalog.uri to ones that belong together. If the other catalog is gone for "
+            f"good, delete {warehouse.rstrip('/')}/{MARKER}",
+            setting="catalog.warehouse",
+            warehouse=warehouse,
+        )
+
+
+def spark_file_io(warehouse: str, storage: StorageSettings) -> Mapping[str, str]:
+    """Return the options by which a Spark catalog reaches the files of its tables; no secret is among them.
+
+    Iceberg's ``ResolvingFileIO`` takes each store's own implementation by a file's scheme, so the same options serve
+    all stores, and tables that were made while the warehouse was elsewhere stay readable.
+    Source: https://iceberg.apache.org/docs/1.12.0/aws/#s3-fileio
+
+    Args:
+        warehouse: Root of the tables' files, as URI; one on this machine takes no options.
+        storage: Where the stores are, as Spark is to see them; Spark's own environment decides what is not set.
+    """
+    if not is_remote(warehouse):
+        return {}
+    s3, gcs = storage.s3, storage.gcs
+    return {
+        "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
+        **({"client.region": s3.region} if s3.region else {}),
+        **({"s3.endpoint": s3.endpoint} if s3.endpoint else {}),
+        **({"s3.path-style-access": "true"} if s3.path_style else {}),
+        **({"gcs.service.host": gcs.endpoint} if gcs.endpoint else {}),
+    }
+
+
+def open_file_store(warehouse: str, storage: StorageSettings | None = None) -> WarehouseFiles:
+    """Return the store of the files under ``warehouse``, the root of all tables as URI.
+
+    Raises:
+        ConfigurationError: When there is none for its scheme, or its library is missing or wrongly configured.
+    """
+    if is_local(warehouse):
+        return LocalFileStore(warehouse)
+    if is_remote(warehouse):
+        return ObjectFileStore(warehouse, open_store(warehouse, storage or StorageSettings()))
+    scheme = warehouse.partition(":")[0]
+    raise ConfigurationError(
+        f"Files in the warehouse {warehouse} cannot be collected: there is no file store for '{scheme}'.",
+        hint="Warehouses on file systems of this machine (file:///…) and in object stores can be cleaned up.",
+        setting="catalog.warehouse",
+    )
+
+
+class LocalFileStore:
+    """Files of this machine below ``root``, a folder as URI; implements :class:`~lakegate.ports.WarehouseFiles`.
+
+    All methods raise :class:`~lakegate.errors.EngineError` when the machine refuses.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(os.path.normpath(local_path(root)))
+
+    def read(self, path: str) -> bytes:
+        """Return what a file holds."""
+        with _file_errors(path, "read"):
+            return self._inside(path).read_bytes()
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write a file whose name says what it holds, under another name first."""
+        file = self._inside(path)
+        new = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+        with _file_errors(path, "written"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                new.write_bytes(content)
+                new.replace(file)
+            finally:
+                new.unlink(missing_ok=True)
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        """Yield all files below ``prefix``. Symbolic links are neither followed nor yielded."""
+        start = prefix.rstrip("/")
+        folders = [(local_path(start), start)]
+        while folders:
+            folder, uri = folders.pop()
+            with _file_errors(uri, "listed"), suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append((Path(entry.path), f"{uri}/{entry.name}"))
+                    elif entry.is_file(follow_symlinks=False):
+                        with suppress(FileNotFoundError):
+                            status = entry.stat(follow_symlinks=False)
+                            modified = datetime.fromtimestamp(status.st_mtime, tz=UTC)
+                            path = f"{uri}/{entry.name}"
+                            yield StoredFile(path=path, size_bytes=status.st_size, modified_at=modified)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete files, and the folders that this leaves empty; missing ones are ignored.
+
+        Raises:
+            InputError: When a path lies outside the root; nothing is deleted then.
+        """
+        files = [self._inside(path) for path in paths]
+        for file in files:
+            with _file_errors(str(file), "deleted"):
+                file.unlink(missing_ok=True)
+        for folder in {file.parent for file in files}:
+            self._remove_empty(folder)
+
+    def _inside(self, location: str) -> Path:
+        path = Path(os.path.normpath(local_path(location)))
+        if not is_local(location) or self._root not in path.parents:
+            raise InputError(f"File {location} is not in the warehouse {self._root}.", path=location)
+        return path
+
+    def _remove_empty(self, folder: Path) -> None:
+        # rmdir refuses a folder that holds anything, so a writer's new file is never lost.
+        with suppress(OSError):
+            while folder != self._root:
+                folder.rmdir()
+                folder = folder.parent
+
+
+class ObjectFileStore:
+    """Objects below ``root``, a prefix as URI; implements :class:`~lakegate.ports.WarehouseFiles`.
+
+    On a bucket that keeps versions, what is deleted here stays as an older version until the bucket's own rules end it.
+    All methods raise :class:`~lakegate.errors.EngineError` when the store refuses, and another
+    :class:`~lakegate.errors.LakegateError` when it can't be asked.
+    """
+
+    def __init__(self, root: str, store: ObjectStore) -> None:
+        self._root = root.rstrip("/")
+        self._store = store
+
+    def read(self, path: str) -> bytes:
+        """Return what an object holds."""
+        with _file_errors(path, "read"):
+            found = self._store.stat(path)
+            with self._store.open(path, etag=found.etag, size_bytes=found.size_bytes) as stream:
+                return stream.read()
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write an object whose name says what it holds."""
+        with _file_errors(path, "written"), suppress(FileExistsError):
+            self._store.create(path, content)
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        """Yield all objects below ``prefix``, except the marker of the warehouse."""
+        marker = f"{self._root}/{MARKER}"
+        with _file_errors(prefix, "listed"):
+            for found in self._store.list(f"{prefix.rstrip('/')}/"):
+                if found.uri != marker:
+                    yield StoredFile(path=found.uri, size_bytes=found.size_bytes, modified_at=found.modified_at)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; missing ones are ignored.
+
+        Raises:
+            InputError: When a path lies outside the root; nothing is deleted then.
+        """
+        for path in paths:
+            if not path.startswith(f"{self._root}/"):
+                raise InputError(f"File {path} is not in the warehouse {self._root}.", path=path)
+        with _file_errors(self._root, "deleted from"):
+            self._store.delete(paths)
+
+
+@contextmanager
+def _file_errors(path: str, done: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{path} doesn't exist.", path=path) from error
+    except OSError as error:
+        raise EngineError(
+            f"{path} can't be {done}: {error.strerror or error}.",
+            hint="Check that you may read and write the warehouse, then run it again.",
+            path=path,
+        ) from error
+
+
+def _unusable(warehouse: str, reason: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"The warehouse {warehouse} cannot be used: {reason.rstrip('.')}.",
+        hint=f"Nothing was written. {hint} The setting is catalog.warehouse.".replace("  ", " "),
+        setting="catalog.warehouse",
+        warehouse=warehouse,
+    )

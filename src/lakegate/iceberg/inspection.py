@@ -29,8 +29,8 @@ from lakegate.iceberg.manifests import (
     read_manifest,
 )
 from lakegate.iceberg.metadata import Document
+from lakegate.model.maintenance import Flaw, NeededFile
 from lakegate.model.refs import TablePointer
-from lakegate.model.verification import Flaw, NeededFile
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ColumnSchema, FileMetaData

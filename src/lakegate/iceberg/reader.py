@@ -26,12 +26,11 @@ from lakegate.iceberg.lineage import TableState, classify, state_of
 from lakegate.iceberg.manifests import only_target, read_list, read_manifest
 from lakegate.iceberg.metadata import Document, MetadataFile
 from lakegate.iceberg.validation import require_loadable
-from lakegate.model.maintenance import TableLayout
+from lakegate.model.maintenance import Flaw, NeededFile, TableLayout
 from lakegate.model.refs import TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedFiles, DataFile, SchemaVersion, Snapshot, TableChange, TableMetadata
-from lakegate.model.verification import Flaw, NeededFile
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,8 +19,8 @@ from pyiceberg.manifest import (
 
 from lakegate.errors import AuditFailedError, InputError
 from lakegate.iceberg import metadata
-from lakegate.iceberg.compatibility import RUN_AGAIN, refuse
 from lakegate.iceberg.files import TableFiles, reading
+from lakegate.iceberg.lineage import RUN_AGAIN, refuse
 from lakegate.iceberg.manifests import (
     Container,
     Entry,

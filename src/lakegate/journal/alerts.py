@@ -11,7 +11,7 @@ from sqlalchemy import delete, select
 from lakegate.journal.database import Transaction
 from lakegate.journal.schema import ALERT_GROUPS as GROUPS
 from lakegate.journal.schema import as_text
-from lakegate.model.notices import AlertGroup, CountedAlert, Notice
+from lakegate.model.downstream import AlertGroup, CountedAlert, Notice
 
 RETRY_AFTER_S = 60.0
 """Seconds after a failed message in which others of its group aren't tried: each would wait for a dead server."""

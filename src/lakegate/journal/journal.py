@@ -22,8 +22,8 @@ from lakegate.journal.pages import JournalPages, RunFilter
 from lakegate.journal.publishes import PublishQueue, withdraw
 from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUNS, as_text, ensure_schema
 from lakegate.model.batch import Claim, KnownFile, SourceFile
+from lakegate.model.downstream import AlertGroup, CountedAlert, Notice
 from lakegate.model.journal import FileCheckpoint, HistoryEvent, Lease, PastCommit
-from lakegate.model.notices import AlertGroup, CountedAlert, Notice
 from lakegate.model.request import OnSameContent
 from lakegate.model.run import Notification, Run
 from lakegate.telemetry.metrics import LEASE_LOSSES, Sample

@@ -1,4 +1,4 @@
-"""The outbox: what downstream systems are still to be notified of, in the order in which it happened.
+"""Two queues: what downstream systems are still to be told, and the runs that wait for a publish lock.
 
 Events are queued in the transaction that records what they are about: the target's new commits
 (:func:`lakegate.journal.history.record`), or the end of a run that published nothing. They are queued for every system

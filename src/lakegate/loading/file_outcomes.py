@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Literal
 from lakegate.errors import EngineError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
 from lakegate.loading.routes import location
 from lakegate.model.batch import FileFormat
+from lakegate.model.downstream import GivenUpFile
 from lakegate.model.journal import CheckpointOutcome, FileCheckpoint
-from lakegate.model.notices import GivenUpFile
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run, RunError
 from lakegate.progress import without_secrets

@@ -1,7 +1,7 @@
 """The embedded stack: Nessie and Spark Connect on this machine, with nothing to install and nothing to run beforehand.
 
 Only :mod:`lakegate.components` and the command line know it; to everything else the stack is just an address. From
-the outside in: :mod:`~lakegate.local.stack` (up, down, status), :mod:`~lakegate.local.startup` (start side by side,
+the outside in: :mod:`~lakegate.local.stack` (up, down, status), :mod:`~lakegate.local.stack` (start side by side,
 all or none),
 :mod:`~lakegate.local.servers` (the two command lines), :mod:`~lakegate.local.servers` (does it answer?),
 :mod:`~lakegate.local.process` (daemons), :mod:`~lakegate.local.state` (what is remembered),

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lakegate.errors import LakegateError
 from lakegate.model.secrets import is_loopback
-from lakegate.rest_catalog.answers import RefusedError, internal, unavailable
+from lakegate.rest_catalog.contents import RefusedError, internal, unavailable
 
 LOG = logging.getLogger("lakegate.rest_catalog")
 OPEN_PATHS = ("/health", "/ready")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from lakegate.errors import InputError
-from lakegate.iceberg.warehouse import spark_file_io
+from lakegate.iceberg.files import spark_file_io
 from lakegate.snippets import TITLES, Engine
 from lakegate.snippets.target import Target, name, python, text, uri
 

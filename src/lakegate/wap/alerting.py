@@ -9,8 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lakegate.errors import LakegateError
-from lakegate.model.downstream import Delivery
-from lakegate.model.notices import GivenUpFile, LateTable, Level, Notice
+from lakegate.model.downstream import Delivery, GivenUpFile, LateTable, Level, Notice
 from lakegate.model.run import Notification, Run, RunKind
 from lakegate.model.words import parse_duration
 from lakegate.ports import Narrator, Notifier

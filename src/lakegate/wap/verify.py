@@ -16,10 +16,10 @@ from typing import NoReturn
 from lakegate.errors import ConfigurationError, InputError, LakegateError, SourceError
 from lakegate.model.figures import counted, size
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.maintenance import Finding, Flaw, FlawKind, NeededFile, VerifyReport
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.tables import StoredFile
-from lakegate.model.verification import Finding, Flaw, FlawKind, NeededFile, VerifyReport
 from lakegate.points import MAIN, unknown_table
 from lakegate.ports import FileStore
 from lakegate.wap.context import Context

@@ -12,9 +12,9 @@ from lakegate.journal.history import NetHistory, net_history, with_outcome
 from lakegate.journal.pages import Place, RunFilter
 from lakegate.model.figures import counted
 from lakegate.model.journal import HistoryEvent
+from lakegate.model.maintenance import Finding
 from lakegate.model.refs import Commit, Ref
 from lakegate.model.run import Run
-from lakegate.model.verification import Finding
 from lakegate.points import MAIN
 from lakegate.ports import Step
 from lakegate.wap.context import Context

@@ -13,7 +13,7 @@ from lakegate.alerts.dispatch import Dispatcher
 from lakegate.config import NotifySettings
 from lakegate.errors import AuditFailedError, EngineError, RetryableError
 from lakegate.journal.journal import Journal
-from lakegate.model.notices import Notice
+from lakegate.model.downstream import Notice
 from lakegate.model.run import Notification, Run
 from lakegate.wap import review
 from lakegate.wap.alerting import alert_late, find_late

@@ -13,7 +13,7 @@ from lakegate.alerts.dispatch import Delivery, Dispatcher, Grouping
 from lakegate.errors import RetryableError
 from lakegate.journal.alerts import RETRY_AFTER_S
 from lakegate.journal.journal import Journal
-from lakegate.model.notices import LateTable, Notice
+from lakegate.model.downstream import LateTable, Notice
 from support.cli_support import PUBLISHED, REJECTED
 from support.memory_journal import MemoryDatabase
 from support.notify_support import (

@@ -18,7 +18,7 @@ from lakegate.alerts.slack import blocks, fallback
 from lakegate.alerts.webhook import payload
 from lakegate.config import ChannelSettings, NotifySettings
 from lakegate.model.checks import CheckResult
-from lakegate.model.notices import AlertGroup, LateTable, Notice
+from lakegate.model.downstream import AlertGroup, LateTable, Notice
 from lakegate.model.run import Run, RunError
 from lakegate.model.schema import MASK
 from support.cli_support import (

@@ -18,7 +18,7 @@ from lakegate.config import JournalSettings, load_settings
 from lakegate.errors import ConfigurationError, NotFoundError
 from lakegate.journal.factory import open_journal
 from lakegate.lake import connect
-from lakegate.model.notices import LateTable, Notice
+from lakegate.model.downstream import LateTable, Notice
 from lakegate.model.run import Notification
 from lakegate.progress import LogNarrator
 from support.cli_support import REJECTED, FakeLake, invoke

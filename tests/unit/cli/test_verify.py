@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from lakegate.model.verification import Finding, VerifyReport
+from lakegate.model.maintenance import Finding, VerifyReport
 from support.cli_support import HASH, RUN_ID, FakeLake, invoke
 
 pytestmark = pytest.mark.usefixtures("in_a_project")

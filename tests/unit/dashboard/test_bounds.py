@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from lakegate.dashboard import branches, files, history, overview, runs, tables
+from lakegate.dashboard import branches, history, overview, runs, tables
 from lakegate.dashboard.model import ReadModel
 from lakegate.journal.pages import RunFilter
 from support.big_lake import BigLake
@@ -31,9 +31,9 @@ _PAGES: dict[str, Callable[[ReadModel, BigLake], Any]] = {
     "a table": lambda model, lake: tables.get_table(model, lake.tables[0]),
     "checks": lambda model, lake: tables.check_history(model, lake.tables[0]),
     "history": lambda model, _: history.list_commits(model),
-    "files": lambda model, _: files.list_files(model),
-    "files by name": lambda model, _: files.list_files(model, search="trips"),
-    "files of a table": lambda model, lake: files.list_files(model, table=lake.tables[0]),
+    "files": lambda model, _: runs.list_files(model),
+    "files by name": lambda model, _: runs.list_files(model, search="trips"),
+    "files of a table": lambda model, lake: runs.list_files(model, table=lake.tables[0]),
 }
 
 
@@ -75,7 +75,7 @@ def test_the_read_model_imports_no_streamlit_and_no_engine() -> None:
 
     code = (
         "import sys, lakegate.dashboard.overview, lakegate.dashboard.branches, lakegate.dashboard.runs, "
-        "lakegate.dashboard.tables, lakegate.dashboard.history, lakegate.dashboard.files\n"
+        "lakegate.dashboard.tables, lakegate.dashboard.history, lakegate.dashboard.runs\n"
         "print(sorted({'streamlit', 'pyspark', 'pandas', 'pyarrow'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from lakegate.dashboard.branches import BranchOverview, get_branch, list_branches, rows_by_branch
-from lakegate.dashboard.model import ReadModel
-from lakegate.dashboard.values import Page
+from lakegate.dashboard.model import Page, ReadModel
 from lakegate.errors import InputError, NotFoundError, RetryableError
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import Run

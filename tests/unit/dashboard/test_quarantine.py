@@ -11,14 +11,13 @@ import pytest
 from lakegate.alerts.message import compose
 from lakegate.config import NotifySettings
 from lakegate.dashboard.overview import overview
-from lakegate.dashboard.period import period
 from lakegate.dashboard.quarantine import QuarantineDetail, count_waiting, get_quarantine
-from lakegate.model.notices import AlertGroup, Notice
+from lakegate.model.downstream import AlertGroup, Notice
 from lakegate.model.run import Run
 from lakegate.model.schema import MASK
 from lakegate.model.tables import DataFile
 from lakegate.reports.junit import junit
-from lakegate.reports.period_page import period_page
+from lakegate.reports.period_page import period, period_page
 from lakegate.reports.run_page import run_page
 from support.fakes import FakeLakehouse
 from unit.dashboard.conftest import model_of

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from lakegate.dashboard.files import list_files
-from lakegate.dashboard.model import ReadModel
-from lakegate.dashboard.runs import RunDetail, RunSummary, get_run, list_run_files, list_runs
+from lakegate.dashboard.model import Page, ReadModel
+from lakegate.dashboard.runs import RunDetail, RunSummary, get_run, list_files, list_run_files, list_runs
 from lakegate.dashboard.tables import check_history
-from lakegate.dashboard.values import Page
 from lakegate.errors import InputError, NotFoundError
 from lakegate.journal import pages
 from lakegate.journal.pages import RunFilter

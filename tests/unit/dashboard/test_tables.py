@@ -15,9 +15,9 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from lakegate.config import Settings
-from lakegate.dashboard.files import list_files
 from lakegate.dashboard.history import list_commits
 from lakegate.dashboard.model import ReadModel
+from lakegate.dashboard.runs import list_files
 from lakegate.dashboard.tables import (
     ColumnHistory,
     TableDetail,

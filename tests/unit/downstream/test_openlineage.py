@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lakegate.config import Settings
-from lakegate.downstream.registry import Around, open_downstream
+from lakegate.downstream import Around, open_downstream
 from lakegate.errors import ConfigurationError, DownstreamError, DownstreamUnavailableError
 from lakegate.model.downstream import ChangedTable, DownstreamEvent
 from lakegate.ports import Downstream

@@ -14,7 +14,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
 from lakegate.config import Settings
-from lakegate.downstream.registry import Around, open_downstream
+from lakegate.downstream import Around, open_downstream
 from lakegate.downstream.snowflake.setup import Setup
 from lakegate.downstream.snowflake.target import SnowflakeTarget
 from lakegate.errors import ConfigurationError, DownstreamError, DownstreamUnavailableError, NotFoundError

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lakegate.config import WebhookDownstream, load_settings
-from lakegate.downstream.registry import TYPES, Around, open_downstream
+from lakegate.downstream import TYPES, Around, open_downstream
 from lakegate.downstream.webhook import WebhookTarget
 from lakegate.errors import ConfigurationError, DownstreamError, DownstreamUnavailableError
 from lakegate.model.downstream import DownstreamEvent

@@ -9,7 +9,7 @@ from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.typedef import Record
 
 from lakegate.errors import NotReplayableError
-from lakegate.iceberg.compatibility import check_layout, check_lineage, check_schema
+from lakegate.iceberg.lineage import check_layout, check_lineage, check_schema
 from lakegate.iceberg.manifests import Entry, may_apply
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer

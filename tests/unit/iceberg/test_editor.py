@@ -53,9 +53,9 @@ from lakegate.iceberg.manifests import (
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.iceberg.snapshot_producer import Head, SnapshotProducer
 from lakegate.iceberg.snapshot_producer import Table as TableState
+from lakegate.model.maintenance import Flaw
 from lakegate.model.refs import TablePointer
 from lakegate.model.run import PARTITIONS_LEFT_PROPERTY
-from lakegate.model.verification import Flaw
 from support.iceberg_tables import IcebergTables, append, iceberg_tables, ids_at, pointer_to
 from support.version_1 import leave_out_counts
 

@@ -16,9 +16,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from lakegate.errors import InputError, LakegateError, NotFoundError
-from lakegate.iceberg.files import local_path
+from lakegate.iceberg.files import LocalFileStore, local_path
 from lakegate.iceberg.reader import IcebergTableReader
-from lakegate.iceberg.warehouse import LocalFileStore
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
 

@@ -19,8 +19,8 @@ from lakegate.errors import (
     SourceError,
     StorageUnavailableError,
 )
-from lakegate.iceberg import warehouse
-from lakegate.iceberg.warehouse import (
+from lakegate.iceberg import files
+from lakegate.iceberg.files import (
     LocalFileStore,
     ObjectFileStore,
     open_file_store,
@@ -42,7 +42,7 @@ def store() -> MemoryStore:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, store: ObjectStore) -> None:
-    monkeypatch.setattr(warehouse, "open_store", lambda _uri, _settings: store)
+    monkeypatch.setattr(files, "open_store", lambda _uri, _settings: store)
 
 
 def test_the_root_lists_its_files_and_deletes_no_others(store: MemoryStore) -> None:
@@ -83,10 +83,10 @@ def test_a_warehouse_is_tried_before_it_is_written_to(
     use(monkeypatch, store)
     for _ in range(2):
         require_writable(f"{ROOT}/", StorageSettings())
-    assert list(store.objects) == [f"{ROOT}/{warehouse.MARKER}"]
-    monkeypatch.setattr(warehouse, "open_store", lambda *_: pytest.fail("nothing is to be tried"))
+    assert list(store.objects) == [f"{ROOT}/{files.MARKER}"]
+    monkeypatch.setattr(files, "open_store", lambda *_: pytest.fail("nothing is to be tried"))
     require_writable(f"file://{tmp_path}/a lake", StorageSettings())
-    assert (tmp_path / "a lake" / warehouse.MARKER).exists()
+    assert (tmp_path / "a lake" / files.MARKER).exists()
 
 
 @pytest.mark.parametrize("name", ["a lake", "a%20lake", "é#1"])
@@ -94,11 +94,11 @@ def test_a_local_warehouse_is_one_folder_for_its_marker_its_tables_and_gc(tmp_pa
     made = components.Components(tmp_path / name, Settings(), session=None, narrator=SilentNarrator())
     require_writable(made.warehouse, StorageSettings(), "ours")
     folder = tmp_path / name / ".lakegate" / "warehouse"
-    assert (folder / warehouse.MARKER).exists()
+    assert (folder / files.MARKER).exists()
     # What Hadoop and PyArrow make of a table's location: nothing in it is decoded.
     assert str(folder / "t") == f"{made.warehouse}/t".removeprefix("file://")
     assert [file.path for file in open_file_store(made.warehouse).list(made.warehouse)] == [
-        f"{made.warehouse}/{warehouse.MARKER}"
+        f"{made.warehouse}/{files.MARKER}"
     ]
     with pytest.raises(ConfigurationError, match="belongs to another catalog"):
         require_own(made.warehouse, StorageSettings(), "theirs")
@@ -121,7 +121,7 @@ def test_a_warehouse_that_another_catalog_owns_is_not_collected(
         for other in ("theirs", None):
             with pytest.raises(ConfigurationError, match=r"belongs to another catalog \(ours"):
                 require_own(root, StorageSettings(), other)
-    (tmp_path / "a lake" / warehouse.MARKER).write_text("An older one.")
+    (tmp_path / "a lake" / files.MARKER).write_text("An older one.")
     require_own(f"file://{tmp_path}/a lake", StorageSettings(), "theirs")
 
 
@@ -136,7 +136,7 @@ def test_a_lake_tries_its_warehouse_until_it_works_and_then_no_more(
         if len(asked) == 1:
             raise StorageUnavailableError("S3 is away.")
 
-    monkeypatch.setattr(warehouse, "require_writable", refuse_first)
+    monkeypatch.setattr(files, "require_writable", refuse_first)
     settings = Settings(catalog=CatalogSettings(warehouse=ROOT))
     made = components.Components(tmp_path, settings, session=None, narrator=SilentNarrator())
     owner = made.__dict__["catalog"] = MemoryCatalog()
@@ -168,7 +168,7 @@ def test_a_warehouse_need_not_be_listed(monkeypatch: pytest.MonkeyPatch) -> None
     hidden = Hidden()
     use(monkeypatch, hidden)
     require_writable(ROOT, StorageSettings())
-    assert list(hidden.objects) == [f"{ROOT}/{warehouse.MARKER}"]
+    assert list(hidden.objects) == [f"{ROOT}/{files.MARKER}"]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,11 @@ import pytest
 
 from lakegate.config import Settings
 from lakegate.dashboard.model import ReadModel
-from lakegate.dashboard.period import period
 from lakegate.errors import CatalogUnavailableError
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
 from lakegate.model.run import Run
-from lakegate.reports.period_page import period_page
+from lakegate.reports.period_page import period, period_page
 from lakegate.testing import MemoryCatalog
 from support.cli_support import (
     FAILED,

@@ -12,9 +12,8 @@ import pytest
 
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, Ref, TablePointer
-from lakegate.rest_catalog.answers import RefusedError
 from lakegate.rest_catalog.app import _token
-from lakegate.rest_catalog.contents import Published
+from lakegate.rest_catalog.contents import Published, RefusedError
 from lakegate.testing.memory import ROOT_HASH
 from support.rest_world import RestWorld, valid
 

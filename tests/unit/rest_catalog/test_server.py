@@ -9,7 +9,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from lakegate.errors import AlreadyExistsError, ConfigurationError, InputError
-from lakegate.rest_catalog.server import Address, listen, require_safe, run
+from lakegate.rest_catalog.app import Address, listen, require_safe, run
 
 
 def test_a_port_that_is_taken_is_said_so() -> None:

@@ -17,9 +17,8 @@ from lakegate.errors import (
     NotFoundError,
 )
 from lakegate.journal.outbox import queue
-from lakegate.model.downstream import DownstreamEvent
+from lakegate.model.downstream import DownstreamEvent, Notice
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.notices import Notice
 from lakegate.wap import failpoints
 from lakegate.wap.downstream import needed_states, send
 from lakegate.wap.history import sync

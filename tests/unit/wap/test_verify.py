@@ -19,15 +19,14 @@ from sqlalchemy import text
 
 from lakegate.errors import ConfigurationError, EngineError, NotFoundError, SourceError, StorageUnavailableError
 from lakegate.iceberg.editor import IcebergTableEditor
-from lakegate.iceberg.files import TableFiles, local_path
+from lakegate.iceberg.files import LocalFileStore, TableFiles, local_path
 from lakegate.iceberg.manifests import ListedManifest, ManifestList, read_list, write_list
 from lakegate.iceberg.reader import IcebergTableReader
-from lakegate.iceberg.warehouse import LocalFileStore
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import SourceFile
+from lakegate.model.maintenance import Finding, VerifyReport
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Run
-from lakegate.model.verification import Finding, VerifyReport
 from lakegate.ports import Engine
 from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog

@@ -14,6 +14,7 @@ from lakegate.cli.check_output import show_all
 from lakegate.cli.commandline import command
 from lakegate.cli.commands.downstream import show_deliveries
 from lakegate.cli.commands.notify import show_notifications
+from lakegate.cli.commands.report import RUN_FORMATS, write_run
 from lakegate.cli.options import complete_runs, complete_tables, file_option, limit_option, since_option
 from lakegate.cli.output import (
     Styled,
@@ -30,7 +31,6 @@ from lakegate.cli.output import (
     size,
     width_or,
 )
-from lakegate.cli.report_output import RUN_FORMATS, write_run
 from lakegate.cli.run_output import journal_payload, published_text, show_next, show_outcome, show_runs, statuses_of
 from lakegate.errors import LakegateError
 from lakegate.model.run import RunKind, RunStatus

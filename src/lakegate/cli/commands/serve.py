@@ -18,7 +18,7 @@ from lakegate.errors import ConfigurationError
 from lakegate.progress import one_line, without_secrets
 
 if TYPE_CHECKING:
-    from lakegate.rest_catalog.server import Address
+    from lakegate.rest_catalog.app import Address
 
 _NEEDED = ("starlette", "uvicorn")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -58,8 +58,7 @@ def serve(app: App, /, **given: Any) -> None:
     from lakegate.config import load_settings
     from lakegate.credentials.secret import Secret
     from lakegate.iceberg.files import TableFiles
-    from lakegate.rest_catalog.app import create_app
-    from lakegate.rest_catalog.server import Address, listen, require_safe, run
+    from lakegate.rest_catalog.app import Address, create_app, listen, require_safe, run
 
     components = app.components()
     flags = {f"serve.{name}": value for name, value in given.items()}

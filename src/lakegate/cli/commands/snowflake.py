@@ -18,10 +18,9 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:
-    from lakegate.downstream.snowflake.plan import Step
+    from lakegate.downstream.snowflake.plan import LakeTable, Step
     from lakegate.downstream.snowflake.setup import AccountStatus, Setup
     from lakegate.downstream.snowflake.storage import Rights
-    from lakegate.downstream.snowflake.tables import LakeTable
     from lakegate.lake import Lake
     from lakegate.model.downstream import DownstreamStatus
 

@@ -14,7 +14,7 @@ from lakegate.cli.output import count, counted, echo_json, safe, say, size
 from lakegate.errors import ExitCode
 
 if TYPE_CHECKING:
-    from lakegate.model.verification import Finding, VerifyReport
+    from lakegate.model.maintenance import Finding, VerifyReport
 
 _FILES = 3
 _OF_A_KIND = 10

@@ -10,17 +10,18 @@ from typing import Any, Literal
 from lakegate.config import Settings, SnowflakeDownstream
 from lakegate.downstream.snowflake import sql
 from lakegate.downstream.snowflake.plan import (
+    LakeTable,
     Step,
     Survey,
     describe_volume,
     make_plan,
+    put,
     require_warehouse,
     survey,
     tables_there,
 )
 from lakegate.downstream.snowflake.session import Session, SnowflakeError
 from lakegate.downstream.snowflake.storage import Rights, VolumeLocation, rights, volume_location
-from lakegate.downstream.snowflake.tables import LakeTable, put
 from lakegate.errors import ConfigurationError, DownstreamError, LakegateError
 from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine

@@ -6,12 +6,11 @@ import weakref
 from collections.abc import Callable
 
 from lakegate.config import SnowflakeDownstream
-from lakegate.downstream.registry import Around
+from lakegate.downstream import Around
 from lakegate.downstream.snowflake import sql
-from lakegate.downstream.snowflake.plan import describe_volume, require_warehouse
+from lakegate.downstream.snowflake.plan import LakeTable, describe_volume, drop, put, require_warehouse
 from lakegate.downstream.snowflake.session import Session, require_connector
 from lakegate.downstream.snowflake.storage import VolumeLocation, volume_location
-from lakegate.downstream.snowflake.tables import LakeTable, drop, put
 from lakegate.errors import DownstreamError, LakegateError, RetryableError
 from lakegate.model.downstream import ChangedTable, DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier

@@ -29,7 +29,7 @@ from lakegate.integrations.aws_lambda.function import NotDoneError, open_log
 from lakegate.integrations.aws_lambda.work import Function, take_in
 from lakegate.journal.factory import open_journal
 from lakegate.lake import Lake
-from lakegate.model.notices import Notice
+from lakegate.model.downstream import Notice
 from lakegate.model.request import WriteMode
 from lakegate.progress import LogNarrator
 from lakegate.sources.listing import FoundFile

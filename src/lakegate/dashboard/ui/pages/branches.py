@@ -9,6 +9,8 @@ import streamlit as st
 from markupsafe import Markup
 
 from lakegate.dashboard.branches import BranchOverview, BranchRows, get_branch, list_branches, rows_by_branch
+from lakegate.dashboard.model import CheckLine
+from lakegate.dashboard.model import Page as Results
 from lakegate.dashboard.runs import TableDelta
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.actions import offer_actions, rows_of, was_settled
@@ -17,8 +19,6 @@ from lakegate.dashboard.ui.engine import offer_rows
 from lakegate.dashboard.ui.markup import Column, Html
 from lakegate.dashboard.ui.page import Page
 from lakegate.dashboard.ui.session import shared
-from lakegate.dashboard.values import CheckLine
-from lakegate.dashboard.values import Page as Results
 from lakegate.errors import InputError, NotFoundError
 from lakegate.model.figures import counted, share
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 from markupsafe import Markup
 
-from lakegate.dashboard.files import FileLine, list_files
+from lakegate.dashboard.runs import FileLine, list_files
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.markup import Column
 from lakegate.dashboard.ui.page import Page

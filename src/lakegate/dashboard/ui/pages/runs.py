@@ -10,12 +10,12 @@ from typing import get_args
 import streamlit as st
 from markupsafe import Markup
 
+from lakegate.dashboard.model import Page as Results
 from lakegate.dashboard.runs import RunSummary, list_runs
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.markup import Column, Html
 from lakegate.dashboard.ui.page import Page
 from lakegate.dashboard.ui.session import shared
-from lakegate.dashboard.values import Page as Results
 from lakegate.errors import InputError
 from lakegate.journal.pages import RunFilter
 from lakegate.model.figures import counted, duration

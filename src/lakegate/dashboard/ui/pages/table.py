@@ -28,9 +28,9 @@ from lakegate.dashboard.tables import (
     schema_changes,
 )
 from lakegate.dashboard.ui import charts, markup, parts
+from lakegate.dashboard.ui.checks import show_quarantine
 from lakegate.dashboard.ui.markup import Column
 from lakegate.dashboard.ui.page import Page
-from lakegate.dashboard.ui.quarantine import show_quarantine
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, NotFoundError
 from lakegate.model.figures import count, counted, duration, share, size
