@@ -116,9 +116,6 @@ class Components:
 
         Args:
             timeout_s: Seconds to wait for one response; no more than ``catalog.timeout_s``.
-
-        Raises:
-            CatalogUnavailableError: If it's the local stack's, and that isn't running.
         """
         uri = self.settings.catalog.uri
         if uri is None:

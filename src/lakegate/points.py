@@ -38,9 +38,6 @@ def parse_at(at: str | datetime | None, *, now: datetime | None = None) -> str |
             24 hours ago), or something else.
         now: The time to count back from; default: this machine's clock.
 
-    Raises:
-        InputError: It's empty, or so long ago that there was no such time.
-
     Example:
         >>> noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
         >>> parse_at("2026-01-31T07:00:00Z").isoformat(), parse_at("10m ago", now=noon).isoformat()

@@ -24,9 +24,6 @@ def private_folder(folder: Path) -> Path:
     """Create a folder and its missing parents for their owner only, and return it.
 
     Existing folders from ``.lakegate`` on are closed to others; any other is left as it is.
-
-    Raises:
-        OSError: The folder can't be created.
     """
     for made in (*reversed(folder.parents), folder):
         if not made.exists():

@@ -280,11 +280,7 @@ class Dispatcher:
         return tuple(delivery.notification() for delivery in deliveries)
 
     def test(self, channel: str | None = None) -> Sequence[Notification]:
-        """Send a test message to one channel, or to all; see :meth:`lakegate.ports.Notifier.test`.
-
-        Raises:
-            NotFoundError: If there's no such channel.
-        """
+        """Send a test message to one channel, or to all; see :meth:`lakegate.ports.Notifier.test`."""
         named = {known.name: known for known in self._settings.channels}
         if channel is not None and channel not in named:
             guess = nearest(channel, list(named))

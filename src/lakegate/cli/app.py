@@ -130,9 +130,6 @@ class App:
 
         Args:
             begins: Whether the command may be a project's first.
-
-        Raises:
-            ConfigurationError: When it may not, and there's no project here.
         """
         _require_address_space()
         if not self.is_in_project():

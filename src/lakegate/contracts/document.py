@@ -144,9 +144,6 @@ def read_document(path: Path, *, name: str | None = None, aliases: bool = False)
 def parse_document(text: str, *, name: str, aliases: bool = False) -> Document:
     """Read YAML text as :func:`read_document` does.
 
-    Raises:
-        ConfigurationError: As :func:`read_document`.
-
     Example:
         >>> parse_document("country: NO", name="x.yaml").root.plain()
         {'country': 'NO'}

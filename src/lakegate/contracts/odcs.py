@@ -68,9 +68,6 @@ def read_odcs(document: Document, *, namespace: str | None = None) -> list[Draft
 
     Args:
         namespace: Where the tables are. Default: the schema of the first server that names one, else ``default``.
-
-    Raises:
-        ConfigurationError: The file isn't a contract of ODCS 3.0 or 3.1.
     """
     root = document.root
     version, kind = root.mapping["apiVersion"], root.mapping.get("kind")

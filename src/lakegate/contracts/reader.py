@@ -82,9 +82,6 @@ def read_contract(path: Path, *, name: str | None = None) -> LoadedContract:
 def parse_contract(text: str, *, name: str = "contract") -> LoadedContract:
     """Read a contract from text.
 
-    Raises:
-        ConfigurationError: As :func:`read_contract`.
-
     Example:
         >>> text = "{version: 1, table: nyc.trips, columns: [{name: id, required: true}]}"
         >>> [str(check) for check in parse_contract(text).checks]
@@ -94,11 +91,7 @@ def parse_contract(text: str, *, name: str = "contract") -> LoadedContract:
 
 
 def load_contract(document: Document) -> LoadedContract:
-    """Return the contract in a document.
-
-    Raises:
-        ConfigurationError: As :func:`read_contract`.
-    """
+    """Return the contract in a document."""
     _require_ours(document)
     try:
         contract = Contract.model_validate(document.root.plain())

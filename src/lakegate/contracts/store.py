@@ -63,19 +63,11 @@ class Contracts:
         return found
 
     def all(self) -> Mapping[TableIdentifier, LoadedContract]:
-        """Return all contracts by table.
-
-        Raises:
-            ConfigurationError: As :meth:`find`, for any of them.
-        """
+        """Return all contracts by table."""
         return {table: self._load(table, path) for table, path in self.files().items()}
 
     def require_counterpart(self, table: TableIdentifier, other: TableIdentifier) -> None:
-        """Check that a table's new name has a contract or a section if its old one has.
-
-        Raises:
-            ConfigurationError: It hasn't: batches into the new name wouldn't be checked.
-        """
+        """Check that a table's new name has a contract or a section if its old one has."""
         path, has_section = self.files().get(table), str(table) in self._settings.tables
         if (path is None and not has_section) or other in self.files() or str(other) in self._settings.tables:
             return
@@ -89,20 +81,12 @@ class Contracts:
         )
 
     def settings_of(self, table: TableIdentifier) -> TableSettings:
-        """Return what the project says of a table, by contract or section; its checks are in the contract itself.
-
-        Raises:
-            ConfigurationError: As :meth:`find`.
-        """
+        """Return what the project says of a table, by contract or section; its checks are in the contract itself."""
         contract = self.find(table)
         return self._settings.table(table) if contract is None else contract.settings
 
     def late(self) -> dict[str, str]:
-        """Return how often tables should be published to: ``notify.late`` and the contracts' ``freshness``.
-
-        Raises:
-            ConfigurationError: As :meth:`find`; or a table has both.
-        """
+        """Return how often tables should be published to: ``notify.late`` and the contracts' ``freshness``."""
         expected = dict(self._settings.notify.late)
         for table, loaded in self.all().items():
             every = loaded.contract.freshness
@@ -119,11 +103,7 @@ class Contracts:
         return expected
 
     def files(self) -> dict[TableIdentifier, Path]:
-        """Return the contracts' files by table, in the order of their names.
-
-        Raises:
-            ConfigurationError: A file is named like no table, or a table has two.
-        """
+        """Return the contracts' files by table, in the order of their names."""
         folder = self._home / FOLDER
         try:
             paths = sorted(path for path in folder.iterdir() if is_contract(path))

@@ -76,11 +76,7 @@ class Secret:
 
 
 def trusting(ca_file: Path | str | None, *, setting: str) -> ssl.SSLContext:
-    """Return a TLS context that trusts the authorities in ``ca_file``, in PEM format; by default the system's.
-
-    Raises:
-        ConfigurationError: When the file can't be read, or holds no certificates.
-    """
+    """Return a TLS context that trusts the authorities in ``ca_file``, in PEM format; by default the system's."""
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:  # of which ssl.SSLError is one

@@ -112,9 +112,6 @@ def searchable(text: str) -> str:
 def offset_of(cursor: str | None) -> int:
     """Return the number of results before a page whose cursor counts them.
 
-    Raises:
-        InputError: It's no cursor.
-
     Example:
         >>> offset_of(None), offset_of("50")
         (0, 50)
@@ -258,11 +255,7 @@ class ReadModel:
         return is_masked(self.settings.masked, column)
 
     def refs(self) -> tuple[Ref, ...]:
-        """Return all branches and tags as they were at most two seconds ago, by name.
-
-        Raises:
-            CatalogUnavailableError: The catalog is unavailable.
-        """
+        """Return all branches and tags as they were at most two seconds ago, by name."""
         with self._lock:
             known = self._refs
         if known is not None and known[0] > time.monotonic():
@@ -281,12 +274,7 @@ class ReadModel:
         return self._tables_at(ref.hash, ref.name)
 
     def table(self, table: TableIdentifier, ref: Ref) -> TablePointer:
-        """Return a table at a commit.
-
-        Raises:
-            NotFoundError: It doesn't exist there.
-            CatalogUnavailableError: The catalog is unavailable.
-        """
+        """Return a table at a commit."""
         found = self._pointer(table, ref.hash, ref.name)
         if found is None:
             raise NotFoundError(

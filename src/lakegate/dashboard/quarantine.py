@@ -76,11 +76,6 @@ def get_quarantine(
 
     Returns:
         The rows; ``None`` if none was ever set aside.
-
-    Raises:
-        InputError: The name is malformed, or the table's metadata is damaged.
-        NotFoundError: A file of the quarantine table is missing.
-        CatalogUnavailableError: The catalog is unavailable.
     """
     main = model.catalog.get_ref(MAIN)
     pointer = model.tables(main).get(f"{TableIdentifier.parse(table)}{SUFFIX}")

@@ -69,11 +69,7 @@ class Result:
         return text.getvalue().encode(errors="surrogatepass")
 
     def to_parquet(self) -> bytes:
-        """Return all rows as a Parquet file.
-
-        Raises:
-            QueryError: Parquet has no type for a column.
-        """
+        """Return all rows as a Parquet file."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 

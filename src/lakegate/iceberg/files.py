@@ -128,12 +128,7 @@ class TableFiles:
             return parse(self.content(location))
 
     def create(self, location: str, content: bytes, pointer: TablePointer) -> None:
-        """Write a new metadata file of the table at ``pointer``: all of it or nothing.
-
-        Raises:
-            ConfigurationError: When it may not be written.
-            EngineError: When it can't be written, or exists.
-        """
+        """Write a new metadata file of the table at ``pointer``: all of it or nothing."""
         table, context = pointer.table, {"table": str(pointer.table), "path": location}
         try:
             if is_local(location):
@@ -166,12 +161,6 @@ def reading(what: str, pointer: TablePointer) -> Iterator[None]:
 
     Args:
         what: The file, as a message starts with it.
-
-    Raises:
-        NotFoundError: When the file is missing.
-        InputError: When it is damaged.
-        EngineError: When it can't be read just now.
-        ConfigurationError: When it may not be read.
     """
     try:
         yield
@@ -311,10 +300,6 @@ def require_own(warehouse: str, storage: StorageSettings, catalog: str | None) -
     """Make sure that no other catalog has its tables in a warehouse, before files are deleted that ours doesn't reach.
 
     A marker that names no catalog, as older versions wrote it, is accepted.
-
-    Raises:
-        ConfigurationError: When the marker names another catalog, or can't be read.
-        StorageUnavailableError: When the store does not answer.
     """
     try:
         if is_remote(warehouse):

@@ -403,11 +403,7 @@ def check_schema(source: Document, source_pointer: TablePointer, onto: Document,
 
 
 def check_layout(source: Document, onto: Document, onto_pointer: TablePointer, spec_ids: Collection[int]) -> None:
-    """Check that sort orders, and the partition specs of the files, are the same in both where their ids are.
-
-    Raises:
-        NotReplayableError: When they aren't.
-    """
+    """Check that sort orders, and the partition specs of the files, are the same in both where their ids are."""
     ours, theirs = specs(source), specs(onto)
     for spec_id in sorted(spec_ids):
         if spec_id not in theirs or ours[spec_id]["fields"] != theirs[spec_id]["fields"]:

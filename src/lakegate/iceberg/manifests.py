@@ -550,11 +550,7 @@ class Container:
 
 
 def read_container(content: bytes) -> Container:
-    """Return the container file that ``content`` is.
-
-    Raises:
-        ValueError: When it is not one, or is cut off.
-    """
+    """Return the container file that ``content`` is."""
     if not content.startswith(MAGIC):
         raise ValueError("not an Avro file")
     decoder = new_decoder(content)

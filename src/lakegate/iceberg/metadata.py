@@ -108,11 +108,7 @@ def snapshot_value(snapshot: Document) -> Snapshot:
 
 
 def parse(content: bytes) -> Document:
-    """Return the metadata file ``content``, compressed or not.
-
-    Raises:
-        ValueError: When it is not one, or not whole.
-    """
+    """Return the metadata file ``content``, compressed or not."""
     # Other readers take UTF-8 alone, without a mark in front, and no NaN.
     document = from_json(unpacked(content), allow_inf_nan=False)
     if not isinstance(document, dict) or "table-uuid" not in document:
@@ -159,11 +155,7 @@ def next_name(document: Document, previous: str) -> str:
 
 
 def snapshot_of(document: Document, pointer: TablePointer) -> Document | None:
-    """Return the snapshot at ``pointer``; ``None`` for a table without one.
-
-    Raises:
-        NotFoundError: When the metadata file does not have it.
-    """
+    """Return the snapshot at ``pointer``; ``None`` for a table without one."""
     if pointer.snapshot_id == NO_SNAPSHOT:
         return None
     snapshot = find_snapshot(document, pointer.snapshot_id)

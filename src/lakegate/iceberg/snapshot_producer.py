@@ -219,9 +219,6 @@ class SnapshotProducer:
 
         Args:
             manifests: Those that the staged snapshot, of the same id, wrote.
-
-        Raises:
-            NotReplayableError: When it added delete files.
         """
         found = Replacement()
         for manifest in manifests:

@@ -182,9 +182,6 @@ def require_loadable(
     Args:
         document: Its metadata file, of the right shape.
         as_named: Whether the file is compressed just when its name says so.
-
-    Raises:
-        InputError: When they can't, or see different snapshots.
     """
     of = f"Table {pointer.table}" + (f" on branch '{branch}'" if branch else "")
     context = {"table": str(pointer.table), "branch": branch, "path": pointer.metadata_location}

@@ -437,11 +437,7 @@ def _beside(column: _Column, sign: Comparison, number: Decimal) -> BooleanExpres
 
 
 def _exact(column: _Column, value: Any) -> Any:
-    """Return the value of the column's type that equals ``value``; ``None`` when no number of that type does.
-
-    Raises:
-        InputError: When it's a value of another kind.
-    """
+    """Return the value of the column's type that equals ``value``; ``None`` when no number of that type does."""
     kind = column.type
     match value:
         case bool() if isinstance(kind, BooleanType):

@@ -218,11 +218,7 @@ class Sqlite(Database):
 
 
 class SqliteDatabase(Sqlite):
-    """A file of SQLite in WAL mode: readers never wait, writers queue up.
-
-    Raises:
-        ConfigurationError: When its folder can't be created.
-    """
+    """A file of SQLite in WAL mode: readers never wait, writers queue up."""
 
     def __init__(self, path: Path, *, clock: Clock = utc_now, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         try:

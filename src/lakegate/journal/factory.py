@@ -81,11 +81,7 @@ def open_postgres(
 
 
 def trusted(tls: bool | None, ca_file: Path | None) -> ssl.SSLContext | Literal[False] | None:  # noqa: FBT001 - a setting
-    """Return how to use TLS by the settings ``journal.tls`` and ``journal.ca_file``; see :func:`open_postgres`.
-
-    Raises:
-        ConfigurationError: If the file can't be used, or TLS is off.
-    """
+    """Return how to use TLS by the settings ``journal.tls`` and ``journal.ca_file``; see :func:`open_postgres`."""
     if ca_file is None and not tls:
         return tls
     if tls is False:

@@ -17,9 +17,8 @@ from lakegate.journal import alerts, files, history, metrics, runs
 from lakegate.journal.database import Database, Transaction, Waiting
 from lakegate.journal.history import CommitIndex
 from lakegate.journal.holder import Holder, ProcessHolder
-from lakegate.journal.outbox import Outbox, queue_end
+from lakegate.journal.outbox import Outbox, PublishQueue, queue_end, withdraw
 from lakegate.journal.pages import JournalPages, RunFilter
-from lakegate.journal.publishes import PublishQueue, withdraw
 from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUNS, as_text, ensure_schema
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.downstream import AlertGroup, CountedAlert, Notice
@@ -108,9 +107,6 @@ class Journal:
 
         Returns:
             The run as it is now, changed or not; ``None`` if it doesn't exist.
-
-        Raises:
-            RetryableError: If another process is working on the run.
         """
         with self._database.writing() as tx:
             self._require_nobody(tx, run.run_id)
@@ -312,9 +308,6 @@ class Journal:
 
         Returns:
             The lease; ``None`` if the run doesn't exist.
-
-        Raises:
-            RetryableError: If another process is working on the run.
         """
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(RetryableError),
@@ -386,11 +379,7 @@ class Journal:
             return files.other_versions(batch, files.known_versions(tx, table, batch))
 
     def release(self, run_id: str, token: str) -> None:
-        """Release what the run claimed and didn't publish.
-
-        Raises:
-            LeaseLostError: If another process took over the run.
-        """
+        """Release what the run claimed and didn't publish."""
         with self._database.writing() as tx:
             _require_own(tx, run_id, token)
             files.lock_claims_of(tx, run_id)

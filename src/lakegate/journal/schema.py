@@ -245,13 +245,7 @@ VERSIONS = Table(
 
 
 def ensure_schema(database: Database) -> None:
-    """Create or upgrade the journal's tables, unless they are as this version of lakegate needs them.
-
-    Raises:
-        ConfigurationError: When a newer lakegate made them.
-        InputError: When the database is SQLite's, but holds something else.
-        RetryableError: When the database is unavailable, or locked for too long.
-    """
+    """Create or upgrade the journal's tables, unless they are as this version of lakegate needs them."""
     if _version_at_a_glance(database) == HEAD:
         return
     with database.upgrading() as tx:

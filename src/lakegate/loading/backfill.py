@@ -338,9 +338,6 @@ class Backfill:
 
         Returns:
             Its result: ``published``, ``already``, ``empty``, ``rejected`` or ``later``.
-
-        Raises:
-            LakegateError: As :meth:`lakegate.lake.Lake.ingest`.
         """
         with self._factory() as lake:
             return self._ingest(lake, chunk, run_id)

@@ -107,9 +107,6 @@ class DatedFile(NamedTuple):
 def parse_chunking(text: str) -> Chunking:
     """Parse a chunk size: ``hour``, ``day``, ``month``, ``year``, ``file``, or a number of files.
 
-    Raises:
-        InputError: If it's something else.
-
     Example:
         >>> parse_chunking("day"), parse_chunking("50 files")
         ('day', 50)
@@ -132,9 +129,6 @@ def find_files(
     Args:
         listed: Lists the files that paths name; :meth:`lakegate.lake.Lake.list_files`.
         paths: Files, folders, globs, and such with a date's fields (:class:`~lakegate.loading.periods.Template`).
-
-    Raises:
-        InputError: If there are no files, or a file's time is unknown.
     """
     found: dict[str, DatedFile] = {}
     undated: list[str] = []

@@ -102,9 +102,6 @@ class TimeRange:
 def parse_period(text: str) -> Period:
     """Read a year, a month, a date or a time; a time without zone is UTC.
 
-    Raises:
-        InputError: When it is none.
-
     Example:
         >>> parse_period("2024-01"), parse_period("2024-01-31T07:30+02:00")
         (Period(2024-01), Period(2024-01-31T05:30))
@@ -125,9 +122,6 @@ def parse_range(since: str | date | None, until: str | date | None) -> TimeRange
     Args:
         since: As :func:`parse_period` reads it, or a date or time; open when ``None``.
         until: Likewise. ``2024-03`` is up to the end of March, ``2024-03-31T12`` up to one o'clock.
-
-    Raises:
-        InputError: If one isn't a time, or the range ends before it begins.
 
     Example:
         >>> parse_range("2024-02", date(2024, 2, 29)).end.isoformat()
@@ -242,9 +236,6 @@ _MAX_MONTHS = 1200
 
 def is_template(path: str) -> bool:
     """Return whether ``path`` has fields for a date. If so, ``%%`` in it is a percent sign.
-
-    Raises:
-        InputError: When it has fields, but none for the year.
 
     Example:
         >>> is_template("trips/%Y-%m.parquet"), is_template("trips/10%/a.parquet")

@@ -49,11 +49,7 @@ def absolute(path: str) -> str:
 
 
 def require_there(paths: Sequence[str]) -> None:
-    """Make sure that local paths exist, before they are polled again and again.
-
-    Raises:
-        InputError: When one doesn't: mostly a typo.
-    """
+    """Make sure that local paths exist, before they are polled again and again."""
     missing = Places(paths).missing()
     if missing:
         raise InputError(f"'{missing[0]}' does not exist.", hint="Check the path, or make the folder.", path=missing[0])
@@ -187,9 +183,6 @@ class Routes:
     Args:
         patterns: Such as ``landing/{namespace}/{table}/*.parquet`` or ``landing/{table}-*.csv => nyc.{table}``.
 
-    Raises:
-        InputError: When a pattern does not say which table is meant.
-
     Example:
         >>> routes = Routes(["/landing/{namespace}/{table}/*.parquet", "/landing/{table}-*.csv => nyc.{table}"])
         >>> routes.table("file:///landing/nyc/trips/a.parquet"), routes.table("file:///landing/zones-1.csv")
@@ -220,11 +213,7 @@ class Routes:
         return routes
 
     def table(self, uri: str) -> str | None:
-        """Return the table that the file goes to; ``None`` if no pattern matches.
-
-        Raises:
-            IdentifierError: When the names in the file's path can't name a table.
-        """
+        """Return the table that the file goes to; ``None`` if no pattern matches."""
         if self._fixed is not None:
             return self._fixed
         place = location(uri)

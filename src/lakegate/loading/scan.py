@@ -205,9 +205,6 @@ class Intake:
             error: Why it failed. An error that another try may not meet is not counted; but when the engine failed at a
                 run until that was given up, several files go apart, and a single one is counted if others worked.
             others_worked: Whether others did, though not by this intake.
-
-        Raises:
-            RetryableError: When the journal is unavailable.
         """
         if others_worked:
             self._backoff.worked()

@@ -133,11 +133,7 @@ def _fetch(missing: Sequence[Artifact], folder: Path, narrator: Narrator) -> Non
 
 @contextmanager
 def work_folder(cache: Path, prefix: str, needed_bytes: int) -> Iterator[Path]:
-    """Make a folder in the cache for as long as the body runs; folders that dead processes left there are deleted.
-
-    Raises:
-        LocalStackError: When the disk has less space than is needed.
-    """
+    """Make a folder in the cache for as long as the body runs; folders that dead processes left there are deleted."""
     for leftover in cache.glob(f"{prefix}*"):
         shutil.rmtree(leftover, ignore_errors=True)
     free = shutil.disk_usage(cache).free

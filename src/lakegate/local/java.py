@@ -17,11 +17,7 @@ from lakegate.errors import LocalStackError
 
 
 def java() -> Path:
-    """Return the ``java`` program of the bundled JRE.
-
-    Raises:
-        LocalStackError: When it is missing.
-    """
+    """Return the ``java`` program of the bundled JRE."""
     return _bundled("java")
 
 
@@ -31,11 +27,7 @@ def keytool() -> Path:
 
 
 def spark_version() -> str:
-    """Return the version of the installed PySpark.
-
-    Raises:
-        LocalStackError: When it is missing.
-    """
+    """Return the version of the installed PySpark."""
     try:
         return metadata.version("pyspark")
     except metadata.PackageNotFoundError:

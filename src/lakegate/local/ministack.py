@@ -67,11 +67,7 @@ class MiniStack:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables by which AWS's tools and libraries use it, and nothing else: no profile, no file of the user's.
-
-        Raises:
-            LocalStackError: When it does not run.
-        """
+        """Variables by which AWS's tools and libraries use it, and nothing else: no profile, no file of the user's."""
         endpoint = self.endpoint
         if endpoint is None:
             raise LocalStackError("MiniStack does not run.", hint="lakegate demo --aws")
@@ -100,9 +96,6 @@ class MiniStack:
 
         Returns:
             Whether it was running.
-
-        Raises:
-            LocalStackError: When a process does not end.
         """
         if not self._folder.is_dir():
             return self._stop()

@@ -76,9 +76,6 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Pat
     Args:
         env: Its whole environment.
         log: Where its output goes. A log of an earlier start is kept once, as ``….1``.
-
-    Raises:
-        LocalStackError: When the program can't be started or the log not be written.
     """
     _children[:] = [child for child in _children if child.poll() is None]
     try:
@@ -233,9 +230,6 @@ def stop(targets: Sequence[Target], *, grace_s: float) -> None:
     """End processes: ask (TERM), wait up to ``grace_s`` seconds, then force (KILL). Returns when all are gone.
 
     Processes that no longer carry their mark are left alone.
-
-    Raises:
-        LocalStackError: When one survives even that, or may not be ended.
     """
     import psutil
 

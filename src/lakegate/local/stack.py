@@ -317,9 +317,6 @@ class LocalStack:
 
         Returns:
             Whether it is another one than before, which knows no session of ours.
-
-        Raises:
-            LocalStackError: As :meth:`up`.
         """
         before = self._alive().services.get("spark")
         if in_transaction and before is not None:
@@ -338,9 +335,6 @@ class LocalStack:
 
         Returns:
             Names of the servers that were running.
-
-        Raises:
-            LocalStackError: When one does not end.
         """
         if not self._folder.path.is_dir():  # somebody removed it under running servers
             return self._stop_strays(StateFile(home=str(self._folder.home)))

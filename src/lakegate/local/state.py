@@ -177,11 +177,7 @@ class StackFolder:
             )
 
     def read(self) -> StateFile | None:
-        """Return the remembered state; ``None`` when there is none, or none that can be understood.
-
-        Raises:
-            LocalStackError: When the file exists and may not be read.
-        """
+        """Return the remembered state; ``None`` when there is none, or none that can be understood."""
         try:
             return StateFile.model_validate_json(self.state_path.read_bytes())
         except (FileNotFoundError, NotADirectoryError, ValidationError):
@@ -190,11 +186,7 @@ class StackFolder:
             raise self.unusable(error) from error
 
     def write(self, state: StateFile) -> None:
-        """Replace the state file in one step.
-
-        Raises:
-            LocalStackError: When it can't be written.
-        """
+        """Replace the state file in one step."""
         draft = self.state_path.with_name(f"{_STATE_NAME}.{os.getpid()}-{secrets.token_hex(4)}")
         text = json.dumps(state.model_dump(mode="json"), indent=2)
         try:
@@ -228,10 +220,6 @@ def locked(path: Path, doing: str, narrator: Narrator, *, timeout_s: float) -> I
         path: The lock's file; made if it is missing, readable by this user alone.
         doing: What all who take it do, for messages: ``starting or stopping MiniStack``.
         narrator: Receives a note if another process has to be waited for.
-
-    Raises:
-        LocalStackError: When that takes longer.
-        OSError: When the file can't be made.
     """
     import filelock
 
@@ -278,11 +266,7 @@ class Usage:
         return self._handle is not None
 
     def hold(self, timeout_s: float) -> None:
-        """Count as a user from now on, waiting for a process that is restarting Spark. Idempotent.
-
-        Raises:
-            LocalStackError: When that takes longer.
-        """
+        """Count as a user from now on, waiting for a process that is restarting Spark. Idempotent."""
         if self._handle is not None:
             return
         handle = self._open()

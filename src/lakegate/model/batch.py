@@ -155,9 +155,6 @@ def united(columns: Iterable[Sequence[SourceColumn]]) -> tuple[SourceColumn, ...
 def renamed(columns: Sequence[SourceColumn], names: Mapping[str, str]) -> tuple[SourceColumn, ...]:
     """Return the columns called as ``names`` says, by their names in the files, in any case.
 
-    Raises:
-        SchemaError: When two columns would have one name.
-
     Example:
         >>> renamed([SourceColumn(name="Fare", type="double")], {"fare": "fare_amount"})
         (SourceColumn(name='fare_amount', type='double', file_name='Fare'),)
@@ -215,11 +212,7 @@ class Batch(Value):
         return tuple(parts)
 
     def renamed(self, names: Mapping[str, str]) -> Batch:
-        """Return the batch with columns called as ``names`` says, by their names in the files; others stay.
-
-        Raises:
-            SchemaError: When two columns of a file would have one name.
-        """
+        """Return the batch with columns called as ``names`` says, by their names in the files; others stay."""
         if not names:
             return self
         variants = tuple(one.model_copy(update={"columns": renamed(one.columns, names)}) for one in self.variants)

@@ -168,9 +168,6 @@ class TableIdentifier(Value):
     def stored(cls, text: str) -> TableIdentifier:
         """Read the name of a table that exists, as commits and the journal hold it: older ones may be reserved now.
 
-        Raises:
-            IdentifierError: If it isn't a name.
-
         Example:
             >>> TableIdentifier.stored("system.trips").parts
             ('system', 'trips')

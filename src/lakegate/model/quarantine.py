@@ -47,9 +47,6 @@ def is_quarantine(table: TableIdentifier | str) -> bool:
 def quarantine_of(table: TableIdentifier) -> TableIdentifier:
     """Return the name of the table that holds the quarantined rows of ``table``.
 
-    Raises:
-        IdentifierError: When it would be too long.
-
     Example:
         >>> str(quarantine_of(TableIdentifier.parse("nyc.trips")))
         'nyc.trips__quarantine'

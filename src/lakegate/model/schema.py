@@ -213,9 +213,6 @@ def merged(schemas: Iterable[Schema]) -> Schema:
 
     Whole numbers beside doubles are doubles; the engine refuses those beyond 2^53, which a double may round.
 
-    Raises:
-        SchemaError: When two types of a column have no such type.
-
     Example:
         >>> a, b = (Schema(columns=(Column(name="id", type=kind),)) for kind in ("int", "long"))
         >>> merged([a, b]).columns[0].type

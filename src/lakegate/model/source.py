@@ -28,11 +28,7 @@ _LATEST_ZONE = timedelta(hours=12)
 
 
 def require_safe_name(name: str, what: str) -> str:
-    """Return a name of another system's table or column that can be quoted there.
-
-    Raises:
-        InputError: When it holds a quote or a control character.
-    """
+    """Return a name of another system's table or column that can be quoted there."""
     if not name or _UNSAFE.search(name):
         raise InputError(
             f"{what} {name!r} can't be named: it's empty, or holds a quote, a bracket, a semicolon or a backslash.",
@@ -269,9 +265,6 @@ def to_take(column: str, kind: str, highest: str | None, taken: Iterable[MarkRan
     Args:
         highest: The highest mark among the rows of :func:`highest_to_take`, as Spark writes it; ``None`` if there is no
             such row. What is above it is left, though the limit be higher: rows may come there.
-
-    Raises:
-        InputError: When the highest mark is beyond what can be compared.
 
     Example:
         >>> before = MarkRanges(column="id", kind="bigint", ranges=((None, "3"), ("5", "7")))

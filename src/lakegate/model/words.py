@@ -23,9 +23,6 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 def parse_duration(text: str) -> timedelta:
     """Parse a duration: a number and a unit, ``s``, ``m``, ``h``, ``d`` or ``w``.
 
-    Raises:
-        ConfigurationError: If it is malformed.
-
     Example:
         >>> parse_duration("7d"), parse_duration("90 m")
         (datetime.timedelta(days=7), datetime.timedelta(seconds=5400))

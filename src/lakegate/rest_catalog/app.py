@@ -367,11 +367,7 @@ class Address:
 
 
 def require_safe(address: Address, *, has_token: bool) -> None:
-    """Make sure that other machines can't read without a token.
-
-    Raises:
-        ConfigurationError: When they could.
-    """
+    """Make sure that other machines can't read without a token."""
     if not has_token and not address.is_private:
         raise ConfigurationError(
             f"Anyone who reaches {address.host} could read the lake's metadata without a token.",
@@ -425,9 +421,6 @@ def run(app: ASGIApp, listening: socket.socket, address: Address) -> None:
 
     Args:
         listening: The socket; closed at the end.
-
-    Raises:
-        ConfigurationError: The certificate or its key can't be used.
     """
     config = uvicorn.Config(
         app,

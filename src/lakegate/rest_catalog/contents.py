@@ -187,9 +187,6 @@ class Contents:
             The file's JSON as it is, so that it holds what this version knows nothing of, too. It differs only where
             the catalog names another snapshot, schema, partition spec or sort order than the file, and in the
             snapshots that were asked for.
-
-        Raises:
-            LakegateError: The file is missing, damaged, or can't be read.
         """
         key = self.etag(pointer, snapshots)
         known = self._tables.get(key)

@@ -29,11 +29,7 @@ class Server:
 
     @classmethod
     def parse(cls, url: str, *, has_token: bool) -> Server:
-        """Return the server at ``url``.
-
-        Raises:
-            InputError: It isn't an address, or holds a password.
-        """
+        """Return the server at ``url``."""
         try:
             parts = urlsplit(url)
             is_fine = parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc

@@ -79,11 +79,7 @@ class Target:
 
     @property
     def warehouse_name(self) -> str:
-        """By what a client of ``lakegate serve`` asks for this state.
-
-        Raises:
-            InputError: It's a branch that isn't served.
-        """
+        """By what a client of ``lakegate serve`` asks for this state."""
         if self.is_commit:
             return f"commit:{self.ref.hash}"
         if self.ref.kind == "tag":
@@ -102,11 +98,7 @@ class Target:
         return Address.parse(self.metadata_location).service if is_remote(self.metadata_location) else None
 
     def require_store(self, engine: Engine, *services: Service) -> None:
-        """Check that a cloud service can reach the files.
-
-        Raises:
-            InputError: They're elsewhere.
-        """
+        """Check that a cloud service can reach the files."""
         if self.service not in services:
             where = "on this machine" if self.service is None else f"in {self.metadata_location.split('/', 3)[2]}"
             raise InputError(

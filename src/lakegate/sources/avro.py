@@ -45,13 +45,7 @@ _WIDER = (("int", "long"), ("float", "double"), ("int", "double"))
 
 
 def read(file: Located, on_read: Callable[[int], None]) -> Rows:
-    """Return the records of ``file``.
-
-    Raises:
-        SourceError: When it is damaged.
-        SchemaError: When a field has a type that no table holds.
-        ConfigurationError: When fastavro isn't installed.
-    """
+    """Return the records of ``file``."""
     try:
         import fastavro
     except ImportError as error:

@@ -81,11 +81,7 @@ def copy_file(
 
 
 def write(batches: Iterable[Any], schema: pa.Schema, target: Path) -> int:
-    """Write Arrow tables or batches to a new parquet file; return the number of rows.
-
-    Raises:
-        SourceError: When a value can't be written in its column's type.
-    """
+    """Write Arrow tables or batches to a new parquet file; return the number of rows."""
     rows = 0
     private_folder(target.parent)
     # Two processes may be at the same run: neither may read what the other has half written.

@@ -95,11 +95,7 @@ def _written(options: CsvOptions, delimiter: str) -> dict[str, Any]:
 
 
 def rules(options: CsvOptions) -> list[Rewrite]:
-    """Return how dates and times are rewritten as SQL writes them.
-
-    Raises:
-        InputError: When a format isn't valid.
-    """
+    """Return how dates and times are rewritten as SQL writes them."""
     forms = {"date-format": options.date_format, "timestamp-format": options.timestamp_format}
     return [rewrite(form, option=option) for option, form in forms.items() if form is not None]
 

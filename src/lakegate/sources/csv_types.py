@@ -192,9 +192,6 @@ def arrow_type(column: str, given: str, found: Inference) -> str:
 
     Args:
         given: The type: ``string``, ``long``, ``decimal(10, 2)`` …
-
-    Raises:
-        SchemaError: When there is no such type, or the values aren't of it.
     """
     decimal = _GIVEN_DECIMAL.fullmatch(given.lower().strip())
     arrow, takes = _GIVEN.get(given.lower().strip(), ("", frozenset()))

@@ -120,11 +120,7 @@ def discover(
 
 
 def require_csv(csv: CsvOptions | None, batch: Batch) -> None:
-    """Refuse options for CSV that were given with files of another format, where they'd change nothing.
-
-    Raises:
-        InputError: When they were.
-    """
+    """Refuse options for CSV that were given with files of another format, where they'd change nothing."""
     if csv is None or csv == CsvOptions() or batch.format == "csv":
         return
     raise InputError(
@@ -135,11 +131,7 @@ def require_csv(csv: CsvOptions | None, batch: Batch) -> None:
 
 
 def changed_files(batch: Batch, storage: StorageSettings | None = None) -> Sequence[SourceFile]:
-    """Return the files of ``batch`` whose stamp is no longer what it was, or that are gone.
-
-    Raises:
-        StorageUnavailableError: When the store they are in does not answer.
-    """
+    """Return the files of ``batch`` whose stamp is no longer what it was, or that are gone."""
     stores = storage or StorageSettings()
     # in an object store, each stamp is a request: not one after the other
     with ThreadPoolExecutor(_STAMP_THREADS, thread_name_prefix="lakegate-stamps") as pool:

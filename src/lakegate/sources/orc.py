@@ -13,11 +13,7 @@ from lakegate.sources.rows import Rows, columns_of, plain
 
 
 def read(file: Located, on_read: Callable[[int], None]) -> Rows:
-    """Return the rows of ``file``.
-
-    Raises:
-        SourceError: When it is damaged.
-    """
+    """Return the rows of ``file``."""
     from pyarrow import orc
 
     path = shown(file.path)

@@ -38,9 +38,6 @@ def decompressed(file: Located, on_read: Callable[[int], None]) -> Iterator[Bina
 
     Args:
         on_read: Called with the number of bytes of the file, compressed ones if it is, as they are read.
-
-    Raises:
-        SourceError: From the body, when the compressed data is damaged.
     """
     path = shown(file.path)
     with file.open() as raw:

@@ -56,9 +56,6 @@ def inspect(
     Args:
         paths: As :func:`lakegate.sources.discover` takes them.
         format: What the files are; by their names and first bytes when ``None``.
-
-    Raises:
-        InputError: When the files can't be read, or don't belong together.
     """
     stores = storage or StorageSettings()
     with tempfile.TemporaryDirectory(prefix="lakegate-") as folder:

@@ -656,11 +656,7 @@ class SparkEngine:
 
 
 def require_utc(session: Any, frame: Any, source: Source) -> None:
-    """Refuse times and dates of a database that Spark would read in another zone: JDBC knows Java's own zone only.
-
-    Raises:
-        ConfigurationError: When Spark's JVMs run in another zone than UTC.
-    """
+    """Refuse times and dates of a database that Spark would read in another zone: JDBC knows Java's own zone only."""
     kinds = [field.dataType.simpleString() for field in frame.schema.fields]
     if not any("date" in kind or "timestamp" in kind for kind in kinds):
         return

@@ -190,14 +190,7 @@ def translated(doing: str, *, query: bool = False, source: bool = False) -> Iter
 
 @contextmanager
 def of_source(name: str) -> Iterator[None]:
-    """Name the source ``name`` in what the body raises about a database or another catalog.
-
-    Raises:
-        RetryableError: When it doesn't answer.
-        ConfigurationError: When Spark lacks its driver.
-        NotFoundError: When it has no such table.
-        SourceError: When it refuses for another reason.
-    """
+    """Name the source ``name`` in what the body raises about a database or another catalog."""
     try:
         yield
     except LakegateError as error:

@@ -53,11 +53,7 @@ _COLON_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs
 
 
 def read_batch(session: Any, batch: Batch) -> tuple[Any, Schema]:
-    """Return the batch as a DataFrame in its own columns and types, and their schema.
-
-    Raises:
-        SchemaError: A column's types in two files have none in common.
-    """
+    """Return the batch as a DataFrame in its own columns and types, and their schema."""
     read = [_read_part(session, part) for part in batch.parts()]
     if len(read) == 1:
         return read[0]

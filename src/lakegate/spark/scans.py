@@ -376,11 +376,7 @@ def _text(given: bytes) -> str | None:
 def count(
     frame: Any, predicates: Sequence[str], key: IntegerKey | None = None, others: Sequence[Any] = ()
 ) -> ScanResult:
-    """Count the rows of ``frame`` that meet each predicate, and try to prove ``key`` unique, in ``others`` as well.
-
-    Raises:
-        EngineError: When two passes saw different numbers of rows.
-    """
+    """Count the rows of ``frame`` that meet each predicate, and try to prove ``key`` unique, in ``others`` as well."""
     if key is not None and key.is_hash:
         return _by_hash(frame, key)
     parts = _parts(predicates, _PASS) or [()]
@@ -391,11 +387,7 @@ def count(
 
 
 def aggregate(frame: Any, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
-    """Return the number of rows of ``frame`` and the values of aggregates, in as few passes as pay.
-
-    Raises:
-        EngineError: When two passes saw different numbers of rows.
-    """
+    """Return the number of rows of ``frame`` and the values of aggregates, in as few passes as pay."""
     distinct = [one for one in expressions if "DISTINCT" in one]
     plain = [one for one in expressions if "DISTINCT" not in one]
     known: dict[str, Any] = {}

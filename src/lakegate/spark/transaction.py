@@ -432,11 +432,7 @@ def _same_values(given: str, target: str) -> bool:
 
 
 def parse_merge(sql: str, catalogs: Collection[str]) -> Statement:
-    """Check a ``MERGE`` over a batch, which it calls ``batch``; otherwise as :func:`parse_statement`.
-
-    Raises:
-        QueryError: When it's anything else.
-    """
+    """Check a ``MERGE`` over a batch, which it calls ``batch``; otherwise as :func:`parse_statement`."""
     first = tokens_of(sql, "statement")[0]
     if first.upper != "MERGE":
         raise QueryError(

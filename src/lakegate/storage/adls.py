@@ -103,9 +103,6 @@ def adls_client(host: str, settings: AdlsSettings) -> BlobServiceClient:
 
     Args:
         host: The account's host, as in ``abfss://`` URIs: ``acme.dfs.core.windows.net``.
-
-    Raises:
-        ConfigurationError: When the library isn't installed.
     """
     try:
         from azure.storage.blob import BlobServiceClient, ExponentialRetry

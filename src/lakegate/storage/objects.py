@@ -62,9 +62,6 @@ class Address:
     def parse(cls, uri: str) -> Address:
         """Return the address that ``uri`` is.
 
-        Raises:
-            InputError: When it names no bucket, or is no URI of an object store.
-
         Example:
             >>> address = Address.parse("abfss://lake@acme.dfs.core.windows.net/in/a.csv")
             >>> address.root, address.bucket, address.key

@@ -123,11 +123,7 @@ def as_row_tests(
 def resolve_checks(
     context: Context, staged: StagedTable, checks: Sequence[Check], beside: Sequence[StagedTable]
 ) -> tuple[Check, ...]:
-    """Return ``checks``, each once, as they apply to ``staged`` in a run that writes ``beside``.
-
-    Raises:
-        CheckError: When one can't be run on the table.
-    """
+    """Return ``checks``, each once, as they apply to ``staged`` in a run that writes ``beside``."""
     schema = context.reader.metadata(staged.pointer).table_schema
     schemas = schemas_at(context, Ref(name=staged.target, hash=staged.base), beside)
     valid = validate_checks(checks, schema, schemas, masked=context.masked)

@@ -81,11 +81,7 @@ def carry_verdict(context: Context, run: Run) -> None:
 
 
 def carried_by(context: Context, branch: str, base: str) -> tuple[Run, ...]:
-    """Return the runs that the commits of ``branch`` since ``base`` carry, each as its last commit has it.
-
-    Raises:
-        NewerFormatError: When a newer lakegate wrote one of them.
-    """
+    """Return the runs that the commits of ``branch`` since ``base`` carry, each as its last commit has it."""
     return carried_in(branch, context.catalog.history(branch, until=base))
 
 

@@ -62,11 +62,7 @@ class Deadline:
         return self.left_s == 0.0
 
     def require_time(self, run_id: str) -> None:
-        """Stop a run before it begins something.
-
-        Raises:
-            DeadlineReachedError: When time is over.
-        """
+        """Stop a run before it begins something."""
         if self.is_over:
             raise DeadlineReachedError(
                 f"Time ran out before run {run_id} was done.",
@@ -80,11 +76,7 @@ NEVER = Deadline()
 
 @contextmanager
 def held_to(deadline: Deadline, context: Context, run_id: str) -> Iterator[None]:
-    """Cancel the engine's work in the body when the deadline comes.
-
-    Raises:
-        DeadlineReachedError: When the engine fails after that.
-    """
+    """Cancel the engine's work in the body when the deadline comes."""
     if math.isinf(deadline.at):
         yield
         return

@@ -259,11 +259,7 @@ def check(subscriber: Subscriber, type_: str) -> DownstreamCheck:
 
 
 def describe(context: Context, delivery: Delivery) -> tuple[DownstreamEvent, States]:
-    """Return the event of a delivery, and where its tables' metadata is according to the catalog.
-
-    Raises:
-        CatalogUnavailableError: When the catalog is unavailable.
-    """
+    """Return the event of a delivery, and where its tables' metadata is according to the catalog."""
     if delivery.commit is None:
         run = None if delivery.run_id is None else context.journal.get(delivery.run_id)
         at = delivery.queued_at if run is None else run.finished_at or delivery.queued_at
@@ -362,11 +358,7 @@ def _changed(
 
 
 def needed_states(context: Context) -> Iterator[TablePointer]:
-    """Yield the states that downstream systems point at, or are still to be notified of; ``gc`` keeps their files.
-
-    Raises:
-        RetryableError: When the catalog or the journal is unavailable.
-    """
+    """Yield the states that downstream systems point at, or are still to be notified of; ``gc`` keeps their files."""
     yield from context.journal.outbox.mirrored()
     for delivery in context.journal.outbox.unsent_states():
         if all(map(is_quarantine, delivery.tables)):

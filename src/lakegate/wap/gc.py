@@ -433,9 +433,6 @@ def _drop(context: Context, ref: Ref, run: Run) -> bool:
     """Drop the branch of a run that has ended; return whether that could be done.
 
     The run's lease is ours meanwhile, so that nobody publishes the branch.
-
-    Raises:
-        ConflictError: When somebody wrote to the branch since it was looked at.
     """
     try:
         lease = context.journal.resume(run.run_id, ended=True)

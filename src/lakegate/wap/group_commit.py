@@ -126,11 +126,7 @@ def waiting_for_turn(
 
 
 def require_over(context: Context, run: Run, error: BaseException) -> None:
-    """Wait until whoever took ``run``, which ends by ``error``, has published it or given up.
-
-    Raises:
-        OutcomeUnknownError: When that takes too long.
-    """
+    """Wait until whoever took ``run``, which ends by ``error``, has published it or given up."""
     try:
         with publish_lock(context, run.target, run.tables, timeout_s=_LAST_LOOK_S) as is_over:
             if is_over:

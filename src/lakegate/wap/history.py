@@ -136,9 +136,6 @@ def parts_of(commit: Commit) -> tuple[Commit, ...]:
     """Return ``commit`` as each of its runs would have made it alone, in their order; mostly just itself.
 
     All have its hash, and its tables as all of them left them: ``lakegate.snapshots`` says which snapshots are whose.
-
-    Raises:
-        NewerFormatError: When it is shared in a form that is not known here.
     """
     if RUN_IDS_PROPERTY not in commit.properties:
         return (commit,)
@@ -209,11 +206,7 @@ def kind_of(commit: Commit) -> str | None:
 
 
 def reverts_in(commit: Commit) -> tuple[str, ...]:
-    """Return the runs that ``commit`` reverted, or whose files it replaced.
-
-    Raises:
-        NewerFormatError: When it says so in a form that is not known here.
-    """
+    """Return the runs that ``commit`` reverted, or whose files it replaced."""
     try:
         return tuple(unpacked(commit.properties.get(REVERTS_PROPERTY, "")).split())
     except (ValueError, zlib.error) as error:
@@ -311,11 +304,7 @@ def unpacked(text: str) -> str:
 
 
 def files_in(commit: Commit) -> tuple[tuple[str, str], ...]:
-    """Return URI and version of each source file that ``commit`` published.
-
-    Raises:
-        NewerFormatError: When it says so in a form that is not known here.
-    """
+    """Return URI and version of each source file that ``commit`` published."""
     return tuple((uri, version) for uri, version in _lines(commit, FILES_PROPERTY, 2)[0])
 
 
@@ -388,11 +377,7 @@ def _is_line(line: object, width: int) -> bool:
 
 
 def events_of(commit: Commit) -> tuple[HistoryEvent, ...]:
-    """Return what ``commit`` says about each of its runs, in their order; nothing when lakegate didn't make it.
-
-    Raises:
-        NewerFormatError: When it names source files in a form that is not known here.
-    """
+    """Return what ``commit`` says about each of its runs, in their order; nothing when lakegate didn't make it."""
     return tuple(event for part in parts_of(commit) if (event := _event_of(part)) is not None)
 
 
@@ -511,9 +496,6 @@ def find_commit(context: Context, run_id: str, target: Ref) -> Commit:
     """Return the commit by which ``run_id`` was published in the history of ``target``, with its tables.
 
     Of a commit that several runs share, its part (:func:`parts_of`).
-
-    Raises:
-        NotFoundError: When there is none.
     """
     known = _known_commit(context, run_id, target)
     if known is not None:

@@ -74,11 +74,7 @@ class Progress:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Record when the body began and ended, as a step of the run.
-
-        Raises:
-            DeadlineReachedError: When there is no time to begin it.
-        """
+        """Record when the body began and ended, as a step of the run."""
         self._deadline.require_time(self.run.run_id)
         began = RunStep(name=name, started_at=datetime.now(UTC))
         before = self.run.steps
@@ -100,9 +96,6 @@ class Progress:
 
         Returns:
             The run, with what the target's history says about it.
-
-        Raises:
-            LeaseLostError: When it was taken over.
         """
         kept = self.run.order if changes.get("status") == "failed" else None
         ended = self.run.model_copy(update={"finished_at": datetime.now(UTC), "order": kept, **changes})
@@ -147,11 +140,7 @@ class Progress:
         return retrying(write)
 
     def suspend(self, error: LakegateError | None = None) -> None:
-        """Leave the run to its next step, or to another attempt at this one when it failed with ``error``.
-
-        Raises:
-            LeaseLostError: When it was taken over.
-        """
+        """Leave the run to its next step, or to another attempt at this one when it failed with ``error``."""
         self.run = self.run.model_copy(update={"error": recorded(error) if error is not None else None})
         self._context.journal.suspend(self.run, self.token, for_s=self._context.suspend_s, counted=self._count())
         _log(self.run)
@@ -163,11 +152,7 @@ class Progress:
         return self.measured.take()
 
     def require_lease(self) -> None:
-        """Stop a run that another process took over.
-
-        Raises:
-            LeaseLostError: When it was taken over.
-        """
+        """Stop a run that another process took over."""
         # The heartbeat would notice too late when this very process slept.
         if self._lost.is_set() or not self._context.journal.renew(self.run.run_id, self.token):
             self.lose()

@@ -41,9 +41,6 @@ def choose_mode(
         mode: What is asked for. A statement for ``merge_sql`` asks for that mode.
         key: Columns that identify a row. Default: the table's.
         delete_when: Predicate for rows that delete. Default: the table's.
-
-    Raises:
-        InputError: When they don't go together.
     """
     if isinstance(key, str):
         raise InputError(f"key={key!r} is text, not a list.", hint=f"Name the columns as a list: key=[{key!r}].")
@@ -146,11 +143,7 @@ def tables_read(context: Context, request: IngestRequest, at: Ref) -> tuple[str,
 
 
 def resolved_mode(mode: WriteMode, schema: Schema, table: TableIdentifier) -> WriteMode:
-    """Return the mode with its key's columns as the table's ``schema`` spells them, and a predicate that may be run.
-
-    Raises:
-        SchemaError: When the table lacks one of the columns.
-    """
+    """Return the mode with its key's columns as the table's ``schema`` spells them, and a predicate that may be run."""
     if mode.name != "upsert":
         return mode
     predicate = None if mode.delete_when is None else _predicate(mode.delete_when).sql
@@ -165,9 +158,6 @@ def require_same_columns(context: Context, request: IngestRequest, batch: Batch)
 
     Args:
         batch: Those of the request's files that are taken.
-
-    Raises:
-        SchemaError: When a file lacks a column or a field.
     """
     if request.mode.name != "upsert":
         return

@@ -57,10 +57,6 @@ def commit_on_head(
         look: Returns the branch at its head, for callers that read more in the same request.
         confirm: Called directly before each commit; raises when another process has taken the run over, and returns
             what to commit.
-
-    Raises:
-        ConflictError: When the branch kept moving.
-        OutcomeUnknownError: ``unknown``.
     """
     unanswered_since: str | None = None
     retrying = Retrying(
@@ -203,11 +199,7 @@ def _compaction_of(target: str, table: str) -> str:
 
 
 def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | None, head: Ref) -> TablePointer:
-    """Return what to commit for a staged table whose state on the target is ``now``.
-
-    Raises:
-        NotReplayableError: When the table changed in a way that rules out a rebase.
-    """
+    """Return what to commit for a staged table whose state on the target is ``now``."""
     forgotten = _forgotten(context, staged, now)
     if forgotten is None:
         pointer = _replayed(context, run, staged, now)

@@ -81,12 +81,7 @@ def _is_same(then: Sequence[Any] | None, now: Sequence[Any] | None) -> bool:
 
 
 def sort_order(text: str, schema: Schema, table: TableIdentifier) -> str:
-    """Return an order of rows, ``a, b desc nulls last`` or ``zorder(a, b)``, with the table's columns, quoted.
-
-    Raises:
-        SchemaError: When the table has no such column.
-        InputError: When it's no order.
-    """
+    """Return an order of rows, ``a, b desc nulls last`` or ``zorder(a, b)``, with the table's columns, quoted."""
     zorder = _ZORDER.fullmatch(text.strip())
     terms = (zorder["columns"] if zorder else text).split(",")
     if zorder:

@@ -242,9 +242,6 @@ def schema_of_new_table(
 
     Args:
         terms: What the table's contract says about its columns, if it has one; its types come first.
-
-    Raises:
-        SchemaError: When the files don't have the contract's columns.
     """
     listed = None if terms is None or terms.extra_columns else Schema(columns=terms.columns)
     source = to_write(mode, source, listed, table)

@@ -221,12 +221,7 @@ class _Rebased:
         return False
 
     def find_own(self, unknown: OutcomeUnknownError) -> str | None:
-        """Return the commit of this run, which another one took along; ``None`` if it isn't there.
-
-        Raises:
-            AlreadyPublishedError: When another run has published its source files.
-            OutcomeUnknownError: ``unknown``, when the catalog doesn't answer.
-        """
+        """Return the commit of this run, which another one took along; ``None`` if it isn't there."""
         try:
             self._read_at = 0.0
             self.look()
@@ -289,11 +284,7 @@ class _Rebased:
         return self._request(head, pointers, others)
 
     def confirm(self, request: CommitRequest) -> CommitRequest | str:
-        """Renew the leases of all whose commit this is; return it, or what to commit if one of the others lost its own.
-
-        Raises:
-            LeaseLostError: When it's this run's lease that is lost.
-        """
+        """Renew the leases of all whose commit this is; return it, or what to commit if another run lost its own."""
         if self._progress is not None:
             self._progress.require_lease()
         if self._companions is None or self._companions.are_ours(self._others):

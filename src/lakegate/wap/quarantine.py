@@ -135,13 +135,7 @@ def _changes_columns(request: IngestRequest) -> str:
 
 
 def require_quarantinable(context: Context, table: TableIdentifier, schema: Schema, base: Ref) -> None:
-    """Check that rows of ``table`` can be quarantined.
-
-    Raises:
-        ConfigurationError: When its quarantine table's name is taken.
-        IdentifierError: When its name is too long.
-        SchemaError: When it has a column that quarantine tables add.
-    """
+    """Check that rows of ``table`` can be quarantined."""
     taken = next((name for name in schema.names if name.lower() in COLUMNS), None)
     if taken is not None:
         raise SchemaError(

@@ -57,12 +57,7 @@ def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
 
 
 def recover_now(context: Context, run_id: str) -> Run:
-    """Settle one run, even a suspended one. A run that has ended is returned unchanged.
-
-    Raises:
-        NotFoundError: When the run doesn't exist.
-        RetryableError: When a process works on it, or the catalog is unavailable.
-    """
+    """Settle one run, even a suspended one. A run that has ended is returned unchanged."""
     lease = context.journal.resume(run_id)
     if lease is None:
         raise NotFoundError(f"Run '{run_id}' doesn't exist.", hint="lakegate runs", run_id=run_id)

@@ -49,11 +49,7 @@ _SUMMARISED = (RUN_ID, REASONS, QUARANTINED_AT, RELEASED_BY)
 def quarantined(
     catalog: Catalog, reader: TableReader, at: Ref, table: TableIdentifier | None
 ) -> tuple[QuarantineSummary, ...]:
-    """Return the quarantined rows of one table, or of all, by the run that set them aside, newest first.
-
-    Raises:
-        NotFoundError: When the table has no quarantine table.
-    """
+    """Return the quarantined rows of one table, or of all, by the run that set them aside, newest first."""
     if table is None:
         pointers = [pointer for pointer in catalog.list_tables(at) if is_quarantine(pointer.table)]
     else:
@@ -294,11 +290,7 @@ def drop(
 
 
 def find_quarantine(catalog: Catalog, at: Ref, table: TableIdentifier) -> TablePointer:
-    """Return the quarantine table of ``table`` at a commit.
-
-    Raises:
-        NotFoundError: When it has none.
-    """
+    """Return the quarantine table of ``table`` at a commit."""
     pointer = catalog.get_table(quarantine_of(table), at)
     if pointer is not None:
         return pointer

@@ -118,11 +118,7 @@ def publish_branch(
 
 
 def _published_before(context: Context, run: Run) -> Publication | None:
-    """Return how the run was published, from this branch or from a copy of it.
-
-    Raises:
-        InputError: When this branch holds anything but what was published.
-    """
+    """Return how the run was published, from this branch or from a copy of it."""
     commit = commit_of(context, run)
     if commit is None:
         return None
@@ -240,11 +236,7 @@ _ACTORS = ("LAKEGATE_ACTOR", "GITHUB_ACTOR", "GITLAB_USER_LOGIN", "BUILDKITE_BUI
 
 
 def accepted(reason: str, actor: str | None = None) -> Acceptance:
-    """Return the decision to publish for ``reason``, made now by ``actor`` or else the current user.
-
-    Raises:
-        InputError: When the reason is empty or very long.
-    """
+    """Return the decision to publish for ``reason``, made now by ``actor`` or else the current user."""
     words = " ".join(reason.split())
     if not words:
         raise InputError(

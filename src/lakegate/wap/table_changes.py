@@ -29,9 +29,6 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, tar
     """Drop ``table`` in one commit, and its quarantine table. Older commits still have them.
 
     Its source files may be ingested again.
-
-    Raises:
-        NotFoundError: When there is no such table.
     """
 
     def plan_at(head: Ref) -> RevertPlan:
@@ -49,10 +46,6 @@ def rename_table(
 
     Source files that were published to it count as published under its new name, and earlier runs can be reverted
     there. Who ingests into its old name creates a table.
-
-    Raises:
-        NotFoundError: When there is no such table.
-        AlreadyExistsError: When the new name is taken.
     """
     return run_plan(
         context,
@@ -114,9 +107,6 @@ def expire_snapshots(
 
     Returns:
         The new run: ``published``, or ``skipped`` when there is nothing to forget.
-
-    Raises:
-        NotFoundError: When there is no such table.
     """
 
     def plan_at(head: Ref) -> RevertPlan:

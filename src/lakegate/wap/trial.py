@@ -231,11 +231,6 @@ def try_contract(
 
     Args:
         masked: Patterns of columns whose values aren't shown.
-
-    Raises:
-        SchemaError: When the files don't have the contract's columns.
-        CheckError: When a check can't be asked of them.
-        LakegateError: As the engine raises.
     """
     terms: ContractTerms = contract.terms
     batch = batch.named_like(tuple(column.name for column in terms.columns))

@@ -194,9 +194,6 @@ class NessieCatalog:
 
         A table in ``unchanged`` that did not exist at ``base`` counts as changed by *any* commit made to the branch
         after ``base``: Nessie can't express "still does not exist".
-
-        Raises:
-            InputError: When the request has no operation, or two for one key.
         """
         if not is_commit_hash(request.base):
             raise InputError(

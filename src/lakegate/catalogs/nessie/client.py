@@ -82,11 +82,7 @@ class NessieClient:
         self._http.close()
 
     def configuration(self) -> answers.Configuration:
-        """Return the server's configuration.
-
-        Raises:
-            ConfigurationError: When it does not speak version 2 of the API at this address.
-        """
+        """Return the server's configuration."""
         answer = self.read("config", Request("read the catalog's configuration"), answers.Configuration)
         # The v1 address of a server says that v2 is supported, but only the v2 address says its own version.
         version = answer.actual_api_version or (1 if self.server.endswith("/v1") else answer.max_supported_api_version)

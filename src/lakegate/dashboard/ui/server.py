@@ -115,9 +115,6 @@ def serve(
         opened: The listening socket. It's closed at the end.
         when_ready: Called once the server answers.
         when_waiting: Called with the actions whose end it waits for, if there are some when the signal comes.
-
-    Raises:
-        ConfigurationError: A secret of the login is missing or too short.
     """
     app = make_app(shared, opened)
     config = uvicorn.Config(

@@ -92,11 +92,6 @@ class Session:
 
         Returns:
             Its rows, by the names of the columns in lower case.
-
-        Raises:
-            SnowflakeError: Snowflake refuses the statement, or the sign-in.
-            DownstreamUnavailableError: Snowflake doesn't answer, or can't serve now.
-            ConfigurationError: The connector isn't installed, or a secret can't be used.
         """
         connector = require_connector()
         if time.monotonic() >= self._ends_at:

@@ -210,11 +210,7 @@ class Setup:
         return sql.place_of(table.table, self.section).sql
 
     def recreate(self, tables: Iterable[LakeTable], session: Session) -> None:
-        """Replace tables, each in one step, by what main has now.
-
-        Raises:
-            DownstreamError: One isn't lakegate's, or Snowflake refuses.
-        """
+        """Replace tables, each in one step, by what main has now."""
         for table in tables:
             put(session, self.location, table, recreate=True)
 

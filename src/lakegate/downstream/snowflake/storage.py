@@ -36,9 +36,6 @@ class VolumeLocation:
 
         Args:
             location: URI of the file, such as a table's metadata file.
-
-        Raises:
-            DownstreamError: The file isn't in the warehouse.
         """
         uri = canonical(location)
         path = uri.removeprefix(self.root)
@@ -53,11 +50,7 @@ class VolumeLocation:
 
 
 def volume_location(warehouse: str) -> VolumeLocation:
-    """Return where Snowflake finds the warehouse.
-
-    Raises:
-        ConfigurationError: The warehouse isn't in an object store.
-    """
+    """Return where Snowflake finds the warehouse."""
     if not is_remote(warehouse):
         raise ConfigurationError(
             f"Snowflake can't read this lake: its files are on this machine, in {warehouse}.",

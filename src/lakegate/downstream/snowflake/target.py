@@ -41,12 +41,7 @@ class SnowflakeTarget:
         weakref.finalize(self, self._session.close)
 
     def deliver(self, event: DownstreamEvent, run: Run | None) -> None:
-        """Create, refresh or drop each table of a publish. A table that fails doesn't keep the others back.
-
-        Raises:
-            DownstreamUnavailableError: Snowflake can't serve now.
-            DownstreamError: Snowflake refuses one of the tables.
-        """
+        """Create, refresh or drop each table of a publish. A table that fails doesn't keep the others back."""
         del run
         failed: list[LakegateError] = []
         self._session.limit(self._settings.timeout_s)
@@ -63,11 +58,7 @@ class SnowflakeTarget:
             raise failed[0]
 
     def test(self) -> str:
-        """Sign in, and look for the volume, the database and the warehouse. Changes nothing.
-
-        Raises:
-            DownstreamError: Something doesn't exist, or the role may not use it.
-        """
+        """Sign in, and look for the volume, the database and the warehouse. Changes nothing."""
         with Session(self._name, self._settings) as session:
             current = require_warehouse(session)
             if describe_volume(session) is None:

@@ -66,11 +66,7 @@ class Clients:
 
     @cached_property
     def account(self) -> str:
-        """Number of the account that the credentials belong to.
-
-        Raises:
-            LakegateError: As :func:`lakegate.integrations.aws.clients.translated` does.
-        """
+        """Number of the account that the credentials belong to."""
         with translated("getting the account"):
             return str(self._client("sts").get_caller_identity()["Account"])
 
@@ -127,9 +123,6 @@ _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,18}[a-z0-9])?")
 @dataclass(frozen=True, slots=True)
 class DeploymentName:
     """The name of a deployment, and the names derived from it.
-
-    Raises:
-        InputError: When it can't be part of the name of a bucket.
 
     Example:
         >>> DeploymentName("demo").stack, DeploymentName("demo").code_bucket("123456789012", "eu-central-1")

@@ -61,9 +61,6 @@ class Data:
 
         It's in the account's own namespace, where AWS has one: there, no other account can have taken its name and put
         code in it that would run with the function's permissions.
-
-        Raises:
-            DeploymentError: The bucket belongs to something else.
         """
         owner = self.owner(bucket)
         if owner is not None:

@@ -52,9 +52,6 @@ class Deployment:
         clients: The services of AWS, see :func:`lakegate.integrations.aws.clients.open_clients`.
         role: ARN of the role for CloudFormation to assume; by default, the caller's own.
         poll_s: Seconds between two requests about CloudFormation's progress.
-
-    Raises:
-        InputError: The name or the role is invalid.
     """
 
     def __init__(
@@ -143,9 +140,6 @@ class Deployment:
         Args:
             errors: How many of the last errors to return.
             drift: Also have CloudFormation detect what was changed by others, which takes a while.
-
-        Raises:
-            DeploymentError: It doesn't exist.
         """
         state = self._stack.state()
         if state is None or state.status == NEW:
@@ -189,9 +183,6 @@ class Deployment:
 
         Args:
             folder: Where to write it; it's created.
-
-        Raises:
-            LakegateError: AWS refuses, or is unavailable.
         """
         content = self._beside_package("toml")
         if not content:
@@ -206,9 +197,6 @@ class Deployment:
 
         Args:
             folder: Where to write their folder; it's created.
-
-        Raises:
-            LakegateError: AWS refuses, or is unavailable.
         """
         content = self._beside_package("contracts.json")
         if not content:

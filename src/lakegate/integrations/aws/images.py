@@ -128,11 +128,7 @@ class Repository:
         return {"Key": _TAG, "Value": self._stack} in tags
 
     def make(self) -> Any:
-        """Create the private repository with immutable tags, unless it exists; return ECR's description of it.
-
-        Raises:
-            DeploymentError: The repository belongs to something else.
-        """
+        """Create the private repository with immutable tags, unless it exists; return ECR's description of it."""
         found = self.describe()
         if found is not None and not self.is_ours():
             raise DeploymentError(
@@ -182,11 +178,7 @@ class Repository:
         return self._built(repository, source, tag, image)
 
     def pushed(self, source: ImageSource, tag: str) -> BuiltImage:
-        """Return the image of that tag after it was pushed, with the digest that ECR has.
-
-        Raises:
-            DeploymentError: It doesn't exist, or is an index of several images.
-        """
+        """Return the image of that tag after it was pushed, with the digest that ECR has."""
         repository = self.describe()
         images = []
         with translated(f"looking at image {self.name}:{tag}", unless=GONE):

@@ -174,9 +174,6 @@ def defaults() -> Mapping[str, str]:
 def validated(given: Mapping[str, str]) -> dict[str, str]:
     """Return the parameters, or raise what is wrong with their combination.
 
-    Raises:
-        InputError: One is unknown, or needs another one.
-
     Example:
         >>> validated({"VpcId": "vpc-0123456789abcdef0"})
         Traceback (most recent call last):

@@ -67,9 +67,6 @@ class Function:
 
     Attributes:
         is_warm: Whether the lake's connections are from an earlier call.
-
-    Raises:
-        ConfigurationError: A setting that it can't do without is missing.
     """
 
     def __init__(self, settings: Settings, narrator: LogNarrator, *, clock: Clock | None = None) -> None:
@@ -90,11 +87,7 @@ class Function:
         return connect(find_home(), settings=self.settings, narrator=self.narrator, orchestrator="aws-lambda")
 
     def prepare(self) -> None:
-        """Make sure that connections of an earlier call still lead to the engine.
-
-        Raises:
-            RetryableError: They don't, and no new ones can be made.
-        """
+        """Make sure that connections of an earlier call still lead to the engine."""
         if self.is_warm:
             # A function sleeps between its calls, and a server that was replaced meanwhile doesn't say so.
             self.lake.reconnect()
@@ -145,9 +138,6 @@ def take_in(
         files: URIs of objects, and when they were announced, as far as that is known.
         often: Those that were delivered many times. Their suspended runs are resumed one at a time, over all calls:
             side by side they may take so long that none ever ends.
-
-    Raises:
-        InputError: When the routes are wrong.
     """
     patterns = [_absolute(pattern, bucket) for pattern in function.settings.watch.routes or ()]
     tables, outcomes = _routed(Routes(patterns), files)
@@ -164,9 +154,6 @@ def look_after_canary(function: Function, uri: str) -> dict[str, str | None]:
 
     Returns:
         ``outcome`` (``no route``, ``not canary``, ``waiting``, or a landing's), and where known table, run and reason.
-
-    Raises:
-        LakegateError: It can't be reverted, or the journal is unavailable.
     """
     bucket = uri.removeprefix("s3://").partition("/")[0]
     patterns = [_absolute(pattern, bucket) for pattern in function.settings.watch.routes or ()]

@@ -70,11 +70,6 @@ def enqueue(configuration: Configuration, order: Order, run_id: str) -> str:
 
     Returns:
         The workflow's id: ``run_id``, or that of the workflow that is already there for the same order.
-
-    Raises:
-        InputError: A workflow of this id has another order.
-        RetryableError: DBOS's database doesn't answer.
-        ConfigurationError: The database refuses the connection.
     """
     config = configuration.dbos
     url, schema = str(config["system_database_url"]), config.get("dbos_system_schema") or "dbos"
@@ -124,11 +119,7 @@ def run_one(order: Order, run_id: str, *, recovered: Sequence[str] = ()) -> Outc
 
 
 def result_of(workflow: WorkflowHandle[Outcome]) -> Outcome:
-    """Wait for a workflow, and return its result.
-
-    Raises:
-        LakegateError: What it ended with, in this process or in another one.
-    """
+    """Wait for a workflow, and return its result."""
     run_id = workflow.get_workflow_id()
     try:
         return workflow.get_result()
@@ -186,10 +177,6 @@ def backfill(
         until: End of the range, inclusive.
         chunk: What one run ingests; see :class:`lakegate.loading.backfill.Backfill`.
         checks: Checks in addition to those of the table's settings.
-
-    Raises:
-        InputError: No file is in the range, or one can't be read.
-        RetryableError: The catalog or the journal is unavailable.
     """
     plan = Backfill(opener, table, paths, since, until, by=by, chunk=chunk).plan()
     to_do = list(plan.to_do)

@@ -70,9 +70,6 @@ def enqueue(order: Order, *, run_id: str | None = None, queue: str = QUEUE) -> W
 
     Returns:
         The workflow, which may be the existing one.
-
-    Raises:
-        IdentifierError: The table's name or the run id isn't allowed.
     """
     options = enqueuing(order, run_id=run_id, queue=queue, version=DBOS.application_version)
     return DBOS.enqueue_workflow_with_options(options, order)
@@ -84,9 +81,6 @@ def enqueuing(order: Order, *, run_id: str | None, version: str, queue: str = QU
     Args:
         run_id: Id of the run and its workflow; by default a new one.
         queue: One of :data:`QUEUES`.
-
-    Raises:
-        IdentifierError: The table's name or the run id isn't allowed.
     """
     table = str(TableIdentifier.parse(order["table"]))
     said = hashlib.sha256(json.dumps(order, sort_keys=True).encode()).hexdigest()[:16]

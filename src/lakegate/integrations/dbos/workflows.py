@@ -183,9 +183,6 @@ def wap(order: Order) -> Outcome:
     The workflow's id is the run's id, unless the order names a run. Set it with ``SetWorkflowID`` (ASCII letters,
     digits, ``.``, ``_``, ``-``), so that starting it twice starts it once. A rejected audit is a result. A run that
     fails is undone, and its error raised.
-
-    Raises:
-        LakegateError: A step failed for good.
     """
     # Forked from a later step, the workflow continues the run that its first step began.
     run_id = order.get("run_id", str(DBOS.workflow_id))

@@ -114,13 +114,7 @@ _DEPLOY_POLL_S = 0.3
 
 
 def deploy(home: DemoHome, stack: StackState, webhook: str, narrator: Narrator) -> Cloud:
-    """Build the function for this machine, and deploy it.
-
-    Raises:
-        ConfigurationError: A package is missing, or there is none for this machine.
-        RetryableError: The package index doesn't answer.
-        DeploymentError: A resource can't be created.
-    """
+    """Build the function for this machine, and deploy it."""
     with narrator.step("Building the function"):
         package = build_package(home.function, _wanted(home))
     clients = open_clients()
@@ -264,11 +258,7 @@ class DemoHome:
         return self.function / FILE_NAME
 
     def write(self, endpoint: str, table: str, checks: Sequence[str]) -> None:
-        """Create the folder and its settings.
-
-        Raises:
-            ConfigurationError: As :meth:`require_ours`; or it can't be written.
-        """
+        """Create the folder and its settings."""
         settings = self.path / FILE_NAME
         self.require_ours()
         try:
@@ -290,11 +280,7 @@ class DemoHome:
         return (self.path / HOME_NAME / "journal.db").exists()
 
     def require_ours(self) -> None:
-        """Make sure that the folder is the demo's.
-
-        Raises:
-            ConfigurationError: It's someone's project, or can't be read.
-        """
+        """Make sure that the folder is the demo's."""
         settings = self.path / FILE_NAME
         try:
             known = settings.read_text(encoding="utf-8", errors="replace") if settings.exists() else None
@@ -306,11 +292,7 @@ class DemoHome:
             )
 
     def clear(self) -> None:
-        """Delete everything of earlier demos, none of which may be running.
-
-        Raises:
-            ConfigurationError: As :meth:`require_ours`; or it can't be deleted.
-        """
+        """Delete everything of earlier demos, none of which may be running."""
         self.require_ours()
         try:
             shutil.rmtree(self.path / HOME_NAME)

@@ -74,11 +74,6 @@ def play(
 
     Args:
         generate: Writes synthetic files: :func:`lakegate.sources.synthetic.generate`.
-
-    Raises:
-        LocalStackError: A server can't be installed or started.
-        ConfigurationError: The folder is someone's project, or a package is missing.
-        RetryableError: A file didn't have its expected outcome.
     """
     home = DemoHome(folder)
     ministack = MiniStack(home.path, narrator)
