@@ -65,6 +65,9 @@ def parse_checks(text: str) -> tuple[Check, ...]:
 def parse_check(text: str) -> Check:
     """Read one check, as ``str(check)`` writes it.
 
+    Raises:
+        CheckError: As :func:`parse_checks`, and if the text expands to several checks.
+
     Example:
         >>> parse_check("unique(vendor, trip)").columns
         ('vendor', 'trip')

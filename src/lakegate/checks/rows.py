@@ -30,6 +30,9 @@ def row_tests(
         rows: All rows that are audited: keys are compared with all of them.
         others: As in :func:`~lakegate.checks.audit.run_audit`.
         masked: Patterns of columns whose values aren't to be written into a row's reasons.
+
+    Raises:
+        CheckError: When one isn't about rows.
     """
 
     def is_shown(column: str) -> bool:

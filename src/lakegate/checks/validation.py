@@ -108,6 +108,9 @@ def names_masked(sql: str, schema: Schema, masked: Sequence[str]) -> bool:
 def describe(check: Check) -> str:
     """Return what a check claims in one sentence, without a full stop.
 
+    Raises:
+        CheckError: When there is no such check.
+
     Example:
         >>> describe(Check(kind="not_null", columns=("passenger_count",)))
         'passenger_count is never NULL'
