@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import TypeVar
 
-from lakegate.errors import AlreadyExistsError, InputError, LakegateError, NotFoundError, RetryableError
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+
+from lakegate.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InputError,
+    LakegateError,
+    NotFoundError,
+    RetryableError,
+)
 from lakegate.model.journal import Lease
-from lakegate.model.refs import Ref
+from lakegate.model.refs import Commit, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Action, Run
 from lakegate.points import unknown_ref
 from lakegate.wap.context import Context
 from lakegate.wap.group_commit import require_nobody_publishes
 from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 
+T = TypeVar("T")
 _PATIENCE_S = 5.0
+_MOST_LATE_COMMITS = 20
 
 
 def discard(context: Context, branch: str, *, target: str = "main", seen: Ref | None = None) -> bool:
@@ -25,7 +38,7 @@ def discard(context: Context, branch: str, *, target: str = "main", seen: Ref | 
 
     Raises:
         InputError: When ``branch`` is ``target``.
-        ConflictError: When something was committed to the branch in the meantime, or since it was ``seen``.
+        ConflictError: When something was committed to the branch since it was ``seen``.
     """
     if branch == target:
         raise InputError(
@@ -33,16 +46,30 @@ def discard(context: Context, branch: str, *, target: str = "main", seen: Ref | 
             hint="To see the branches: lakegate branch list",
             branch=branch,
         )
-    try:
+
+    def drop() -> None:
         ref = seen or context.catalog.get_ref(branch)
         if ref.kind != "branch":
             raise InputError(
                 f"'{branch}' is not a branch.", hint="To see the branches: lakegate branch list", branch=branch
             )
         context.catalog.delete_ref(ref)
+
+    try:
+        drop() if seen is not None else despite_late_commits(drop)
     except NotFoundError:
         return False
     return True
+
+
+def despite_late_commits(move: Callable[[], T]) -> T:
+    """Look at a branch and drop or move it, again as long as something is committed to it in between.
+
+    What a process that was killed had asked of the engine or the catalog goes on there, and commits when it's done.
+    """
+    return Retrying(
+        retry=retry_if_exception_type(ConflictError), stop=stop_after_attempt(_MOST_LATE_COMMITS), reraise=True
+    )(move)
 
 
 def exists(context: Context, branch: str) -> bool:
@@ -68,16 +95,22 @@ def discard_own(context: Context, run: Run) -> None:
     Raises:
         AlreadyExistsError: When a branch of that name isn't known to be the run's.
     """
-    with suppress(NotFoundError):
-        if run.branch and not is_own(context, run):
+
+    def drop() -> None:
+        # First where it is, so that what others commit to it meanwhile is looked at, too.
+        ref = context.catalog.get_ref(run.branch)
+        if not is_own(context, run):
             raise AlreadyExistsError(
                 f"Branch '{run.branch}' was meant for run {run.run_id}, which isn't known to have made it.",
                 hint=f"Look at it, then drop it: lakegate discard {run.branch}",
                 branch=run.branch,
                 run_id=run.run_id,
             )
-        if run.branch:
-            discard(context, run.branch, target=run.target)
+        discard(context, run.branch, target=run.target, seen=ref)
+
+    if run.branch:
+        with suppress(NotFoundError):
+            despite_late_commits(drop)
 
 
 def is_own(context: Context, run: Run) -> bool:
@@ -96,10 +129,17 @@ def is_own(context: Context, run: Run) -> bool:
     if run.request is None:  # whose statements' commits don't name the run
         first = commits[-1] if commits else None
         return first is not None and (first.parent, first.properties.get(RUN_ID_PROPERTY)) == (run.base, run.run_id)
-    written = {commit.properties.get(RUN_ID_PROPERTY) for commit in commits if not commit.puts}
-    for pointer in (pointer for commit in commits for pointer in commit.puts):
-        found = context.reader.snapshots(pointer)
-        written.add(found[-1].summary.get(RUN_ID_PROPERTY) if found else run.run_id)
+    return wrote_all(context, run, commits)
+
+
+def wrote_all(context: Context, run: Run, commits: Iterable[Commit]) -> bool:
+    """Return whether there are commits and all of them are the run's, whichever process of it made them."""
+    written: set[str | None] = set()
+    for commit in commits:
+        written |= set() if commit.puts else {commit.properties.get(RUN_ID_PROPERTY)}
+        for pointer in commit.puts:
+            found = context.reader.snapshots(pointer)
+            written.add(found[-1].summary.get(RUN_ID_PROPERTY) if found else run.run_id)
     return written == {run.run_id}
 
 

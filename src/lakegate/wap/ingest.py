@@ -267,7 +267,9 @@ def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
     if isinstance(error, EarlierAttemptError):
         return False
     if isinstance(error, ConflictError):
-        return isinstance(error, (AlreadyPublishedError, NotReplayableError)) or wrote_since(context, run)
+        # Until it's staged, only an earlier attempt at the run gets in the way of its branch.
+        is_void = isinstance(error, (AlreadyPublishedError, NotReplayableError)) or not run.staged
+        return is_void or wrote_since(context, run)
     return bool(run.staged) and not exists(context, run.branch)
 
 

@@ -76,7 +76,7 @@ from lakegate.wap.history import (
 from lakegate.wap.lifecycle import Progress
 from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, rebase
 from lakegate.wap.revert_plan import BranchHistory
-from lakegate.wap.stage import namespaces_for
+from lakegate.wap.stage import namespaces_for, wrote_since
 
 States = Mapping[TableIdentifier, TablePointer | None]
 _FRESH_S = 0.005
@@ -163,13 +163,23 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
     failpoints.reach("after-publish")
     branch_left = False
     try:
-        discard(context, run.branch, seen=branch)
+        _drop_branch(context, run, branch)
     except LakegateError as error:
         # Untidy, not wrong: its data is published.
         context.narrator.note(f"Branch {run.branch} could not be dropped: {error.message}")
         branch_left = True
     failpoints.reach("after-branch-delete")
     return publication.model_copy(update={"branch_left": branch_left})
+
+
+def _drop_branch(context: Context, run: Run, seen: Ref | None) -> None:
+    try:
+        discard(context, run.branch, seen=seen)
+    except ConflictError:
+        now = context.catalog.get_ref(run.branch)
+        if not wrote_since(context, run):
+            raise
+        discard(context, run.branch, seen=now)  # what came late was another attempt's at what is published
 
 
 class _Rebased:

@@ -39,6 +39,7 @@ from lakegate.model.types import can_promote, is_lossless
 from lakegate.wap import failpoints
 from lakegate.wap.audit import added_rows, as_row_tests, audit
 from lakegate.wap.context import Context
+from lakegate.wap.discard import despite_late_commits
 from lakegate.wap.stage import find_changes, hiding_values, new_table
 
 MADE_FOR = "lakegate.quarantine-of"
@@ -117,13 +118,15 @@ def _undo_half_a_split(context: Context, staged: StagedTable) -> None:
 
     What others committed there stays, for the publish to refuse.
     """
-    branch = context.catalog.get_ref(staged.branch)
-    if branch.hash == staged.head:
-        return
     aside = str(quarantine_of(staged.table))
-    since = context.catalog.history(branch.hash, until=staged.head, operations=True)
-    if any(aside in commit.tables or commit.message.startswith(_COMMITTED) for commit in since):
-        context.catalog.assign_ref(branch, Ref(name=branch.name, hash=staged.head))
+
+    def put_back() -> None:
+        branch = context.catalog.get_ref(staged.branch)
+        since = context.catalog.history(branch.hash, until=staged.head, operations=True)
+        if any(aside in commit.tables or commit.message.startswith(_COMMITTED) for commit in since):
+            context.catalog.assign_ref(branch, Ref(name=branch.name, hash=staged.head))
+
+    despite_late_commits(put_back)
 
 
 def _changes_columns(request: IngestRequest) -> str:
@@ -308,9 +311,13 @@ class _Split:
 
     def _reset(self) -> None:
         """Put the branch back to where the write left it: an attempt before this one may have died halfway."""
-        branch = self._context.catalog.get_ref(self._staged.branch)
-        if branch.hash != self._staged.head:
-            self._context.catalog.assign_ref(branch, Ref(name=branch.name, hash=self._staged.head))
+
+        def put_back() -> None:
+            branch = self._context.catalog.get_ref(self._staged.branch)
+            if branch.hash != self._staged.head:
+                self._context.catalog.assign_ref(branch, Ref(name=branch.name, hash=self._staged.head))
+
+        despite_late_commits(put_back)
 
     def _mixed(self) -> AddedRows:
         """Return the rows of just those files that hold failing ones, at a commit made for reading them."""

@@ -29,7 +29,7 @@ from lakegate.ports import TableReader
 from lakegate.wap import failpoints
 from lakegate.wap.branches import carry_request
 from lakegate.wap.context import Context
-from lakegate.wap.discard import is_named_for
+from lakegate.wap.discard import is_named_for, wrote_all
 
 _VERSION = 2
 """Iceberg's format version of tables that are created without saying one."""
@@ -47,6 +47,7 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
     Raises:
         AlreadyExistsError: When the branch exists and belongs to something else.
         ConfigurationError: When the warehouse can't be written to.
+        ConflictError: When an earlier attempt, thought dead, wrote to the branch meanwhile.
         EngineError: When fewer or more rows arrived than the files hold.
         InputError: When a key repeats or is NULL.
         NothingChangedError: When nothing was to be written.
@@ -65,6 +66,15 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
         branch, tables = context.catalog.get_ref_with_tables(request.branch, [request.table])
         pointer = tables[request.table]
         written = _written(context, pointer, request.run_id)
+    if request.mode.appends and len(written) > 1:
+        raise ConflictError(
+            f"Run {request.run_id} was written to branch {request.branch} twice: a process that was thought dead went "
+            "on writing. Nothing was published.",
+            hint="Run the ingest again.",
+            table=str(request.table),
+            branch=request.branch,
+            run_id=request.run_id,
+        )
     if pointer is None or not written:
         if pointer == before and not request.mode.writes_each_row:
             raise NothingChangedError(f"The batch changes nothing in {request.table}.")
@@ -96,15 +106,13 @@ def find_changes(
 
 
 def wrote_since(context: Context, run: Run) -> bool:
-    """Return whether the run itself wrote to its branch after it was staged: a process thought dead went on."""
+    """Return whether the run, and nobody else, wrote to its branch since it was staged: a process thought dead did."""
     if run.request is None or not run.staged:
         return False
     try:
-        branch = context.catalog.get_ref(run.branch)
+        return wrote_all(context, run, context.catalog.history(run.branch, until=run.staged[0].head, operations=True))
     except NotFoundError:
         return False
-    written = _written(context, context.catalog.get_table(run.request.table, branch), run.run_id)
-    return {snapshot.snapshot_id for snapshot in written} > set(run.staged[0].snapshot_ids)
 
 
 def staged_table(
@@ -194,7 +202,7 @@ def _ensure_branch(context: Context, request: IngestRequest) -> Ref:
         # From an earlier attempt that the journal has lost: the branch lacks what the target got since, and publishing
         # it would take that away.
         context.catalog.delete_ref(branch)
-        return context.catalog.create_branch(request.branch, source)
+        return _ensure_branch(context, request)
 
 
 def _made_at(context: Context, branch: Ref, base: str) -> bool:

@@ -1,0 +1,176 @@
+"""What a killed process asked of the engine goes on there, and commits to the run's branch when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lakegate.errors import ConflictError
+from lakegate.model.quarantine import quarantine_of
+from lakegate.model.refs import CommitRequest
+from lakegate.model.run import RUN_ID_PROPERTY
+from lakegate.model.tables import CreateTable, WriteTarget
+from lakegate.wap.discard import discard, discard_run
+from lakegate.wap.ingest import ingest, resume, undo
+from lakegate.wap.recover import recover, recover_now
+from support.fakes import FakeLakehouse
+from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, branches, ordered
+from support.steps_support import all_steps, commits, ids, known, step
+
+SET_ASIDE = ("not_null(passengers, severity='quarantine')",)
+
+
+def before(
+    monkeypatch: pytest.MonkeyPatch, house: FakeLakehouse, method: str, do: Callable[[], object], *, times: int = 1
+) -> list[Callable[[], object]]:
+    """Do something directly before the catalog does what it's asked to, as often as ``times``; return what's left."""
+    original, left = getattr(house.catalog, method), [do] * times
+
+    def call(*arguments: Any) -> Any:
+        if left and all(getattr(one, "branch", getattr(one, "name", "")) != "main" for one in arguments[:1]):
+            left.pop()()
+        return original(*arguments)
+
+    monkeypatch.setattr(house.catalog, method, call)
+    return left
+
+
+def late(house: FakeLakehouse, run: str = "r1", table: Any = TRIPS) -> None:
+    """Commit what a process that's dead had asked the engine to write."""
+    target = WriteTarget(
+        table=table,
+        ref=f"wap/{TRIPS}_r1",
+        table_schema=None,
+        create=CreateTable(location="mem://late"),
+        snapshot_properties={RUN_ID_PROPERTY: run},
+    )
+    house.append(house.batch("late", CLEAN), target)
+
+
+@pytest.mark.parametrize("point", ["after-branch", "after-stage"])
+@pytest.mark.parametrize("how", ["another run", "recovered", "undone", "discarded", "branch deleted", "resumed"])
+def test_a_dead_run_is_dropped_with_what_comes_while_it_is_dropped(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str, how: str
+) -> None:
+    house.dies_at(monkeypatch, point, lambda: ingest(house.context, ordered(house)))
+    left = before(monkeypatch, house, "delete_ref", lambda: late(house), times=3)
+    if how == "another run":
+        assert ingest(house.context, ordered(house, MORE, run="r2")).status == "published"
+    elif how == "recovered":
+        assert [run.status for run in recover(house.context)] == ["failed"]
+    elif how == "undone":
+        assert undo(house.context, "r1", reason="Enough.").status == "failed"
+    elif how == "discarded":
+        discarded = discard_run(house.context, f"wap/{TRIPS}_r1")
+        assert discarded is not None
+        assert discarded.status == "discarded"
+    elif how == "branch deleted":
+        assert discard(house.context, f"wap/{TRIPS}_r1")
+    else:
+        assert all_steps(house).status == "published"
+    assert (left, branches(house)) == ([], ["main"])
+    if how in ("another run", "resumed"):
+        assert ids(house) == ([5] if how == "another run" else [1, 2])
+
+
+def test_what_somebody_else_commits_meanwhile_to_a_branch_of_their_name_is_kept(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.dies_at(monkeypatch, "after-stage", lambda: ingest(house.context, ordered(house, branch="mine")))
+
+    def by_hand() -> None:
+        branch = house.catalog.get_ref("mine")
+        house.catalog.commit(CommitRequest(branch="mine", base=branch.hash, message="x", namespaces=(("own",),)))
+
+    before(monkeypatch, house, "delete_ref", by_hand)
+    assert recover_now(house.context, "r1").status == "failed"
+    assert branches(house) == ["main", "mine"]
+
+
+def test_a_branch_that_never_comes_to_rest_is_a_conflict_and_the_run_is_settled_later(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.dies_at(monkeypatch, "after-stage", lambda: ingest(house.context, ordered(house)))
+    with monkeypatch.context() as patch, pytest.raises(ConflictError, match="no longer at commit"):
+        before(patch, house, "delete_ref", lambda: late(house), times=1_000)
+        recover(house.context)
+    assert [run.status for run in recover(house.context)] == ["failed"]
+    assert branches(house) == ["main"]
+
+
+@pytest.mark.parametrize("method", ["commit", "delete_ref"])
+def test_a_branch_of_an_earlier_attempt_that_moves_is_made_again(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """The journal doesn't know the attempt, so the branch is there when the run is begun."""
+    ingest(house.context, ordered(house, MORE, run="r0"))
+    house.catalog.create_branch(f"wap/{TRIPS}_r1", house.catalog.get_ref("main"))
+    if method == "delete_ref":  # made from a main that isn't its base any more
+        ingest(house.context, ordered(house, MOST, run="r2"))
+    left = before(monkeypatch, house, method, lambda: late(house))
+    assert all_steps(house).status == "published"
+    assert (left, branches(house), commits(house)) == ([], ["main"], 1)
+    assert ids(house) == ([1, 2, 5] if method == "commit" else [1, 2, 5, 6])
+
+
+def test_a_late_append_to_the_branch_that_was_made_again_is_not_taken_for_this_attempts(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.dies_at(monkeypatch, "after-branch", lambda: step(house, "write"))
+    append = house.append
+    pending = [1]
+
+    def twice(*arguments: Any) -> None:
+        if pending:
+            pending.pop()
+            late(house)
+        append(*arguments)
+
+    monkeypatch.setattr(house, "append", twice)
+    run = resume(house.context, "r1", until="publish", suspends=False, request=lambda: ordered(house))
+    assert run.status == "published"
+    assert (ids(house), branches(house), commits(house)) == ([1, 2], ["main"], 1)
+
+
+def test_what_comes_late_to_a_published_runs_branch_goes_with_it(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = before(monkeypatch, house, "delete_ref", lambda: late(house))
+    run = ingest(house.context, ordered(house))
+    assert (run.status, run.branch_kept, left) == ("published", False, [])
+    assert (ids(house), branches(house)) == ([1, 2], ["main"])
+
+
+@pytest.mark.parametrize("method", ["assign_ref", "commit"])
+@pytest.mark.parametrize("table", [TRIPS, quarantine_of(TRIPS)])
+def test_what_comes_late_while_rows_are_set_aside_is_neither_published_nor_in_the_way(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, method: str, table: Any
+) -> None:
+    rows = [*CLEAN, *WITH_NULLS]
+    house.dies_at(monkeypatch, "after-quarantine", lambda: all_steps(house, rows, checks=SET_ASIDE))
+    left = before(monkeypatch, house, method, lambda: late(house, table=table))
+    run = all_steps(house, rows, checks=SET_ASIDE)
+    assert (run.status, run.quarantined, left) == ("published", 1, [])
+    assert (ids(house), branches(house), commits(house)) == ([1, 2, 4], ["main"], 1)
+
+
+def test_late_rows_in_the_quarantine_table_make_an_audited_run_begin_again(house: FakeLakehouse) -> None:
+    rows = [*CLEAN, *WITH_NULLS]
+    for until in ("write", "audit"):
+        step(house, until, rows, checks=SET_ASIDE)
+    late(house, table=quarantine_of(TRIPS))
+    run = step(house, "publish", rows, checks=SET_ASIDE)
+    assert (run.status, run.quarantined) == ("published", 1)
+    assert (ids(house), branches(house), commits(house)) == ([1, 2, 4], ["main"], 1)
+
+
+def test_an_audited_branch_that_others_wrote_to_as_well_is_left_to_the_user(house: FakeLakehouse) -> None:
+    step(house, "audit")
+    late(house)
+    late(house, run="somebody")
+    with pytest.raises(ConflictError, match="changed on branch"):
+        step(house, "publish")
+    assert branches(house) == ["main", known(house).branch]
+    assert ids(house) == []
