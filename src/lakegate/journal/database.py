@@ -286,7 +286,7 @@ class FileLocks:
     def lock(self, name: str, *, timeout_s: float, waiting: Waiting | None = None) -> Iterator[bool]:
         """Wait up to ``timeout_s`` seconds for the lock ``name``, and yield whether we got it.
 
-        ``waiting`` is called once before waiting, if another process holds it.
+        ``waiting`` is called once before waiting, if another process holds it; with no seconds to wait, too.
         """
         descriptor = self._acquire(name, timeout_s, waiting)
         try:
@@ -313,15 +313,15 @@ class FileLocks:
             return None
         else:
             return descriptor
-        if timeout_s <= 0:
-            os.close(descriptor)
-            return None
         try:
             if waiting is not None:
                 waiting()
         except BaseException:
             os.close(descriptor)
             raise
+        if timeout_s <= 0:
+            os.close(descriptor)
+            return None
         return _wait(descriptor, timeout_s)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,6 +15,7 @@ from lakegate.journal.database import Database, Transaction
 from lakegate.journal.files import CLAIM_COLUMNS, CLAIMED, PUBLISHED, lock_name
 from lakegate.journal.outbox import queue
 from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LANDINGS, RUN_TABLES, RUNS, as_text
+from lakegate.journal.soundness import mend
 from lakegate.model.journal import HistoryEvent, PastCommit
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import Publication, Run, RunKind, published_tables, total_removed
@@ -212,6 +213,7 @@ def record(
     seen = _recorded(tx, target) if rebuild else {}
     first = rebuild and tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target)) is None
     if rebuild:
+        mend(tx, {event.run_id for event in events})
         tx.execute(delete(CLAIMS).where(CLAIMS.c.state == PUBLISHED))
         tx.execute(delete(EVENTS).where(EVENTS.c.target == target))
         _reconsider_files(tx, events)
@@ -382,6 +384,12 @@ class CommitIndex:
         with self._database.reading() as tx:
             found: str | None = tx.scalar(query.order_by(made.desc()).limit(1))
             return found
+
+    def times(self, target: str) -> Mapping[str, str | None]:
+        """Return when each commit was made, as far as that's known."""
+        query = select(EVENTS.c.commit_hash, EVENTS.c.committed_at).where(EVENTS.c.target == target)
+        with self._database.reading() as tx:
+            return dict(tx.execute(query).tuples().all())
 
     def has(self, target: str, commit: str) -> bool:
         """Return whether ``commit`` is one of them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,7 +19,8 @@ from lakegate.journal.history import CommitIndex
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.outbox import Outbox, PublishQueue, queue_end, withdraw
 from lakegate.journal.pages import JournalPages, RunFilter
-from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUNS, as_text, ensure_schema
+from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUNS, as_text, ensure_schema, is_time
+from lakegate.journal.soundness import BadRow, bad_rows
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.downstream import AlertGroup, CountedAlert, Notice
 from lakegate.model.journal import FileCheckpoint, HistoryEvent, Lease, PastCommit
@@ -171,6 +172,10 @@ class Journal:
         published = counts.pop("published files")
         left = counts.pop("all runs") - sum(counts.values())
         return counts | ({most: left} if left else {}), published
+
+    def bad_rows(self) -> Iterator[BadRow]:
+        """Yield rows that can't be right, whatever the target's history says; to rebuild the journal mends them."""
+        return bad_rows(self._database)
 
     def expire_detail(self, before: datetime, note: str) -> int:
         """Delete steps, reports and alerts of runs that ended before a time, and return how many those were.
@@ -481,8 +486,8 @@ class Journal:
     def synced(self, target: str) -> str | None:
         """Return the commit of ``target`` up to which its history is recorded, or ``None``."""
         with self._database.reading() as tx:
-            head: str | None = tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target))
-            return head
+            head = tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target))
+            return None if head is None else str(head)
 
     def record(
         self,
@@ -519,7 +524,7 @@ class Journal:
 
         Args:
             timeout_s: How long to wait; 0 doesn't.
-            waiting: Called once before waiting for another process that holds it.
+            waiting: Called once before waiting for another process that holds it; with a timeout of 0, too.
 
         Returns:
             A context manager that yields whether we got the lock.
@@ -560,8 +565,8 @@ class Journal:
             raise _taken(run_id)
 
     def _is_live(self, lease: SqlRow[Any], now: datetime) -> bool:
-        # A process that is seen to be dead won't renew its lease.
-        expired = str(lease.expires_at) <= as_text(now)
+        # A process that is seen to be dead won't renew its lease. Nor does what isn't a time ever run out.
+        expired = not is_time(lease.expires_at) or lease.expires_at <= as_text(now)
         return not expired and (lease.holder == _NOBODY or self._holder.is_alive(lease.holder) is not False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, get_args
 
 from pydantic import ValidationError
@@ -82,14 +82,24 @@ def newest_first() -> Select[Any]:
 
 def read(tx: Transaction, query: Select[Any], *, whole: bool = True) -> list[Run]:
     """Return the runs that ``query`` selects; without ``whole``, as a list shows them: see :func:`_outlined`."""
-    return [_run(row, whole=whole) for row in tx.execute(query)]
+    return [read_row(row, whole=whole) for row in tx.execute(query)]
 
 
-def _run(row: Row[Any], *, whole: bool) -> Run:
+def read_row(row: Row[Any], *, whole: bool = True) -> Run:
+    """Return the run of a row of :data:`SHOWN`; an :class:`UnreadRun` if its document isn't one."""
     try:
         return Run.model_validate_json(row.document) if whole else Run.model_validate(_outlined(row.document))
     except (ValidationError, ValueError, LookupError, TypeError):
         return _what_is_left(row)
+
+
+def may_be_newer(row: Row[Any]) -> bool:
+    """Return whether a document can't be read because a newer lakegate wrote it: it's of this run at least."""
+    try:
+        is_of_run = bool(json.loads(row.document)["run_id"] == row.run_id)
+    except (ValueError, LookupError, TypeError):
+        return False
+    return is_of_run and isinstance(read_row(row), UnreadRun)
 
 
 def _outlined(document: str) -> Any:
@@ -109,13 +119,20 @@ def _what_is_left(row: Row[Any]) -> UnreadRun:
     except (ValueError, KeyError, TypeError):
         tables = ()
     return UnreadRun(
-        run_id=row.run_id,
+        run_id=str(row.run_id),
         tables=tables,
-        branch=row.branch,
+        branch=str(row.branch),
         status=row.status if row.status in get_args(RunStatus) else "failed",
-        started_at=datetime.fromisoformat(row.started_at),
+        started_at=_time_or_zero(row.started_at),
         detail="The rest of what the journal holds of this run cannot be read by this version of lakegate.",
     )
+
+
+def _time_or_zero(text: Any) -> datetime:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, TypeError):
+        return datetime.fromtimestamp(0, UTC)
 
 
 def expire(tx: Transaction, before: datetime, note: str, *, after: str, limit: int) -> tuple[int, str | None]:
@@ -150,10 +167,11 @@ def expire(tx: Transaction, before: datetime, note: str, *, after: str, limit: i
 
 def store_documents(tx: Transaction, runs: Sequence[Run]) -> None:
     """Insert or replace ``runs`` without their tables, steps and check results."""
-    tx.insert(RUNS, [_run_row(run) for run in runs], key="run_id")
+    tx.insert(RUNS, [columns_of(run) for run in runs], key="run_id")
 
 
-def _run_row(run: Run) -> _Row:
+def columns_of(run: Run) -> _Row:
+    """Return a run as a row, in the order of its table's columns."""
     about = (run.run_id, run.kind, run.name, run.branch, run.status)
     return (
         *about,

@@ -233,6 +233,14 @@ def as_text(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="microseconds")
 
 
+def is_time(text: object) -> bool:
+    """Return whether :func:`as_text` made this."""
+    try:
+        return isinstance(text, str) and as_text(datetime.fromisoformat(text)) == text
+    except ValueError:
+        return False
+
+
 REVISIONS = tuple(f"{number:04}" for number in range(1, 15))
 HEAD = REVISIONS[-1]
 # As Alembic makes it.

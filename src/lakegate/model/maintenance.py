@@ -221,6 +221,7 @@ FindingKind: TypeAlias = (
         "run-without-commit",
         "journal-ahead",
         "source-files",
+        "journal-rows",
     ]
 )
 

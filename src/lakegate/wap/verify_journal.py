@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
 from lakegate.journal.history import NetHistory, net_history, with_outcome
 from lakegate.journal.pages import Place, RunFilter
+from lakegate.journal.schema import as_text
+from lakegate.journal.soundness import BadRow
 from lakegate.model.figures import counted
 from lakegate.model.journal import HistoryEvent
 from lakegate.model.maintenance import Finding
@@ -39,6 +42,7 @@ class History:
         events: What they say, newest first.
         unread: How many of the newest ``events`` the journal hasn't read yet; ``None`` if it has read none.
         findings: What is off about commits alone.
+        times: When each commit was made, as the journal writes it.
     """
 
     context: Context
@@ -50,6 +54,7 @@ class History:
     events: list[HistoryEvent] = field(default_factory=list)
     unread: int | None = None
     findings: list[Finding] = field(default_factory=list)
+    times: dict[str, str] = field(default_factory=dict)
 
     def is_wanted(self, tables: Collection[str]) -> bool:
         """Return whether one of ``tables`` is looked at."""
@@ -61,6 +66,7 @@ class History:
         is_new = True
         for commit in self.context.catalog.history(self.head, operations=True):
             self.commits += 1
+            self.times[commit.hash] = as_text(commit.time)
             if commit.hash == synced:
                 self.unread = len(self.events)
             is_new = is_new and (self.since is None or commit.hash != self.since.hash)
@@ -117,17 +123,11 @@ def journal_findings(context: Context, history: History, step: Step) -> Iterator
     """Read ``main``'s commits into ``history``, and yield where they and the journal differ."""
     # In this order: what the journal learns while the commits are read is not taken for a difference.
     synced = context.journal.synced(MAIN)
+    indexed, times = context.journal.commits.head(MAIN), context.journal.commits.times(MAIN)
+    yield from _bad_rows(context)
     ended, published = list(_ended_runs(context)), None
-    try:
+    with suppress(ValidationError):  # one of the rows above
         published = list(_published_files(context))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        named = ".".join(map(str, problem["loc"]))
-        yield Finding(
-            kind="source-files",
-            message=f"What the journal says of source files can't be read ({named}: {problem['msg']}).",
-            fix=_REBUILD,
-        )
     history.read(synced, step)
     yield from history.findings
     lost = (*context.journal.abandoned(), *context.journal.without_lease())
@@ -146,11 +146,52 @@ def journal_findings(context: Context, history: History, step: Step) -> Iterator
                 commit=commit,
             )
     if history.unread is not None:
+        yield from _misindexed(history, times, indexed)
         # What the journal has read, and what it may have read while we did.
         nets = [net_history(history.events[start::][::-1]) for start in sorted({history.unread, 0}, reverse=True)]
         yield from _differing_runs(context, history, nets)
         if published is not None:
             yield from _differing_files(history, nets, published)
+
+
+def _bad_rows(context: Context) -> Iterator[Finding]:
+    """Yield which rows of which tables of the journal can't be right."""
+    found = defaultdict[tuple[str, bool], list[BadRow]](list)
+    for row in context.journal.bad_rows():
+        found[row.table, row.is_newer].append(row)
+    for (table, is_newer), rows in found.items():
+        whose = f"that of {rows[0].key}: {rows[0].problem}"
+        of_newer = "Either a newer lakegate wrote them: pip install --upgrade lakegate. Or they're damaged: put the "
+        yield Finding(
+            kind="journal-rows",
+            message=f"{counted(len(rows), 'row')} of the journal's table {table} can't be right: {whose}.",
+            fix=f"{of_newer}journal back from a backup." if is_newer else _REBUILD,
+            run_id=rows[0].key if table == "runs" else None,
+            number=len(rows),
+        )
+
+
+def _misindexed(history: History, times: Mapping[str, str | None], head: str | None) -> Iterator[Finding]:
+    """Yield whether the journal's index of commits isn't that of ``main``: states are found by it."""
+    read = [*history.times]
+    whole = read[read.index(head) :] if head in history.times else []
+    wrong = {commit: "it isn't one of main's" for commit in times if commit not in history.times}
+    wrong |= {
+        commit: f"its time is {times[commit]}"
+        for commit in read
+        if times.get(commit, "") not in ("", None, history.times[commit])
+    }
+    wrong |= {commit: "it's lacking" for commit in whole if commit not in times}
+    if wrong:
+        commit, problem = next((str(commit), problem) for commit, problem in wrong.items())
+        yield Finding(
+            kind="journal-rows",
+            message=f"{counted(len(wrong), 'row')} of the journal's table events can't be right: that of commit "
+            f"{commit[:_SHOWN]}: {problem}. States are found by these, by time or by a commit's digits.",
+            fix=_REBUILD,
+            commit=commit,
+            number=len(wrong),
+        )
 
 
 def _ended_runs(context: Context) -> Iterator[Run]:

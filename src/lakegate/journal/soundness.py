@@ -1,0 +1,155 @@
+"""Rows of the journal that can't be right, whatever ``main``'s history says: found, and mended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple, get_args
+
+from sqlalchemy import Column, Row, Table, and_, delete, select, tuple_
+
+from lakegate.journal import runs
+from lakegate.journal.database import Database, Transaction
+from lakegate.journal.files import CLAIMED, PUBLISHED
+from lakegate.journal.schema import CLAIMS, METADATA, RUN_TABLES, RUNS, is_time
+from lakegate.model.run import Run, RunKind, RunStatus
+
+_AT_ONCE = 1_000
+_TIMES = ("_at", "since")
+_JSON = frozenset({"document", "tables", "pointer", "labels"})
+_CHOICES: Mapping[Column[Any], Collection[str]] = {
+    RUNS.c.kind: get_args(RunKind),
+    RUNS.c.status: get_args(RunStatus),
+    CLAIMS.c.state: (CLAIMED, PUBLISHED),
+}
+_SHOWN = 60
+
+
+class BadRow(NamedTuple):
+    """A row that can't be right.
+
+    Attributes:
+        table: The journal's table.
+        key: Its key, for people.
+        problem: What is off.
+        is_newer: Whether a newer lakegate may have written it.
+    """
+
+    table: str
+    key: str
+    problem: str
+    is_newer: bool = False
+
+
+def bad_rows(database: Database) -> Iterator[BadRow]:
+    """Yield rows with values that no lakegate wrote, and those of runs that contradict their documents."""
+    for table in METADATA.sorted_tables:
+        for page in _pages(database, table):
+            for row in page:
+                problem = _problem(table, row)
+                if problem is not None:
+                    key = " ".join(map(str, _key(table, row)))
+                    yield BadRow(table.name, key, problem, table is RUNS and runs.may_be_newer(row))
+
+
+def mend(tx: Transaction, known: Collection[str]) -> None:
+    """Write bad rows of runs anew, by their documents, and delete all others.
+
+    What a newer lakegate may have written stays.
+
+    Args:
+        known: Runs that the history is about to be recorded of: one whose document is lost is known from there.
+    """
+    again: list[Run] = []
+    for table in METADATA.sorted_tables:
+        bad = [row for page in _pages_in(tx, table) for row in page if _problem(table, row) is not None]
+        for row in bad:
+            if table is not RUNS:
+                _delete(tx, table, row)
+                continue
+            if runs.may_be_newer(row):
+                continue
+            run = runs.read_row(row)
+            if isinstance(run, runs.UnreadRun):
+                names = tx.scalars(select(RUN_TABLES.c.table_name).where(RUN_TABLES.c.run_id == row.run_id))
+                left = {**run.model_dump(), "tables": tuple(map(str, names)), "detail": "The rest was damaged."}
+                again += [Run.model_validate(left)] if run.run_id not in known else ()
+            elif run.run_id == row.run_id or runs.get(tx, run.run_id) is None:
+                again.append(run)
+            _delete(tx, table, row)
+    runs.store(tx, *again)
+
+
+def _delete(tx: Transaction, table: Table, row: Row[Any]) -> None:
+    tx.execute(delete(table).where(and_(*(column == getattr(row, column.name) for column in table.primary_key))))
+
+
+def _pages(database: Database, table: Table) -> Iterator[list[Row[Any]]]:
+    after: Row[Any] | None = None
+    while True:
+        with database.reading() as tx:
+            page = _page(tx, table, after)
+        yield page
+        if len(page) < _AT_ONCE:
+            return
+        after = page[-1]
+
+
+def _pages_in(tx: Transaction, table: Table) -> Iterator[list[Row[Any]]]:
+    after: Row[Any] | None = None
+    while page := _page(tx, table, after):
+        yield page
+        after = page[-1]
+
+
+def _page(tx: Transaction, table: Table, after: Row[Any] | None) -> list[Row[Any]]:
+    key = list(table.primary_key)
+    query = select(table).order_by(*key).limit(_AT_ONCE)
+    if after is not None:
+        query = query.where(tuple_(*key) > tuple(_key(table, after)))
+    return list(tx.execute(query))
+
+
+def _key(table: Table, row: Row[Any]) -> list[Any]:
+    return [getattr(row, column.name) for column in table.primary_key]
+
+
+def _problem(table: Table, row: Row[Any]) -> str | None:
+    for column, value in zip(table.c, row, strict=True):
+        if not _is_sound(column, value):
+            return f"its {column.name} is {_clipped(value)}"
+    if table is not RUNS:
+        return None
+    run = runs.read_row(row)
+    if isinstance(run, runs.UnreadRun):
+        return "its document isn't a run's"
+    for column, value, expected in zip(table.c, row, runs.columns_of(run), strict=True):
+        if column is not RUNS.c.document and value != expected:
+            return f"its {column.name} is {_clipped(value)}, and {_clipped(expected)} by its document"
+    return None
+
+
+def _is_sound(column: Column[Any], value: object) -> bool:
+    if value is None:
+        return bool(column.nullable)
+    kind = column.type.python_type
+    if not isinstance(value, (int, float) if kind is float else kind):
+        return False
+    if column.name.endswith(_TIMES):
+        return is_time(value)
+    if column.name in _JSON:
+        return _is_json(str(value))
+    return value in _CHOICES.get(column, (value,))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _clipped(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
