@@ -4,16 +4,20 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 from lakegate.config import Settings
 from lakegate.errors import ConfigurationError, InputError, NotReplayableError, QueryError
+from lakegate.journal.database import SqliteDatabase
+from lakegate.journal.journal import Journal
 from lakegate.journal.schema import HEAD
 from lakegate.lake import Lake, _Taken
 from lakegate.model.batch import CsvOptions, SourceFile
@@ -25,7 +29,9 @@ from lakegate.private import copies_of
 from lakegate.progress import SilentNarrator
 from lakegate.sources.files import stat_file, to_uri
 from lakegate.wap.claims import RowsTakenError
+from lakegate.wap.context import Context
 from lakegate.wap.ingest import ingest
+from lakegate.wap.optimistic_commit import await_compactions
 from support.fakes import FakeLakehouse
 from support.flow_support import ordered
 from support.journals import Actor
@@ -332,3 +338,13 @@ def test_a_compaction_that_was_beaten_once_is_waited_for(house: FakeLakehouse, m
     assert open_lake(house).optimize_table(TABLE).status == "skipped"
     assert held == [False, True, True]
     assert not is_held()
+
+
+def test_who_waits_in_vain_for_a_compaction_leaves_nothing_behind(tmp_path: Path) -> None:
+    with closing(Journal(SqliteDatabase(tmp_path / "journal.db"))) as journal:
+        context = cast("Context", SimpleNamespace(journal=journal, publish_within_s=60))
+        with journal.lock("compaction of main/nyc.trips", timeout_s=0):
+            before = threading.enumerate()
+            assert await_compactions(context, "main", [TABLE], at_most_s=0.01)
+            assert threading.enumerate() == before
+        assert not await_compactions(context, "main", [TABLE])

@@ -25,6 +25,7 @@ from lakegate.wap.history import published_to
 
 _LONGEST_PAUSE_S = 1.0
 _LOCK_TIMEOUT_S = 30.0
+_COMPACTION_POLL_S = 0.5
 
 Build = Callable[[Ref], CommitRequest | str]
 """From the branch's head: what to commit on top of it, or the hash of the commit when it turns out to be there."""
@@ -184,14 +185,21 @@ def await_compactions(context: Context, target: str, tables: Sequence[str], *, a
     waited: list[str] = []
     until = time.monotonic() + min(at_most_s, context.publish_within_s / 2)
     for table in sorted(tables):
-        lock = context.journal.lock(
-            _compaction_of(target, table),
-            timeout_s=max(until - time.monotonic(), 0.0),
-            waiting=partial(waited.append, table),
-        )
-        with lock:
-            pass  # whoever holds it from now on has yet to begin
+        while _is_compacted(context, target, table):
+            waited.append(table)
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                break
+            time.sleep(min(left_s, _COMPACTION_POLL_S))
     return bool(waited)
+
+
+def _is_compacted(context: Context, target: str, table: str) -> bool:
+    # Asked again and again: a thread that waits for a file's lock can't be called off, and few wait here.
+    held: list[str] = []
+    name = _compaction_of(target, table)
+    with context.journal.lock(name, timeout_s=0.0, waiting=partial(held.append, table)):
+        return bool(held)  # whoever holds it from now on has yet to begin
 
 
 def _compaction_of(target: str, table: str) -> str:
