@@ -106,6 +106,9 @@ _LONG: Mapping[str, Proof] = {
     "storm": lambda home, seed: storm.prove(home, storm.LONG, seed=seed),
     "compaction": lambda home, seed: compaction.prove(home, seed=seed),
     "histories": lambda home, seed: histories.prove(home, seed=seed, keep=Path(tempfile.gettempdir())),
+    "hot-table": lambda home, seed: histories.prove(
+        home, histories.HOT, seed=seed, namespace="hot", keep=Path(tempfile.gettempdir())
+    ),
     "exactness": lambda home, seed: exactness.prove(home, exactness.LONG, seed=seed, tell=_tell),
     "quarantine-crashes": lambda home, seed: quarantine.prove(
         home, quarantine.every_kill(), seed, namespace="killed", tell=_tell

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -139,17 +139,8 @@ class _Contest:
 
     def unfair(self) -> Iterator[str]:
         """Yield who starved."""
-        counts = [len(self.waits[number]) for number in range(self.size.writers)]
-        if min(counts) * _UNFAIR < median(counts):
-            yield f"a writer published {min(counts)} times, half of them {median(counts)} times or more"
-        waits = sorted(wait for each in self.waits.values() for wait in each)
-        slow = quantiles(waits, n=10)[-1]
-        if waits[-1] > _UNFAIR * slow:
-            yield f"a writer waited for {waits[-1]:.1f} s, nine of ten for {slow:.1f} s or less"
-        ends = [0.0, *(when for when, answer in self.compacted if answer["status"] == "published"), self.size.seconds]
-        longest = max(after - before for before, after in pairwise(ends))
-        if len(ends) == 2 or longest > max(_LONGEST_WITHOUT_S, self.size.seconds / 3, _COMPACTION * median(waits)):
-            yield f"for {longest:.0f} s, no compaction was published"
+        compacted = [when for when, answer in self.compacted if answer["status"] == "published"]
+        return unfair([self.waits[number] for number in range(self.size.writers)], compacted, self.size.seconds)
 
     def details(self) -> str:
         """Return figures for people."""
@@ -164,6 +155,21 @@ class _Contest:
             f"{median(waits):.1f} s, at most {waits[-1]:.1f} s; compactions: {compactions}, {replays} of them rebased, "
             f"at most {longest:.1f} s each; {len(self.reverted)} reverts"
         )
+
+
+def unfair(waits: Sequence[Sequence[float]], compacted: Sequence[float], seconds: float) -> Iterator[str]:
+    """Yield who starved: by how long each writer waited for each publish, and when compactions were published."""
+    counts = [len(each) for each in waits]
+    if min(counts) * _UNFAIR < median(counts):
+        yield f"a writer published {min(counts)} times, half of them {median(counts)} times or more"
+    all_waits = sorted(wait for each in waits for wait in each)
+    slow = quantiles(all_waits, n=10)[-1]
+    if all_waits[-1] > _UNFAIR * slow:
+        yield f"a writer waited for {all_waits[-1]:.1f} s, nine of ten for {slow:.1f} s or less"
+    ends = [0.0, *compacted, seconds]
+    longest = max(after - before for before, after in pairwise(ends))
+    if len(ends) == 2 or longest > max(_LONGEST_WITHOUT_S, seconds / 3, _COMPACTION * median(all_waits)):
+        yield f"for {longest:.0f} s, no compaction was published"
 
 
 def _rows_of(batch: int) -> range:

@@ -8,6 +8,9 @@ looked at to find an order (:mod:`proofs.serializability`): not the journal, and
 
 ``BAGS`` take batches and transactions; what they hold can be reverted and restored. Rows of ``registers`` are
 overwritten; to those of ``lists`` a transaction adds what it has read there, and a word.
+
+``HOT`` is all that at one table: many ingest into it, delete batches, and upsert its rows below zero, which are
+registers; others compact it without a pause. Nobody may starve.
 """
 
 from __future__ import annotations
@@ -17,13 +20,15 @@ import random
 import signal
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from math import inf
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -39,12 +44,13 @@ from lakegate.spark.engine import SparkEngine
 from lakegate.spark.sessions import CATALOG
 from lakegate.table import Table
 from lakegate.wap.failpoints import POINTS
+from proofs.compaction import unfair
 from proofs.harness import Worker, WorkerDiedError, Workers, journal_problems
 from proofs.history import Operation, Pending, Recorder, Step, to_json_lines
 from proofs.result import ProofResult
 from proofs.serializability import check
 from proofs.worker import Answer, Job
-from support.e2e_support import write_trips
+from support.e2e_support import trips, write, write_trips
 from support.lakes import components_of
 
 BAGS = ("bag_a", "bag_b")
@@ -63,6 +69,8 @@ _KINDS: Mapping[str, int] = {
     "compact": 5,
     "foreign commit": 6,
 }
+_HOT_KINDS: Mapping[str, int] = {"ingest": 75, "upsert": 10, "delete": 7, "revert": 8}
+_FIRST_COMPACTOR = 200
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,8 @@ class Size:
         kill_every_s: How often a worker is killed at any moment.
         faults: Of a hundred calls to the catalog, how many go wrong for every other worker.
         pause_s: Pause of a reader after each look.
+        compactors: Processes that do nothing but compact the first of ``BAGS``; all else is done to that one, too.
+        kinds: How often what is done.
     """
 
     seconds: float
@@ -86,9 +96,12 @@ class Size:
     kill_every_s: float = 15.0
     faults: int = 3
     pause_s: float = 0.5
+    compactors: int = 0
+    kinds: Mapping[str, int] = field(default_factory=lambda: _KINDS)
 
 
 LONG = Size(seconds=600)
+HOT = Size(seconds=1800, workers=16, faults=0, pause_s=2, compactors=1, kinds=_HOT_KINDS)
 SHORT = Size(seconds=30, operations=14, workers=3, kills=15, kill_every_s=3600)
 
 
@@ -116,7 +129,11 @@ def prove(
     began = time.monotonic()
     verdict = check([one for one in operations if one.steps])
     seconds = time.monotonic() - began
-    failures += [*history.problems, *(str(anomaly)[:_LONGEST_TOLD] for anomaly in verdict.anomalies[:_MOST_TOLD])]
+    failures += [
+        *history.problems,
+        *history.unfair(),
+        *(str(anomaly)[:_LONGEST_TOLD] for anomaly in verdict.anomalies[:_MOST_TOLD]),
+    ]
     return ProofResult("histories", len(operations), failures, f"{history.details()}; checked in {seconds:.1f} s")
 
 
@@ -164,6 +181,8 @@ class _History:
         self._busy: dict[int, Worker] = {}
         self._kills = 0
         self._answers: Counter[str] = Counter()
+        self._waits: dict[int, list[float]] = defaultdict(list)
+        self._compacted: list[float] = []
 
     def make(self) -> None:
         """Let everybody work until the time is over, settle what is left, and look a last time."""
@@ -176,8 +195,10 @@ class _History:
         for thread in others:
             thread.start()
         try:
-            with ThreadPoolExecutor(self.size.workers) as threads:
-                for one in [threads.submit(self._work, 100 + number) for number in range(self.size.workers)]:
+            numbers = [*range(100, 100 + self.size.workers)]
+            numbers += range(_FIRST_COMPACTOR, _FIRST_COMPACTOR + self.size.compactors)
+            with ThreadPoolExecutor(len(numbers)) as threads:
+                for one in [threads.submit(self._work, number) for number in numbers]:
                     one.result()
         finally:
             self._over.set()
@@ -193,6 +214,7 @@ class _History:
             for bag in BAGS:
                 steps, source = self._batch(bag)
                 tx.append(f"{self.namespace}.{bag}", pq.read_table(source))
+                tx.append(f"{self.namespace}.{bag}", _rows([-1 - key for key in KEYS], 0))
                 one.steps.append(steps)
             for table in ("registers", "lists"):
                 tx.append(f"{self.namespace}.{table}", rows)
@@ -218,8 +240,12 @@ class _History:
                 name = pointer.table.name
                 there = read(self.lake, pointer).to_pylist()
                 if name in BAGS:
-                    rows[name] = tuple(row["id"] for row in there)
+                    rows[name] = tuple(row["id"] for row in there if row["id"] >= 0)
                     one.steps.append(Step("rows", name, rows[name]))
+                    below = [row for row in there if row["id"] < 0]
+                    one.steps.extend(Step("get", f"{name} {row['id']}", row["passengers"] or None) for row in below)
+                    if sorted(row["id"] for row in below) != [-1 - key for key in reversed(KEYS)]:
+                        self.problems.append(f"{name} at {head.hash} has the rows {below}")
                 else:
                     one.steps.extend(_read_row(name, row["k"], row["v"]) for row in there)
         with self._lock:
@@ -229,7 +255,7 @@ class _History:
 
     def _work(self, number: int) -> None:
         worker = self._start(number)
-        while (chosen := self._choose()) is not None:
+        while (chosen := self._choose(number)) is not None:
             name, job, steps = chosen
             with self.recorder.operation(name, number, *steps) as one:
                 if name == "foreign commit":
@@ -246,7 +272,7 @@ class _History:
                 finally:
                     with self._lock:
                         del self._busy[number]
-                self._note(one, name, job, answer)
+                self._note(one, name, number, job, answer)
             if answer is None:
                 with self.recorder.operation("crash", number) as crash:
                     crash.result = "ok"
@@ -259,31 +285,40 @@ class _History:
                 worker.do(Job(table="", paths=[], faults=self.size.faults, seed=self.chooser.randrange(2**32)))
         return worker
 
-    def _choose(self) -> tuple[str, Job, tuple[Step, ...]] | None:
+    def _choose(self, number: int) -> tuple[str, Job, tuple[Step, ...]] | None:
         """Return what to do next: its name, the job, and what that does if it works; ``None`` at the end."""
         with self._lock:
             self._asked += 1
             if self._asked > self.size.operations or time.monotonic() - self._began > self.size.seconds:
                 return None
-            if self._again and self.chooser.random() < 0.5:
+            if self._again and number < _FIRST_COMPACTOR and self.chooser.random() < 0.5:
                 job, steps = self._again.pop()
                 return "ingest again", job, steps
-            ((name),) = self.chooser.choices(list(_KINDS), list(_KINDS.values()))
+            kinds = self.size.kinds if number < _FIRST_COMPACTOR else {"compact": 1}
+            ((name),) = self.chooser.choices(list(kinds), list(kinds.values()))
             job, steps = self._job(name)
             if self.chooser.randrange(100) < self.size.kills:
                 job["fault"] = f"{self.chooser.choice(POINTS)}:kill"
             return name, job, steps
 
-    def _job(self, name: str) -> tuple[Job, tuple[Step, ...]]:
-        bag = self.chooser.choice(BAGS)
+    def _job(self, name: str) -> tuple[Job, tuple[Step, ...]]:  # noqa: PLR0911 - one for each kind of job
+        bag = BAGS[0] if self.size.compactors else self.chooser.choice(BAGS)
         table = f"{self.namespace}.{bag}"
         match name:
             case "revert" if self._published:
-                run_id, steps = self._published.pop(self.chooser.randrange(len(self._published)))
+                # What was compacted since isn't reverted alone: beside a compactor, the newest one has to do.
+                last = len(self._published) - 1
+                run_id, steps = self._published.pop(last if self.size.compactors else self.chooser.randint(0, last))
                 return Job(revert=run_id, alone=True), tuple(Step("remove", key, value) for _, key, value in steps)
             case "restore" if self._looks:
                 look = self.chooser.choice(self._looks[-10:])
                 return Job(table=table, restore=look.commit), (Step("reset", bag, look.rows[bag]),)
+            case "delete" if self._published:
+                _, (added,) = self._published.pop(self.chooser.randrange(len(self._published)))
+                return self._upsert(table, added.value, None), (Step("remove", bag, added.value),)
+            case "upsert":
+                keys, number = self.chooser.sample([-1 - key for key in KEYS], 2), self._number()
+                return self._upsert(table, keys, number), tuple(Step("w", f"{bag} {key}", number) for key in keys)
             case "compact":
                 return Job(optimize=table), ()
             case "update" | "extend":
@@ -294,6 +329,11 @@ class _History:
                 return Job(appends=appends), tuple(Step("add", each, ids) for each, ids in batches.items())
         step, source = self._batch(bag)
         return Job(table=table, paths=[str(source)], checks=["not_null(id)"], on_busy="wait"), (step,)
+
+    def _upsert(self, table: str, ids: Sequence[int], passengers: int | None) -> Job:
+        """Write rows over those with these ids, or delete them if they have no passengers."""
+        source = self.lake.home / "sources" / self.namespace / f"upsert-{self._number()}.parquet"
+        return Job(table=table, paths=[str(write(source, _rows(ids, passengers)))], key="id")
 
     def _row_job(self, name: str) -> tuple[Job, tuple[Step, ...]]:
         chosen, number = self.chooser.sample(KEYS, 2), self._number()
@@ -318,18 +358,24 @@ class _History:
         self._numbers += 1
         return self._numbers
 
-    def _note(self, one: Pending, name: str, job: Job, answer: Answer | None) -> None:
+    def _note(self, one: Pending, name: str, number: int, job: Job, answer: Answer | None) -> None:
         """Note how an operation ended: what failed is held to having changed nothing."""
         steps = tuple(one.steps)
         code = "" if answer is None else answer["code"] or answer["status"]
         with self._lock:
             self._answers[f"{name} {code or 'killed'}"] += 1
         if answer is None or code in _UNKNOWN:
-            if "paths" in job:
+            if "paths" in job and "key" not in job:
                 with self._lock:
                     self._again.append((Job(**{**job, "fault": ""}), steps))
             return
         one.result = "ok" if answer["status"] in ("published", "skipped") else "failed"
+        if answer["status"] == "published":
+            with self._lock:
+                if name == "compact":
+                    self._compacted.append(time.monotonic() - self._began)
+                else:
+                    self._waits[number].append(answer["seconds"])
         if answer["status"] == "skipped" and name != "restore":
             one.steps.clear()
         if name == "extend" and one.result == "ok":
@@ -362,24 +408,42 @@ class _History:
                     self._kills += 1
                     self.chooser.choice(sorted(self._busy.items()))[1].kill()
 
+    def unfair(self) -> Iterator[str]:
+        """Yield who starved, where all wait for one table."""
+        if self.size.compactors:
+            yield from unfair(list(self._waits.values()), self._compacted, self.size.seconds)
+
     def details(self) -> str:
         """Return figures for people."""
         reads = sum(one.name == "read" for one in self.recorder.operations)
         answers = ", ".join(f"{count} {name}" for name, count in sorted(self._answers.items()))
         seconds = max(one.start for one in self.recorder.operations)
-        return f"{seconds:.0f} s, {reads} reads of all tables, {self._kills} kills at any moment; {answers}"
+        waits = sorted(wait for each in self._waits.values() for wait in each)
+        counts = sorted(len(each) for each in self._waits.values())
+        longest = max(after - before for before, after in pairwise([0.0, *self._compacted, seconds]))
+        return (
+            f"{seconds:.0f} s, {reads} reads of all tables, {self._kills} kills at any moment; {answers}; {len(waits)} "
+            f"publishes, {counts[0]} to {counts[-1]} a process, each in {median(waits):.1f} s, 99 of 100 in "
+            f"{waits[len(waits) * 99 // 100]:.1f} s, all in {waits[-1]:.1f} s; at most {longest:.0f} s without a "
+            "compaction"
+        )
+
+
+def _rows(ids: Sequence[int], passengers: int | None) -> pa.Table:
+    rows = trips(len(ids)).set_column(0, "id", pa.array(ids, pa.int64()))
+    return rows.set_column(1, "passengers", pa.array([passengers] * len(ids), pa.int32()))
 
 
 _Read = Callable[[Lake, TablePointer], pa.Table]
 
 
 def _own(lake: Lake, pointer: TablePointer) -> pa.Table:
-    columns = ("id",) if pointer.table.name in BAGS else ("k", "v")
+    columns = ("id", "passengers") if pointer.table.name in BAGS else ("k", "v")
     return Table(pointer, components_of(lake).reader).to_arrow(columns=columns)
 
 
 def _pyiceberg(lake: Lake, pointer: TablePointer) -> pa.Table:
-    columns: Any = ("id",) if pointer.table.name in BAGS else ("k", "v")
+    columns: Any = ("id", "passengers") if pointer.table.name in BAGS else ("k", "v")
     return (
         StaticTable.from_metadata(str(local_path(pointer.metadata_location))).scan(selected_fields=columns).to_arrow()
     )

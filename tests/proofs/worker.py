@@ -30,6 +30,7 @@ class Job(TypedDict, total=False):
         table: Table to ingest ``paths`` into; without one it is a transaction.
         paths: Files.
         checks: Checks of every table of the batch.
+        key: Column by which ``paths`` are upserted; a row without ``passengers`` deletes the one with its key.
         on_busy: What to do with a file that another process is at.
         appends: What a transaction appends: first id and number of trips, by table.
         quarantine: What to do with quarantined rows of the table: ``release``, ``fix`` or ``drop``.
@@ -49,6 +50,7 @@ class Job(TypedDict, total=False):
     table: str
     paths: list[str]
     checks: list[str]
+    key: str
     on_busy: OnBusy
     appends: dict[str, tuple[int, int]]
     quarantine: str
@@ -128,6 +130,10 @@ def _do(lake: Lake, job: Job, found: list[str]) -> Run:  # noqa: PLR0911 - one f
 
 
 def _ingest(lake: Lake, job: Job) -> Run:
+    if "key" in job:
+        return lake.ingest(
+            job["table"], job["paths"], mode="upsert", key=[job["key"]], delete_when="passengers IS NULL"
+        )
     return lake.ingest(job["table"], job["paths"], checks=job.get("checks", []), on_busy=job.get("on_busy", "wait"))
 
 
