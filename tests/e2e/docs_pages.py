@@ -74,7 +74,7 @@ class Block:
 
 def pages() -> tuple[str, ...]:
     """Return all pages, from the root of the checkout."""
-    named = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")]
+    named = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
     return tuple(path.relative_to(ROOT).as_posix() for path in [*named, *sorted((ROOT / "docs").rglob("*.md"))])
 
 

@@ -204,6 +204,17 @@ def test_decisions_have_a_status_and_alternatives(page: str) -> None:
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Alternatives", "Consequences"]
 
 
+def test_what_supersedes_a_decision_is_named_in_it_and_names_it() -> None:
+    links = {}
+    for page in PAGES:
+        if page.startswith("docs/decisions/"):
+            status = re.split(r"\n\n", read(page))[1]
+            sentences = re.split(r"(?<=\.) (?=[A-Z])", status.replace("\n", " "))
+            linked = re.findall(r"\]\((\d{4})-", "".join(one for one in sentences if "upersede" in one))
+            links[Path(page).name[:4]] = set(linked)
+    assert [(new, old) for new, olds in links.items() for old in olds if new not in links[old]] == []
+
+
 def test_the_command_line_reference_is_up_to_date() -> None:
     assert docs_cli.PAGE.read_text(encoding="utf-8") == docs_cli.render(), "run: make reference"
 

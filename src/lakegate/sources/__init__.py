@@ -1,7 +1,7 @@
 """Source files: find them, check them, describe them as one batch; and generate files for tests and demos.
 
 ``local`` and ``remote`` turn paths into files, ``inspection`` finds out their format, ``parquet`` and ``csv`` read
-their columns. To add a format, see "Where to add" in ARCHITECTURE.md.
+their columns. To add a format, see "Add something" in CONTRIBUTING.md.
 """
 
 from __future__ import annotations
