@@ -316,7 +316,7 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         maintenance: MaintenancePolicy | None = None
         """How ``lakegate maintain`` looks after the table, where that's not what the section ``maintenance`` says."""
         quarantine_limit: Tolerance | None = None
-        """Rows that checks may quarantine of a batch, such as ``100`` or ``"5%"``; more reject it.
+        """How many rows of a batch may be quarantined, such as ``100`` or ``"5%"``; with more, it's rejected.
 
         Default: any number.
         """

@@ -220,6 +220,14 @@ class OutcomeUnknownError(LakegateError):
     exit_code = ExitCode.OUTCOME_UNKNOWN
 
 
+def missing_package(need: str, package: str | None, extra: str, **context: object) -> ConfigurationError:
+    """Return the error for a package that an extra installs; ``need`` is subject and verb: ``Files on S3 need``."""
+    hint = f"pip install 'lakegate[{extra}]'"
+    return ConfigurationError(
+        f"{need} the package {package}, which isn't installed.", hint=hint, extra=extra, **context
+    )
+
+
 def _json_safe(value: object) -> object:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_json_safe(item) for item in value]

@@ -180,20 +180,20 @@ def _same(table: pa.Table, schema: pa.Schema, number: int) -> pa.Table:
     different = {*table.column_names} ^ {*schema.names}
     if different:
         listed = ", ".join(f"'{name}'" for name in sorted(different))
-        raise InputError(f"Part {number} has other columns than part 1: {listed}.", hint=hint)
+        raise InputError(f"Part {number} and part 1 have different columns: {listed}.", hint=hint)
     try:
         found = table.select(schema.names)
         for mine, first in zip(found.schema, schema, strict=True):
             if not _widens(mine.type, first.type):
                 raise InputError(
-                    f"Part {number} has other columns than part 1: '{mine.name}' is {mine.type}, but was {first.type}.",
+                    f"Part {number} and part 1 have different columns: '{mine.name}' is {mine.type}, not {first.type}.",
                     hint="The first part has no value to infer its type from: give it a type (pa.table with a schema)."
                     if pa.types.is_null(first.type)
                     else hint,
                 )
         return found.cast(schema)
     except (KeyError, ValueError, pa.ArrowException) as error:
-        raise InputError(f"Part {number} has other columns than part 1: {first_line(error)}", hint=hint) from error
+        raise InputError(f"Part {number} and part 1 have different columns: {first_line(error)}", hint=hint) from error
 
 
 def _widens(narrow: Any, wide: Any) -> bool:  # noqa: PLR0911 - a line for each type
@@ -224,7 +224,9 @@ def _some(table: pa.Table | None) -> pa.Table:
 
 
 def _no_rows() -> InputError:
-    return InputError("There are no rows, and so no columns either.", hint=f"Hand over {KINDS}, with at least one row.")
+    return InputError(
+        "There are no rows, so lakegate can't tell the columns.", hint=f"Pass {KINDS}, with at least one row."
+    )
 
 
 def _arrow(rows: Any) -> pa.Table:
@@ -237,7 +239,7 @@ def _arrow(rows: Any) -> pa.Table:
     if pandas is not None and isinstance(rows, pandas.DataFrame):
         if rows.columns.nlevels > 1:
             raise InputError(
-                f"The frame's columns have names of {rows.columns.nlevels} levels, and a table's have one.",
+                f"The frame's column names have {rows.columns.nlevels} levels; a table's have one.",
                 hint="Join them: frame.columns = ['_'.join(map(str, names)) for names in frame.columns]",
             )
         for name in (name for name, kind in zip(rows.columns, rows.dtypes, strict=True) if kind.kind == "O"):
@@ -274,14 +276,14 @@ def _with_index(frame: Any) -> Any:
                 "The frame's index has no name, so its values would be lost."
                 if frame.index.nlevels == 1
                 else f"Level {level + 1} of the frame's index has no name, so its values would be lost.",
-                hint=f"Name it, to have it as a column: frame.rename_axis({example}); or frame.reset_index(drop=True).",
+                hint=f"To keep it as a column, name it: frame.rename_axis({example}); or frame.reset_index(drop=True).",
             )
         if name is not None and name not in frame.columns:
             named.append(name)
         elif name is not None and frame.columns.is_unique and not values.equals(pd.Index(frame[name])):
             raise InputError(
                 f"The frame has an index and a column called '{name}', with other values: one of them would be lost.",
-                hint="Rename the index, to have both: frame.rename_axis('name'); or frame.reset_index(drop=True).",
+                hint="To keep both, rename the index: frame.rename_axis('name'); or frame.reset_index(drop=True).",
             )
     return frame.reset_index(level=named) if named else frame
 
@@ -344,7 +346,7 @@ def _kinds(value: Any, at: str) -> Iterator[tuple[str, str]]:
 
 
 def _unknown(rows: object) -> InputError:
-    return InputError(f"Can't write rows of type {type(rows).__name__}.", hint=f"Hand over {KINDS}.")
+    return InputError(f"Can't write rows of type {type(rows).__name__}.", hint=f"Pass {KINDS}.")
 
 
 def _unwritable(rows: object, error: Exception) -> InputError:

@@ -1082,7 +1082,7 @@ class Lake:
             )
         if (branch, ref, at, since) == (None, None, None, None):
             raise InputError(
-                "Which rows are to be audited?",
+                "Which rows should be audited?",
                 hint=f"branch='NAME' for what a branch adds, branch='{MAIN}' for what is published.",
             )
         name = ref or branch or MAIN
@@ -1918,7 +1918,7 @@ class Lake:
         if found != run_id and len(run_id) < _SHORTEST_BEGINNING:
             raise InputError(
                 f"'{run_id}' is too short to name a run that will be changed, even though only {found} starts with it.",
-                hint=f"If you mean that one, give its id, or as much as: {found[:_SHORTEST_BEGINNING]}",
+                hint=f"If you mean that one, pass its id, or at least: {found[:_SHORTEST_BEGINNING]}",
                 run_id=found,
             )
         return found
@@ -2029,7 +2029,7 @@ class Lake:
         Args:
             tables: Names or patterns, such as ``nyc.*``. Default: all tables on ``main``.
             dry_run: Change nothing; return what is due.
-            within: How long to begin new work, such as ``1h``. Default: ``maintenance.within``.
+            within: Start no new work after this long, such as ``1h``. Default: ``maintenance.within``.
             gc: Whether to run :meth:`gc` afterwards. Default: ``maintenance.gc``.
             watcher: Called with each step as it ended.
 

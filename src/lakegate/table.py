@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from lakegate.errors import ConfigurationError
+from lakegate.errors import missing_package
 from lakegate.model.figures import counted
 from lakegate.model.refs import TablePointer
 from lakegate.model.schema import Schema
@@ -289,11 +289,7 @@ def _extra(package: str, method: str) -> Any:
     try:
         return import_module(package)
     except ImportError as error:
-        raise ConfigurationError(
-            f"{method} needs the package {package}, which is not installed.",
-            hint=f"pip install 'lakegate[{package}]'",
-            extra=package,
-        ) from error
+        raise missing_package(f"{method} needs", package, package) from error
 
 
 def _to_polars(package: Any, rows: pa.Table) -> pl.DataFrame:

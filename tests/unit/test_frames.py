@@ -83,7 +83,7 @@ def test_names_of_files_are_no_rows(given: Any) -> None:
         (pd.DataFrame({"x": [1]}, index=pd.MultiIndex.from_tuples([(2024, 1)])), "Level 1 of the frame's index"),
         (pd.DataFrame({"id": [1]}, index=pd.Index([7], name="id")), "an index and a column called 'id'"),
         (pd.DataFrame({"id": [1]}, index=pd.RangeIndex(1, name="id")), "an index and a column called 'id'"),
-        (ORDERS.groupby("day").agg({"total": ["min", "max"]}), "names of 2 levels"),
+        (ORDERS.groupby("day").agg({"total": ["min", "max"]}), "names have 2 levels"),
         (pd.DataFrame({"z": [1 + 2j]}), "can't be written: Conversion failed for column z .*: Unsupported"),
     ],
 )
@@ -111,7 +111,7 @@ def test_an_index_with_a_name_is_a_column(frame: pd.DataFrame, expected: list[di
 
 def test_parts_have_the_columns_of_the_first() -> None:
     _, batches = to_batches(iter([TABLE, TABLE.rename_columns(["id", "other"])]))
-    with pytest.raises(InputError, match="Part 2 has other columns than part 1"):
+    with pytest.raises(InputError, match="Part 2 and part 1 have different columns"):
         list(batches)
 
 
@@ -139,11 +139,11 @@ def test_values_of_two_kinds_are_refused_by_row(one: Any, other: Any) -> None:
 @pytest.mark.parametrize(
     ("first", "later", "words"),
     [
-        ({"a": [1]}, {"a": [1], "c": [2]}, "other columns than part 1: 'c'"),
-        ({"a": [1]}, {"a": ["007"]}, "'a' is string, but was int64"),
+        ({"a": [1]}, {"a": [1], "c": [2]}, "different columns: 'c'"),
+        ({"a": [1]}, {"a": ["007"]}, "'a' is string, not int64"),
         ({"a": [AWARE]}, {"a": [dt.datetime(2024, 1, 1)]}, "'a' is timestamp"),
         ({"a": [1.5]}, {"a": [2**53 + 1]}, "Part 2 has other columns"),
-        ({"a": [None]}, {"a": [1]}, "'a' is int64, but was null"),
+        ({"a": [None]}, {"a": [1]}, "'a' is int64, not null"),
     ],
 )
 def test_parts_lose_nothing(first: Any, later: Any, words: str) -> None:

@@ -215,7 +215,7 @@ def _summary(notice: Notice) -> str:
     if notice.delivery is not None:
         tries = f"{notice.delivery.tries:,} time{'' if notice.delivery.tries == 1 else 's'}"
         return f"Tried {tries}, and gave up. {without_secrets(notice.delivery.reason or '')}"
-    return "This is what an alert of lakegate looks like here. Nothing happened."
+    return "This is a test: lakegate's alerts look like this. Nothing happened."
 
 
 def _summary_of_run(run: Run) -> str:

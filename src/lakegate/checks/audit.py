@@ -301,7 +301,7 @@ class _Audit:
                 raise  # "condition": Spark's words, as of lakegate.spark.failures
             raise type(error)(
                 f"The audit of {self._rows.table} on {self._rows.ref} could not run: {self._told(error)}.",
-                hint="What Spark says of it may quote values that audit.mask or examples=0 hide; its own log has it.",
+                hint="Spark's message may quote values that audit.mask or examples=0 hide; see Spark's log.",
                 **error.context,
             ) from None
 

@@ -21,7 +21,7 @@ from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles
 
 _OWN_WAY: dict[type, str] = {
-    Aggregates: "It is about all values of a column, which file metrics don't add up to.",
+    Aggregates: "It measures a whole column; file metrics can't be added up to that.",
     QueryRows: "It compares rows with each other, which takes a query of its own.",
     TotalBeside: "The rows of both tables are counted.",
 }

@@ -191,7 +191,7 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
             "--quarantine-limit",
             metavar="ROWS|PERCENT",
             callback=_limit,
-            help="Rows that checks may quarantine of a batch, such as 100 or 5%; more reject it.",
+            help="How many rows of a batch may be quarantined, such as 100 or 5%; with more, it's rejected.",
         ),
         click.option(
             "--schema",

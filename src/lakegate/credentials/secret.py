@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lakegate.errors import ConfigurationError, LakegateError, RetryableError
+from lakegate.errors import ConfigurationError, LakegateError, RetryableError, missing_package
 from lakegate.model.secrets import FORMS, Scheme, SecretReference
 from lakegate.progress import hide
 
@@ -178,10 +178,8 @@ def _fetch(reference: SecretReference, setting: str) -> str:
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError:
-        raise ConfigurationError(
-            f"Setting {setting} refers to AWS Secrets Manager, which needs the package boto3; it is not installed.",
-            hint="pip install 'lakegate[s3]'",
-            setting=setting,
+        raise missing_package(
+            f"Setting {setting} refers to AWS Secrets Manager, which needs", "boto3", "s3", setting=setting
         ) from None
     config = Config(
         retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},

@@ -198,7 +198,7 @@ class _TooLateError(LakegateError):
 
 def _explained(method: str, code: str, text: str) -> LakegateError:
     action = f"glue:{''.join(word.title() for word in method.split('_'))}"
-    message = f"Glue says {code} to {action}: {text.rstrip('.')}."
+    message = f"Glue answers {action} with {code}: {text.rstrip('.')}."
     if code in _REFUSED:
         return DownstreamError(message, hint=_RIGHTS if code == "AccessDeniedException" else None)
     return DownstreamUnavailableError(message)

@@ -337,7 +337,7 @@ def check_no_downgrade(source: Document, onto: Document, onto_pointer: TablePoin
         refuse(
             onto_pointer,
             f"its format version is {theirs}, and what was added since is of version {ours}",
-            "What raised the version of a table can't be reverted once something was published with it. "
+            "A run that raised a table's format version can't be reverted once something was published after it. "
             "To put the table back as it was, without what came later: lakegate table restore TABLE --at TIME",
             format_version=theirs,
         )

@@ -193,7 +193,7 @@ def require_loadable(
         own = _named(current) if current == main else f"{_named(current)}, and its branch '{MAIN}' at {_named(main)}"
         raise InputError(
             f"{of} is at {_named(pointer.snapshot_id)} in the catalog, but at {own} in its metadata file "
-            f"{pointer.metadata_location}. It can't be known which one is meant, so neither is published.",
+            f"{pointer.metadata_location}. lakegate can't tell which one is meant, so it publishes neither.",
             hint="Write the table on its branch with Spark, which leaves a file that agrees with the catalog, and "
             f"audit it again.{drop}",
             catalog_snapshot=pointer.snapshot_id,

@@ -330,7 +330,7 @@ class _Parser:
             first = next(iter(found.fields), None)
             hint = f" Compare a field of it: {name}.{first.name}." if first is not None else ""
             raise InputError(
-                f"Column '{name}' is a struct, by which rows can't be filtered.{hint}", hint=_HINT, column=name
+                f"Rows can't be filtered by column '{name}': it's a struct.{hint}", hint=_HINT, column=name
             )
         return _Column(name, found)
 

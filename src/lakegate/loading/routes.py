@@ -230,7 +230,7 @@ def _named(route: _Route, found: re.Match[str], place: str) -> str:
         return str(TableIdentifier.parse(name))
     except IdentifierError as error:
         raise IdentifierError(
-            f"{place} would go to the table '{name}', which cannot be one.", hint=error.hint, file=place
+            f"{place} would go to table '{name}', which isn't a valid name.", hint=error.hint, file=place
         ) from None
 
 
@@ -248,5 +248,5 @@ def _parse(text: str) -> _Route:
     try:
         TableIdentifier.parse(_NAME.sub("x", target))
     except IdentifierError:
-        raise InputError(f"The route '{text}' does not lead to a table.", hint=_HINT) from None
+        raise InputError(f"The route '{text}' doesn't name a table.", hint=_HINT) from None
     return _Route(expression(location(pattern)), target)

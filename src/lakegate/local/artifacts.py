@@ -205,15 +205,15 @@ def _take_over(artifact: Artifact, work: Path, folder: Path) -> None:
     found = _sha256(fetched)
     if not artifact.sha256:
         raise ConfigurationError(
-            f"Nothing says which {artifact.file_name} is the right one; its SHA-256 as fetched is {found}.",
+            f"There is no checksum to verify {artifact.file_name} by; the SHA-256 of the downloaded file is {found}.",
             hint=f'Compare that with what its publisher says, then set driver_sha256 = "{found}".',
             file=artifact.file_name,
         )
     if found != artifact.sha256:
         raise LocalStackError(
-            f"{artifact.file_name} as fetched is not the jar lakegate was tested with: SHA-256 {found}, not "
+            f"The downloaded {artifact.file_name} isn't the jar lakegate was tested with: its SHA-256 is {found}, not "
             f"{artifact.sha256}.",
-            hint="Something between here and the Maven repository replaces files; look at proxies and mirrors.",
+            hint="Something between this machine and the Maven repository replaces files: check proxies and mirrors.",
             file=artifact.file_name,
         )
     path = folder / "jars" / artifact.file_name

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lakegate.errors import ConfigurationError, LocalStackError
+from lakegate.errors import LocalStackError, missing_package
 from lakegate.local import process, servers
 from lakegate.local.artifacts import cache_folder, work_folder
 from lakegate.local.process import environment
@@ -354,11 +354,7 @@ def _commands(venv: Path) -> tuple[tuple[str, ...], ...]:
     try:
         from uv import find_uv_bin
     except ImportError as error:
-        raise ConfigurationError(
-            "Installing MiniStack needs the package uv, which is not installed.",
-            hint="pip install 'lakegate[aws]'",
-            extra="aws",
-        ) from error
+        raise missing_package("Installing MiniStack needs", "uv", "aws") from error
     uv, python = find_uv_bin(), str(_python(venv))
     wanted = ("--require-hashes", "--only-binary", ":all:", "-r", str(LOCK))  # nothing is built, so no code is run
     return (

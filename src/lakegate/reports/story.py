@@ -100,7 +100,7 @@ def _happened(run: Run) -> str:
         case "skipped":
             owners = dict.fromkeys(known.run_id for known in run.skipped_files)
             by = f" by run {next(iter(owners))}" if len(owners) == 1 else f" by {len(owners)} other runs"
-            return run.detail or f"All its files were taken{by} before."
+            return run.detail or f"All its files were ingested{by} before."
         case "discarded":
             return f"{batch} was dropped; nothing of it was published."
         case _:

@@ -10,9 +10,9 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from lakegate.errors import SchemaError, SourceError
+from lakegate.errors import SchemaError, SourceError, missing_package
 from lakegate.sources.files import Located, shown
-from lakegate.sources.rows import Rows, columns_of, missing_extra
+from lakegate.sources.rows import Rows, columns_of
 
 _ROWS_AT_ONCE = 20_000
 _PLAIN: Mapping[str, Any] = {
@@ -49,7 +49,7 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
     try:
         import fastavro
     except ImportError as error:
-        raise missing_extra("Avro files", "fastavro", "avro") from error
+        raise missing_package("Reading Avro files needs", "fastavro", "avro") from error
 
     path = shown(file.path)
 

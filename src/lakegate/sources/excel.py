@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakegate.errors import SchemaError, SourceError
+from lakegate.errors import SchemaError, SourceError, missing_package
 from lakegate.model.batch import MISSING_WORDS, SourceColumn
 from lakegate.sources.files import Located, shown
-from lakegate.sources.rows import Rows, missing_extra
+from lakegate.sources.rows import Rows
 
 _MISSING = frozenset(MISSING_WORDS)
 _LARGEST_WHOLE = 2**53
@@ -33,7 +33,7 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
     try:
         from python_calamine import CalamineError, CalamineWorkbook
     except ImportError as error:
-        raise missing_extra("Excel workbooks", "python-calamine", "excel") from error
+        raise missing_package("Reading Excel workbooks needs", "python-calamine", "excel") from error
 
     path = shown(file.path)
     try:

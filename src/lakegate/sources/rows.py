@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from lakegate.errors import ConfigurationError, SourceError
+from lakegate.errors import SourceError
 from lakegate.model.batch import SourceColumn
 from lakegate.sources.files import Located, shown
 from lakegate.sources.inspection import is_gzip, is_zstandard
@@ -105,10 +105,3 @@ def _in_micros(kind: Any) -> Any:
 def columns_of(schema: pa.Schema) -> tuple[SourceColumn, ...]:
     """Return the columns of a schema whose types are declared, not inferred."""
     return tuple(SourceColumn(name=field.name, type=str(field.type)) for field in schema)
-
-
-def missing_extra(what: str, package: str, extra: str) -> ConfigurationError:
-    """Return the error for a library that reads a format and isn't installed."""
-    return ConfigurationError(
-        f"Reading {what} needs {package}, which isn't installed.", hint=f"pip install 'lakegate[{extra}]'"
-    )

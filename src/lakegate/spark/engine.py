@@ -695,7 +695,7 @@ def _selectable(frame: Any, predicates: Sequence[Any], session: Any) -> tuple[An
     """Return predicates as SQL over a frame, in which each that is a ``Column`` is one of its columns."""
     made = [one for one in predicates if not isinstance(one, str)]
     if any(is_connect(one) != is_connect(session) for one in made):
-        raise QueryError("A check's Column is of another kind (classic or Connect) than the session.")
+        raise QueryError("A check's Column and the session aren't of the same kind (classic or Connect).")
     if not made:
         return frame, predicates
     names = free_names("predicate", len(made), taken=frame.columns)

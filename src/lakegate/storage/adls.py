@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lakegate.config import AdlsSettings
-from lakegate.errors import ConfigurationError
+from lakegate.errors import missing_package
 from lakegate.model.secrets import is_loopback
 from lakegate.progress import hide
 from lakegate.storage.objects import (
@@ -107,11 +107,7 @@ def adls_client(host: str, settings: AdlsSettings) -> BlobServiceClient:
     try:
         from azure.storage.blob import BlobServiceClient, ExponentialRetry
     except ImportError as error:
-        raise ConfigurationError(
-            "Files on Azure Data Lake Storage need the package azure-storage-blob, which is not installed.",
-            hint="pip install 'lakegate[azure]'",
-            extra="azure",
-        ) from error
+        raise missing_package("Files on Azure Data Lake Storage need", "azure-storage-blob", "azure") from error
     account = host.partition(".")[0].lower()
     blob_host = host.replace(".dfs.", ".blob.", 1)
     url = f"{settings.endpoint.rstrip('/')}/{account}" if settings.endpoint else f"https://{blob_host}"

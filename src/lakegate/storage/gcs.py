@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lakegate.config import GcsSettings
-from lakegate.errors import ConfigurationError
+from lakegate.errors import missing_package
 from lakegate.model.secrets import is_loopback
 from lakegate.storage.objects import (
     LONGEST_WAIT_S,
@@ -129,11 +129,7 @@ def gcs_client(settings: GcsSettings) -> Any:
         from google.auth.exceptions import GoogleAuthError
         from google.cloud.storage import Client  # type: ignore[import-untyped]
     except ImportError as error:
-        raise ConfigurationError(
-            "Files on Google Cloud Storage need the package google-cloud-storage, which is not installed.",
-            hint="pip install 'lakegate[gcs]'",
-            extra="gcs",
-        ) from error
+        raise missing_package("Files on Google Cloud Storage need", "google-cloud-storage", "gcs") from error
     credentials: Any = None
     if settings.endpoint is not None and not settings.endpoint.lower().startswith("https:"):
         credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from lakegate.config import S3Settings
-from lakegate.errors import ConfigurationError, StorageUnavailableError
+from lakegate.errors import ConfigurationError, StorageUnavailableError, missing_package
 from lakegate.model.secrets import is_loopback
 from lakegate.progress import redact
 from lakegate.storage.objects import ATTEMPTS, Address, CutError, ObjectStore, StoredObject, StoreErrors, retried
@@ -150,9 +150,7 @@ def s3_client(settings: S3Settings) -> S3Client:
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
     except ImportError as error:
-        raise ConfigurationError(
-            "Files on S3 need the package boto3, which is not installed.", hint="pip install 'lakegate[s3]'", extra="s3"
-        ) from error
+        raise missing_package("Files on S3 need", "boto3", "s3") from error
     config = Config(
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
         connect_timeout=_CONNECT_TIMEOUT_S,

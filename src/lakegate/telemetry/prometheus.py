@@ -31,7 +31,9 @@ class _Once(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Yield the metrics."""
-        build = GaugeMetricFamily("lakegate_build_info", "The version of lakegate that says so.", labels=["version"])
+        build = GaugeMetricFamily(
+            "lakegate_build_info", "The version of lakegate that wrote these metrics.", labels=["version"]
+        )
         build.add_metric([__version__], 1)
         yield build
         for metric, samples in by_metric(self._samples):

@@ -133,7 +133,7 @@ class MemoryCatalog:
         content = self._contents(ref.hash).get(table.parts)
         if content is None or isinstance(content, TablePointer):
             return content
-        raise InputError(f"'{table}' on '{ref.name}' is not a table but namespace.", table=str(table), ref=ref.name)
+        raise InputError(f"'{table}' on '{ref.name}' is not a table but a namespace.", table=str(table), ref=ref.name)
 
     def get_tables(
         self, tables: Collection[TableIdentifier], ref: Ref

@@ -101,7 +101,7 @@ def discard_own(context: Context, run: Run) -> None:
         ref = context.catalog.get_ref(run.branch)
         if not is_own(context, run):
             raise AlreadyExistsError(
-                f"Branch '{run.branch}' was meant for run {run.run_id}, which isn't known to have made it.",
+                f"Nothing shows that run {run.run_id} created the branch '{run.branch}', which has its name.",
                 hint=f"Look at it, then drop it: lakegate discard {run.branch}",
                 branch=run.branch,
                 run_id=run.run_id,

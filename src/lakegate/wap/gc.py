@@ -326,7 +326,7 @@ class Garbage:
             return False
         problem = GcProblem(
             subject=folder,
-            message=f"Tables refer to the files in {folder} by another path than the one where gc found them.",
+            message=f"Tables name the files in {folder} by a different path from the one where gc found them.",
             hint="Set catalog.warehouse to what it was when the tables were written.",
         )
         self._misspelt.setdefault(folder, problem)

@@ -138,8 +138,8 @@ def require_over(context: Context, run: Run, error: BaseException) -> None:
 
 def _may_be_published(run: Run) -> OutcomeUnknownError:
     return OutcomeUnknownError(
-        f"Another process has taken run {run.run_id} along to publish it to {run.table}, and doesn't say what came of "
-        "it; it may or may not be published.",
+        f"Another process has taken run {run.run_id} along to publish it to {run.table}, and hasn't reported back: "
+        "it may or may not be published.",
         hint=f"In a minute: lakegate publish {run.branch} (it never publishes twice)",
         branch=run.branch,
         run_id=run.run_id,

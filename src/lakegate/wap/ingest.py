@@ -159,7 +159,7 @@ def _require_of(context: Context, run_id: str, table: TableIdentifier | None) ->
     if table is not None and known is not None and known.tables[:1] != (str(table),):
         raise InputError(
             f"Run {run_id} belongs to {known.table or 'a transaction'}, not to {table}.",
-            hint="Give the runs of each table ids of their own.",
+            hint="Use another run id for each table.",
             run_id=run_id,
             table=str(table),
         )

@@ -155,7 +155,7 @@ def require_quarantinable(context: Context, table: TableIdentifier, schema: Sche
     metadata = context.reader.metadata(pointer)
     if metadata.properties.get(MADE_FOR) != str(table):
         raise ConfigurationError(
-            f"Rows of {table} can't be quarantined: {name} isn't its quarantine table, but another one of that name.",
+            f"Rows of {table} can't be quarantined: {name} exists, and isn't its quarantine table.",
             hint=f"Rename or drop {name}; names that end in '__quarantine' are reserved.",
             table=str(name),
         )

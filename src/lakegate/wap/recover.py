@@ -160,7 +160,7 @@ def _reason(run: Run) -> str:
     if run.order is None:
         return "Its process ended before the audit was done."
     last = f" Its last try failed: {run.error.message}" if run.error is not None else ""
-    return f"Its audit was not done, and nobody took its next step.{last}"
+    return f"It wasn't audited, and nothing took its next step.{last}"
 
 
 def _reject(context: Context, progress: Progress) -> Run:

@@ -452,7 +452,7 @@ def _explained(run_id: str, plan: TablePlan) -> Iterator[None]:
         yield
     except NotReplayableError as error:
         raise NotRevertableError(
-            f"{plan.undone.table} can't be brought to the state without these rows: {error.message}",
+            f"Can't take these rows out of {plan.undone.table}: {error.message}",
             hint=f"To put the table back as it was at a time: lakegate table restore {plan.undone.table} --at TIME",
             run_id=run_id,
             table=plan.undone.table,

@@ -114,7 +114,7 @@ def test_a_relative_route_starts_in_the_current_folder(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("name", ["b@d", "a b", "1st", "x`; DROP"])
 def test_names_in_paths_are_validated(name: str) -> None:
-    with pytest.raises(IdentifierError, match="which cannot be one"):
+    with pytest.raises(IdentifierError, match="which isn't a valid name"):
         Routes(["/l/{namespace}/{table}/*"]).table(to_uri(f"/l/nyc/{name}/a.csv"))
 
 

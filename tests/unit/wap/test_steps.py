@@ -117,7 +117,7 @@ def test_recovering_one_run_now(house: FakeLakehouse) -> None:
     assert undone.error is not None
     assert (undone.status, undone.error.message) == (
         "failed",
-        "Its audit was not done, and nobody took its next step.",
+        "It wasn't audited, and nothing took its next step.",
     )
     assert branches(house) == ["main", "wap/nyc.trips_r2"]
     assert recover_now(house.context, "r1") == undone

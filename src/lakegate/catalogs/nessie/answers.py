@@ -322,7 +322,7 @@ def _conflict(error: NessieError, message: str, request: Request) -> ConflictErr
 
 def _refused(response: httpx.Response, request: Request, server: str) -> ConfigurationError:
     status = response.status_code
-    reason, hint = "does not allow this", "Ask whoever runs the catalog to allow it to this token's user."
+    reason, hint = "does not allow this", "Ask whoever runs the catalog to grant this token's user that right."
     if status == HTTPStatus.UNAUTHORIZED:
         reason = "does not accept the token" if "Authorization" in response.request.headers else "requires a token"
         hint = "Set catalog.token to a valid token by reference, for example env:NESSIE_TOKEN, or catalog.oauth2_*."

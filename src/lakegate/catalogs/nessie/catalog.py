@@ -298,7 +298,7 @@ def _looked_up(name: str) -> str:
     if _LOOKS_LIKE_NAME.fullmatch(name):
         return name
     raise NotFoundError(
-        f"There is no branch or tag '{name}': it is not a name the catalog allows.",
+        f"There is no branch or tag '{name}': the catalog doesn't allow that name.",
         hint="'lakegate branch list' shows what exists.",
         ref=name,
     )
@@ -374,7 +374,7 @@ def _pointer(key: answers.ContentKey, content: answers.Content | None) -> TableP
 def _required_table(table: TableIdentifier, content: answers.Content | None, ref: Ref) -> TablePointer | None:
     if content is not None and content.type != _TABLE:
         raise InputError(
-            f"'{table}' on '{ref.name}' is not a table but {content.type.lower().replace('_', ' ')}.",
+            f"'{table}' on '{ref.name}' is not a table but a {content.type.lower().replace('_', ' ')}.",
             hint=f"See the tables there are with 'lakegate table list --ref {ref.name}'.",
             table=str(table),
             ref=ref.name,

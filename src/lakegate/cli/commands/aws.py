@@ -52,7 +52,7 @@ _builder_option = click.option(
     type=click.Choice(_BUILDERS),
     default="auto",
     show_default=True,
-    help="What builds container images. auto: a container engine on this machine, else CodeBuild.",
+    help="Builder of container images. auto: a container engine on this machine, else CodeBuild.",
 )
 
 

@@ -29,11 +29,12 @@ _STYLES = {"done": "green", "failed": "red", "left": "yellow"}
 @click.argument("tables", nargs=-1, metavar="[TABLE]...", shell_complete=complete_tables)
 @click.option("--dry-run", is_flag=True, help="Show what is due. Changes nothing, and needs no Spark.")
 @click.option(
-    "--within", metavar="SPAN", type=span, help="How long to begin new work, such as 1h. Default: maintenance.within."
+    "--within",
+    metavar="SPAN",
+    type=span,
+    help="Start no new work after this long, such as 1h. Default: maintenance.within.",
 )
-@click.option(
-    "--gc/--no-gc", default=None, help="Delete what nothing needs afterwards, or not. Default: maintenance.gc."
-)
+@click.option("--gc/--no-gc", default=None, help="Collect garbage afterwards, or don't. Default: maintenance.gc.")
 def maintain(app: App, /, *, tables: tuple[str, ...], dry_run: bool, within: timedelta | None, gc: bool | None) -> None:
     """Compact tables, rewrite manifests, expire snapshots and collect garbage, where it's due.
 

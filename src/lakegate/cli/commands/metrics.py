@@ -11,7 +11,7 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
 from lakegate.cli.output import echo_json, writing
-from lakegate.errors import ConfigurationError
+from lakegate.errors import missing_package
 
 
 @command(
@@ -49,11 +49,7 @@ def metrics(app: App, /, *, file: Path | None) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("lakegate"):
             raise
-        raise ConfigurationError(
-            f"Metrics for Prometheus need the package {error.name}, which isn't installed.",
-            hint="pip install 'lakegate[metrics]'",
-            extra="metrics",
-        ) from None
+        raise missing_package("Metrics for Prometheus need", error.name, "metrics") from None
     if file is None:
         click.echo(text(samples), nl=False)
     else:

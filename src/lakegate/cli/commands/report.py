@@ -14,7 +14,7 @@ from lakegate.cli.commandline import command
 from lakegate.cli.options import complete_tables, file_option, since_option
 from lakegate.cli.output import writing
 from lakegate.cli.streams import as_json
-from lakegate.errors import ConfigurationError
+from lakegate.errors import missing_package
 from lakegate.model.figures import size
 from lakegate.model.rows import json_safe
 
@@ -56,11 +56,7 @@ def _lineage(lake: Lake, run: Run) -> str:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("lakegate"):
             raise
-        raise ConfigurationError(
-            f"OpenLineage events need the package {error.name}, which isn't installed.",
-            hint="pip install 'lakegate[openlineage]'",
-            extra="openlineage",
-        ) from None
+        raise missing_package("OpenLineage events need", error.name, "openlineage") from None
     settings = lake.settings.catalog
     around = openlineage.Around(catalog=settings.uri or settings.warehouse, schemas=lake.written_schemas(run))
     return "".join(f"{openlineage.as_json(event)}\n" for event in openlineage.events(run, around))

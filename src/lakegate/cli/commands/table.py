@@ -365,7 +365,7 @@ def delete_rows(app: App, /, *, table: str, where: str) -> None:
     ),
 )
 @table_argument()
-@click.option("--engine", "-e", required=True, type=click.Choice(ENGINES), help="What you want to read TABLE with.")
+@click.option("--engine", "-e", required=True, type=click.Choice(ENGINES), help="Engine or library to read TABLE with.")
 @ref_option()
 @at_option()
 @click.option("--rest", metavar="URL", help="Read from lakegate serve at URL. Default: from the table's own files.")

@@ -12,7 +12,7 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
 from lakegate.cli.output import echo_json, safe, say
-from lakegate.errors import ConfigurationError
+from lakegate.errors import missing_package
 
 
 @command("ui", examples=("lakegate ui", "lakegate ui --port 9000 --no-browser", "lakegate ui --allow-actions"))
@@ -44,9 +44,7 @@ def ui(app: App, /, *, host: str | None, port: int | None, no_browser: bool, all
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("streamlit", "starlette", "uvicorn", "markupsafe"):
             raise
-        raise ConfigurationError(
-            "The dashboard needs the package streamlit, which isn't installed.", hint="pip install 'lakegate[ui]'"
-        ) from error
+        raise missing_package("The dashboard needs", "streamlit", "ui") from error
     from lakegate.dashboard.model import open_read_model
     from lakegate.dashboard.ui.access import decide_access
     from lakegate.dashboard.ui.session import Shared

@@ -42,7 +42,7 @@ _ABOUT: Mapping[Kind, str] = {
     "publish": "Its tables appear on main in one commit. What isn't audited yet is audited first.",
     "accept": "Rows that failed their checks appear on main. The commit, the journal and the alert name you and your "
     "reason.",
-    "discard": "The branch goes, with all that was written to it. main doesn't change.",
+    "discard": "The branch and everything written to it are deleted. main doesn't change.",
     "release": "They appear in the table as they are if all pass its current checks; otherwise nothing changes.",
     "drop": "They never reach the table. The run that deletes them can be reverted.",
 }

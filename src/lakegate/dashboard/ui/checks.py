@@ -131,7 +131,7 @@ def show_quarantine(table: str, *, run_id: str | None = None) -> None:
         verb = "waits" if found.waiting == 1 else "wait"
         line = f"{counted(found.waiting, 'row')} {verb}, of {counted(found.rows, 'row')} that were set aside."
     else:
-        line = f"None is waiting: all of {counted(found.rows, 'row')} that were set aside are released."
+        line = f"None are waiting: all {counted(found.rows, 'row')} that were set aside have been released."
     parts.html(Markup('<p class="muted">{}</p>').format(line))
     offer_release(found, run_id)
     parts.html(_reasons(found))

@@ -13,7 +13,13 @@ from urllib.parse import urlsplit
 from lakegate.config import SnowflakeDownstream
 from lakegate.credentials.secret import Secret
 from lakegate.downstream.snowflake.sql import as_parameter
-from lakegate.errors import ConfigurationError, DownstreamError, DownstreamUnavailableError, LakegateError
+from lakegate.errors import (
+    ConfigurationError,
+    DownstreamError,
+    DownstreamUnavailableError,
+    LakegateError,
+    missing_package,
+)
 from lakegate.model.secrets import is_loopback
 from lakegate.progress import one_line, without_secrets
 
@@ -213,10 +219,7 @@ _CANT_CONNECT = 250001
 def require_connector() -> Any:
     """Return the official connector; raise if it isn't installed."""
     if importlib.util.find_spec("snowflake") is None or importlib.util.find_spec("snowflake.connector") is None:
-        raise ConfigurationError(
-            "Snowflake needs the package snowflake-connector-python; it is not installed.",
-            hint="pip install 'lakegate[snowflake]'",
-        )
+        raise missing_package("Snowflake needs", "snowflake-connector-python", "snowflake")
     import snowflake.connector
 
     return snowflake.connector

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lakegate.errors import ConfigurationError, InputError, LakegateError, RetryableError
+from lakegate.errors import ConfigurationError, InputError, LakegateError, RetryableError, missing_package
 from lakegate.storage.s3 import expect_owner
 
 if TYPE_CHECKING:
@@ -101,9 +101,7 @@ def open_clients(region: str | None = None, profile: str | None = None) -> Clien
         import boto3
         from botocore.exceptions import BotoCoreError
     except ImportError as error:
-        raise ConfigurationError(
-            "Deploying to AWS needs the package boto3, which is not installed.", hint="pip install 'lakegate[aws]'"
-        ) from error
+        raise missing_package("Deploying to AWS needs", "boto3", "aws") from error
     try:
         session = boto3.Session(region_name=region or os.environ.get("AWS_REGION"), profile_name=profile)
     except BotoCoreError as error:

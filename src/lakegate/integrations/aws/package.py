@@ -23,7 +23,7 @@ from typing import Literal
 
 import lakegate
 from lakegate.contracts.store import FOLDER, is_contract
-from lakegate.errors import ConfigurationError, RetryableError
+from lakegate.errors import ConfigurationError, RetryableError, missing_package
 
 Architecture = Literal["x86_64", "arm64"]
 
@@ -163,9 +163,7 @@ def _uv() -> str:
     try:
         from uv import find_uv_bin
     except ImportError as error:
-        raise ConfigurationError(
-            "Building the function needs the package uv, which is not installed.", hint="pip install 'lakegate[aws]'"
-        ) from error
+        raise missing_package("Building the function needs", "uv", "aws") from error
     return find_uv_bin()
 
 

@@ -318,7 +318,7 @@ def maintain_flow(tables: list[str] | None = None, within: str | None = None, ho
 
     Args:
         tables: Names or patterns, such as ``nyc.*``. Default: all tables.
-        within: How long to begin new work, such as ``1h``. Default: the settings.
+        within: Start no new work after this long, such as ``1h``. Default: the settings.
         home: The project's folder, where the flow runs.
 
     Returns:

@@ -84,8 +84,8 @@ def _show_all(search: str, table: str | None, status: str | None) -> None:
         parts.html(
             markup.empty(
                 "No branches besides main",
-                "Each run writes to a branch of its own. It goes when the run is published; that of a rejected batch "
-                "stays here, so that you can look at it.",
+                "Each run writes to a branch of its own. It's deleted when the run is published; a "
+                "rejected batch's branch stays here, so that you can look at it.",
             )
         )
 
