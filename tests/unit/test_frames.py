@@ -142,7 +142,7 @@ def test_values_of_two_kinds_are_refused_by_row(one: Any, other: Any) -> None:
         ({"a": [1]}, {"a": [1], "c": [2]}, "different columns: 'c'"),
         ({"a": [1]}, {"a": ["007"]}, "'a' is string, not int64"),
         ({"a": [AWARE]}, {"a": [dt.datetime(2024, 1, 1)]}, "'a' is timestamp"),
-        ({"a": [1.5]}, {"a": [2**53 + 1]}, "Part 2 has other columns"),
+        ({"a": [1.5]}, {"a": [2**53 + 1]}, "Part 2 and part 1 have different columns"),
         ({"a": [None]}, {"a": [1]}, "'a' is int64, not null"),
     ],
 )
