@@ -136,6 +136,7 @@ def pytest_sessionfinish() -> None:
     """Find what was in use when its file ended, and was left open later."""
     gc.unfreeze()
     gc.collect()
+    gc.freeze()  # pytest collects twice more: over a second of each of its processes
 
 
 @pytest.fixture(scope="session", autouse=True)
