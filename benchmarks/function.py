@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.harness import Figure, prepared, progress
-from lakegate.integrations.aws.images import function_source
+from lakegate.integrations.aws.building import function_source
 from lakegate.integrations.aws.package import MAX_BYTES, FunctionPackage, build_package, unpacked_bytes
 from support.fake_engine import run_dockerfile
 from support.lambda_runtime import LambdaFunction

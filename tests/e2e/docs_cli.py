@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from lakegate.cli.commandline import PROGRAM
+from lakegate.cli.app import PROGRAM
 from lakegate.cli.main import cli
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"

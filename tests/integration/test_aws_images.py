@@ -20,9 +20,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lakegate.cli.main import cli
+from lakegate.integrations.aws.building import SPARK_JARS, spark_source
 from lakegate.integrations.aws.clients import open_clients
 from lakegate.integrations.aws.deployment import Deployment
-from lakegate.integrations.aws.images import SPARK_JARS, spark_source
 from lakegate.local.artifacts import cache_folder, prepare, proxy_options
 from lakegate.local.java import ivy_jar, java, trust_options
 from lakegate.local.ministack import in_environment

@@ -23,8 +23,7 @@ from click.shell_completion import CompletionItem
 
 from lakegate import __version__
 from lakegate.cli import streams
-from lakegate.cli.app import App
-from lakegate.cli.commandline import PROGRAM, global_options
+from lakegate.cli.app import PROGRAM, App, global_options
 from lakegate.errors import ExitCode, LakegateError
 
 PANELS = {

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakegate.cli.app import App
+from lakegate.cli.app import App, command
 from lakegate.cli.check_output import report_payload, show_all, show_evidence, show_explanations, summary
-from lakegate.cli.commandline import command
 from lakegate.cli.options import at_option, check_option, complete_branches, complete_refs, table_argument
 from lakegate.cli.output import counted, duration, echo_json, next_commands, safe, say
 from lakegate.errors import ExitCode

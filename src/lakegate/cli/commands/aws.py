@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 
-from lakegate.cli.app import App, redact
-from lakegate.cli.commandline import PROGRAM, group
+from lakegate.cli.app import PROGRAM, App, group, redact
 from lakegate.cli.options import agreed, with_options, yes_option
 from lakegate.cli.output import (
     Styled,
@@ -257,7 +256,7 @@ def image(
     the image by its digest, and Spark downloads nothing when it starts. If an image for this version exists, it isn't
     built again. Docker, Finch or Podman builds it, or CodeBuild in a stack that is deleted afterwards.
     """
-    from lakegate.integrations.aws.images import spark_source
+    from lakegate.integrations.aws.building import spark_source
 
     target = _take(_Target, given)
     deployment = target.deployment(app)
@@ -344,8 +343,7 @@ def _built(
     app: App, deployment: Deployment, values: Mapping[str, str], code: _Code, *, build: bool
 ) -> tuple[Path, Images]:
     """Return the function's zip, and the images that are to run."""
-    from lakegate.integrations.aws.building import Images
-    from lakegate.integrations.aws.images import function_source
+    from lakegate.integrations.aws.building import Images, function_source
     from lakegate.integrations.aws.package import FunctionPackage, build_package, lacking_in_function, require_fit
 
     deployed = deployment.parameters()

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.options import ingest_options, partition_option, table_argument
 from lakegate.cli.output import (
     Styled,

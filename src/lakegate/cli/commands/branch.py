@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import group
+from lakegate.cli.app import App, group
 from lakegate.cli.options import at_option, branch_argument, complete_refs, ref_option
 from lakegate.cli.output import echo_json, safe, say, show_rows, width_or
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from lakegate.cli.app import App
+from lakegate.cli.app import App, group
 from lakegate.cli.check_output import check_payload, report_payload, show_all, show_evidence, show_quarantined, summary
-from lakegate.cli.commandline import group
 from lakegate.cli.output import count, counted, duration, echo_json, moment, next_commands, safe, say, show_rows
 from lakegate.errors import AlreadyExistsError, ExitCode
 from lakegate.model.batch import FileFormat

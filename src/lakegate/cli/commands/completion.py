@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import PROGRAM, command
+from lakegate.cli.app import PROGRAM, App, command
 
 
 @command(

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from lakegate.cli.app import App, redact
-from lakegate.cli.commandline import group
+from lakegate.cli.app import App, group, redact
 from lakegate.cli.output import cell, echo_json, show_rows
 from lakegate.config import ENV_PREFIX, FILE_NAME, OPENLINEAGE
 from lakegate.model.secrets import SecretReference

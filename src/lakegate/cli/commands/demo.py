@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakegate.cli.app import App
+from lakegate.cli.app import App, command
 from lakegate.cli.check_output import show_failing
-from lakegate.cli.commandline import command
 from lakegate.cli.output import Styled, count, count_at_most, duration, echo_json, next_commands, safe, say, show_rows
 from lakegate.cli.run_output import headline, run_payload
 from lakegate.config import HOME_NAME

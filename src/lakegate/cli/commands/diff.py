@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.commands.query import print_table
 from lakegate.cli.options import complete_refs, complete_tables
 from lakegate.cli.output import cell, count_at_most, echo_json, safe, say, show_rows

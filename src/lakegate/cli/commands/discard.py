@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.options import branch_argument
 from lakegate.cli.output import echo_json, safe, say
 

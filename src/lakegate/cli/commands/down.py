@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.commands.demo import AWS_FOLDER
 from lakegate.cli.output import echo_json, safe, say
 from lakegate.config import HOME_NAME

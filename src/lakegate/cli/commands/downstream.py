@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import group
+from lakegate.cli.app import App, group
 from lakegate.cli.options import complete_tables, limit_option
 from lakegate.cli.output import Styled, clip, count, counted, echo_json, moment, next_commands, safe, say, show_rows
 from lakegate.errors import ExitCode, LakegateError, NotFoundError

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.options import span
 from lakegate.cli.output import count, counted, echo_json, moment, next_commands, safe, say, show_rows, size
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.output import count, echo_json, next_commands, show_rows, size
 
 

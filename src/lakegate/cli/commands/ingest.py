@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.options import (
     csv_from,
     csv_options,

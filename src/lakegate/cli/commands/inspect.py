@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.options import csv_from, csv_options, require_one_source, source_options
 from lakegate.cli.output import counted, echo_json, safe, say, show_rows, size
 from lakegate.model.batch import CsvOptions, FileFormat

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import group
+from lakegate.cli.app import App, group
 from lakegate.cli.output import count, counted, echo_json, next_commands, safe, say
 
 

@@ -10,8 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_refs, limit_option
 from lakegate.cli.output import clip, echo_json, moment, safe, say, width_or
 from lakegate.progress import one_line

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.output import echo_json, writing
 from lakegate.errors import missing_package
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import group
+from lakegate.cli.app import App, group
 from lakegate.cli.output import Styled, echo_json, moment, show_rows
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.secrets import SecretReference

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.options import branch_argument
 from lakegate.cli.output import echo_json
 from lakegate.cli.run_output import run_payload, show_run

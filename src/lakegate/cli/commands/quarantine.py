@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from lakegate.cli.app import App
+from lakegate.cli.app import App, group
 from lakegate.cli.check_output import fitting
-from lakegate.cli.commandline import group
 from lakegate.cli.options import complete_runs, complete_tables, limit_option, table_argument, with_options
 from lakegate.cli.output import cell, count, counted, echo_json, null, safe, say, show_rows, width_or
 from lakegate.cli.run_output import run_payload, show_run

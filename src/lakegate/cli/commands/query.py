@@ -15,8 +15,7 @@ import click
 from rich.cells import cell_len
 from rich.text import Text
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.options import at_option, ref_option
 from lakegate.cli.output import cell, clip, counted, make_table, null, show, size, width_or, writing
 from lakegate.cli.streams import as_json, lost_output

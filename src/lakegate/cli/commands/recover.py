@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_runs
 from lakegate.cli.output import Styled, count, echo_json, moment, next_commands, show_rows
 from lakegate.cli.run_output import STYLES, journal_payload

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_tables, file_option, since_option
 from lakegate.cli.output import writing
 from lakegate.cli.streams import as_json

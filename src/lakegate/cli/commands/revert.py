@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_published_runs
 from lakegate.cli.output import next_commands
 from lakegate.cli.run_output import show_revert

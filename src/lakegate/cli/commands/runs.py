@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from lakegate.cli.app import App
+from lakegate.cli.app import App, command
 from lakegate.cli.check_output import show_all
-from lakegate.cli.commandline import command
 from lakegate.cli.commands.downstream import show_deliveries
 from lakegate.cli.commands.notify import show_notifications
 from lakegate.cli.commands.report import RUN_FORMATS, write_run

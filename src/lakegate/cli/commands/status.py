@@ -7,8 +7,7 @@ import time
 
 import click
 
-from lakegate.cli.app import App, redact
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command, redact
 from lakegate.cli.output import Styled, duration, echo_json, safe, say, show_rows, size
 from lakegate.local import process
 

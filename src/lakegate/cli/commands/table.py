@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import group
+from lakegate.cli.app import App, group
 from lakegate.cli.options import (
     at_option,
     check_option,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import group
+from lakegate.cli.app import App, group
 from lakegate.cli.commands.branch import show_changed_ref, show_deleted_ref, show_refs
 from lakegate.cli.options import at_option, complete_tags, ref_option
 

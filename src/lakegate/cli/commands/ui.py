@@ -9,8 +9,7 @@ from contextlib import closing
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.output import echo_json, safe, say
 from lakegate.errors import missing_package
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.commands.status import show_services
 from lakegate.local import prepare
 

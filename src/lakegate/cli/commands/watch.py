@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakegate.cli.app import App
-from lakegate.cli.commandline import command
+from lakegate.cli.app import App, command
 from lakegate.cli.options import complete_tables, ingest_options, span
 from lakegate.cli.output import clip, counted, duration
 from lakegate.cli.run_output import run_payload

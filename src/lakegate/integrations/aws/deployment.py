@@ -12,10 +12,9 @@ from pathlib import Path
 
 import lakegate.credentials
 from lakegate.errors import InputError
-from lakegate.integrations.aws.building import ImageBuilder, builder_stack
+from lakegate.integrations.aws.building import ImageBuilder, builder_stack, repositories
 from lakegate.integrations.aws.clients import DENIED, Clients, DeploymentError, DeploymentName, error_code, translated
 from lakegate.integrations.aws.data import Data
-from lakegate.integrations.aws.images import repositories
 from lakegate.integrations.aws.inspection import (
     TIMEOUT_S,
     function_image,

@@ -12,8 +12,15 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lakegate.integrations.aws.building import BUILDER_TEMPLATE
-from lakegate.integrations.aws.images import CONTAINER, PLATFORMS, SPARK_JARS, function_source, new_tag, spark_source
+from lakegate.integrations.aws.building import (
+    BUILDER_TEMPLATE,
+    CONTAINER,
+    PLATFORMS,
+    SPARK_JARS,
+    function_source,
+    new_tag,
+    spark_source,
+)
 from lakegate.integrations.aws.package import strip_symbols
 from lakegate.model.artifacts import ARTIFACTS, ICEBERG, NESSIE, S3_ARTIFACTS
 from support import fake_engine

@@ -17,8 +17,8 @@ from cryptography import x509
 import lakegate
 from lakegate.config import Settings, load_settings
 from lakegate.integrations.aws import sizing
+from lakegate.integrations.aws.building import SPARK_JARS, spark_source
 from lakegate.integrations.aws.deployment import database_authority
-from lakegate.integrations.aws.images import SPARK_JARS, spark_source
 from lakegate.integrations.aws.parameters import FILLED_IN, PARAMETERS, TEMPLATE, defaults, template_body
 from lakegate.integrations.aws_lambda.events import Message, Notified
 from lakegate.integrations.aws_lambda.work import CANARY_NAMESPACE, FileOutcome, delay_s
