@@ -204,6 +204,7 @@ def test_keys_that_will_not_do_are_refused_before_anything_is_written(
         ([{"id": "x", "v": "x"}], SchemaError, "Cannot safely cast `id`"),
         (pa.table({"id": pa.array([2**63], pa.uint64()), "v": ["x"]}), InputError, "uint64"),
         ([{"id": 1, "v": "x"}, {"id": "1", "v": "x"}], InputError, "values of 'id' are not of one type"),
+        ([{"id": 1.5, "v": "x"}], InputError, "Column 'id' holds 1.5, which long would round"),
         ([1, 2], InputError, "write rows of type list"),
         ("SELECT 1 AS id, 'x' AS v", InputError, "write rows of type str"),
     ],

@@ -59,6 +59,8 @@ _STORE_AWAY = (
 )
 MAY_ROUND = "which a double may round"
 """What Spark is told to say about whole numbers that don't go into a double."""
+LOSES = "would round"
+"""What Spark is told to say about values that another type would change."""
 # The first one that fits counts: texts about files and the catalog hold the words for lost connections, too.
 _FAILURES = (
     _Failure(
@@ -136,6 +138,12 @@ _FAILURES = (
         SourceError,
         "A source file's value doesn't fit its column while {doing}: {cause}",
         "A double holds every whole number up to 9007199254740992. Write greater ones to a column of type long.",
+    ),
+    _Failure(
+        (LOSES,),
+        SourceError,
+        "A source file's value doesn't fit its column while {doing}: {cause}",
+        "Correct the value, or widen the column: lakegate table evolve --help",
     ),
     _Failure(
         (
@@ -269,7 +277,7 @@ def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> La
     if known is not None and (source or known.error is not SourceError):
         # What is wrong with the files' values may quote them: the condition is for who mustn't show any.
         named = {"condition": condition_of(error)} if known.error is SourceError else {}
-        message = known.message.format(doing=doing, cause=_cause(text, known.words))
+        message = known.message.format(doing=doing, cause=cause_of(text, known.words))
         return known.error(message, hint=known.hint, **named)
     if query:
         cause = first_sentence(text).partition(" Did you mean")[0].partition(" If necessary set ")[0]
@@ -295,7 +303,7 @@ def _holds(text: str, words: Sequence[str]) -> bool:
     return any(word in text for word in words)
 
 
-def _cause(text: str, words: Sequence[str]) -> str:
+def cause_of(text: str, words: Sequence[str]) -> str:
     """Return the most useful sentence: the first one, or, where it has none of ``words``, the first cause that has."""
     causes = (line for line in text.splitlines() if line.startswith("Caused by: ") and _holds(line, words))
     first = next(iter(text.splitlines()), "")

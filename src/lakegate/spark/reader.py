@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import reduce
 from typing import Any
 from urllib.parse import unquote
@@ -17,8 +18,8 @@ from lakegate.model.csvtext import DECIMAL_COMMA, LONE_DIGIT, NON_FINITE, rewrit
 from lakegate.model.identifiers import quote
 from lakegate.model.schema import Column, Schema, merged
 from lakegate.model.sqltext import sql_string
-from lakegate.model.types import UNKNOWN, find_part, settled, struct_text, type_differences, type_parts
-from lakegate.spark.failures import MAY_ROUND
+from lakegate.model.types import UNKNOWN, find_part, is_lossless, settled, struct_text, type_differences, type_parts
+from lakegate.spark.failures import LOSES, MAY_ROUND
 
 _PRIMITIVES = {
     "boolean": "boolean",
@@ -45,6 +46,8 @@ _ARROW_TO_SPARK = {
     "timestamp[us, tz=UTC]": "timestamp",
     "string": "string",
 }
+_WHOLE, _FRACTIONS = frozenset({"int", "long"}), frozenset({"float", "double"})
+_DECIMAL = re.compile(r"decimal\(\d+, (\d+)\)")
 _EXACT_DOUBLES = 2**53
 """Up to here, every whole number is a double."""
 _TYPE_PART = re.compile(r"(?P<name>(?:`(?:[^`]|``)*`|\w+): )|(?P<word>[a-z]+)")
@@ -67,21 +70,50 @@ def cast_to(wanted: Schema, frame: Any, source: Schema) -> Any:
     return frame.selectExpr(*(_cast(column, source) for column in wanted.columns))
 
 
-def with_fields(frame: Any, table: Any) -> Any:
-    """Return a DataFrame whose structs have the fields of those of another one; what they lack is NULL.
+def with_fields(frame: Any, table: Any, *, fills: bool) -> Any:
+    """Return a DataFrame whose values keep what they are in the types of another one; its fields go by name.
 
-    A column with a field that the other lacks stays as it is, so that Spark refuses to write it.
+    What a type can't hold exactly fails when it's written, where Spark would round it. A column that Spark refuses to
+    write, or converts without losing anything, stays as it is.
+
+    Args:
+        fills: Whether fields that structs lack are NULL.
     """
     wanted = {field.name.lower(): field.dataType for field in table.schema.fields}
     columns = []
     for field in frame.schema.fields:
         name, kind = quote(field.name), wanted.get(field.name.lower())
-        if kind is not None and field.dataType.typeName() in {"array", "map", "struct"}:
-            own, there = (_iceberg_type(one, field.name) for one in (field.dataType, kind))
-            if own != there and all(one.other is not None for one in type_differences(own, there)):
-                name = f"{_as_type(name, own, there, field.name)} AS {name}"
+        with suppress(SchemaError):  # a type that no column of ours has
+            if kind is not None and field.dataType != kind:
+                own, there = (_iceberg_type(one, field.name) for one in (field.dataType, kind))
+                if own != there and _is_rebuilt(own, there, fills=fills):
+                    name = f"{_as_type(name, own, there, field.name)} AS {name}"
         columns.append(name)
     return frame.selectExpr(*columns)
+
+
+def _is_rebuilt(own: str, there: str, *, fills: bool) -> bool:
+    differences = list(type_differences(own, there))
+    pairs = [(one.one, one.other) for one in differences if one.one is not None]
+    lacks = len(pairs) < len(differences)
+    if any(other is None or not (is_lossless(one, other) or _may_lose(one, other)) for one, other in pairs):
+        return False
+    return fills if lacks else (fills and bool(type_parts(own))) or any(_may_lose(*pair) for pair in pairs)
+
+
+def _may_lose(source: str, wanted: str | None) -> bool:
+    """Return whether a cast changes some values of a type without a word: Spark writes numbers and times so."""
+    decimals = [_DECIMAL.fullmatch(one) for one in (source, wanted or "")]
+    if all(decimals):
+        one, other = (int(found[1]) for found in decimals if found)
+        return one > other
+    if wanted in _WHOLE:
+        return source in _FRACTIONS or decimals[0] is not None
+    if wanted in _FRACTIONS:
+        return source in _WHOLE and not is_lossless(source, wanted)
+    return (decimals[1] is not None and source in _FRACTIONS) or (
+        wanted == "date" and source in {"timestamp", "timestamptz"}
+    )
 
 
 def _read_part(session: Any, batch: Batch) -> tuple[Any, Schema]:
@@ -241,9 +273,7 @@ def _as_type(value: str, source: str, wanted: str, column: str) -> str:
     if source == UNKNOWN:
         return f"CAST(NULL AS {spark_ddl(wanted)})"
     if not own or not parts:
-        target = spark_type(wanted)
-        exact = _exact(value, column) if (source, wanted) == ("long", "double") else value
-        return value if target is None else f"CAST({exact} AS {target})"
+        return _as_plain(value, source, wanted, column)
     if wanted.startswith("list<"):
         inner = _as_type(f"e{depth}", own[0][1], parts[0][1], f"{column}.element")
         return f"transform({value}, e{depth} -> {inner})"
@@ -260,6 +290,21 @@ def _as_type(value: str, source: str, wanted: str, column: str) -> str:
         )
         fields += [sql_string(name), field]
     return f"IF({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
+
+
+def _as_plain(value: str, source: str, wanted: str, column: str) -> str:
+    target = spark_type(wanted)
+    if target is None:
+        return value
+    if (source, wanted) == ("long", "double"):
+        return f"CAST({_exact(value, column)} AS {target})"
+    made = f"CAST({value} AS {target})"
+    if not _may_lose(source, wanted):
+        return made
+    begin, end = sql_string(f"Column '{column}' holds "), sql_string(f", which {wanted} {LOSES}.")
+    failing = f"raise_error(concat({begin}, CAST({value} AS STRING), {end}))"
+    is_same = f"{value} IS NULL OR CAST({made} AS {spark_type(source)}) = {value}"
+    return f"CASE WHEN {is_same} THEN {made} ELSE CAST({failing} AS {target}) END"
 
 
 def _exact(value: str, column: str) -> str:

@@ -52,6 +52,8 @@ _SETTINGS = {
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
     "spark.sql.session.timeZone": "UTC",
+    # Of a server's own, LEGACY would write NULL for what doesn't fit.
+    "spark.sql.storeAssignmentPolicy": "ANSI",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
 """Without these, a server's or a user's settings could change what our SQL means and how files are read."""

@@ -16,7 +16,7 @@ from lakegate.model.schema import Column, Schema, reserved_names
 from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import CreateTable
 from lakegate.spark.dataframes import to_frame
-from lakegate.spark.failures import condition_of, first_sentence, is_refusal, translated
+from lakegate.spark.failures import LOSES, cause_of, condition_of, first_sentence, is_refusal, translated
 from lakegate.spark.guard import PLAN_SETTINGS, require_harmless, tokens_of
 from lakegate.spark.reader import iceberg_schema, read_batch, with_fields
 from lakegate.spark.scans import collected
@@ -52,7 +52,6 @@ def transaction_settings(settings: Mapping[str, str], run_id: str) -> dict[str, 
         **PLAN_SETTINGS,
         f"{SNAPSHOT_PROPERTY}{RUN_ID_PROPERTY}": run_id,
         "spark.sql.sources.partitionOverwriteMode": "static",
-        "spark.sql.storeAssignmentPolicy": "ANSI",
     }
 
 
@@ -265,7 +264,7 @@ class SparkTransaction:
             return created
         there = self.table(table)
         self.before_writing(table, iceberg_schema(there.schema))
-        frame = with_fields(frame, there) if fills else frame
+        frame = with_fields(frame, there, fills=fills)
         wanted = _schema(there)
         found = {wanted_column.name: name for name in given.names if (wanted_column := wanted.find(name))}
         self._require_all(table, given, wanted, found)
@@ -325,10 +324,13 @@ class SparkTransaction:
         with translated(f"writing {table} on branch {self._branch}"):
             try:
                 yield
-            except _users_faults() as error:
+            except Exception as error:
+                if not (isinstance(error, _users_faults()) or LOSES in str(error)):
+                    raise
                 kind = SchemaError if isinstance(error, AnalysisException) else InputError
+                cause = cause_of(str(error), (LOSES,)) if LOSES in str(error) else first_sentence(str(error))
                 raise kind(
-                    f"The rows cannot be written to {table} on branch {self._branch}: {first_sentence(str(error))}",
+                    f"The rows cannot be written to {table} on branch {self._branch}: {cause}",
                     hint="Convert the values to the table's types first.",
                     table=str(table),
                     branch=self._branch,

@@ -257,7 +257,7 @@ def test_structs_get_the_fields_that_a_table_has_in_its_order() -> None:
 
     own = made(StructType([StructField("a", IntegerType()), StructField("B", StringType())]))
     there = [StructField("b", StringType()), StructField("c", LongType()), StructField("a", LongType())]
-    with_fields(own, made(StructType(there)))
+    with_fields(own, made(StructType(there)), fills=True)
     fields = "'b', `at`.`B`, 'c', CAST(NULL AS bigint), 'a', CAST(`at`.`a` AS bigint)"
     wanted = ("`id`", f"IF(`at` IS NULL, NULL, named_struct({fields})) AS `at`", "`tags`")
     assert own.selectExpr.call_args.args == wanted

@@ -6,12 +6,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
 
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.tables import AddedRows
 from lakegate.spark.engine import SparkEngine
+from lakegate.spark.failures import LOSES
 from lakegate.spark.reader import with_fields
+from lakegate.spark.sessions import session_settings
 
 TRIPS = TableIdentifier.parse("nyc.trips")
 
@@ -71,6 +85,37 @@ def test_structs_get_the_fields_they_lack_and_lose_none() -> None:
         )
         for at in (0, 1)
     )
-    grown, misspelt = with_fields(rows, table)
+    grown, misspelt = with_fields(rows, table, fills=True)
     assert "CAST(NULL AS string)" in grown
     assert misspelt == "`misspelt`"  # which Spark refuses
+
+
+@pytest.mark.parametrize(
+    ("own", "there", "fails"),
+    [
+        (DoubleType(), LongType(), True),
+        (DecimalType(4, 3), DecimalType(9, 2), True),
+        (DoubleType(), DecimalType(9, 2), True),
+        (TimestampNTZType(), DateType(), True),
+        (LongType(), FloatType(), True),
+        (IntegerType(), LongType(), False),
+        (DecimalType(4, 2), DecimalType(9, 2), False),
+        (DoubleType(), FloatType(), False),
+        (StringType(), IntegerType(), False),  # which Spark refuses
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_rows_of_a_user_are_never_rounded(own: DataType, there: DataType, *, nested: bool, fails: bool) -> None:
+    def frame(kind: DataType) -> Any:
+        struct = StructType().add("a", kind)
+        schema = StructType().add("s", struct) if nested else struct
+        return SimpleNamespace(schema=schema, selectExpr=lambda *columns: columns)
+
+    (column,) = with_fields(frame(own), frame(there), fills=False)
+    assert (LOSES in column) == fails
+    if not fails:
+        assert column == ("`s`" if nested else "`a`")
+
+
+def test_spark_writes_null_for_nothing_that_does_not_fit() -> None:
+    assert session_settings({})["spark.sql.storeAssignmentPolicy"] == "ANSI"
