@@ -183,7 +183,8 @@ def test_rows_that_are_computed_anew_each_time_are_upserted_as_they_were_checked
     [
         ([{"id": 1, "v": "x"}, {"id": 1, "v": "y"}], r"key 'id' is not unique .*: \(1\) in 2 rows"),
         ([{"id": None, "v": "x"}, {"id": 5, "v": "y"}], r"key 'id' holds NULL .*: \(NULL\) in 1 row"),
-        ([{"id": 1.5, "v": "x"}], "Key 'id' .* is of type bigint, the given rows have double"),
+        ([{"id": 1.5, "v": "x"}], "Column 'id' holds 1.5, which long would round"),
+        ([{"id": "1", "v": "x"}], "Key 'id' .* is of type bigint, the given rows have string"),
     ],
 )
 def test_keys_that_will_not_do_are_refused_before_anything_is_written(

@@ -240,16 +240,24 @@ def settled(kind: str) -> str:
     return _made(kind, [(name, settled(part)) for name, part in type_parts(kind)])
 
 
-def with_values(kind: str) -> str | None:
+def with_values(kind: str, path: str = "", keeps: Callable[[str], bool] = lambda _: False) -> str | None:
     """Return a type without what has no values; ``None`` if nothing is left.
+
+    Args:
+        path: Where the type is.
+        keeps: Returns for the path of a field without values whether it stays, as text.
 
     Example:
         >>> with_values("struct<a: unknown, b: int>"), with_values("list<struct<a: unknown>>")
         ('struct<b: int>', None)
+        >>> with_values("struct<a: unknown, b: unknown>", "at", {"at.b"}.__contains__)
+        'struct<b: string>'
     """
-    parts = [(name, with_values(part)) for name, part in type_parts(kind)]
+    if kind == UNKNOWN:
+        return "string" if keeps(path) else None
+    parts = [(name, with_values(part, f"{path}.{name}", keeps)) for name, part in type_parts(kind)]
     left = [(name, part) for name, part in parts if part is not None]
-    if kind == UNKNOWN or (parts and (not left or (len(left) < len(parts) and not kind.startswith("struct<")))):
+    if parts and (not left or (len(left) < len(parts) and not kind.startswith("struct<"))):
         return None
     return _made(kind, left)
 

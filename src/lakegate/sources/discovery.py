@@ -290,7 +290,10 @@ def _variants(
     by_columns = (FileColumns(columns=has, uris=tuple(some)) for has, some in uris.items())
     # CSV is read by position, so that files of another order are others, too.
     # Lists of nothing and lists of text are of one type in a file, and not as a table sees them.
-    shapes = {(shape(has, ordered=ordered), frozenset((one.name.lower(), one.inferred) for one in has)) for has in uris}
+    shapes = {
+        (shape(has, ordered=ordered, exact=True), frozenset((one.name.lower(), one.inferred) for one in has))
+        for has in uris
+    }
     return tuple(by_columns) if len(shapes) > 1 else ()
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import FileFormat, SourceColumn
 from lakegate.model.schema import reserved_names
+from lakegate.model.types import struct_fields, struct_text
 from lakegate.sources.files import Located, shown
 from lakegate.storage.objects import ReplacedError
 
@@ -300,7 +301,7 @@ def differences_between(
         same = found.pop(column.name.lower(), None)
         if same is None:
             yield f"'{column.name}' ({column.type}) is missing"
-        elif same.type != column.type:
+        elif _by_name(same.type) != _by_name(column.type):
             yield f"'{column.name}' is {same.type} instead of {column.type}"
     yield from (f"'{column.name}' ({column.type}) is additional" for column in found.values())
     names, others = ([column.name.lower() for column in columns] for columns in (reference, other))
@@ -308,7 +309,27 @@ def differences_between(
         yield f"the columns are in another order ({', '.join(column.name for column in other)})"
 
 
-def shape(columns: Sequence[SourceColumn], *, ordered: bool) -> tuple[tuple[str, str], ...]:
-    """Return what two files must share to be read together: names in any case, and types; ``ordered`` by position."""
-    pairs = tuple((column.name.lower(), column.type) for column in columns)
+def shape(columns: Sequence[SourceColumn], *, ordered: bool, exact: bool = False) -> tuple[tuple[str, str], ...]:
+    """Return what files of one batch share: names in any case, and types; ``ordered`` by position.
+
+    Args:
+        exact: Whether the order of fields in structs counts, too.
+    """
+    pairs = tuple((column.name.lower(), column.type if exact else _by_name(column.type)) for column in columns)
     return pairs if ordered else tuple(sorted(pairs))
+
+
+def _by_name(kind: str) -> str:
+    """Return Arrow's text of a type with the fields of structs in the order of their names.
+
+    Example:
+        >>> _by_name("list<element: struct<b: int32, A: struct<y: string, x: date32[day]>>>")
+        'list<element: struct<a: struct<x: date32[day], y: string>, b: int32>>'
+    """
+    if kind.startswith("list<"):
+        name, _, inner = kind.removeprefix("list<")[:-1].partition(": ")
+        return f"list<{name}: {_by_name(inner)}>"
+    fields = struct_fields(kind)
+    if struct_text(fields) != kind:  # plain, or with names that can't be told from types
+        return kind
+    return struct_text(sorted((name.lower(), _by_name(inner)) for name, inner in fields))

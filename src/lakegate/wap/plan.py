@@ -232,6 +232,10 @@ def _kept(source: Schema, request: IngestRequest) -> dict[str, str]:
             found[column.name] = term.type
         elif has_values is None and (term is not None or _is_named(column.name, request)):
             found[column.name] = settled(column.type)
+        else:
+            kind = with_values(column.type, column.name, lambda path: _is_named(path, request))
+            if kind is not None and kind != has_values:
+                found[column.name] = kind
     return found
 
 
@@ -283,7 +287,7 @@ def require_contract(schema: Schema, terms: ContractTerms, *, name: TableIdentif
     differences = list(_missing_or_extra(schema, terms))
     for one in terms.columns:
         column = schema.find(one.name)
-        if column is not None and one.type and column.type != one.type:
+        if column is not None and one.type and any(type_differences(column.type, one.type)):
             differences.append(f"column '{column.name}' is {column.type} in the table and {one.type} in the contract")
     if differences:
         raise _breach("The table", name, terms, differences)

@@ -170,6 +170,7 @@ class _Differences:
         """Match the fields of two types, as columns are."""
         kept = self._kept.get(found.name)
         wide = joined_type(column.type, kept or with_values(found.type) or column.type, self._widened)
+        lacking = {one.path for one in type_differences(kept or "", found.type, (column.name,)) if one.one is None}
         notes, problems = [], {}
         for one in type_differences(column.type, found.type, (column.name,)):
             what = f"field '{one.name}'"
@@ -182,7 +183,7 @@ class _Differences:
                 notes.append(f"F{what[1:]} ({one.other}) isn't in the table; it's left out.")
             elif one.one is None and self._mode != "evolve":
                 problems[one.name] = f"{what} ({one.other}) is not in the table"
-            elif one.one is None and kept is None and with_values(one.other or UNKNOWN) is None:
+            elif one.one is None and (not kept or one.path in lacking) and with_values(one.other or UNKNOWN) is None:
                 notes.append(f"F{what[1:]} isn't in the table and has no values; it's left out.")
             elif one.one is not None and self._widened(one.one, one.other) is None:
                 problems[one.name] = f"{what} is {one.other} in the batch and {one.one} in the table"

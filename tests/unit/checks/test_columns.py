@@ -58,3 +58,11 @@ def test_names_compare_without_case_where_asked() -> None:
     assert detail(columns_match(["ID", "C"])) == "ID is missing; C is missing; c isn't expected; id isn't expected."
     assert detail(columns_match(["C", "ID: long not null"], ordered=True, ignore_case=True)) is None
     assert detail(columns_match(["ID", "C"], ordered=True, ignore_case=True)) == "the order is c, id."
+
+
+def test_fields_compare_without_order_where_case_does_not_count() -> None:
+    other = "struct<`a: b`:array<numeric(9,2)>, geo: map<string, struct<LAT: double>>, email: string>"
+    assert detail(columns_match([f"c: {other}", "id"])) == f"c is of type {CONTACT}."
+    assert detail(columns_match([f"c: {other}", "id"], ignore_case=True)) is None
+    wrong = other.replace("9,2", "10,2")
+    assert detail(columns_match([f"c: {wrong}", "id"], ignore_case=True)) == f"c is of type {CONTACT}."

@@ -129,6 +129,19 @@ def test_order_case_and_nullability_make_no_difference(tmp_path: Path) -> None:
     assert discover([str(tmp_path)]).rows == 2
 
 
+@pytest.mark.parametrize("nested", [lambda kind: kind, pa.list_], ids=["struct", "list"])
+def test_the_order_of_a_struct_s_fields_makes_no_difference(tmp_path: Path, nested: Any) -> None:
+    fields = [("a", pa.int32()), ("b", pa.struct([("x", pa.string()), ("y", pa.date32())]))]
+    other = [("B", pa.struct([("y", pa.date32()), ("x", pa.string())])), ("a", pa.int32())]
+    for name, kind in (("a", fields), ("b", other)):
+        schema = pa.schema([("s", nested(pa.struct(kind)))])
+        pq.write_table(pa.table({"s": [None]}, schema=schema), tmp_path / f"{name}.parquet")
+    assert len(discover([str(tmp_path)]).parts()) == 2  # each file is read by its own names
+    pq.write_table(pa.table({"s": pa.array([None], nested(pa.struct(fields[:1])))}), tmp_path / "c.parquet")
+    with pytest.raises(SchemaError, match=r"c\.parquet' does not have the columns of"):
+        discover([str(tmp_path)])
+
+
 def test_every_difference_of_schema_is_told(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", i=[1], f=[1.5], gone=["x"])
     write(tmp_path / "b.parquet", i=[1], f=[1.5], gone=["x"])

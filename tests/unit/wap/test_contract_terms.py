@@ -12,7 +12,7 @@ from lakegate.model.request import ContractTerms, WriteMode
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import WriteTarget
 from lakegate.wap.ingest import ingest
-from lakegate.wap.plan import CONTRACT_COLUMNS, contract_check, plan
+from lakegate.wap.plan import CONTRACT_COLUMNS, contract_check, plan, require_contract
 from lakegate.wap.review import Configured, audit_branch, publish_branch
 from support.fakes import FakeLakehouse
 from support.flow_support import MORE, TRIPS, ordered, planned
@@ -65,6 +65,13 @@ def test_what_does_not_fit_is_listed_before_anything_is_written(house: FakeLakeh
     assert f"column 'id' is {types(house)['id']} in the {'table' if exists else 'batch'} and date in" in message
     assert "column 'pasengers' of the contract is missing (there is 'passengers')" in message
     assert "column 'passengers' isn't in the contract" in message
+
+
+def test_a_field_that_evolve_appended_is_in_the_middle_of_the_contract_s_struct() -> None:
+    table = Schema(columns=(Column(name="at", type="struct<x: long, y: long, New: string>"),))
+    require_contract(table, terms(("at", "struct<x: long, new: string, y: long>")), name=TRIPS)
+    with pytest.raises(SchemaError, match="column 'at' is struct"):
+        require_contract(table, terms(("at", "struct<x: long, new: int, y: long>")), name=TRIPS)
 
 
 def test_what_was_written_without_the_contract_is_audited_by_its_columns(house: FakeLakehouse) -> None:

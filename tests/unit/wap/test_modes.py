@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -456,3 +457,20 @@ def test_of_fields_without_values_a_table_gets_those_of_its_contract(
     assert planned(terms, at=partly, geo=partly) == {**terms, "geo": "struct<b: long>"}
     with pytest.raises(SchemaError, match=r"'tags' is list<string> in the table and string in the contract"):
         planned({"tags": "string"}, tags="list<unknown>", geo=partly)
+
+
+def test_a_field_without_values_that_a_check_names_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = FakeLakehouse()
+    into(house, [{"id": 1, "home": "x"}], "r1", checks=())
+    kinds = iter(("struct<city: string>", "struct<city: string, zip: unknown, street: unknown>"))
+    held, given = (Schema(columns=(Column(name="id", type="long"), Column(name="home", type=one))) for one in kinds)
+    monkeypatch.setattr(house, "source_schema", lambda _: given)
+    pointer = house.catalog.get_table(TRIPS, house.catalog.get_ref("main"))
+    assert pointer is not None
+    location = pointer.metadata_location
+    monkeypatch.setitem(house.versions, location, replace(house.versions[location], schema=held))
+    order = ordered(house, [{"id": 2, "home": "y"}], run="r2", schema_mode="evolve", checks=())
+    checked = order.model_copy(update={"checks": tuple(parse_checks("not_null(home.zip)"))})
+    made = plan(house.context, checked)
+    assert [str(one) for one in made.request.schema_changes] == ["add field home.zip (string)"]
+    assert made.notes == ("Field 'home.street' isn't in the table and has no values; it's left out.",)

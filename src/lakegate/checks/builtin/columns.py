@@ -12,6 +12,7 @@ from lakegate.checks.questions import AboutChange, AboutColumns, Finding
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 from lakegate.model.schema import Column, Schema
+from lakegate.model.types import type_differences
 
 _SPARK = {"bigint": "long", "integer": "int", "tinyint": "int", "smallint": "int", "byte": "int", "short": "int",
           "real": "float", "timestamp_ntz": "timestamp", "timestamp_ltz": "timestamptz", "varchar": "string",
@@ -25,6 +26,7 @@ _NOT_NULL = re.compile(r"\s+not\s+null$", re.IGNORECASE)
 _NAME = re.compile(r"\w+")
 _TOKEN = re.compile(r"(`(?:[^`]|``)*`|\w+)(?:\s*(:)\s*)?|\s*([<>(),])\s*|.", re.DOTALL)
 """A field's name with its colon, a word of a type, a mark, or anything else."""
+_SEPARATOR = re.compile(r"(`(?:[^`]|``)*`)|[:,]")
 _SHOWN = 10
 
 
@@ -44,8 +46,8 @@ def columns_match(
     A column is ``'name'``, ``'name: type'`` or ``'name: type not null'``; types are Iceberg's (``long``, ``decimal(9,
     2)``, ``list<string>``) or Spark's names for them. ``mode='strict'`` refuses columns that aren't listed,
     ``mode='additive'`` allows them. With ``ordered=True``, those listed must be in this order (others may be between).
-    Names compare exactly, with case, except with ``ignore_case=True``; those of a struct's fields always do:
-    ``struct<email: string>``.
+    Names compare exactly, with case, also those of a struct's fields: ``struct<email: string>``. With
+    ``ignore_case=True``, case doesn't count, nor does the order of fields.
 
     Example:
         >>> str(columns_match(["id: long", "fare"], mode="additive"))
@@ -55,7 +57,7 @@ def columns_match(
 
     def judge(schema: Schema) -> Finding:
         there = {one: one.find(schema, ignore_case=ignore_case) for one in wanted}
-        problems = [problem for one, found in there.items() if (problem := one.problem(found)) is not None]
+        problems = [problem for one, found in there.items() if (problem := one.problem(found, by_name=ignore_case))]
         names = [column.name for column in there.values() if column is not None]
         extra = [name for name in schema.names if name not in names] if mode == "strict" else []
         problems += [f"{name} isn't expected" for name in extra]
@@ -180,14 +182,21 @@ class _Wanted:
         found = schema.find(self.name)
         return found if found is None or ignore_case or found.name == self.name else None
 
-    def problem(self, found: Column | None) -> str | None:
+    def problem(self, found: Column | None, *, by_name: bool) -> str | None:
         if found is None:
             return f"{self.name} is missing"
-        if self.type is not None and _plain(found.type) != self.type:
+        if self.type is not None and _differ(self.type, _plain(found.type), by_name=by_name):
             return f"{self.name} is of type {found.type}"
         if self.required and not found.required:
             return f"{self.name} may be NULL"
         return None
+
+
+def _differ(one: str, other: str, *, by_name: bool) -> bool:
+    if not by_name:
+        return one != other
+    one, other = (_SEPARATOR.sub(lambda match: match[1] or f"{match[0]} ", kind) for kind in (one, other))
+    return any(type_differences(one, other))
 
 
 def _read_type(text: str) -> str:
