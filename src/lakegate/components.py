@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lakegate.catalogs import find_catalog
-from lakegate.config import FILE_NAME, HOME_NAME, Settings, SourceSettings, StorageSettings
+from lakegate.config import FILE_NAME, HOME_NAME, Settings, SourceSettings, StorageSettings, is_project
 from lakegate.contracts.store import Contracts
 from lakegate.credentials.secret import Secret
 from lakegate.errors import CatalogUnavailableError, ConfigurationError, NotFoundError
@@ -76,6 +76,7 @@ class Components:
         self._found: tuple[str, Catalog] | None = None
         self._opened: list[Catalog] = []
         self._finding = threading.Lock()
+        self._begins = settings.catalog.uri is None and not is_project(home)
 
     @cached_property
     def context(self) -> Context:
@@ -185,6 +186,7 @@ class Components:
         """The journal that the settings name, by default ``.lakegate/journal.db``."""
         from lakegate.journal.factory import open_journal
 
+        self._say_where()
         return open_journal(self.settings.journal, self.home)
 
     @cached_property
@@ -371,7 +373,14 @@ class Components:
     @cached_property
     def stack(self) -> LocalStack:
         """The embedded stack of this project."""
+        self._say_where()
         return local_stack(self.home, self.settings, self.narrator)
+
+    def _say_where(self) -> None:
+        """Say that a project begins, once it does: a mistyped first command leaves none."""
+        if self._begins:
+            self._begins = False
+            self.narrator.note(f"New project in {self.home}: tables and history go to .lakegate/ there.")
 
     def reconnect(self) -> None:
         """Drop connections to the engine that don't answer any more."""

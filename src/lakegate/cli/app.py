@@ -133,10 +133,8 @@ class App:
             begins: Whether the command may be a project's first.
         """
         _require_address_space()
-        if not self.is_in_project():
-            if not begins:
-                raise self.no_project()
-            self.narrator.note(f"New project in {self.folder()}: tables and history go to .lakegate/ there.")
+        if not (begins or self.is_in_project()):
+            raise self.no_project()
         if self.logs is None:
             _quieten_libraries(debug=self.debug)
         context = click.get_current_context(silent=True)

@@ -6,10 +6,13 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from click.testing import Result
 
+from lakegate import connect
+from lakegate.errors import InputError
 from lakegate.local import process
 from lakegate.local.process import MarkedServer
 from lakegate.model.refs import Ref
@@ -188,8 +191,15 @@ def test_a_catalog_elsewhere_needs_no_project(tmp_path: Path, monkeypatch: pytes
     assert invoke("branch", FakeLake(branches=[])).exit_code == 0
 
 
-def test_a_new_project_is_named(tmp_path: Path) -> None:
-    (tmp_path / ".lakegate").rmdir()
-    outcome = invoke("ingest nyc.trips trips.parquet --log-format json", FakeLake(ingest=PUBLISHED))
-    assert outcome.exit_code == 0
-    assert f"New project in {tmp_path}" in outcome.stderr
+def test_a_new_project_is_named_once_it_begins(tmp_path: Path) -> None:
+    narrator = MagicMock()
+    home = tmp_path / "new"
+    home.mkdir()
+    with connect(home, narrator=narrator) as lake:
+        with pytest.raises(InputError, match="does not exist"):
+            lake.ingest("nyc.trips", "typo.parquet")
+        assert (narrator.note.mock_calls, list(home.iterdir())) == ([], [])
+        lake.runs()
+    with connect(home, narrator=narrator) as lake:
+        lake.runs()
+    narrator.note.assert_called_once_with(f"New project in {home}: tables and history go to .lakegate/ there.")
