@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 
 from lakegate.errors import ConfigurationError, IdentifierError, InputError, NotFoundError
+from lakegate.model.figures import moment
 from lakegate.model.identifiers import is_commit_hash, validate_ref_name
 from lakegate.model.refs import Ref
 from lakegate.model.words import did_you_mean, parse_duration
@@ -152,7 +153,7 @@ def _require_past(when: datetime) -> None:
     now = datetime.now(UTC)
     if when - now > _CLOCKS_DIFFER:
         raise InputError(
-            f"{when.isoformat()} is in the future: it's {now:%Y-%m-%dT%H:%M:%SZ} now.",
+            f"{moment(when)} is in the future: it's {moment(now)} now.",
             hint="A time without a zone is UTC; to give another one, append it: 2026-01-31T07:00:00+01:00.",
             at=when.isoformat(),
         )

@@ -210,6 +210,13 @@ def show_rows(
         show(table, indent=indent)
 
 
+def room(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
+    """Return how many characters wide a table is without any wrapping."""
+    lines = [columns, *rows]
+    widest = (max(len(str(line[at])) for line in lines) for at in range(len(columns)))
+    return sum(widest) + _GAP * (len(columns) - 1)
+
+
 def _least(
     columns: Sequence[str], rows: Sequence[Sequence[object] | Styled], wrapped: Collection[str]
 ) -> Sequence[int]:

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from lakegate.catalogs import KeyConflict, commit_conflict, moved_reference
 from lakegate.errors import AlreadyExistsError, InputError, NotFoundError
+from lakegate.model.figures import moment
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.refs import Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, RUN_IDS_PROPERTY
@@ -116,7 +117,7 @@ class MemoryCatalog:
         for commit in self._ancestors(head.hash):
             if commit.time <= at:
                 return Ref(name=ref, hash=commit.hash, kind="detached")
-        raise NotFoundError(f"Nothing was committed to '{ref}' by {at.isoformat()}.", ref=ref, at=at.isoformat())
+        raise NotFoundError(f"Nothing was committed to '{ref}' by {moment(at)}.", ref=ref, at=at.isoformat())
 
     def list_tables(self, ref: Ref) -> Iterator[TablePointer]:
         """Yield every table at ``ref.hash``, by name."""

@@ -123,6 +123,17 @@ def test_python_has_it_too(tmp_path: Path) -> None:
     assert found.rows == ({"a": "1", "b": "x"},)
 
 
+@pytest.mark.parametrize("width", [30, 60])
+def test_values_are_shown_on_narrow_terminals_too(width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.jsonl").write_text('{"pickup_datetime": "2024-01-01T00:46:55"}\n' * 2, encoding="utf-8")
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.chdir(tmp_path)
+    shown = invoke(["inspect", "a.jsonl"], None).stdout
+    for words in ("timestamp", "row 1", "2024-01-01"):
+        assert words in shown
+    assert max(map(len, shown.splitlines())) <= max(width, len("json  1 file, 2 rows, 84 B"))
+
+
 def test_a_long_path_leaves_the_numbers_whole(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

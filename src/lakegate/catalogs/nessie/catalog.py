@@ -14,6 +14,7 @@ from lakegate.catalogs.nessie.answers import NO_SUCH_KEY, Request, key_text
 from lakegate.catalogs.nessie.client import NessieClient, path_of
 from lakegate.credentials.tokens import ClientCredentials, Token
 from lakegate.errors import IdentifierError, InputError, NotFoundError
+from lakegate.model.figures import moment
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.refs import NO_SNAPSHOT, Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, RUN_IDS_PROPERTY
@@ -149,7 +150,7 @@ class NessieCatalog:
         found = self._newest_commit(f"{_spot(ref)}*{instant}")
         if found is None:
             raise NotFoundError(
-                f"Nothing was committed to '{ref}' by {at.isoformat()}.",
+                f"Nothing was committed to '{ref}' by {moment(at)}.",
                 hint=f"See when its commits were made with 'lakegate log {ref}'.",
                 ref=ref,
                 at=at.isoformat(),
