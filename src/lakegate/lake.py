@@ -2122,6 +2122,7 @@ class Lake:
         tables: Sequence[str] = (),
         *,
         deep: bool = False,
+        pages: bool = False,
         since: str | datetime | None = None,
         grace: str | timedelta | None = None,
     ) -> VerifyReport:
@@ -2130,6 +2131,7 @@ class Lake:
         Args:
             tables: Tables to look at. Default: all, and files that nothing references, too.
             deep: Also compare rows and values with the footers of all parquet files.
+            pages: Do that, read these files as a whole, and compare their pages with the checksums that Spark writes.
             since: A time, tag or commit of ``main``. Commits up to it that no run made aren't reported.
             grace: Files younger than this aren't orphaned, such as ``1d``. Default: ``gc.grace``.
 
@@ -2156,6 +2158,7 @@ class Lake:
             now=datetime.now(UTC),
             tables=[TableIdentifier.parse(table) for table in tables],
             deep=deep,
+            pages=pages,
             since=None if since is None else self._resolve(MAIN, since),
             history=None if history is None else parse_duration(history),
         )

@@ -338,7 +338,7 @@ class TableReader(Protocol):
             RetryableError: When a file can't be read just now.
         """
 
-    def footer_flaws(self, files: Sequence[NeededFile]) -> Iterator[Flaw | None]:
+    def footer_flaws(self, files: Sequence[NeededFile], *, pages: bool) -> Iterator[Flaw | None]:
         """Yield what each parquet file's footer says otherwise than the metadata, or why it can't be read.
 
         Raises:

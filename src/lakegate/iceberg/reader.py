@@ -280,8 +280,11 @@ class IcebergTableReader:
         """Yield every file that the metadata at ``pointer`` needs, and what is wrong with it."""
         yield from Inspector(pointer, self._files, walked).inspect()
 
-    def footer_flaws(self, files: Sequence[NeededFile]) -> Iterator[Flaw | None]:
+    def footer_flaws(self, files: Sequence[NeededFile], *, pages: bool) -> Iterator[Flaw | None]:
         """Yield what is wrong with each of these parquet files by its footer; many are read at once.
+
+        Args:
+            pages: Read all of each file, too, and compare its pages with their checksums.
 
         Raises:
             LakegateError: When a file may not be read, or its store doesn't serve it: then nothing is known of it.
@@ -290,14 +293,24 @@ class IcebergTableReader:
         import pyarrow.parquet as pq
 
         def flaw(file: NeededFile) -> Flaw | None:
+            is_footer_read = False
             try:
                 with self._files.open(file.path) as stream:
-                    return footer_flaw(file, pq.read_metadata(stream))
+                    parquet = pq.ParquetFile(stream, page_checksum_verification=True)
+                    found = footer_flaw(file, parquet.metadata)
+                    is_footer_read = True
+                    if found is None and pages:
+                        for _ in parquet.iter_batches():
+                            pass
+                    return found
+            except pa.ArrowNotImplementedError:
+                return None  # a type that Arrow doesn't know
             except PermissionError as error:
                 raise not_readable(f"Data file {file.path}", file.path, error) from error
             except (pa.ArrowException, OSError, EOFError) as error:
                 reason = str(error).strip().partition("\n")[0] or type(error).__name__
-                return Flaw("unreadable-file", file, f"its footer can't be read: {reason}")
+                what = "one of its pages" if is_footer_read else "its footer"
+                return Flaw("unreadable-file", file, f"{what} can't be read: {reason}")
 
         with ThreadPoolExecutor(_LOOKED_UP_AT_ONCE) as pool:
             yield from pool.map(flaw, files)

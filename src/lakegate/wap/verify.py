@@ -42,6 +42,7 @@ def verify(
     now: datetime,
     tables: Sequence[TableIdentifier] = (),
     deep: bool = False,
+    pages: bool = False,
     since: Ref | None = None,
     history: timedelta | None = None,
 ) -> VerifyReport:
@@ -51,6 +52,7 @@ def verify(
         grace: Files younger than this aren't orphaned: they may be about to be committed.
         tables: Tables to look at; by default all, and orphaned files, too.
         deep: Read the footers of data files, and compare their rows and values with the metadata.
+        pages: Read all of the data files, too, and compare their pages with their checksums.
         since: A commit of ``main``: commits up to it that no run made aren't reported.
         history: How far back states must be readable; ``None`` for all that was ever committed.
 
@@ -72,7 +74,7 @@ def verify(
     for _ in range(_TRIES):
         refs = set(context.catalog.list_refs())
         listing = _Listing(files)
-        inspection = _Inspection(context, listing.sizes, frozenset(tables), deep=deep)
+        inspection = _Inspection(context, listing.sizes, frozenset(tables), deep=deep or pages)
         garbage = Garbage(context, listing, oldest=oldest, reach=inspection.reach)
         garbage.list_files(collectable_before(context, now, grace))
         garbage.drop_reachable()
@@ -85,8 +87,8 @@ def verify(
         # What a branch needed that was dropped meanwhile, `gc` may have deleted.
         if not inspection.is_broken or set(context.catalog.list_refs()) == refs:
             break
-    if deep:
-        inspection.read_footers()
+    if deep or pages:
+        inspection.read_footers(pages=pages)
     found += inspection.findings()
     if not tables:
         found += _orphaned(garbage)
@@ -96,7 +98,7 @@ def verify(
             if problem.subject not in inspection.broken
         ]
     return VerifyReport(
-        deep=deep,
+        deep=deep or pages,
         tables=len(inspection.tables),
         states=inspection.states,
         files=inspection.files,
@@ -205,13 +207,13 @@ class _Inspection:
             file, pointer = self._absent[path]
             self._flaws.setdefault(path, (Flaw("missing-file", file, "it doesn't exist"), pointer))
 
-    def read_footers(self) -> None:
-        """Compare the footers of data files with the metadata."""
+    def read_footers(self, *, pages: bool) -> None:
+        """Compare the footers of data files with the metadata, and ``pages`` with their checksums."""
         files = [one for one in self._countable if one[0].path not in self._flaws]
-        with self.context.narrator.step("Reading the footers of data files") as step:
+        with self.context.narrator.step("Reading data files" if pages else "Reading the footers of data files") as step:
             for start in range(0, len(files), _FOOTERS_AT_ONCE):
                 batch = files[start : start + _FOOTERS_AT_ONCE]
-                flaws = self.context.reader.footer_flaws([file for file, _ in batch])
+                flaws = self.context.reader.footer_flaws([file for file, _ in batch], pages=pages)
                 for (file, pointer), flaw in zip(batch, flaws, strict=True):
                     if flaw is not None:
                         self._flaws.setdefault(file.path, (flaw, pointer))

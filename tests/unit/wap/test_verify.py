@@ -24,7 +24,7 @@ from lakegate.iceberg.manifests import ListedManifest, ManifestList, read_list, 
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import SourceFile
-from lakegate.model.maintenance import Finding, VerifyReport
+from lakegate.model.maintenance import Finding, NeededFile, VerifyReport
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.ports import Engine
@@ -238,6 +238,31 @@ def take(lake: Lake, advice: str) -> Run:
     assert restored is not None
     commit = next(one for one in lake.commits if one.startswith(restored[1]))
     return restore_table(lake.context, NAME, Ref(name=commit, hash=commit), new_run_id="x")
+
+
+def test_pages_that_cannot_be_read_are_found_by_reading_them(lake: Lake) -> None:
+    path = lake.data_file(2)
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + bytes(16) + content[20:])
+    assert lake.verify(deep=True).passed
+    (found,) = lake.verify(pages=True).findings
+    assert (found.kind, found.run_id) == ("unreadable-file", "r2")
+    assert "one of its pages can't be read" in found.message
+
+
+def test_a_bit_that_flipped_in_a_page_is_found_by_its_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    rows = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+    pq.write_table(rows, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    content = path.read_bytes()
+    path.write_bytes(content.replace((2).to_bytes(8, "little"), (3).to_bytes(8, "little"), 1))
+    assert pq.read_table(path)["id"].to_pylist() == [1, 3, 3]
+    file = NeededFile(path.as_uri(), "data file", rows=3)
+    reader = IcebergTableReader()
+    assert list(reader.footer_flaws([file], pages=False)) == [None]
+    (flaw,) = reader.footer_flaws([file], pages=True)
+    assert flaw is not None
+    assert "CRC" in flaw.message
 
 
 def test_metadata_that_cannot_be_followed_or_opened_is_a_finding_too(lake: Lake) -> None:

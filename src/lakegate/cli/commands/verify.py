@@ -29,6 +29,7 @@ _OF_A_KIND = 10
 )
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_tables)
 @click.option("--deep", is_flag=True, help="Also compare rows and values with the footers of all parquet files.")
+@click.option("--pages", is_flag=True, help="Read these files as a whole, too, and check their pages' checksums.")
 @click.option(
     "--since",
     metavar="TIME|TAG|COMMIT",
@@ -40,7 +41,9 @@ _OF_A_KIND = 10
     type=span,
     help="Files younger than this aren't orphaned, such as 1d. Default: gc.grace.",
 )
-def verify(app: App, /, *, tables: tuple[str, ...], deep: bool, since: str | None, grace: timedelta | None) -> None:
+def verify(
+    app: App, /, *, tables: tuple[str, ...], deep: bool, pages: bool, since: str | None, grace: timedelta | None
+) -> None:
     """Check that the journal, the catalog, the tables' metadata and their files agree. Changes nothing.
 
     Looks at every state in the history of all branches and tags (as far back as gc.history, if you set it): files that
@@ -52,7 +55,7 @@ def verify(app: App, /, *, tables: tuple[str, ...], deep: bool, since: str | Non
     Exits with 1 if something is off. Doesn't need Spark, and can run at any time.
     """
     with app.lake() as lake:
-        report = lake.verify(tables, deep=deep, since=since, grace=grace)
+        report = lake.verify(tables, deep=deep, pages=pages, since=since, grace=grace)
     if app.json:
         echo_json({**report.model_dump(mode="json"), "passed": report.passed})
     else:
