@@ -349,7 +349,7 @@ class TableReader(Protocol):
         """Return those of the files that don't exist.
 
         Raises:
-            LakegateError: When the store doesn't say, for want of credentials or otherwise.
+            LakegateError: When the store doesn't say, for example without credentials.
         """
 
 

@@ -388,7 +388,7 @@ class CheckDefinition(Generic[P]):
         return columns
 
     def _common_name(self, written: str) -> str:
-        """Return the name of an option of every check by which this one calls it, too."""
+        """Return the other name that this check has for an option of every check."""
         name = self._parameter_aliases.get(written, written)
         return name if name in self._common else written
 

@@ -140,7 +140,7 @@ def known_checks() -> tuple[str, ...]:
 
 @cache
 def _offered() -> EntryPoints:
-    """Return what other packages offer; to look for it takes some 20 ms, as it reads a file of each package."""
+    """Return what other packages offer. Looking takes some 20 ms: it reads a file of each package."""
     return entry_points(group=GROUP)
 
 

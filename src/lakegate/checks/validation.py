@@ -171,7 +171,7 @@ def _without_past(check: Check) -> CheckError:
 
 
 def _require_free_names(check: Check, schema: Schema) -> None:
-    """Refuse a query of ours on a table with a column that it could take for one of its own names."""
+    """Refuse to query a table with a column that could be taken for one of our own names."""
     taken = next((name for name in schema.names if name.lower().startswith(_OWN_NAMES)), None)
     if taken is not None:
         problem = f"it takes a query, in which column '{taken}' could be taken for one of lakegate's own names."

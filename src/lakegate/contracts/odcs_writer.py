@@ -110,7 +110,7 @@ def _rules(checks: list[Check], column: str | None, owner: str | None, *, indent
 
 
 def _as_metric(check: Check, column: str | None) -> dict[str, str] | None:
-    """Return a check as a metric of ODCS, keys with values in YAML; ``None`` if it's more than one says."""
+    """Return a check as an ODCS metric (keys with YAML values); ``None`` if a metric can't express it."""
     options = check_options(check)
     tolerance, severity = options.pop("tolerance", 0), options.pop("severity", "error")
     known_options = {key: options.pop(key) for key in ("name", "description", "tags") if key in options}

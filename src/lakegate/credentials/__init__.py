@@ -1,4 +1,4 @@
-"""Secrets by reference, and the access tokens that are got with them.
+"""Secrets by reference, and the access tokens obtained with them.
 
 Settings never hold a secret, only where it is: a variable, a file, AWS Secrets Manager. What reads them is
 ``secret.py``, for all parts of lakegate alike. No error shows a value.

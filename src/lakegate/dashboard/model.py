@@ -326,7 +326,7 @@ class ReadModel:
         return None
 
     def each(self, keys: Sequence[_Key], read: Callable[[_Key], _Found]) -> list[_Found | LakegateError]:
-        """Return ``read`` of each key, several at a time; an error of ours in its place if it fails."""
+        """Return ``read`` of each key, several at a time; one of lakegate's errors in its place if it fails."""
 
         def attempt(key: _Key) -> _Found | LakegateError:
             try:

@@ -157,7 +157,7 @@ class TableFiles:
 
 @contextmanager
 def reading(what: str, pointer: TablePointer) -> Iterator[None]:
-    """Raise whatever goes wrong with a table's metadata in the body as an error of ours.
+    """Turn whatever goes wrong with a table's metadata in the body into one of lakegate's errors.
 
     Args:
         what: The file, as a message starts with it.
@@ -326,7 +326,7 @@ def require_own(warehouse: str, storage: StorageSettings, catalog: str | None) -
 
 
 def spark_file_io(warehouse: str, storage: StorageSettings) -> Mapping[str, str]:
-    """Return the options by which a Spark catalog reaches the files of its tables; no secret is among them.
+    """Return the options with which a Spark catalog reaches its tables' files; none is a secret.
 
     Iceberg's ``ResolvingFileIO`` takes each store's own implementation by a file's scheme, so the same options serve
     all stores, and tables that were made while the warehouse was elsewhere stay readable.

@@ -189,7 +189,7 @@ class Database(ABC):
 
 
 class Sqlite(Database):
-    """What SQLite does the same in a file and in memory."""
+    """SQLite, whether in a file or in memory."""
 
     from_json = "json_each(:given)"
 

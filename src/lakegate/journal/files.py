@@ -156,7 +156,7 @@ def preview(files: Sequence[SourceFile], known: KnownVersions) -> Claim:
 
 
 def other_versions(files: Sequence[SourceFile], known: KnownVersions) -> Sequence[KnownFile]:
-    """Return the published versions of the files' paths that are none of theirs, oldest first for each path."""
+    """Return other published versions of the files' paths, oldest first for each path."""
     these = {(file.uri, file.version) for file in files}
     return [
         one.known_file

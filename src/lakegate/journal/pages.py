@@ -250,7 +250,7 @@ def _found(wanted: RunFilter, shown: Sequence[Any]) -> tuple[Select[Any], Any, A
 
 
 def _place(tx: Transaction, wanted: RunFilter, after: Place | None, number: int) -> Place | None:
-    """Return the place of the run that comes so many runs after one, whatever its files."""
+    """Return the place of the run that comes ``number`` runs after one, whatever its files."""
     query, started, run_id = _found(wanted, (RUNS.c.started_at, RUNS.c.run_id))
     if after is not None:
         query = query.where(_behind(started, run_id, after))

@@ -72,7 +72,7 @@ class Archive:
         return () if self._failed_lately() else (f"-XX:DumpLoadedClassList={class_list}",)
 
     def job(self, class_list: Path) -> Job | None:
-        """Return what is to be done to make the archive, or ``None`` when there is nothing to do.
+        """Return what to do to make the archive; ``None`` if there is nothing to do.
 
         Args:
             class_list: What a running server has listed so far; it is copied.

@@ -67,7 +67,7 @@ class MiniStack:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables by which AWS's tools and libraries use it, and nothing else: no profile, no file of the user's."""
+        """Variables that point AWS's tools and libraries at it, and nothing else: no profile, no file of the user's."""
         endpoint = self.endpoint
         if endpoint is None:
             raise LocalStackError("MiniStack does not run.", hint="lakegate demo --aws")

@@ -50,7 +50,7 @@ class _Outliving(subprocess.Popen[bytes]):
 
 
 def marks(home: Path, name: str, instance: str) -> tuple[str, str, str]:
-    """Return the Java options by which our servers are recognised."""
+    """Return the Java options that identify our servers."""
     return f"{_HOME_OPTION}{home}", f"{_SERVICE_OPTION}{name}", f"{_INSTANCE_OPTION}{instance}"
 
 

@@ -316,7 +316,7 @@ class LocalStack:
             in_transaction: Whether this process has work in it that a new start would lose.
 
         Returns:
-            Whether it is another one than before, which knows no session of ours.
+            Whether it's a new one, which knows none of our sessions.
         """
         before = self._alive().services.get("spark")
         if in_transaction and before is not None:
@@ -391,7 +391,7 @@ class LocalStack:
         return StackState(home=str(self._folder.home), nessie=file.services["nessie"], spark=file.services["spark"])
 
     def _watch_idle(self) -> None:
-        """Begin to watch for servers that nobody uses; a process that does so already goes on, with this limit."""
+        """Begin to watch for servers that nobody uses; a process that already does continues, with this limit."""
         with contextlib.suppress(OSError):
             self._folder.idle_path.write_text(str(self._idle_s), encoding="ascii")
         if self._idle_s > 0:

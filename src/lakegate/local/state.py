@@ -201,7 +201,7 @@ class StackFolder:
             raise self.unusable(error) from error
 
     def unusable(self, error: OSError) -> LocalStackError:
-        """Return the error for a folder or file of ours that the operating system refuses."""
+        """Return the error for one of our folders or files that the operating system refuses."""
         return LocalStackError(
             f"The local stack cannot use {error.filename or self.path}: {error.strerror or error}.",
             hint=f"Make {self.path} a folder that you may write to, with free space, or run lakegate elsewhere.",
@@ -218,7 +218,7 @@ def locked(path: Path, doing: str, narrator: Narrator, *, timeout_s: float) -> I
 
     Args:
         path: The lock's file; made if it is missing, readable by this user alone.
-        doing: What all who take it do, for messages: ``starting or stopping MiniStack``.
+        doing: What its holders are doing, for messages: ``starting or stopping MiniStack``.
         narrator: Receives a note if another process has to be waited for.
     """
     import filelock
@@ -251,7 +251,7 @@ class Usage:
 
     Args:
         path: What all users hold: ``usage_path`` for Spark, ``stack_usage_path`` for all servers.
-        doing: What who holds it alone does, for messages.
+        doing: What its only holder is doing, for messages.
     """
 
     def __init__(self, folder: StackFolder, path: Path, doing: str) -> None:

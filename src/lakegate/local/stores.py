@@ -107,7 +107,7 @@ def store_properties(stores: SparkStores) -> Mapping[str, str]:
 
 
 def store_variables(stores: SparkStores, source: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the variables by which the stores' libraries find credentials, as they are here.
+    """Return this machine's variables from which the stores' libraries take credentials.
 
     Args:
         source: Where to take them from; default the process's own.

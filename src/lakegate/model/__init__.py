@@ -1,1 +1,1 @@
-"""Frozen values: what flows between the context. Everything here survives a round trip through JSON."""
+"""Frozen values that packages pass to each other. Everything here survives a round trip through JSON."""

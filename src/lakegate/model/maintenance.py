@@ -69,7 +69,7 @@ class GcReport(Value):
         reached_files: Old enough to go, but some branch or tag needs them.
         young_files: Written too lately to be looked at.
         ignored_files: Old, but not in the ``data`` or ``metadata`` folder of a table of ours; never touched.
-        problems: What was kept for want of certainty.
+        problems: What was kept because it may still be needed.
         checkpoint: Commit up to which a checkpoint of the history was made, if one was due.
         expired_runs: Runs whose steps, reports and alerts were deleted from the journal.
     """

@@ -108,7 +108,7 @@ def unavailable(message: str, retry_after_s: int = RETRY_AFTER_S) -> RefusedErro
 
 
 def explained(error: LakegateError) -> RefusedError:
-    """Return what a client may know about an error of ours. The log has the rest: it may name addresses and files."""
+    """Return what a client may know about one of lakegate's errors: the rest may name addresses and files."""
     if isinstance(error, EngineError):
         return unavailable("The warehouse can't be read at the moment. Try again.")
     if isinstance(error, RetryableError):

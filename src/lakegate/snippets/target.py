@@ -109,7 +109,7 @@ class Target:
             )
 
     def pyiceberg_properties(self) -> dict[str, str]:
-        """Return the properties by which PyIceberg finds the store; credentials aren't among them."""
+        """Return the properties that PyIceberg needs to find the store, without credentials."""
         s3, gcs = self.storage.s3, self.storage.gcs
         if self.service == "s3":
             found = {"s3.endpoint": s3.endpoint, "s3.region": s3.region}

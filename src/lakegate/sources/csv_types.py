@@ -282,7 +282,7 @@ class _Texts:
         return np.where(reached, self._data[np.clip(at, 0, self._data.size - 1)], 0).astype(np.uint8)
 
     def cast(self, to: pa.DataType) -> Any:
-        """Return the values as ``to``; ``None`` when one of them is not."""
+        """Return the values as ``to``; ``None`` if one of them can't be."""
         try:
             return pc.cast(self.array, to)
         except pa.ArrowInvalid:

@@ -21,7 +21,7 @@ _ENDINGS = re.compile(r"(?:\.[A-Za-z0-9]{1,8}){1,2}$")
 
 
 def upload(batch: Batch, warehouse: str, run_id: str, storage: StorageSettings, narrator: Narrator) -> Batch:
-    """Return the batch with those of its files that the engine would read here copied to ``warehouse``, a URI."""
+    """Copy the batch's local files to ``warehouse`` (a URI), and return the batch with the copies."""
     if not any(map(_is_here, batch.files)):
         return batch
     store, files = open_store(warehouse, storage), []

@@ -161,7 +161,7 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
 
 @contextmanager
 def answered_within(seconds: float) -> Iterator[None]:
-    """Time out calls in the body that Spark doesn't answer within so many seconds."""
+    """Time out calls in the body that Spark doesn't answer in time."""
     token = _at_most_s.set(seconds)
     try:
         yield

@@ -577,7 +577,7 @@ class SparkEngine:
         return KeyLookup(_matching(batch, rows), columns, frames, other_columns)
 
     def _others(self, rows: Rows, columns: Sequence[str], batch: Any, *, is_own: bool) -> Any:
-        """Return a DataFrame of rows to look in.
+        """Return the rows in which keys are looked up, as a DataFrame.
 
         Where the table's own earlier rows lack a column of the key, or one that their filter names, it's NULL.
         """

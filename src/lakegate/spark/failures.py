@@ -38,7 +38,7 @@ def import_spark(*more: str) -> None:
 
 @dataclass(frozen=True)
 class _Failure:
-    """What a message of Spark's with one of ``words`` means."""
+    """What it means when a message from Spark contains one of ``words``."""
 
     words: tuple[str, ...]
     error: type[LakegateError]
@@ -176,7 +176,7 @@ def translated(doing: str, *, query: bool = False, source: bool = False) -> Iter
     """Turn what Spark raises in the body into lakegate's errors.
 
     Args:
-        doing: What the body does, for the message: ``writing nyc.trips on branch x``.
+        doing: What the body is doing, for the message: ``writing nyc.trips on branch x``.
         query: Whether a refused plan is the user's query (exit 2) rather than a failure of the engine.
         source: Whether values that can't be read or converted are the source files' (exit 2).
 
@@ -261,7 +261,7 @@ def first_sentence(text: str) -> str:
 
 
 def _classic_errors() -> tuple[type[Exception], ...]:
-    """Return what a classic session lets through unconverted; there are none with the package ``pyspark-client``."""
+    """Return the errors that a classic session doesn't convert; with ``pyspark-client`` there are none."""
     from pyspark.util import is_remote_only
 
     if is_remote_only():

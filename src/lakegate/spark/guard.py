@@ -108,7 +108,7 @@ def tokens_of(sql: str, wanted: str) -> tuple[SqlToken, ...]:
     """Return the tokens of one statement, without comments.
 
     Args:
-        wanted: What it is to be, for messages: ``query``.
+        wanted: What messages call it: ``query``.
     """
     try:
         tokens = sql_tokens(sql)

@@ -94,7 +94,7 @@ def parse_statement(sql: str, catalogs: Collection[str] = (), *, views: Collecti
 
     Args:
         catalogs: The session's other Spark catalogs: ``nyc.trips`` would be a table in catalog ``nyc``.
-        views: Names of ours, without a namespace, that it may read besides.
+        views: Names of ours, without a namespace, that it may read, too.
 
     Raises:
         QueryError: When it is several statements, of another kind, or names anything but the branch's tables.
@@ -335,7 +335,7 @@ def _altered(tokens: Sequence[SqlToken], others: Collection[str]) -> TableIdenti
 
 
 def _require_plain_properties(tokens: Sequence[SqlToken]) -> None:
-    """Refuse properties by which a table's files go elsewhere or are deleted, or it moves to another snapshot."""
+    """Refuse properties that move or delete a table's files, or move it to another snapshot."""
     for key in _property_keys(tokens):
         if key in _PROPERTIES_REFUSED:
             raise QueryError(

@@ -97,7 +97,7 @@ def is_remote(uri: str) -> bool:
 
 
 def canonical(uri: str) -> str:
-    """Return the one URI by which lakegate knows an object, of those that name it.
+    """Return the one URI that lakegate uses for an object, of those that name it.
 
     Example:
         >>> canonical("S3A://lake/a b.csv"), canonical("abfs://lake@acme.dfs.core.windows.net/a")

@@ -56,7 +56,7 @@ _ENDED = {"published": RunState.COMPLETE, "skipped": RunState.COMPLETE, "reverte
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What events say besides the run.
+    """What events say in addition to the run.
 
     Attributes:
         catalog: Where the tables' names are known, as the namespace of their symlinks.

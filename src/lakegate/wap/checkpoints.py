@@ -133,7 +133,7 @@ def checkpoint_in(commit: Commit) -> Checkpoint | None:
 
 
 def load_past(context: Context, checkpoint: Checkpoint) -> Past | None:
-    """Return what the commits up to the checkpoint's say; ``None`` when that can't be had."""
+    """Return what the commits up to the checkpoint's say; ``None`` if that isn't known."""
     content = _load(context, checkpoint.past)
     try:
         first, *lines = (content or b"").splitlines()
@@ -145,7 +145,7 @@ def load_past(context: Context, checkpoint: Checkpoint) -> Past | None:
 
 
 def load_needed(context: Context, checkpoint: Checkpoint) -> Needed | None:
-    """Return the files that the commits up to the checkpoint's need; ``None`` when that can't be had."""
+    """Return the files that the commits up to the checkpoint's need; ``None`` if that isn't known."""
     content = None if checkpoint.needed is None else _load(context, checkpoint.needed)
     with suppress(ValidationError):
         return None if content is None else Needed.model_validate_json(content)

@@ -155,7 +155,7 @@ def _make_checkpoint(
 ) -> str | None:
     """Make a checkpoint if the last one is long ago, and delete old ones; return the commit up to which it goes.
 
-    Without one, all goes on as before: it spares others work.
+    Without one, nothing changes: it spares others work.
     """
     if len(past.newer) < EVERY:
         return None
@@ -217,7 +217,7 @@ class Garbage:
 
     @property
     def problems(self) -> tuple[GcProblem, ...]:
-        """What is kept for want of certainty."""
+        """What is kept because it may still be needed."""
         return (*self._reachable.problems, *self._misspelt.values())
 
     def list_files(self, written_before: datetime) -> None:

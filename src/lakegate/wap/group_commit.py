@@ -222,7 +222,7 @@ class Companions:
     def take(
         self, offered: Sequence[QueuedPublish], pointer: TablePointer, head: Ref, commits: Sequence[Commit]
     ) -> tuple[TablePointer, Sequence[QueuedPublish]]:
-        """Take along what goes on top of ``pointer``.
+        """Take along the appends that fit on top of ``pointer``.
 
         Args:
             pointer: The table as the run that takes them leaves it.

@@ -68,7 +68,7 @@ class ContractTrial(Value):
 
 
 class ContractOutcome(Value):
-    """What a contract would have made of a batch that came earlier.
+    """How an earlier batch would have fared under a contract.
 
     Attributes:
         before: How the run ended: ``published``, ``rejected`` …

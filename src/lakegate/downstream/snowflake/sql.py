@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What the comment of a table that lakegate made says."""
+    """What the comment of a lakegate table says."""
 
     table: str
     uuid: str
@@ -176,7 +176,7 @@ def grant_select(place: Place, role: str) -> str:
 
 
 def write_mark(mark: Mark) -> str:
-    """Return the comment by which lakegate knows its own tables."""
+    """Return the comment that marks a table as lakegate's."""
     return f"lakegate {mark.table} (table {mark.uuid})"
 
 

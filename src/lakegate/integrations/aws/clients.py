@@ -210,7 +210,7 @@ def translated(doing: str, *, unless: Collection[str] = ()) -> Iterator[None]:
     """Turn what AWS's library raises in the body into our errors.
 
     Args:
-        doing: What the body does, for the message: ``looking at stack lakegate-demo``.
+        doing: What the body is doing, for the message: ``looking at stack lakegate-demo``.
         unless: Codes of errors that only end the body.
 
     Raises:

@@ -229,7 +229,7 @@ def _maintain(tables: Sequence[str], within: str | None) -> Upkeep:
 def maintain(tables: Sequence[str] = (), within: str | None = None) -> Upkeep:
     """Compact tables, rewrite manifests, expire snapshots and collect garbage, where the settings say it's due.
 
-    Restarted, it goes on with what is left: what was done to a table is a run of its own.
+    Restarted, it continues with what is left: what was done to a table is a run of its own.
 
     Raises:
         LakegateError: The lake can't be reached, or another process maintains it.

@@ -111,7 +111,7 @@ def audit(run_id: str, home: str | None = None, *, with_examples: bool = True) -
 
 @retriable_task("publish", timeout_s=HOUR_S)
 def publish(run_id: str, home: str | None = None, *, with_examples: bool = True) -> Run | State[Any]:
-    """Publish what the run wrote, once.
+    """Publish what the run wrote. Idempotent.
 
     Raises:
         AuditFailedError: A check that passed fails now, because a table that it reads has changed.
