@@ -225,7 +225,6 @@ class Queries:
 
         Args:
             plan: Plans it, in a thread of its own.
-            where: Where it reads, for its reader.
         """
         job = Job(plan, max(1, min(limit, max(LIMITS))), where)
         threading.Thread(target=self._run, args=(job,), name="lakegate-query", daemon=True).start()

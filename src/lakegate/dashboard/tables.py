@@ -93,7 +93,6 @@ class SnapshotLine(Value):
         rows: Rows of the table after it; ``None`` if delete files hide the number.
         size_bytes: Bytes in all data files after it.
         run_id: The run that wrote it; ``None`` for another writer's.
-        is_current: Whether it's the current one.
     """
 
     snapshot_id: str

@@ -219,7 +219,6 @@ def not_readable(what: str, location: str, error: OSError, **context: str) -> La
 
     Args:
         what: The file, for the message.
-        context: Of the error.
     """
     if isinstance(error, PermissionError) and not is_local(location):
         return ConfigurationError(

@@ -241,7 +241,6 @@ class SnapshotProducer:
         """Return the partitions in which the files that a compaction replaced aren't as it found them.
 
         Args:
-            done: What it did.
             then: A producer on the head that it began with.
         """
         began = then._among(then._holding(done.paths), done.paths)

@@ -30,7 +30,6 @@ class BadRow(NamedTuple):
 
     Attributes:
         table: The journal's table.
-        key: Its key, for people.
         problem: What is off.
         is_newer: Whether a newer lakegate may have written it.
     """

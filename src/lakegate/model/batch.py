@@ -57,7 +57,6 @@ class SourceFile(Value):
 
     Attributes:
         uri: Absolute location, ``file:///…``; of the real file, when it was found by a link.
-        size_bytes: Length in bytes.
         version: Identifies this content of the path: ``sha256:…`` for local files.
         stamp: Size and time of the last change, or size and entity tag: as long as it is the same, so is the file.
             Empty when it isn't known.
@@ -119,7 +118,6 @@ class ColumnText(Value):
     """What the text of a CSV column looks like, beyond its type.
 
     Attributes:
-        name: The column.
         odd: For text: the first value that kept it from being numbers, dates or times; empty if there was none.
         digits: For numbers: the most digits of a value.
         fraction: For numbers: the most digits of a fraction; many for one with an exponent.

@@ -36,7 +36,6 @@ class ChangedTable(Value):
         schema_changed: Whether its columns differ from before.
         location: Folder of its files.
         table_schema: Its columns now.
-        snapshot_id: Its current snapshot.
         snapshot_ids: The snapshots that were added, oldest first.
         rows: Its rows now; ``None`` if unknown.
         rows_added: ``None`` if unknown.
@@ -94,8 +93,6 @@ class Subscription(Value):
 
     Attributes:
         name: The system's name.
-        events: Kinds of events.
-        tables: Patterns of tables.
         mirrors: Whether it points at the tables' metadata files, so that only the newest state of a table matters. Its
             readers see what the files hold, so it gets no quarantine tables.
     """
@@ -128,7 +125,6 @@ class Delivery(Value):
         delivery_id: Its number; a system gets the events of a table in this order.
         downstream: The system's name.
         kind: What the event is about.
-        ref: The branch.
         commit: The commit whose tables it describes, if any.
         run_id: The run, if any.
         tables: The tables that the system is notified of.
@@ -161,7 +157,6 @@ class DownstreamStatus(Value):
     """How far one downstream system is.
 
     Attributes:
-        name: Its name.
         type: Its type; ``None`` if the settings here don't name it.
         mirrors: Whether it points at the tables' metadata files.
         since: When it was seen first: it gets the events from then on. ``None`` if nothing was published since it's in
@@ -192,8 +187,6 @@ class DownstreamCheck(Value):
     """Whether a downstream system can be reached from here.
 
     Attributes:
-        name: Its name.
-        type: Its type.
         works: Whether it can.
         detail: What was checked, or what is wrong.
     """
@@ -280,7 +273,6 @@ class GivenUpFile(Value):
     """A source file that failed so often that it won't be tried again until it changes.
 
     Attributes:
-        table: The table it was for.
         stamp: Its state, as in :class:`lakegate.model.journal.FileCheckpoint`.
         tries: How often it was tried in this state.
         code: Code of the last error.

@@ -79,9 +79,6 @@ class HistoryEvent(Value):
     """What one commit on the target says about runs.
 
     Attributes:
-        commit: Its hash.
-        run_id: The run that made it.
-        tables: Tables it changed.
         files: URI and version of each source file that it published to all of ``tables``.
         identities: The identity of each of ``files``, in order; or nothing.
         reverts: Runs whose rows it removed from ``tables``.
@@ -109,7 +106,6 @@ class PastCommit(Value):
     """A commit of the target's history, as far as the journal keeps it.
 
     Attributes:
-        hash: Its hash.
         time: When it was made.
         events: What it says about each of its runs, in their order; none if lakegate didn't make it.
     """

@@ -17,8 +17,6 @@ class ExpiredBranch(Value):
     """A branch of a rejected or failed run that was kept long enough.
 
     Attributes:
-        branch: Its name.
-        run_id: The run that wrote to it.
         finished_at: When the run ended.
         age_s: Seconds since then.
     """
@@ -34,8 +32,6 @@ class CollectedFolder(Value):
 
     Attributes:
         folder: The table's folder, as URI.
-        files: Number of files.
-        size_bytes: Bytes in them.
         sample: Locations of up to five of them.
     """
 
@@ -64,7 +60,6 @@ class GcReport(Value):
 
     Attributes:
         dry_run: Whether nothing was changed.
-        branches: Branches dropped.
         folders: Files deleted, by table folder.
         reached_files: Old enough to go, but some branch or tag needs them.
         young_files: Written too lately to be looked at.
@@ -99,10 +94,7 @@ class TableLayout(Value):
     """How a table's files lie, which decides whether maintenance is due.
 
     Attributes:
-        data_files: Number of data files.
-        size_bytes: Bytes in them.
         small_files: Number of small ones in partitions where there are enough of them to compact.
-        delete_files: Number of delete files.
         manifests: Number of manifests with data files.
     """
 
@@ -121,11 +113,9 @@ class MaintenanceStep(Value):
 
     Attributes:
         table: The table; empty for ``gc``.
-        action: What.
         reason: Why it's due.
         status: ``planned`` in a dry run; ``done``; ``skipped`` if there turned out to be nothing to do; ``failed``; or
             ``left`` for the next round, because time was over.
-        run_id: The run that did it.
         error: Why it failed.
         retryable: Whether it failed for a reason that may pass.
     """
@@ -172,7 +162,6 @@ class JournalStatus(Value):
 
     Attributes:
         location: Its file, or its database's URL without password.
-        version: Version of its tables.
         synced: Commit of ``main`` up to which its history is known; ``None`` when nothing is.
         runs: Number of runs it knows by their status.
         files: Versions of source files that are published, counted once for each table.
@@ -194,8 +183,6 @@ class RebuiltJournal(Value):
 
     Attributes:
         head: The branch at the commit up to which its history was read.
-        commits: Commits read.
-        runs: Runs found in them.
         files: Versions of source files that are published, counted once for each table.
         rejected: Rejected runs that the journal had lost, and that their branches describe.
     """
@@ -264,8 +251,6 @@ class Finding(Value):
         message: What it is, for people.
         fix: What to do about it, with the command.
         table: The table it is about.
-        run_id: The run.
-        commit: The commit.
         files: The files; of orphaned ones, up to five of each folder.
         number: How many files there are.
         size_bytes: Bytes in orphaned files.
@@ -290,7 +275,6 @@ class VerifyReport(Value):
         tables: Tables looked at, on all branches and tags.
         states: States of tables looked at, in the history of all branches and tags.
         files: Files that these need.
-        size_bytes: Bytes in them.
         commits: Commits of ``main``.
         runs: Runs in these commits.
         findings: What is off.

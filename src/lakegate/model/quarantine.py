@@ -87,7 +87,6 @@ class FileCount:
     """How many rows of a data file fail.
 
     Attributes:
-        rows: All of its rows.
         failing: Those that fail some test.
         by_test: Those that fail each test, in the tests' order.
     """
@@ -106,7 +105,6 @@ class KeyTest:
 
     Attributes:
         rows: The rows that the check looks at, with its ``where``.
-        columns: Their key columns.
         others: Other rows to look the keys up in.
         other_columns: Their columns, in the order of ``columns``.
         orphans: Whether keys that ``others`` lack fail; else those that ``others`` have, or that repeat in ``rows``.
@@ -145,7 +143,6 @@ class Provenance:
     """Where rows that are set aside came from.
 
     Attributes:
-        run_id: The run that wrote them.
         at: When they are set aside.
         sources: URI and number of rows of each source file, in the order in which they were written; one whose rows
             were not written in order is known by its URI only if it's the only one.
@@ -165,7 +162,6 @@ class ReasonCount(Value):
     Attributes:
         check: Name of the check, as the run's report has it.
         column: The column; ``None`` for a check that names none.
-        rows: Number of rows.
     """
 
     check: str
@@ -179,7 +175,6 @@ class QuarantineSummary(Value):
     Attributes:
         table: The table that they were to be published to.
         run_id: The run that set them aside.
-        quarantined_at: When.
         rows: How many there are, released ones among them.
         waiting: How many wait.
         checks: How many of those that wait fail each check.

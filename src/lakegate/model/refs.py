@@ -106,7 +106,6 @@ class TableDifference(Value):
     """One key that differs between two references; ``None`` where it does not exist.
 
     Attributes:
-        table: Its name.
         kind: What it is.
         left: The table's state on the left.
         right: The table's state on the right.

@@ -54,7 +54,6 @@ class SchemaChange(Value):
 
     Attributes:
         column: The column's name.
-        type: Its type afterwards.
         before: Its type before; ``None`` for a new column.
     """
 

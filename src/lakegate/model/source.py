@@ -55,7 +55,6 @@ class Source:
     """Rows of another system. :meth:`lakegate.Lake.source` returns one, for :meth:`lakegate.Lake.ingest`.
 
     Attributes:
-        name: The source in the settings.
         table: The table's name there, in parts.
         sql: A query in Spark SQL over the source's tables, instead of one.
         watermark: The column by which each row is taken once.

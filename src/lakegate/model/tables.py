@@ -97,7 +97,6 @@ class SchemaVersion(Value):
 
     Attributes:
         schema_id: Its id in the table's metadata.
-        table_schema: Its columns.
         field_ids: Id of each column: what a column keeps when it's renamed.
         since: Time of the first snapshot written with it; ``None`` if none is known.
         run_id: The run that wrote that snapshot.
@@ -214,7 +213,6 @@ class CreateTable(Value):
     Attributes:
         location: Folder for the table's files; a new one for every table ever created.
         partition_by: Partition transforms, such as ``days(pickup)``.
-        properties: Table properties.
     """
 
     location: str

@@ -182,9 +182,6 @@ class TypeDifference:
 def type_differences(one: str, other: str, path: tuple[str, ...] = ()) -> Iterator[TypeDifference]:
     """Yield where two types differ; fields are matched by name, in any case, whatever their order.
 
-    Args:
-        path: Where the types are.
-
     Example:
         >>> before, after = "struct<id: int, at: struct<x: int>>", "struct<at: struct<x: long, y: int>, id: int>"
         >>> [(found.name, found.one, found.other) for found in type_differences(before, after, ("event",))]

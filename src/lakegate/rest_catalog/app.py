@@ -343,7 +343,6 @@ class Address:
     """Where a server listens.
 
     Attributes:
-        host: Name or address.
         port: Port; 0 for any free one, until it is taken.
         certificate: Certificate chain (PEM), to speak TLS.
         key: Its private key (PEM).

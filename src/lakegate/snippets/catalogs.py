@@ -18,11 +18,7 @@ _TOKEN = "LAKE_READER_TOKEN"  # noqa: S105 - a variable's name
 
 @dataclass(frozen=True)
 class Server:
-    """A running ``lakegate serve``.
-
-    Attributes:
-        has_token: Whether it asks for a token.
-    """
+    """A running ``lakegate serve``."""
 
     url: str
     has_token: bool
