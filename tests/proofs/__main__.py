@@ -23,6 +23,7 @@ from proofs import (
     exactness,
     group_crashes,
     histories,
+    patterns,
     quarantine,
     schema_changes,
     state_machine,
@@ -110,6 +111,7 @@ _LONG: Mapping[str, Proof] = {
         home, histories.HOT, seed=seed, namespace="hot", keep=Path(tempfile.gettempdir())
     ),
     "exactness": lambda home, seed: exactness.prove(home, exactness.LONG, seed=seed, tell=_tell),
+    "patterns": lambda home, seed: patterns.prove(home, patterns.LONG, seed),
     "quarantine-crashes": lambda home, seed: quarantine.prove(
         home, quarantine.every_kill(), seed, namespace="killed", tell=_tell
     ),
@@ -131,7 +133,11 @@ _SHORT: Mapping[str, Proof] = {
     "compaction": lambda home, seed: compaction.prove(home, compaction.SHORT, seed=seed),
     "histories": lambda home, seed: histories.prove(home, histories.SHORT, seed=seed),
     "exactness": lambda home, seed: exactness.prove(home, exactness.SHORT, seed=seed, tell=_tell),
+    "patterns": lambda home, seed: patterns.prove(home, patterns.SHORT, seed),
     "quarantine": lambda home, seed: quarantine.prove(home, quarantine.SHORT, seed, tell=_tell),
+    "quarantine-anytime": lambda home, seed: quarantine.prove(
+        home, quarantine.killed_anytime(300, seed), seed, namespace="anytime", within_s=40, tell=_tell
+    ),
     "schema-changes": lambda home, seed: schema_changes.prove(home, 4, seed, tell=_tell),
 }
 

@@ -8,11 +8,11 @@ skipped would let strings pass that aren't valid. Each value is bound once, with
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lakegate.checks.patterns import EXPLODES, explodes, longest_text
+from lakegate.checks.patterns import longest_text
+from lakegate.checks.regex import RegexError, java_pattern
 from lakegate.model.sqltext import sql_string
 from lakegate.model.words import did_you_mean
 
@@ -171,11 +171,13 @@ class _Compiler:
     def _pattern(self, value: Any, name: str, at: str, _: Any) -> str:
         if not isinstance(value, str) or not value:
             raise ValueError(f"{at}: it isn't a pattern.")
-        if explodes(value):
-            raise ValueError(f"{at}: the pattern {value!r} {EXPLODES}.")
+        try:
+            java = java_pattern(value, to_the_end=True)
+        except RegexError as error:
+            raise ValueError(f"{at}: the pattern {value!r} {error}.") from None
         limits = [one for one in (self.longest_text, longest_text(value)) if one is not None]
         self.longest_text = min(limits, default=None)
-        return _if_is("string", name, f"{_as('string', name)} RLIKE {sql_string(_at_end(value))}")
+        return _if_is("string", name, f"{_as('string', name)} RLIKE {sql_string(java)}")
 
     def _format(self, value: Any, name: str, at: str, _: Any) -> str:
         pattern = FORMATS.get(value) if isinstance(value, str) else None
@@ -230,7 +232,6 @@ _KEYWORDS = (
 _SPARK_TYPES = {"number": "DOUBLE", "string": "STRING", "array": "ARRAY<VARIANT>", "object": "MAP<STRING, VARIANT>"}
 
 
-_DOLLAR = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
 """A ``$``, or what is longer than a character and may hold one that means itself."""
 
 
@@ -284,16 +285,6 @@ def _number(value: Any, at: str) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 10**300:
         raise ValueError(f"{at}: {value!r} isn't a number.")
     return f"CAST('{float(value)!r}' AS DOUBLE)"
-
-
-def _at_end(pattern: str) -> str:
-    r"""Return a pattern whose ``$`` is the text's end only, as in JSON Schema; Java's is before a last line break, too.
-
-    Example:
-        >>> print(_at_end(r"^[$]\$\d+$"))
-        ^[$]\$\d+\z
-    """
-    return _DOLLAR.sub(lambda found: r"\z" if found.group() == "$" else found.group(), pattern)
 
 
 def _count(value: Any, at: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from lakegate.checks.regex import RegexError, java_pattern
 from lakegate.contracts.document import Document, Node, walk
 from lakegate.contracts.draft import Draft, DraftColumn, check_options, sql_type, text_of, words_of
 from lakegate.model.identifiers import quote
@@ -440,7 +441,12 @@ class _Quality:
             count = f"count_if({self._sql_name} NOT IN ({', '.join(valid)}))" if len(plain) == len(listed) else None
             self._counted("accepted_values", [self._name], {"values": listed}, count if valid else None)
         elif pattern is not None:
-            count = f"count_if({self._sql_name} NOT RLIKE {sql_string(str(pattern.value))})"
+            try:
+                java = java_pattern(str(pattern.value))
+            except RegexError as error:
+                self._lose(f"the pattern {str(pattern.value)!r} {error}")
+                return
+            count = f"count_if({self._sql_name} NOT RLIKE {sql_string(java)})"
             self._counted("matches", [self._name], {"pattern": pattern.value}, count)
         else:
             self._lose("it has neither validValues nor pattern")

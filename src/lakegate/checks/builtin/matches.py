@@ -1,21 +1,15 @@
 from __future__ import annotations
 
-import re
 from typing import Unpack
 
 from lakegate.checks.columns import Family
 from lakegate.checks.definition import CheckOptions, ColumnName, audited
-from lakegate.checks.patterns import EXPLODES, explodes, longest_text
+from lakegate.checks.patterns import longest_text
 from lakegate.checks.questions import CheckProblem, FailingRows
+from lakegate.checks.regex import RegexError, java_pattern
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 from lakegate.model.sqltext import sql_string
-
-_QUOTED = re.compile(r"\\Q.*?(?:\\E|\Z)", re.DOTALL)
-_ESCAPED = re.compile(r"\\.", re.DOTALL)
-_INNERMOST_CLASS = re.compile(r"\[\^?\]?[^\[\]]*\]")
-_PIECES = re.compile(r"\\.|\[\^?\]?|&&|.", re.DOTALL)
-_COMMENTS_FLAG = re.compile(r"\(\?[a-zA-Z-]*x")
 
 
 @check(
@@ -24,9 +18,14 @@ _COMMENTS_FLAG = re.compile(r"\(\?[a-zA-Z-]*x")
 def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -> FailingRows:
     r"""``column`` matches /``pattern``/.
 
-    The pattern is Java's (``java.util.regex.Pattern``) and is *searched*: write ``^…$`` to match the whole text (``$``
-    also matches before a final line break, ``\z`` doesn't). For columns of text only. Write patterns as ``r'…'``.
-    Refused is what Python reads in another way, ``\Z``, and ``[`` or ``&&`` within ``[ ]``; and a pattern that can take
+    The pattern is *searched*: write ``^…$`` to match the whole text (``$`` also matches before a final line feed,
+    ``\z`` doesn't). For columns of text only. Write patterns as ``r'…'``.
+
+    A pattern has one meaning, in Spark's Java and in Python's ``re``: ``\d``, ``\w``, ``\s`` and ``\b`` know ASCII only
+    (``re.ASCII``), and ``.`` is all but a line feed. What only one of the two knows, or takes for something else, is
+    refused before anything is written, with its place and what to write instead: ``\p{L}``, ``\h``, ``\Q…\E``, ``\Z``,
+    named groups, ``[`` or ``&&`` within ``[ ]``, flags but ``i`` and ``s``, ``é`` with the flag ``i``, and ``(?<=…)``
+    of several lengths. For what only Java has, write ``sql('NOT … RLIKE …')``. Refused, too, is a pattern that can take
     forever, such as ``(a+)+$``: write each repetition so that it can match a text in one way only, ``^\w+( \w+)*$``
     instead of ``^(\w+ ?)*$``.
 
@@ -47,7 +46,7 @@ def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -
             f"column '{name}' is of type {kind.text}, and only text can match a pattern.",
             f"Use in_range({name}, …), or sql('…') with a cast.",
         )
-    predicate = f"NOT ({column} RLIKE {sql_string(pattern)})"
+    predicate = f"NOT ({column} RLIKE {sql_string(java_pattern(pattern))})"
     return FailingRows(predicate, by_user=True, longest_text=longest_text(pattern), text=column)
 
 
@@ -59,50 +58,8 @@ def with_usable_pattern(check: Check) -> Check:
         ValueError: With what's wrong with it.
     """
     pattern = check.arguments["pattern"]
-    if problem := _broken(pattern) if pattern else "is empty":
-        raise ValueError(f"the pattern {pattern!r} {problem}.")
+    try:
+        java_pattern(pattern)
+    except RegexError as error:
+        raise ValueError(f"the pattern {pattern!r} {error}.") from None
     return check
-
-
-def _broken(pattern: str) -> str | None:
-    """Return what's certainly wrong with a Java pattern; the engine finds everything else."""
-    if "\b" in pattern:
-        return r"holds a backspace; write r'…' so that \b is a word boundary"
-    if explodes(pattern):
-        return EXPLODES
-    bare = _ESCAPED.sub("", _QUOTED.sub("", pattern))
-    if bare.endswith("\\"):
-        return "ends in a single backslash"
-    if _COMMENTS_FLAG.search(bare):
-        return None
-    while (smaller := _INNERMOST_CLASS.sub("", bare)) != bare:
-        bare = smaller
-    unclosed = "has a '[' that is never closed" if "[" in bare else _unbalanced(bare)
-    return unclosed or _read_otherwise(_QUOTED.sub("", pattern))
-
-
-def _read_otherwise(pattern: str) -> str | None:
-    """Return what Python, and who knows its patterns, would take for something else than Java does."""
-    in_class = False
-    for found in _PIECES.finditer(pattern):
-        piece = found[0]
-        if piece == r"\Z" and not in_class:
-            return (
-                r"holds \Z, which to Java is also before a final line break, and to Python only the end; write \z or $"
-            )
-        if in_class and (piece[0] == "[" or piece == "&&"):
-            return (
-                f"holds '{piece[:2].rstrip('^]')}' within [ ], which has a meaning to Java and none to Python; "
-                r"write \[ for the character, \p{Alpha} for [:alpha:], (?![…])[…] for all of a class but some"
-            )
-        in_class = piece[0] == "[" or (in_class and piece != "]")
-    return None
-
-
-def _unbalanced(bare: str) -> str | None:
-    depth = 0
-    for character in bare:
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if depth < 0:
-            return "has a ')' too many"
-    return "has a '(' that is never closed" if depth else None

@@ -10,6 +10,7 @@ from lakegate.checks.definition import CheckOptions, ColumnName, audited
 from lakegate.checks.json_schemas import json_predicate, read_schema
 from lakegate.checks.patterns import longest_text
 from lakegate.checks.questions import CheckProblem, FailingRows
+from lakegate.checks.regex import java_pattern
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 from lakegate.model.sqltext import sql_string
@@ -98,7 +99,7 @@ def not_match_regex(column: ColumnName, pattern: str, **options: Unpack[CheckOpt
         >>> str(not_match_regex("comment", r"<script"))
         "not_match_regex(comment, pattern='<script')"
     """
-    predicate = f"{_text(column)} RLIKE {sql_string(pattern)}"
+    predicate = f"{_text(column)} RLIKE {sql_string(java_pattern(pattern))}"
     return FailingRows(predicate, by_user=True, longest_text=longest_text(pattern), text=column)
 
 
