@@ -29,8 +29,8 @@ Values are literals: numbers, quoted text, lists in `[ ]`, `True`, `False`, `Non
 Columns are plain words; a name with spaces or odd characters is quoted: `not_null('Trip Distance')`. Case is ignored
 when no column has exactly the name. Patterns are best written as `r'…'`.
 
-| check | what it claims | NULL | NaN | evidence |
-| --- | --- | --- | --- | --- |
+| check | what it claims |
+| --- | --- |
 """
 _COMMON = """
 All checks are about the rows of the batch. `unique(…, scope='table')`, `relationships`, `equal_rowcount` and
@@ -127,15 +127,14 @@ Checks of your own: [write a check of your own](../how-to/write-your-own-check.m
 def render() -> str:
     """Return the page."""
     checks = [find_check(name) for name in built_in()]
-    rows = [
-        f"| [`{one.name}`](#{one.name}) | {_code(one.summary)} | {one.nulls} | {one.nans} | {one.evidence} |"
-        for one in checks
-    ]
+    rows = [f"| [{one.name}](#{one.name}) | {_code(one.summary)} |" for one in checks]
     parts = []
     for one in checks:
         examples = " or ".join(f"`{example}`" for example in one.example.split("  or  "))
         documentation = _code(one.documentation)
-        parts.append(f"\n## {one.name}\n\n`{one.signature}`, for example {examples}.\n\n{documentation}\n")
+        facts = {"NULL": one.nulls, "NaN": one.nans, "Evidence": one.evidence}
+        told = " · ".join(f"{name}: {fact}" for name, fact in facts.items() if fact != "–")
+        parts.append(f"\n## {one.name}\n\n`{one.signature}`, for example {examples}.\n\n{documentation}\n\n{told}\n")
     return _HEAD + "\n".join(rows) + "\n" + _COMMON + _HISTORY + "".join(parts) + _RESULTS
 
 
