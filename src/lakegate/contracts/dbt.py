@@ -112,6 +112,8 @@ class _Table:
             column.type, column.tags = None if kind is None else sql_type(kind), words_of(one.get("tags"))
             if kind is not None and column.type is None:
                 draft.lose(one.keys["data_type"], f"data_type {kind}", "not an Iceberg type; the column may have any")
+            elif kind is not None:
+                draft.lose_length(one.keys["data_type"], kind, column.type)
             draft.columns.append(column)
         for one, column in zip(listed, list(draft.columns), strict=True):
             self._rules(one, column)

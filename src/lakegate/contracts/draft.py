@@ -76,6 +76,12 @@ class Draft:
         """Note what can't be translated."""
         self.untranslated.append(Untranslated(mark.line, what, why))
 
+    def lose_length(self, mark: Mark, written: str, type_: str | None) -> None:
+        """Note the length or precision of a database's type that isn't in the type it became."""
+        if type_ in ("string", "binary", "float", "double") and "(" in written:
+            self.lose(mark, f"type {written}", f"it's {type_} here, of any length; to check texts, add length_between"
+                      if type_ == "string" else f"it's {type_} here, of any size")  # fmt: skip
+
     def listed(self, node: Node, key: str) -> list[Node]:
         """Return what a node lists below ``key``; anything else there is noted."""
         found = node.get(key)

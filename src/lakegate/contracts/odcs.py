@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from lakegate.checks.regex import RegexError, java_pattern
-from lakegate.contracts.document import Document, Node, walk
+from lakegate.contracts.document import Document, Mark, Node, walk
 from lakegate.contracts.draft import Draft, DraftColumn, check_options, sql_type, text_of, words_of
 from lakegate.model.identifiers import quote
 from lakegate.model.sqltext import sql_string
@@ -22,6 +22,7 @@ _VERSION = re.compile(r"v3\.[01]\.\d+")
 _LOGICAL = {"string": "string", "date": "date", "boolean": "boolean", "integer": "long"}
 _INTEGERS = {"i8": "int", "i16": "int", "i32": "int", "i64": "long", "u8": "int", "u16": "int", "u32": "long"}
 _NUMBERS = {"f32": "float", "f64": "double"}
+_SIZES = {**_INTEGERS, **_NUMBERS}
 _NUMERIC = ("int", "long", "float", "double", "decimal")
 _ALL = 100  # percent
 _WARNS = frozenset({"warning", "warn", "info", "low", "minor", "medium"})
@@ -54,8 +55,7 @@ _OF_QUALITY = frozenset(
     {"id", "name", "description", "type", "metric", "rule", "arguments", "unit", "query", "severity", "tags",
      "dimension", "engine", "implementation", "missingValues", "validValues", "pattern", "properties", *_CONDITIONS}
 )  # fmt: skip
-_SAY_THE_TYPE = frozenset({"format", "timezone", "defaultTimezone"})
-"""Options of a type that say it, or how it's written elsewhere."""
+_CHECKED_FORMATS = {"email": "valid_email", "uuid": "valid_uuid"}
 _OF_CONTRACTS = frozenset({"apiVersion", "kind", "schema", "slaProperties", "tags"})
 
 
@@ -219,7 +219,8 @@ class _Table:
         for one in () if items is None else walk(items):
             for key in ("quality", "relationships", "logicalTypeOptions", "required", "unique"):
                 rule = one.get(key)
-                if rule is not None and (rule.items or rule.value is True or rule.mapping.keys() - _SAY_THE_TYPE):
+                said = set() if rule is None else {name for name in rule.mapping if not _says_type(name, rule)}
+                if rule is not None and (rule.items or rule.value is True or said):
                     self._draft.lose(one.keys[key], f"items {key}", "no lakegate check looks into lists")
 
     def _flag(self, node: Node, key: str) -> bool:
@@ -246,14 +247,15 @@ class _Table:
         options = node.get("logicalTypeOptions") or Node({}, node.mark)
         form = text_of(options.get("format"))
         found = None if physical is None else sql_type(physical)
+        if physical is not None:
+            self._draft.lose_length(node.keys["physicalType"], physical, found)
         if logical == "timestamp":
             return "timestamptz" if self._flag(options, "timezone") else found or "timestamp"
         if logical in ("object", "array"):
             found = self._nested(node, logical) or found
         elif found is None and logical is not None:
-            sizes = {**_INTEGERS, **_NUMBERS}
             found = (
-                sizes.get(form or "")
+                _SIZES.get(form or "")
                 or _LOGICAL.get(logical)
                 or ("double" if logical == "number" and not physical else None)
             )
@@ -301,10 +303,25 @@ class _Table:
                 number = said.pop(key).value
                 text = f"length({column.sql or quote(name)}) {sign} {number}"
                 draft.add(options.keys[key], key, "sql", (), {"predicate": text, "name": f"{name}_{key}"})
-        for key in _SAY_THE_TYPE:
-            said.pop(key, None)
-        for key in said:
+        if "format" in said and not _says_type("format", options, column.type):
+            self._format(str(said["format"].value), options.keys["format"], column)
+        if "defaultTimezone" in said:
+            draft.lose(
+                options.keys["defaultTimezone"], "defaultTimezone", "times here have a zone each, or none at all"
+            )
+        for key in said.keys() - {"format", "timezone", "defaultTimezone"}:
             draft.lose(options.keys[key], f"logicalTypeOptions {key}", "lakegate has no check for it")
+
+    def _format(self, text: str, mark: Mark, column: DraftColumn) -> None:
+        what = f"logicalTypeOptions format {text}"
+        if column.type == "string" and text in _CHECKED_FORMATS:
+            self._draft.add(mark, what, _CHECKED_FORMATS[text], [column.name], {})
+        elif column.type == "string":
+            self._draft.lose(mark, what, "lakegate has no check for it")
+        else:
+            self._draft.lose(
+                mark, what, f"the column is of type {column.type}" if column.type else "it has no type here"
+            )
 
     def _with_exclusive(self, limits: dict[str, Node], options: Node) -> None:
         """Make limits of what only says how the other limit is meant, as ``exclusiveMinimum: true`` does."""
@@ -608,6 +625,12 @@ class _Quality:
 
     def _lose(self, why: str) -> None:
         self._draft.lose(self._node.mark, self._what, why)
+
+
+def _says_type(key: str, options: Node, kind: str | None = None) -> bool:
+    """Return whether an option of a type says the type only: ``kind``, or any."""
+    said = _SIZES.get(str(options.mapping[key].value)) if key == "format" else None
+    return key == "timezone" or (said is not None and kind in (None, said))
 
 
 def _is_number(value: Any) -> bool:

@@ -369,3 +369,9 @@ def test_columns_that_only_a_test_names_are_listed() -> None:
     )
     assert checks(draft) == ["expression_is_true(A, b, expression='A + b > 0')"]
     assert [one.name for one in draft.columns] == ["a", "b"]
+
+
+def test_lengths_of_types_are_told() -> None:
+    (draft,) = read("models: [{name: m, columns: [{name: a, data_type: varchar(18)}, {name: b, data_type: text}]}]")
+    assert [column.type for column in draft.columns] == ["string", "string"]
+    assert [one.what for one in draft.untranslated] == ["type varchar(18)"]

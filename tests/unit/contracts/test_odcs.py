@@ -363,3 +363,35 @@ def test_what_is_written_is_read_back_as_the_same_contract() -> None:
     assert {check.owner for check in after.checks} == {before.contract.owner}
     for key in ("table", "owner", "freshness", "partition_by"):
         assert getattr(after.contract, key) == getattr(before.contract, key)
+
+
+def test_forms_and_lengths_of_types_are_checked_or_told() -> None:
+    (draft,) = read(
+        "schema: [{name: t, properties: ["
+        "{name: a, logicalType: string, logicalTypeOptions: {format: email}},"
+        "{name: b, logicalType: string, physicalType: varchar(18), logicalTypeOptions: {format: ipv4}},"
+        "{name: c, logicalType: date, logicalTypeOptions: {format: yyyy}},"
+        "{name: d, logicalType: integer, physicalType: int, logicalTypeOptions: {format: i64}},"
+        "{name: e, logicalType: integer, logicalTypeOptions: {format: i32}},"
+        "{name: f, physicalType: 'float(3,2)'},"
+        "{name: g, logicalType: timestamp, logicalTypeOptions: {timezone: true, defaultTimezone: CET}},"
+        "{name: h, logicalType: array, items: {logicalType: string, logicalTypeOptions: {format: uuid}}}]}]"
+    )
+    assert [str(one) for one in loaded(draft).checks] == ["valid_email(a)"]
+    assert [(one.what, one.why) for one in draft.untranslated if "document" not in one.why] == [
+        ("type varchar(18)", "it's string here, of any length; to check texts, add length_between"),
+        ("logicalTypeOptions format ipv4", "lakegate has no check for it"),
+        ("logicalTypeOptions format yyyy", "the column is of type date"),
+        ("logicalTypeOptions format i64", "the column is of type int"),
+        ("type float(3,2)", "it's double here, of any size"),
+        ("defaultTimezone", "times here have a zone each, or none at all"),
+        ("items logicalTypeOptions", "no lakegate check looks into lists"),
+    ]
+
+
+def test_a_pattern_that_is_read_in_two_ways_is_not_translated() -> None:
+    for rule in ("mustBe: 0", "mustBe: 3"):
+        metric = f"{{metric: invalidValues, arguments: {{pattern: 'a{{2'}}, {rule}}}"
+        (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, physicalType: string, quality: [{metric}]}}]}}]")
+        assert not loaded(draft).checks
+        assert any("'{' at character 2" in one.why for one in draft.untranslated)
