@@ -54,6 +54,12 @@ def test_what_is_no_type_is_refused_when_the_check_is_read(type_: str) -> None:
         columns_match([f"c: {type_}"])
 
 
+def test_what_is_no_column_is_refused_when_the_check_is_read() -> None:
+    for listed in ([1], [""], [["a"]]):
+        with pytest.raises(CheckError, match="is not a column"):
+            columns_match(listed)  # type: ignore[arg-type]
+
+
 def test_names_compare_without_case_where_asked() -> None:
     assert detail(columns_match(["ID", "C"])) == "ID is missing; C is missing; c isn't expected; id isn't expected."
     assert detail(columns_match(["C", "ID: long not null"], ordered=True, ignore_case=True)) is None

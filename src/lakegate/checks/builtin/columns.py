@@ -170,8 +170,8 @@ class _Wanted:
     required: bool
 
     @classmethod
-    def parse(cls, text: str) -> _Wanted:
-        if not text.strip():
+    def parse(cls, text: object) -> _Wanted:
+        if not isinstance(text, str) or not text.strip():
             raise ValueError(f"{text!r} is not a column.")
         name, _, type_ = text.partition(": ")
         required = bool(_NOT_NULL.search(type_))
