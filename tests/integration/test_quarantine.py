@@ -198,9 +198,12 @@ def test_what_is_masked_is_in_no_run_journal_report_or_error(world: World, home:
         assert (run.status, run.quarantined) == ("published", 1)
         with pytest.raises(LakegateError, match="CAST_INVALID_INPUT") as caught:
             lake.quarantine_release(world.table, changes={"id": "CAST(email AS BIGINT)"})
+        with pytest.raises(LakegateError, match="USER_RAISED_EXCEPTION"):
+            lake.quarantine_release(world.table, changes={"id": "raise_error(email)"})
         told = [run.model_dump_json(), run_page(run), junit(run), str(caught.value), str(caught.value.hint)]
     log = (home / ".lakegate" / "logs" / "spark.log").read_text(errors="replace")
     assert "[CAST_INVALID_INPUT] (not logged) SQLSTATE: 22" in log
+    assert "[USER_RAISED_EXCEPTION] (not logged) SQLSTATE: P0" in log
     assert not [text for text in (*told, log) if hidden in text]
     # In a process of its own: SQLite's locks of this one would go if it opened and closed the file otherwise.
     program = "import sys; sys.exit(any(sys.argv[1].encode() in open(one, 'rb').read() for one in sys.argv[2:]))"
