@@ -105,7 +105,7 @@ def require_mode(
     if mode.name == "replace-partitions":
         _require_partitions(context, table, pointer, partition_by)
     if mode.name == "overwrite":
-        _require_none_waiting(context, table, at)
+        require_none_waiting(context, table, at)
 
 
 def tables_read(context: Context, request: IngestRequest, at: Ref) -> tuple[str, ...]:
@@ -262,8 +262,12 @@ def _require_no_quarantine(checks: Sequence[Check], mode: str) -> None:
         )
 
 
-def _require_none_waiting(context: Context, table: TableIdentifier, at: Ref) -> None:
-    """Refuse to replace a table of which rows wait: released later, they'd be added to what replaced them."""
+def require_none_waiting(context: Context, table: TableIdentifier, at: Ref) -> None:
+    """Refuse to replace a table of which rows wait: released later, they'd be added to what replaced them.
+
+    Raises:
+        InputError: Saying how many wait, and how to delete or publish them.
+    """
     aside = held_aside(context, table, at)
     if aside is None:
         return
@@ -271,8 +275,8 @@ def _require_none_waiting(context: Context, table: TableIdentifier, at: Ref) -> 
     waiting = sum(batch.column(RELEASED_BY).null_count for batch in marks)
     if waiting:
         raise InputError(
-            f"{counted(waiting, 'row')} of {table} {'waits' if waiting == 1 else 'wait'} in quarantine; a batch that "
-            "replaces the table would leave them behind. Nothing was written.",
+            f"{counted(waiting, 'row')} of {table} {'waits' if waiting == 1 else 'wait'} in quarantine; replacing "
+            "the table would leave them behind. Nothing was written.",
             hint=f"Delete them: lakegate quarantine drop {table} --yes. Or publish them first: lakegate quarantine "
             f"release {table}",
             table=str(table),

@@ -27,6 +27,7 @@ from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
 from lakegate.wap.history import sync
 from lakegate.wap.lifecycle import Progress, running
+from lakegate.wap.modes import require_none_waiting
 from lakegate.wap.publish import RejectedLateError, publish, reject
 from lakegate.wap.recover import recover
 from lakegate.wap.stage import ensure_namespace, hiding_values, new_table, staged_since
@@ -35,6 +36,8 @@ Configured = Callable[[TableIdentifier], Sequence[Check]]
 _OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNORECASE)
 """What Iceberg reads of another state than the current (``SparkCatalog.load``): ``nyc.trips.branch_audit``."""
 _CHANGES_ROWS = re.compile(r"\s*(?:delete|insert|merge|update|with)\b", re.IGNORECASE)
+
+_REPLACES_ROWS = re.compile(r"\binsert\s+overwrite\s+(?:table\s+)?(?!table\b)\S+\s+(?!partition\b)", re.IGNORECASE)
 
 
 @suggest_keywords
@@ -108,10 +111,12 @@ class Transaction:
             partition_by: Transforms for a new table, such as ``days(pickup)``.
 
         Raises:
-            InputError: The rows don't fit the table.
+            InputError: The rows don't fit the table, or rows of it wait in quarantine.
         """
         identifier = TableIdentifier.parse(table)
         create = self._create(identifier, partition_by)
+        if create is None:
+            self._require_none_waiting(identifier)
         # An empty table is overwritten by appending, but what others append meanwhile must not survive it.
         self._reads[identifier] = None
         with self._hiding(identifier):
@@ -168,6 +173,8 @@ class Transaction:
         read, written = self.engine.used_by(statement)
         for identifier in written:
             self._require_writable(identifier)
+            if _REPLACES_ROWS.search(statement):
+                self._require_none_waiting(identifier)
             if _CHANGES_ROWS.match(statement):
                 self._plan_checks(identifier)
         for identifier in read:
@@ -250,6 +257,9 @@ class Transaction:
                 branch=self.branch,
             )
         return above
+
+    def _require_none_waiting(self, table: TableIdentifier) -> None:
+        require_none_waiting(self._context, table, self._context.catalog.get_ref(self.branch))
 
     def _require_writable(self, name: TableIdentifier) -> None:
         above = self._table_above(name)

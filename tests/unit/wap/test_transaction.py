@@ -262,3 +262,22 @@ def test_a_dead_transaction_is_finished_or_undone(
     assert branches(house) == ["main"]
     found = [house.rows_on("main", name) for name in ("nyc.trips", "nyc.totals")]
     assert found == ([CLEAN, TOTALS] if published else [[], []])
+
+
+@pytest.mark.parametrize("by", ["overwrite", "sql"])
+def test_a_table_of_which_rows_wait_in_quarantine_is_not_overwritten(
+    house: FakeLakehouse, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house, WITH_NULLS, run="r1", checks=("not_null(passengers, severity='quarantine')",)))
+    before = house.rows_on("main", "nyc.trips")
+
+    def replace_all(tx: Transaction) -> None:
+        if by == "overwrite":
+            tx.overwrite("nyc.trips", MORE)
+        else:
+            monkeypatch.setattr(tx.engine, "used_by", lambda _: ((), (TRIPS,)))
+            tx.sql("INSERT OVERWRITE nyc.trips SELECT * FROM nyc.more")
+
+    with pytest.raises(InputError, match=r"1 row of nyc\.trips waits in quarantine"), begun(house) as tx:
+        replace_all(tx)
+    assert house.rows_on("main", "nyc.trips") == before
