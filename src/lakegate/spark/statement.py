@@ -29,6 +29,7 @@ _BEFORE_TARGET = frozenset(
 )
 _BEFORE_NAMES = frozenset({"FROM", "INTO", "JOIN", "OVERWRITE", "TABLE", "UPDATE", "USING"})
 _SET_OPERATIONS = frozenset({"EXCEPT", "INTERSECT", "MINUS", "UNION"})
+_PIPED = {"SET": "EXTEND", "DROP": "SELECT"}
 _QUANTIFIERS = frozenset({"ALL", "DISTINCT"})
 _OTHER_CATALOGS = RESERVED_NAMESPACES - {CATALOG}
 _ALTER_ACTIONS = frozenset({"ADD", "ALTER", "CHANGE", "DROP", "RENAME", "REPLACE", "SET", "UNSET", "WRITE"})
@@ -106,6 +107,7 @@ def parse_statement(sql: str, catalogs: Collection[str] = (), *, views: Collecti
     """
     others = _OTHER_CATALOGS | {name.lower() for name in catalogs} - {CATALOG}
     tokens = tokens_of(sql, "statement")
+    _require_no_evolution(tokens)
     if [token.upper for token in tokens[:2]] == ["ALTER", "TABLE"]:
         return Statement(sql_text(tokens), written=frozenset({_altered(tokens, others)}))
     tree = _parse(tokens)
@@ -160,11 +162,29 @@ def _parse(tokens: Sequence[SqlToken]) -> exp.Expr:
             parsed = sqlglot.parse(_skeleton(tokens, opened="("), dialect=_DIALECT)
         except SqlglotError:
             raise QueryError(f"Can't run this statement: {_where(error, tokens)}") from None
+    except AssertionError:  # sqlglot's way of refusing a query that isn't in parentheses
+        raise QueryError(
+            "Can't run this statement: it can't be told which tables it reads.",
+            hint="Put the query after |> UNION, INTERSECT or EXCEPT in parentheses.",
+        ) from None
     except RecursionError:
         raise QueryError("Can't run this statement: it is nested too deeply.") from None
     if len(parsed) != 1 or parsed[0] is None:
         raise QueryError("Can't run this statement: it is not one statement.", hint="Run statements one at a time.")
     return parsed[0]
+
+
+def _require_no_evolution(tokens: Sequence[SqlToken]) -> None:
+    """Refuse Spark's ``WITH SCHEMA EVOLUTION``: Iceberg's tables need a property for it, which takes any column."""
+    words = [token.upper for token in tokens]
+    if words[:1] in (["MERGE"], ["INSERT"]) and ("WITH", "SCHEMA", "EVOLUTION") in zip(
+        words, words[1:], words[2:], strict=False
+    ):
+        raise QueryError(
+            f"This {words[0]} can't change the table's columns: WITH SCHEMA EVOLUTION isn't supported.",
+            hint="Leave it out, and add the columns first: ALTER TABLE … ADD COLUMN name TYPE in the same transaction, "
+            "or lakegate table evolve TABLE 'ADD COLUMN name TYPE'",
+        )
 
 
 def _where(error: SqlglotError, tokens: Sequence[SqlToken]) -> str:
@@ -176,13 +196,15 @@ def _where(error: SqlglotError, tokens: Sequence[SqlToken]) -> str:
 
 
 def _skeleton(tokens: Sequence[SqlToken], opened: str | None = None) -> str:
-    """Return the skeleton with ``TABLE t`` written as ``SELECT * FROM t``, which sqlglot knows.
+    """Return the skeleton with ``TABLE t`` written as ``SELECT * FROM t``, and other words that sqlglot knows.
+
+    ``|> SET`` and ``|> DROP`` name columns only; sqlglot knows lists of them by other words.
 
     After a parenthesis, ``table`` is more often a column's name: there only where ``opened`` says so.
     """
     found = []
     for index, token in enumerate(tokens):
-        before = [known.upper for known in tokens[max(0, index - 2) : index]]
+        before = [earlier.upper for earlier in tokens[max(0, index - 2) : index]]
         starts = (
             not before
             or before[-1] == opened
@@ -191,7 +213,9 @@ def _skeleton(tokens: Sequence[SqlToken], opened: str | None = None) -> str:
             or (before[-1] == "AS" and tokens[0].upper == "CREATE")
         )
         is_query = token.upper == "TABLE" and starts
-        found.append(replace(token, text="SELECT * FROM") if is_query else token)
+        piped = _PIPED.get(token.upper) if before == ["|", ">"] else None
+        known = "SELECT * FROM" if is_query else piped
+        found.append(token if known is None else replace(token, text=known))
     return sql_skeleton(found)
 
 

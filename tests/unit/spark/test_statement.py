@@ -254,3 +254,34 @@ def test_other_properties_are_set(sql: str) -> None:
 )
 def test_what_a_query_reads_is_told_for_sure_or_not_at_all(sql: str, tables: tuple[str, ...] | None) -> None:
     assert tables_of(sql) == tables
+
+
+@pytest.mark.parametrize(
+    ("sql", "read"),
+    [
+        ("FROM nyc.trips |> SET fare = fare + 1, tip = (SELECT max(tip) FROM nyc.tips)", {"nyc.trips", "nyc.tips"}),
+        ("TABLE nyc.trips |> DROP fare, tip |> WHERE id > 1", {"nyc.trips"}),
+        ("INSERT INTO nyc.daily FROM nyc.trips |> SET fare = 1 |> DROP tip", {"nyc.trips"}),
+    ],
+)
+def test_pipes_may_set_and_drop_columns(sql: str, read: set[str]) -> None:
+    found = parse_statement(sql)
+    assert set(map(str, found.read)) == read
+    assert sql in found.sql
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        (
+            "MERGE WITH SCHEMA EVOLUTION INTO a.b USING c.d ON b.id = d.id WHEN MATCHED THEN UPDATE SET *",
+            "evolve TABLE",
+        ),
+        ("INSERT WITH SCHEMA EVOLUTION INTO a.b SELECT * FROM c.d", "ALTER TABLE … ADD COLUMN"),
+        ("SELECT * FROM a.b |> UNION ALL SELECT * FROM c.d", "in parentheses"),
+    ],
+)
+def test_who_writes_what_cannot_be_run_is_told_what_to_write_instead(sql: str, said: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse_statement(sql)
+    assert said in (caught.value.hint or "")
