@@ -96,7 +96,11 @@ class Inspector:
         yield from self._misnumbered(snapshot, manifests, file)
         if snapshot.get("first-row-id") is not None:
             yield from self._listed_row_ids(snapshot, manifests, file)
-        if all(line.is_counted for line in manifests.manifests):
+        is_counted = all(line.is_counted for line in manifests.manifests)
+        # A list from before an upgrade may lack counts; its snapshot has no sequence number.
+        if snapshot.get("sequence-number") and not is_counted:
+            yield Flaw("unreadable-file", file, "it lacks counts or snapshots that other readers require")
+        if is_counted:
             for problem in miscounted(snapshot, manifests):
                 yield Flaw("wrong-count", file, problem)
 

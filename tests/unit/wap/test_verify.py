@@ -177,6 +177,11 @@ def misnumber(document: dict[str, Any]) -> None:
     document["snapshots"][-1]["sequence-number"] = 1
 
 
+def renumber(path: Path) -> None:
+    """Give a field of a manifest list an id that nobody knows, as one bit can."""
+    path.write_bytes(path.read_bytes().replace(b'"field-id": 506', b'"field-id": 706'))
+
+
 def mislay(document: dict[str, Any]) -> None:
     document["snapshots"][0]["manifest-list"] = "nowhere://lists/1.avro"
 
@@ -192,6 +197,7 @@ DAMAGES: Sequence[tuple[str, Callable[[Lake], object], str]] = [
         lambda lake: local_path(lake.table.metadata_location).unlink(),
         "table restore nyc.trips --at {1}",
     ),
+    ("unreadable-file", lambda lake: renumber(lake.manifest_list()), "table restore nyc.trips --at {1}"),
     ("unreadable-file", lambda lake: local_path(lake.table.metadata_location).write_text("{}"), "--at {1}"),
     ("wrong-count", lambda lake: lake.edit_metadata(miscount), "table restore nyc.trips --at {1}"),
     ("unloadable-table", lambda lake: lake.edit_metadata(forget_snapshot), "table restore nyc.trips --at {1}"),
