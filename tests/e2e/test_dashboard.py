@@ -116,7 +116,9 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
             with sync_playwright() as browsers:
                 flags = ["--no-sandbox", "--disable-background-networking", "--disable-component-update"]
                 browser = browsers.chromium.launch(executable_path=CHROMIUM, args=[*flags, "--disable-sync"])
-                yield Dashboard(url, browser)
+                opened = Dashboard(url, browser)
+                yield opened
+                opened.tell("gate/open")  # the server waits for what a failed test has held up
                 browser.close()
         finally:
             running.send_signal(signal.SIGINT)

@@ -39,7 +39,6 @@ from support.flow_support import WITH_NULLS, ordered
 
 _GATE = threading.Event()
 _GATE.set()
-_GATE_S = 30.0
 
 
 def open_lake(made: BigLake) -> Lake:
@@ -143,7 +142,7 @@ def main(folder: Path, first: str, port: int) -> None:
 
     def hold_up(point: Any) -> None:
         if point == "before-commit" and threading.current_thread().name.startswith("lakegate-"):
-            _GATE.wait(_GATE_S)
+            _GATE.wait()
         reach(point)
 
     failpoints.reach = hold_up

@@ -19,6 +19,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from streamlit.runtime.app_session import AppSession, AppSessionState
 from streamlit.web import bootstrap
 
 from lakegate.dashboard.ui import session
@@ -37,6 +38,7 @@ _SCRIPT = Path(__file__).parents[1] / "script.py"
 _BACKLOG = 128
 _GOODBYE_S = 2
 _LOOK_AGAIN_S = 0.2
+_LAST_WORDS_S = 0.005
 # Vega draws charts with code it makes, and Streamlit loads components from blobs; all of it comes from here.
 _POLICY = {
     "default-src": "'self'",
@@ -138,6 +140,7 @@ def serve(
 
 def make_app(shared: Shared, opened: socket.socket) -> ASGIApp:
     """Return the dashboard as an ASGI app, with Streamlit set up for it."""
+    _await_last_words()
     secrets = auth_secrets(shared.access)
     bootstrap.load_config_options(dict(options(shared.access, opened)))
     session.share(shared)
@@ -149,6 +152,29 @@ def make_app(shared: Shared, opened: socket.socket) -> ASGIApp:
         )
     routes = [*metrics_routes(shared), *documents(shared.access, _hosts(shared.access, opened))]
     return st.App(_SCRIPT, secrets=secrets, middleware=middleware, routes=routes)
+
+
+def _await_last_words() -> None:
+    """Have Streamlit handle all that a run said before another run of the same window begins.
+
+    A run ends in a thread of its own, and the server's loop hears of it a moment later. A timer's request that comes in
+    between begins a run at once, and Streamlit then drops whatever the one before has said: a click, and nothing
+    happens. The busier the machine, the longer that moment. Only requests for fragments come here with a run that's
+    ending; others stop it, and draw the whole page anew.
+    """
+    begin = getattr(AppSession, "_create_scriptrunner", None)
+    if begin is None or begin.__module__ == __name__:
+        return
+
+    def begin_after(self: AppSession, wanted: Any) -> None:
+        ending = self._scriptrunner
+        if ending is None:
+            if self._state is not AppSessionState.SHUTDOWN_REQUESTED:
+                begin(self, wanted)
+        elif not ending.request_rerun(wanted):
+            self._event_loop.call_later(_LAST_WORDS_S, begin_after, self, wanted)
+
+    AppSession._create_scriptrunner = begin_after  # type: ignore[method-assign,assignment]  # noqa: SLF001
 
 
 def options(access: Access, opened: socket.socket) -> Mapping[str, Any]:
