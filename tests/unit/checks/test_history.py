@@ -51,6 +51,11 @@ def test_a_band_that_gives_up_says_how_far_it_looked() -> None:
     assert found.detail == "It takes 5 earlier batches to compare with; the table's newest 5,000 runs have 0."
 
 
+def test_a_result_names_what_it_measured_without_its_limits() -> None:
+    result = audit("row_count(min=1, percent=10)", None)
+    assert (result.value, result.measure) == (100, "row_count()")
+
+
 def test_what_was_no_batch_is_not_compared() -> None:
     deletes = [PastBatch(f"d{n}", NOW, 9_000, is_batch=False) for n in range(50)]
     batches = [PastBatch(f"b{n}", NOW, 100) for n in range(5)]

@@ -1162,3 +1162,10 @@ def test_a_table_with_a_variant_is_known_but_for_its_values(tables: IcebergTable
     assert document_at(left)["schemas"] == document_at(base)["schemas"]
     with pytest.raises(InputError, match="such as a variant column, that only Spark reads"):
         reader.read_rows(base)
+
+
+def test_a_file_of_version_1_has_one_schema_or_all_that_it_lists() -> None:
+    first, second = {"schema-id": 0}, {"schema-id": 1}
+    assert metadata.schemas({"schema": first}) == [first]
+    assert metadata.schemas({"schema": second, "schemas": [first, second]}) == [first, second]
+    assert metadata.schemas({}) == ()
