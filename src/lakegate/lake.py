@@ -13,7 +13,7 @@ from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Never, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Never, Self, TypedDict, TypeVar, Unpack, get_args
 
 from lakegate.checks import parse_checks
 from lakegate.components import Components
@@ -109,6 +109,16 @@ Checks = Sequence[str | Check]
 _Result = TypeVar("_Result")
 _FILES_AT_ONCE = 8
 _RETRY_S = 600.0
+_CHOICES = {
+    "on_failure": OnFailure,
+    "on_changed": OnChanged,
+    "on_busy": OnBusy,
+    "on_same_content": OnSameContent,
+    "schema": SchemaMode,
+    "mode": ModeName,
+    "format": FileFormat,
+}
+"""Options with one of a few words."""
 _SHORTEST_BEGINNING = len("20260131T0705")
 
 
@@ -364,6 +374,7 @@ class Lake:
             csv=csv,
             timeout_s=timeout_s,
         )
+        _require_usable(options)
         if timeout_s is not None or run_id is not None:
             return self._step(table, paths, options, until="publish", suspends=timeout_s is not None)
         # Before the context: nothing need be started to find that a file is damaged.
@@ -394,6 +405,7 @@ class Lake:
             (False, 100)
         """
         _require_known("plan", options)
+        _require_usable(options)
         wanted: IngestOptions = {**options, "run_id": validate_run_id(options.get("run_id") or new_run_id())}
         with self._copies(wanted):
             request = self._request(table, self._paths(table, paths, wanted, looks=True), wanted)
@@ -2552,6 +2564,7 @@ class Lake:
             )
 
     def _step(self, table: str, paths: Paths | Frame, options: IngestOptions, *, until: Stage, suspends: bool) -> Run:
+        _require_usable(options)
         run_id = validate_run_id(options.get("run_id") or new_run_id())
         wanted: IngestOptions = {**options, "run_id": run_id}
         given = cache(lambda: self._paths(table, paths, wanted))  # a generator can be taken once only
@@ -2587,7 +2600,14 @@ class Lake:
         from lakegate.frames import are_rows, spark_frame, to_batches
 
         if not are_rows(given):
-            return list(given)
+            paths = list(given)
+            odd = next((one for one in paths if not isinstance(one, (str, os.PathLike))), None)
+            if odd is not None:
+                raise InputError(
+                    f"Can't ingest a list of {type(odd).__name__}.",
+                    hint='Give paths, a DataFrame, an Arrow table, or rows as dicts: [{"id": 1}]',
+                )
+            return paths
         from lakegate.sources.copies import write
         from lakegate.sources.inspection import combine
         from lakegate.sources.parquet import schema_problems
@@ -2899,6 +2919,20 @@ def _require_known(method: str, options: Iterable[str]) -> None:
     for name in options:
         if name not in IngestOptions.__annotations__:
             raise unknown_keyword(method, name, *IngestOptions.__annotations__)
+
+
+def _require_usable(options: IngestOptions) -> None:
+    """Refuse words that aren't among those of their option, and text in place of a list of texts."""
+    for name, kind in _CHOICES.items():
+        value, choices = options.get(name), get_args(kind)
+        if value is not None and value not in choices:
+            listed = ", ".join(map(repr, choices))
+            hint = f"{did_you_mean(str(value), choices)}It is one of {listed}."
+            raise InputError(f"{name}={value!r} isn't known.", hint=hint)
+    for name in ("checks", "partition_by"):
+        value = options.get(name)
+        if isinstance(value, (str, Check)):
+            raise InputError(f"{name}={value!r} isn't a list.", hint=f"Put it into one: {name}=[{value!r}]")
 
 
 def _require_key(key: Sequence[str], columns: Sequence[str], where: str) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import lakegate
 from e2e import docs_api
+from lakegate.errors import InputError
 
 FUNCTIONS = docs_api.functions()
 ALL = FUNCTIONS | docs_api.check_functions()
@@ -62,3 +65,29 @@ def test_the_error_suggests_the_keyword_that_was_meant(name: str, typo: str, mea
 
 def _is_required(parameter: inspect.Parameter) -> bool:
     return parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"mode": "upser"}, r"mode='upser' isn't known\."),
+        ({"schema": "evolv"}, r"schema='evolv' isn't known\."),
+        ({"format": "csvv"}, r"format='csvv' isn't known\."),
+        ({"on_failure": 1}, r"on_failure=1 isn't known\."),
+        ({"checks": "not_null(id)"}, r"checks='not_null\(id\)' isn't a list\."),
+        ({"partition_by": "day"}, r"partition_by='day' isn't a list\."),
+    ],
+)
+@pytest.mark.parametrize("method", ["ingest", "plan", "write"])
+def test_values_that_mean_nothing_are_refused_before_anything_begins(
+    method: str, options: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with lakegate.connect(tmp_path) as lake, pytest.raises(InputError, match=said) as caught:
+        getattr(lake, method)("nyc.trips", "trips.parquet", **options)
+    assert caught.value.hint
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_neither_paths_nor_rows_is_refused_by_its_type(tmp_path: Path) -> None:
+    with lakegate.connect(tmp_path) as lake, pytest.raises(InputError, match=r"a list of list\."):
+        lake.ingest("nyc.trips", [[1]])
