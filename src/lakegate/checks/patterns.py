@@ -9,7 +9,7 @@ What is left can be polynomial: ``.*.*x`` takes time that grows with the cube of
 longest chain of loops of which each can hand characters over to the next ("polynomial ambiguity"), and one more; that a
 pattern is searched, not matched from the start, is a loop like any other. Texts are tried on such a pattern up to a
 length only that keeps a row within a fraction of a second (:func:`longest_text`): Spark stops what is cancelled between
-two rows.
+two rows. The same limit keeps Java's stack from overflowing, which would end Spark.
 """
 
 from __future__ import annotations
@@ -26,9 +26,18 @@ EXPLODES = (
 """What is wrong with a pattern, and what to write instead; ends a sentence that begins with its name."""
 _LONGEST_TEXTS = {2: 10_000, 3: 400, 4: 120}
 """Characters in a string by the power: some ten million steps. Beyond, a pattern takes too long on short ones."""
+_ROUNDS = 800
+"""Characters in a string for a pattern of which Java puts each round of a loop on its stack, by the depth of groups.
+
+With Java's usual stack of a megabyte, ``^(a|b)*$`` overflows at 1,222 characters, ``^((a|b)c?|(d|e)f?)*$`` at 660 and
+six levels at 343.
+"""
+_FEW_ROUNDS = 100
 _MOST_STEPS = 50_000
 _ALPHABET = [*map(chr, range(128)), "é", "É", "中", "\u0663", "\u2028", "\u00a0", "\U0001f600"]
 _ALL = frozenset(range(len(_ALPHABET)))
+_WIDE = _ALPHABET.index("\U0001f600")
+"""A character that is two to Java: rounds with and without such differ in length, too."""
 _MOST_COPIES = 8
 _MOST_POSITIONS = 200
 
@@ -79,7 +88,22 @@ def longest_text(pattern: str) -> int | None:
         (None, 10000, 400)
     """
     power = _power(pattern)
-    return None if power < min(_LONGEST_TEXTS) else _LONGEST_TEXTS.get(power, min(_LONGEST_TEXTS.values()))
+    limits = [] if power < min(_LONGEST_TEXTS) else [_LONGEST_TEXTS.get(power, min(_LONGEST_TEXTS.values()))]
+    recursions = _recursions(pattern)
+    return min([*limits, *([_ROUNDS // recursions] if recursions else [])], default=None)
+
+
+def _recursions(pattern: str) -> int:
+    """Return how deep groups are nested if Java's stack grows with each round of a loop, else 0.
+
+    It does where rounds can differ in length or way. A stack that overflows ends the JVM, and with it Spark.
+    """
+    try:
+        parser = _Parser(pattern)
+        parser.alternatives()
+    except (_UnreadableError, RecursionError):
+        return 0
+    return parser.deepest if parser.recurses else 0
 
 
 class _UnreadableError(Exception):
@@ -110,6 +134,9 @@ class _Parser:
         self.inner_power = 0
         self.can_fail_late = False
         self.choices = 1
+        self.recurses = False
+        self.deepest = 0
+        self._varying = 0  # alternatives and repetitions of no fixed number
         self._fold = False
         self._depth = 0
 
@@ -117,6 +144,7 @@ class _Parser:
         part = self._sequence()
         while self._take("|"):
             self.choices += self._depth == 0
+            self._varying += 1
             other = self._sequence()
             part = _Part(part.first + other.first, part.last + other.last, min(2, part.empty + other.empty))
         return part
@@ -138,7 +166,7 @@ class _Parser:
                 self.follow[position][following] = min(2, self.follow[position][following] + ways * more)
 
     def _repeated(self) -> _Part:
-        begin, position = self.at, len(self.classes)
+        begin, position, varying = self.at, len(self.classes), self._varying
         part = self._atom()
         while self.at < len(self.pattern):
             bounds = self._bounds()
@@ -148,6 +176,10 @@ class _Parser:
             possessive = self._take("+")
             if not possessive:
                 self._take("?")
+                is_wide = any(_WIDE in one for one in self.classes[position:]) and self.pattern[begin] == "("
+                varies = is_wide or self._varying > varying
+                self.recurses |= varies and (bounds[1] is None or bounds[1] > _FEW_ROUNDS)
+            self._varying += bounds[0] != bounds[1]
             if possessive:
                 self.inner_power = max(self.inner_power, int(bounds[1] is None))
                 part = self._as_one(position, part, optional=bounds[0] == 0)
@@ -239,6 +271,7 @@ class _Parser:
             if opened["end"] == ")":
                 return _Part()
         self._depth += 1
+        self.deepest = max(self.deepest, self._depth)
         part = self.alternatives()
         self._depth -= 1
         if not self._take(")"):
@@ -261,6 +294,7 @@ class _Parser:
             return part
         if self.at < len(self.pattern) and self.pattern[self.at] in "bBAzZGE":
             self.can_fail_late = self.can_fail_late or self.pattern[self.at] in "bBzZ"
+            self._varying += self.pattern[self.at] == "b"  # which Java gets as alternatives
             self.at += 1
             return _Part()
         return self._position(self._escaped_class())

@@ -365,7 +365,7 @@ def read_column(plan: Any) -> tuple[str, ...]:
         slow = next((pattern for pattern in texts if longest_text(pattern) is not None), None)
         if slow is not None:
             raise PredicateError(
-                f"holds the pattern {slow!r}, which is slow on long texts; return SQL as text, which is limited"
+                f"holds the pattern {slow!r}, which is for short texts only; return SQL as text, which is limited"
             )
     return tuple(columns.values())
 

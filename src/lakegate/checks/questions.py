@@ -21,8 +21,9 @@ from lakegate.model.tables import AddedFiles
 from lakegate.model.words import did_you_mean
 
 _TOO_LONG = (
-    "A text in column '{}' has more than {:,} characters, and on longer ones this pattern could take minutes. "
-    "Anchor it (^…), or let no two repetitions match the same characters side by side."
+    "A text in column '{}' has more than {:,} characters, and on longer ones this pattern could take minutes, or more "
+    "stack than Java has. Anchor it (^…), let no two repetitions match the same characters side by side, and repeat "
+    "classes rather than groups: [ab]*, not (a|b)*."
 )
 _CONNECT = "SPARK_CONNECT_MODE_ENABLED"
 _AS_OF: ContextVar[datetime | None] = ContextVar("as_of", default=None)

@@ -31,10 +31,13 @@ def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -
 
     Others only get slow on long texts. ``\s+$``, ``.*foo.*`` and ``^[^@]+@[^@]+\.[^@]+$`` take time by the square of a
     text's length, ``.*.*x`` by its cube. They're tried on texts up to 10,000 characters (square), 400 (cube) or 120
-    (fourth power); a longer one in the column ends the audit with an error (exit code 2), neither a pass nor a failure.
-    Beyond the fourth power a pattern is refused. Usually there is one that has no such limit: begin with ``^``, and let
-    repetitions side by side share no character, ``^[^,]*,[^,]*x`` instead of ``.*,.*x``. The same holds for patterns in
-    ``sql('… RLIKE …')``, and every text of the columns that the predicate names.
+    (fourth power). Of a repeated group whose rounds can differ, ``(a|b)*`` or ``(,[a-z]+)*``, Java keeps each round on
+    its stack, and Spark dies of one that overflows: they're tried on texts up to 800 characters (half of that with a
+    group in the group, and so on). A longer text in the column ends the audit with an error (exit code 2), neither a
+    pass nor a failure. Beyond the fourth power a pattern is refused. Usually there is one that has no such limit: begin
+    with ``^``, repeat a class, ``[ab]*``, and let repetitions side by side share no character, ``^[^,]*,[^,]*x`` not
+    ``.*,.*x``. The same holds for patterns in ``sql('… RLIKE …')``, and every text of the columns that the predicate
+    names.
 
     Example:
         >>> str(matches("code", r"^[A-Z]{3}$"))
