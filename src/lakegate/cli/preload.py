@@ -258,9 +258,9 @@ def _order(connection: socket.socket, words: list[str]) -> int | None:
 
 
 def _start(connection: socket.socket, pid: int) -> None:
-    """Have a process begin; before that, signals act on this one, and are passed on from then on.
+    """Start the command in its process, and pass signals on to that from now on.
 
-    It's given the standard streams only now: who reads them would wait for their end in a process that hangs, too.
+    It gets the standard streams only now: if it hung earlier, whoever reads them would wait for it.
     """
     import socket
 

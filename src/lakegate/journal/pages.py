@@ -79,7 +79,7 @@ class JournalPages:
         """Return runs, newest first, and the place to continue after; ``None`` if there are no more.
 
         Args:
-            wanted: Which ones. By ``file``, at most 20,000 runs are searched, so that there may be none, and more.
+            wanted: Which ones. By ``file``, at most 20,000 runs are searched, so an empty page needn't be the last.
             after: Place of the run before the first one.
             whole: Whether to return them with examples and the requests as they were asked.
         """

@@ -239,7 +239,7 @@ def _with_unknown(kind: pa.DataType) -> str | None:
 
 
 def is_any_list(data_type: pa.DataType) -> bool:
-    """Return whether it is a list of whatever layout."""
+    """Return whether a type is a list, in any layout."""
     variants = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view)
     return any(is_kind(data_type) for is_kind in (*variants, types.is_large_list_view))
 

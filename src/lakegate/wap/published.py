@@ -31,8 +31,7 @@ def audit_state(
     Args:
         checks: The checks; those of scope ``table`` look at other tables at the same commit.
         since: A commit before; only rows added after it are looked at.
-        own: Of the snapshots that were appended since then, consecutive ones, oldest first: only their rows are looked
-            at.
+        own: Consecutive snapshots appended since then, oldest first: only their rows are looked at.
         explain: Whether the report says how each check was answered.
 
     Returns:
@@ -40,7 +39,7 @@ def audit_state(
 
     Raises:
         CheckError: When a check can't be run on the table.
-        InputError: When more happened to the table after ``since`` than appends, and columns that came or got wider.
+        InputError: When ``since`` was followed by anything but appends, new columns and wider types.
         NotFoundError: When there is no such table.
         RetryableError: When the audit couldn't run; that says nothing about the data.
     """
