@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakegate.checks.patterns import longest_text
 from lakegate.contracts.document import parse_document
-from lakegate.contracts.profile import profile
+from lakegate.contracts.profile import PATTERNS, profile
 from lakegate.contracts.propose import propose, scalar
 from lakegate.contracts.reader import LoadedContract, parse_contract
 from lakegate.model.checks import Check, is_tolerated
@@ -167,3 +168,8 @@ def test_values_of_masked_columns_are_not_shown() -> None:
     assert "unique  #" in text
     assert text.count("# never NULL") == 3
     assert not re.search("example|987|1000|2 different|mail address", text)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS.values())
+def test_proposed_patterns_are_tried_on_texts_of_any_length(pattern: str) -> None:
+    assert longest_text(f"^{pattern}$") is None
