@@ -96,9 +96,14 @@ def _is_rebuilt(own: str, there: str, *, fills: bool) -> bool:
     differences = list(type_differences(own, there))
     pairs = [(one.one, one.other) for one in differences if one.one is not None]
     lacks = len(pairs) < len(differences)
-    if any(other is None or not (is_lossless(one, other) or _may_lose(one, other)) for one, other in pairs):
+    if not all(other is not None and _goes_into(one, other) for one, other in pairs):
         return False
     return fills if lacks else (fills and bool(type_parts(own))) or any(_may_lose(*pair) for pair in pairs)
+
+
+def _goes_into(source: str, wanted: str) -> bool:
+    is_number = source in _FRACTIONS or _DECIMAL.fullmatch(source) is not None
+    return is_lossless(source, wanted) or _may_lose(source, wanted) or (is_number and wanted in _FRACTIONS)
 
 
 def _may_lose(source: str, wanted: str | None) -> bool:

@@ -76,6 +76,7 @@ def test_rows_added_after_a_snapshot(after: int | None, options: dict[str, str],
 def test_structs_get_the_fields_they_lack_and_lose_none() -> None:
     kinds = {
         "grown": (StructType().add("id", "long"), StructType().add("id", "long").add("version", "string")),
+        "fixed": (StructType().add("fee", DecimalType(2, 1)), StructType().add("fee", "double").add("id", "long")),
         "misspelt": (StructType().add("verzion", "string"), StructType().add("version", "string")),
     }
     rows, table = (
@@ -85,8 +86,9 @@ def test_structs_get_the_fields_they_lack_and_lose_none() -> None:
         )
         for at in (0, 1)
     )
-    grown, misspelt = with_fields(rows, table, fills=True)
+    grown, fixed, misspelt = with_fields(rows, table, fills=True)
     assert "CAST(NULL AS string)" in grown
+    assert "CAST(`fixed`.`fee` AS double)" in fixed
     assert misspelt == "`misspelt`"  # which Spark refuses
 
 
