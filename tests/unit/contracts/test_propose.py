@@ -173,3 +173,8 @@ def test_values_of_masked_columns_are_not_shown() -> None:
 @pytest.mark.parametrize("pattern", PATTERNS.values())
 def test_proposed_patterns_are_tried_on_texts_of_any_length(pattern: str) -> None:
     assert longest_text(f"^{pattern}$") is None
+
+
+def test_no_check_is_proposed_for_a_column_that_none_can_name() -> None:
+    columns = profile(pa.table({"${": [1, 2]}).to_batches(), Schema(columns=(Column(name="${", type="long"),)))
+    assert not [one for one in parse_contract(propose(TABLE, columns, source="x"), name="x").checks if one.columns]
