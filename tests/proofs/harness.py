@@ -72,14 +72,14 @@ class Worker:
         """Return the variables that the process gets: none of lakegate's settings."""
         return {key: value for key, value in os.environ.items() if not key.startswith("LAKEGATE_")}
 
-    def do(self, job: Job) -> Answer:
-        """Do a job and return the answer.
+    def do(self, job: Job, *, within_s: float = _PATIENCE_S) -> Answer:
+        """Do a job and return the answer, which must come in time.
 
         Raises:
             WorkerDiedError: When the process ended instead.
         """
         self.begin(job)
-        return self.answer()
+        return self.answer(within_s=within_s)
 
     def begin(self, job: Job) -> None:
         """Hand over a job; raises as :meth:`do`."""
@@ -97,9 +97,9 @@ class Worker:
         if self._pid is None:
             self._pid = json.loads(self._line())["pid"]
 
-    def answer(self) -> Answer:
+    def answer(self, *, within_s: float = _PATIENCE_S) -> Answer:
         """Return the answer to the job under way; raises as :meth:`do`."""
-        return cast("Answer", json.loads(self._line()))
+        return cast("Answer", json.loads(self._line(within_s)))
 
     def wait_stopped(self) -> bool:
         """Wait until the process has stopped itself; ``False`` when it ended, or answered, without doing so."""
@@ -145,12 +145,12 @@ class Worker:
             self._lines.put(line)
         self._lines.put(None)
 
-    def _line(self) -> str:
+    def _line(self, within_s: float = _PATIENCE_S) -> str:
         try:
-            line = self._lines.get(timeout=_PATIENCE_S)
+            line = self._lines.get(timeout=within_s)
         except queue.Empty:
             self.kill()
-            raise TimeoutError(f"no answer within {_PATIENCE_S:.0f} s") from None
+            raise TimeoutError(f"no answer within {within_s:.0f} s") from None
         if line is None:
             raise self._died()
         return line
