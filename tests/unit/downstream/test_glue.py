@@ -237,7 +237,7 @@ def test_tables_elsewhere_than_on_s3_are_refused() -> None:
 def test_missing_rights_are_named() -> None:
     glue = FakeGlue()
     glue.fails = "AccessDeniedException"
-    with pytest.raises(DownstreamError, match="AccessDeniedException to glue:GetTable") as caught:
+    with pytest.raises(DownstreamError, match="glue:GetTable with AccessDeniedException") as caught:
         target(glue).deliver(event(), None)
     assert caught.value.hint == "To see the rights that the role needs: lakegate downstream policy NAME"
 
