@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from lakegate.downstream.command import CommandTarget
@@ -80,22 +83,40 @@ def test_how_it_ends_says_whether_to_try_again(tmp_path: Path, code: str, error:
         command(code, tmp_path).deliver(event(), None)
 
 
-def test_one_that_hangs_is_stopped_with_all_that_it_started(tmp_path: Path) -> None:
-    code = f"""
-import subprocess, sys, pathlib
-child = subprocess.Popen([sys.executable, "-Sc", "import time; time.sleep(60)"])
-pathlib.Path("{tmp_path}/pid").write_text(str(child.pid))
+def test_one_that_hangs_is_stopped_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = """
+import os, pathlib, subprocess, sys
+child = subprocess.Popen([sys.executable, "-Sc", "import time; time.sleep(600)"])
+pathlib.Path("new").write_text(str(child.pid))
+os.rename("new", "pid")
 child.wait()
 """
+    told, wait = tmp_path / "pid", subprocess.Popen.wait
+
+    def wait_once_it_hangs(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        until(told.exists)
+        return wait(process, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", wait_once_it_hangs)
     with pytest.raises(DownstreamUnavailableError, match="longer than"):
-        command(code, tmp_path, timeout_s=1.5).deliver(event(), None)
-    pid = int((tmp_path / "pid").read_text(encoding="utf-8"))
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and Path(f"/proc/{pid}").exists():
-        if "Z" in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]:
-            return
+        command(code, tmp_path, timeout_s=0.1).deliver(event(), None)
+    pid = int(told.read_text(encoding="utf-8"))
+    until(lambda: has_ended(pid))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
         os.sched_yield()
-    assert not Path(f"/proc/{pid}").exists()
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether a process is gone, or dead and nobody has asked how it ended."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
