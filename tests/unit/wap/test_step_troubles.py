@@ -289,7 +289,7 @@ def test_a_branch_that_became_somebody_elses_is_not_dropped(
     if how == "recovered":
         error = recover_now(house.context, "r1").error
         assert error is not None
-        assert error.message.endswith("nobody took its next step. Its last try failed: away")
+        assert error.message.endswith("nothing took its next step. Its last try failed: away")
     elif how == "undone":
         undo(house.context, "r1", reason="Enough.")
     else:
