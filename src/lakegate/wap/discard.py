@@ -101,7 +101,7 @@ def discard_own(context: Context, run: Run) -> None:
         ref = context.catalog.get_ref(run.branch)
         if not is_own(context, run):
             raise AlreadyExistsError(
-                f"Nothing shows that run {run.run_id} created the branch '{run.branch}', which has its name.",
+                f"Branch '{run.branch}' exists, and nothing shows that run {run.run_id} created it.",
                 hint=f"Look at it, then drop it: lakegate discard {run.branch}",
                 branch=run.branch,
                 run_id=run.run_id,

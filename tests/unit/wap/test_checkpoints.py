@@ -203,7 +203,7 @@ def test_a_warehouse_under_another_name_makes_nothing_of_it(monkeypatch: pytest.
     monkeypatch.setattr(gc_world, "ROOT", link)
     report = world.gc()
     assert (report.files, set(world.files)) == (0, set(moved))
-    assert "by another path" in report.problems[0].message
+    assert "by a different path" in report.problems[0].message
 
 
 def test_what_cannot_be_read_is_in_no_checkpoint() -> None:
