@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -795,16 +795,23 @@ class Lake:
         attempts: int,
         begin: Callable[[], AbstractContextManager[Transaction]],
         work: Callable[[Transaction], _Result],
+        *,
+        compacts: str | None = None,
     ) -> _Result:
-        for _ in range(attempts - 1):
-            try:
-                with begin() as tx:
-                    return work(tx)
-            except NotReplayableError as error:
-                # Only this is worth another attempt: what merely moved, the publish has rebased onto already.
-                self._components.narrator.note(f"{error.message.split(';')[0]}; running it again on the new main.")
-        with begin() as tx:
-            return work(tx)
+        from lakegate.wap.optimistic_commit import going_first
+
+        with ExitStack() as stack:
+            for _ in range(attempts - 1):
+                try:
+                    with begin() as tx:
+                        return work(tx)
+                except NotReplayableError as error:
+                    # Only this is worth another attempt: what merely moved, the publish has rebased onto already.
+                    self._components.narrator.note(f"{error.message.split(';')[0]}; running it again on the new main.")
+                    table = compacts or str(error.context.get("table"))
+                    stack.enter_context(going_first(self._context, MAIN, table, compacts=compacts is not None))
+            with begin() as tx:
+                return work(tx)
 
     def evolve_table(self, table: str, *changes: str, checks: Checks = ()) -> Run:
         """Change a table's columns or partitioning by SQL, audit it, and publish the change, or publish nothing.
@@ -1391,7 +1398,7 @@ class Lake:
             'skipped'
         """
         from lakegate.checks.predicates import PredicateError, read_predicate
-        from lakegate.wap.optimistic_commit import compacting
+        from lakegate.wap.optimistic_commit import going_first
         from lakegate.wap.optimize import optimize, partitions_left, sort_order
         from lakegate.wap.table_changes import rewrite_manifests as rewrite
 
@@ -1415,7 +1422,6 @@ class Lake:
             raise InputError(f"--where {where!r} {error}.", hint="Write a condition about one row.") from None
 
         def begin() -> AbstractContextManager[Transaction]:
-            attempting()
             run_id = new_run_id()
             return transaction(
                 self._context,
@@ -1434,12 +1440,13 @@ class Lake:
             optimize(self._context, tx, identifier, sort=order, where=condition)
             return tx
 
-        with compacting(self._context, MAIN, str(identifier)) as attempting:
-            run = self._attempted(attempts, begin, work).run
+        run = self._attempted(attempts, begin, work, compacts=str(identifier)).run
+        with ExitStack() as stack:
             for _ in range(attempts - 1):
                 # Sorted, all partitions would be rewritten again.
                 if sort is not None or not partitions_left(self._context, run, identifier):
                     break
+                stack.enter_context(going_first(self._context, MAIN, str(identifier), compacts=True))
                 try:
                     more = self._attempted(1, begin, work).run
                 except LakegateError as error:

@@ -31,7 +31,7 @@ from lakegate.sources.files import stat_file, to_uri
 from lakegate.wap.claims import RowsTakenError
 from lakegate.wap.context import Context
 from lakegate.wap.ingest import ingest
-from lakegate.wap.optimistic_commit import await_compactions
+from lakegate.wap.optimistic_commit import let_beaten_runs_pass
 from support.fakes import FakeLakehouse
 from support.flow_support import ordered
 from support.journals import Actor
@@ -342,9 +342,9 @@ def test_a_compaction_that_was_beaten_once_is_waited_for(house: FakeLakehouse, m
 
 def test_who_waits_in_vain_for_a_compaction_leaves_nothing_behind(tmp_path: Path) -> None:
     with closing(Journal(SqliteDatabase(tmp_path / "journal.db"))) as journal:
-        context = cast("Context", SimpleNamespace(journal=journal, publish_within_s=60))
+        context = cast("Context", SimpleNamespace(journal=journal, publish_within_s=60, narrator=SilentNarrator()))
         with journal.lock("compaction of main/nyc.trips", timeout_s=0):
             before = threading.enumerate()
-            assert await_compactions(context, "main", [TABLE], at_most_s=0.01)
+            assert let_beaten_runs_pass(context, "main", [TABLE], at_most_s=0.01)
             assert threading.enumerate() == before
-        assert not await_compactions(context, "main", [TABLE])
+        assert not let_beaten_runs_pass(context, "main", [TABLE])

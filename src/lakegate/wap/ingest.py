@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -28,7 +28,7 @@ from lakegate.wap.discard import discard_own, exists
 from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.modes import require_same_columns
-from lakegate.wap.optimistic_commit import await_compactions
+from lakegate.wap.optimistic_commit import going_first, let_beaten_runs_pass
 from lakegate.wap.plan import plan
 from lakegate.wap.publish import RejectedLateError, publish, reject
 from lakegate.wap.quarantine import audit_and_quarantine
@@ -73,7 +73,7 @@ def ingest(
         return _skip_empty(context, request)
     recover(context, deadline)
     deadline.require_time(request.run_id)
-    _await_compaction(context, request, deadline)
+    _let_beaten_runs_pass(context, request, deadline)
     base = sync(context, request.target)
     with held_to(deadline, context, request.run_id):
         planned = plan(context, request, base=base).request
@@ -194,29 +194,33 @@ def _advance(
     context: Context, progress: Progress, request: IngestRequest, until: Stage, *, retried: bool, deadline: Deadline
 ) -> None:
     """Take the run as far as ``until``; start it over when the target moved so that what was staged is void."""
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            if not _write_and_audit(context, progress, until, retried=retried, deadline=deadline):
+    with ExitStack() as stack:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                if not _write_and_audit(context, progress, until, retried=retried, deadline=deadline):
+                    return
+                with progress.step("publish"):
+                    publication = publish(context, progress.run, fresh=not retried, progress=progress)
+            except RejectedLateError:
+                _reject(context, progress)
                 return
-            with progress.step("publish"):
-                publication = publish(context, progress.run, fresh=not retried, progress=progress)
-        except RejectedLateError:
-            _reject(context, progress)
+            except (ConflictError, NotFoundError) as error:
+                if attempt == _ATTEMPTS or not _is_void(context, progress.run, error):
+                    if isinstance(error, NotReplayableError) and not request.mode.appends:
+                        discard_own(context, progress.run)  # what was computed from a table that has changed is void
+                    raise
+                # Another journal's lakegate may have published it, from what the branch carries.
+                found = find_publication(context, progress.run)
+                if found is None:
+                    context.narrator.note(f"{error.message.split(';')[0]}; starting over on top of that.")
+                    if isinstance(error, NotReplayableError):
+                        first = going_first(context, request.target, str(request.table), at_most_s=deadline.left_s)
+                        stack.enter_context(first)
+                    _begin_again(context, progress, request, deadline)
+                    continue
+                publication = found
+            progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
             return
-        except (ConflictError, NotFoundError) as error:
-            if attempt == _ATTEMPTS or not _is_void(context, progress.run, error):
-                if isinstance(error, NotReplayableError) and not request.mode.appends:
-                    discard_own(context, progress.run)  # what was computed from a table that has changed is void
-                raise
-            # Another journal's lakegate may have published it, from what the branch carries.
-            found = find_publication(context, progress.run)
-            if found is None:
-                context.narrator.note(f"{error.message.split(';')[0]}; starting over on top of that.")
-                _begin_again(context, progress, request, deadline)
-                continue
-            publication = found
-        progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
-        return
 
 
 def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retried: bool, deadline: Deadline) -> bool:
@@ -273,9 +277,9 @@ def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
     return bool(run.staged) and not exists(context, run.branch)
 
 
-def _await_compaction(context: Context, request: IngestRequest, deadline: Deadline) -> None:
-    if not request.mode.appends:
-        await_compactions(context, request.target, [str(request.table)], at_most_s=deadline.left_s)
+def _let_beaten_runs_pass(context: Context, request: IngestRequest, deadline: Deadline) -> None:
+    if not request.mode.appends:  # which wait when they are published
+        let_beaten_runs_pass(context, request.target, [str(request.table)], at_most_s=deadline.left_s)
 
 
 def _begin_again(context: Context, progress: Progress, request: IngestRequest, deadline: Deadline) -> None:
@@ -284,7 +288,7 @@ def _begin_again(context: Context, progress: Progress, request: IngestRequest, d
         context.journal.publishes.leave(request.run_id)
     discard_own(context, progress.run)
     context.journal.release(request.run_id, progress.token)
-    _await_compaction(context, request, deadline)
+    _let_beaten_runs_pass(context, request, deadline)
     base = sync(context, request.target)
     kept = request if progress.run.order is not None else None
     progress.update(

@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from functools import partial
-from itertools import count
 from types import FrameType
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
@@ -25,7 +25,12 @@ from lakegate.wap.history import published_to
 
 _LONGEST_PAUSE_S = 1.0
 _LOCK_TIMEOUT_S = 30.0
-_COMPACTION_POLL_S = 0.5
+_SHORTEST_POLL_S = 0.01
+_LONGEST_POLL_S = 0.5
+_COMPACTION, _CHANGE = "compaction of ", "change of "
+"""Locks of a table: a run that changes rows holds both, in this order, a compaction the first."""
+_OURS: ContextVar[frozenset[str]] = ContextVar("lakegate_goes_first", default=frozenset())
+"""The tables of targets on which what runs now goes first."""
 
 Build = Callable[[Ref], CommitRequest | str]
 """From the branch's head: what to commit on top of it, or the hash of the commit when it turns out to be there."""
@@ -161,49 +166,66 @@ def publish_lock(
 
 
 @contextmanager
-def compacting(context: Context, target: str, table: str) -> Iterator[Callable[[], None]]:
-    """Yield what to call before each attempt to compact a table.
+def going_first(
+    context: Context, target: str, table: str, *, compacts: bool = False, at_most_s: float = math.inf
+) -> Iterator[None]:
+    """Have all others wait in :func:`let_beaten_runs_pass` while the body does a beaten run's work once more.
 
-    From the second one on, reverts and runs that replace rows wait until the body is done (:func:`await_compactions`).
+    In a body that goes first already, it does nothing.
+
+    Args:
+        compacts: Whether appends needn't wait, because the run is rebased onto them.
+        at_most_s: How long to wait for another such run, at most. If that takes longer, the body begins all the same:
+            only speed depends on it.
     """
-    attempts = count()
-
-    def attempt() -> None:
-        if next(attempts) == 1:
-            held.enter_context(context.journal.lock(_compaction_of(target, table), timeout_s=_LOCK_TIMEOUT_S))
-
+    place, ours = f"{target}/{table}", _OURS.get()
+    if place in ours:
+        yield
+        return
+    until = time.monotonic() + min(at_most_s, context.publish_within_s)
     with ExitStack() as held:
-        yield attempt
+        for name in (_COMPACTION, *(() if compacts else (_CHANGE,))):
+            left_s = max(until - time.monotonic(), 0.0)
+            held.enter_context(context.journal.lock(name + place, timeout_s=left_s))
+        before = _OURS.set(ours | {place})
+        try:
+            yield
+        finally:
+            _OURS.reset(before)
 
 
-def await_compactions(context: Context, target: str, tables: Sequence[str], *, at_most_s: float = math.inf) -> bool:
-    """Wait for compactions of ``tables`` that others have beaten before; return whether there were any.
+def let_beaten_runs_pass(
+    context: Context, target: str, tables: Sequence[str], *, appends: bool = False, at_most_s: float = math.inf
+) -> bool:
+    """Wait for runs on ``tables`` that others have beaten before and that begin anew; return whether there were any.
 
-    Called before the target is read: what waits here and then changes a compaction's files would make it start again.
-    Only the compaction's progress depends on it, so the wait is bounded.
+    Called before what would beat them again: before each publish, and before what isn't rebased reads the target.
+    Only those runs' progress depends on it, so the wait is bounded.
+
+    Args:
+        appends: Whether compactions can be rebased onto what is done next.
     """
     waited: list[str] = []
     until = time.monotonic() + min(at_most_s, context.publish_within_s / 2)
     for table in sorted(tables):
-        while _is_compacted(context, target, table):
-            waited.append(table)
+        place, pause_s = f"{target}/{table}", _SHORTEST_POLL_S
+        while place not in _OURS.get() and _is_held(context, (_CHANGE if appends else _COMPACTION) + place):
+            if pause_s > _SHORTEST_POLL_S and table not in waited:  # else it may be somebody who only asks, like us
+                waited.append(table)
+                context.narrator.note(f"Waiting for a run that changes {table} and has been beaten by others.")
             left_s = until - time.monotonic()
             if left_s <= 0:
                 break
-            time.sleep(min(left_s, _COMPACTION_POLL_S))
+            time.sleep(min(left_s, pause_s))
+            pause_s = min(2 * pause_s, _LONGEST_POLL_S)
     return bool(waited)
 
 
-def _is_compacted(context: Context, target: str, table: str) -> bool:
+def _is_held(context: Context, name: str) -> bool:
     # Asked again and again: a thread that waits for a file's lock can't be called off, and few wait here.
     held: list[str] = []
-    name = _compaction_of(target, table)
-    with context.journal.lock(name, timeout_s=0.0, waiting=partial(held.append, table)):
+    with context.journal.lock(name, timeout_s=0.0, waiting=partial(held.append, name)):
         return bool(held)  # whoever holds it from now on has yet to begin
-
-
-def _compaction_of(target: str, table: str) -> str:
-    return f"compaction of {target}/{table}"
 
 
 def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | None, head: Ref) -> TablePointer:

@@ -74,7 +74,7 @@ from lakegate.wap.history import (
     shared_properties,
 )
 from lakegate.wap.lifecycle import Progress
-from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, rebase
+from lakegate.wap.optimistic_commit import commit_on_head, let_beaten_runs_pass, not_replayable, rebase
 from lakegate.wap.revert_plan import BranchHistory
 from lakegate.wap.stage import namespaces_for, wrote_since
 
@@ -118,6 +118,7 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
     """
     for staged, report in zip(run.staged, run.reports, strict=True):
         _require_audited(run, staged, report)
+    let_beaten_runs_pass(context, run.target, run.tables, appends=all(staged.only_adds for staged in run.staged))
     publication = None if fresh else find_publication(context, run)
     branch = None
     if publication is None:

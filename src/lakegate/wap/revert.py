@@ -41,7 +41,7 @@ from lakegate.wap.history import (
     with_quarantines,
 )
 from lakegate.wap.lifecycle import Progress, running
-from lakegate.wap.optimistic_commit import await_compactions, commit_on_head, publish_lock
+from lakegate.wap.optimistic_commit import commit_on_head, let_beaten_runs_pass, publish_lock
 from lakegate.wap.quarantine import MADE_FOR, held_aside
 from lakegate.wap.reachable import keep_files, keep_files_of
 from lakegate.wap.rename import plan_rename
@@ -295,7 +295,7 @@ def run_plan(
     head = sync(context, target)
     plan = plan_at(head)
     tables = [str(one.undone.table) for one in plan.tables.values()]
-    if not dry_run and plan.nothing is None and await_compactions(context, target, tables):
+    if not dry_run and plan.nothing is None and let_beaten_runs_pass(context, target, tables):
         head = sync(context, target)
         plan = plan_at(head)
     run = Run(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +25,9 @@ from lakegate.model.refs import Ref
 from lakegate.model.request import ContractTerms, WriteMode
 from lakegate.model.run import Run
 from lakegate.model.schema import Column, Schema
+from lakegate.progress import SilentNarrator
 from lakegate.wap import failpoints
+from lakegate.wap.history import runs_of
 from lakegate.wap.ingest import ingest
 from lakegate.wap.modes import choose_mode, require_same_columns
 from lakegate.wap.plan import plan
@@ -195,6 +199,40 @@ def test_a_table_that_never_stands_still_ends_in_a_clear_error(
     assert "when fewer runs publish to nyc.trips" in str(refused.value.hint)
     assert {row["id"] for row in by_id(house)}.isdisjoint({7})
     assert into(house, NEWER, "r3", file="r2", mode=UPSERT).status == "published"
+
+
+def test_appends_wait_for_an_upsert_that_they_have_beaten(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    into(house, CLEAN, "r1")
+    main = threading.current_thread()
+    others = iter(range(10, 99))
+    waits = threading.Event()
+    appending: list[Future[Run]] = []
+
+    def append_first(point: str) -> None:
+        if point == "before-publish" and threading.current_thread() is main:
+            number = next(others)
+            rows = [{"id": number, "passengers": 1}]
+            appending.append(pool.submit(into, house, rows, f"o{number}"))
+            # The first append is published before the upsert; the second one waits.
+            done: list[Future[Any]] = [appending[-1], pool.submit(waits.wait, 20)]
+            wait(done, return_when=FIRST_COMPLETED)
+
+    class Said(SilentNarrator):
+        def note(self, text: str) -> None:
+            if text.startswith("Waiting for a run that changes nyc.trips"):
+                waits.set()
+
+    monkeypatch.setattr("support.fakes.SilentNarrator", Said)
+    monkeypatch.setattr(failpoints, "reach", append_first)
+    with ThreadPoolExecutor(4) as pool:
+        run = into(house, NEWER, "r2", mode=UPSERT)
+        appended = [one.result() for one in appending]
+
+    assert (run.status, [one.status for one in appended]) == ("published", ["published", "published"])
+    published = [runs_of(commit) for commit in house.catalog.history("main")]
+    assert [run for some in published for run in some] == ["o11", "r2", "o10", "r1"]
 
 
 def test_a_rejected_audit_is_about_the_whole_table_and_leaves_main_alone(house: FakeLakehouse) -> None:

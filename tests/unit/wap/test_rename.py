@@ -249,7 +249,7 @@ def test_a_file_is_published_once_while_its_table_gets_another_name_and_its_own_
 def test_a_reverted_change_of_the_quarantine_leaves_it_with_the_table(house: House) -> None:
     house.add("r1", A)
     held = "nyc.trips__quarantine"
-    house.work("held", lambda tx: tx.overwrite(held, B))
+    house.work("held", lambda tx: tx.overwrite(held, [{**row, "_released_by": "r0"} for row in B]))
     pointer = house.catalog.get_table(TableIdentifier.stored(held), house.head())
     assert pointer is not None
     made = house.context.editor.with_properties(pointer, {MADE_FOR: "nyc.trips"})

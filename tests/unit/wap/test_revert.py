@@ -28,7 +28,7 @@ from lakegate.wap import revert, review
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard_run
 from lakegate.wap.history import revived_in, sync
-from lakegate.wap.optimistic_commit import compacting
+from lakegate.wap.optimistic_commit import going_first
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert_plan import BranchHistory, Change, RevertPlan, plan_revert
 from lakegate.wap.transaction import Transaction
@@ -646,9 +646,7 @@ def test_what_would_beat_a_compaction_again_waits_for_it(
     replacing = WriteMode(name="overwrite")
     work = partial(house.add, "c", C, mode=replacing) if replaces else partial(house.undo, "a")
     with ThreadPoolExecutor(1) as pool:
-        with compacting(house.context, "main", "nyc.trips") as attempt:
-            attempt()
-            attempt()
+        with going_first(house.context, "main", "nyc.trips", compacts=True):
             monkeypatch.setattr(house.journal, "lock", noted)
             changing = pool.submit(work)
             assert waits.wait(20)
