@@ -123,6 +123,7 @@ class ColumnText(Value):
         fraction: For numbers: the most digits of a fraction; many for one with an exponent.
         words: For text: which of :data:`MISSING_WORDS` it holds, which stay text.
         beyond_int: For integers: whether one needs more than 32 bits.
+        fields_beyond_int: For what is nested in JSON: where integers need more than 32 bits, in lower case.
     """
 
     name: str
@@ -131,6 +132,7 @@ class ColumnText(Value):
     fraction: int = 0
     words: tuple[str, ...] = ()
     beyond_int: bool = False
+    fields_beyond_int: tuple[tuple[str, ...], ...] = ()
 
     @property
     def inexact_as_double(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 UNKNOWN = "unknown"
@@ -223,6 +223,19 @@ def joined_type(one: str, other: str, leaf: Callable[[str, str], str | None]) ->
         parts.append((name, joined))
     parts += (part for part in theirs if find_part(mine, part[0]) is None)
     return _made(one, parts)
+
+
+def replaced(kind: str, paths: Collection[tuple[str, ...]], part: str) -> str:
+    """Return a type with another in place of those of its parts that ``paths`` name, in lower case.
+
+    Example:
+        >>> replaced("struct<a: int, b: list<struct<C: int>>>", {("b", "element", "c")}, "long")
+        'struct<a: int, b: list<struct<C: long>>>'
+    """
+    if () in paths:
+        return part
+    below = [(name, kind, [one[1:] for one in paths if one[0] == name.lower()]) for name, kind in type_parts(kind)]
+    return _made(kind, [(name, replaced(kind, inside, part)) for name, kind, inside in below])
 
 
 def settled(kind: str) -> str:

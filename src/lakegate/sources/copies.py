@@ -111,19 +111,24 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def number_texts(files: Sequence[CopiedFile]) -> tuple[ColumnText, ...]:
-    """Return how many digits the numbers of inferred columns have, so that no table's type rounds them unnoticed."""
+    """Return how large the numbers of inferred columns are, so that no table's type rounds them unnoticed."""
     found: dict[str, Inference] = {}
+    names = {column.name.lower(): column.name for file in reversed(files) for column in file.columns}
+    nested: dict[str, set[tuple[str, ...]]] = {}
     for file in files:
-        names = [column.name for column in file.columns if column.type in {"int64", "double"}]
+        flat = [column.name for column in file.columns if column.type in {"int64", "double"}]
         with pq.ParquetFile(file.copy) as copy:
-            for batch in copy.iter_batches(columns=names) if names else ():
-                for name in names:
-                    numbers, known = batch.column(name), found.get(name, Inference())
+            for name, *path in _beyond_int(copy):
+                nested.setdefault(name, set()).update([tuple(path)] if path else ())
+            for batch in copy.iter_batches(columns=flat) if flat else ():
+                for name in flat:
+                    numbers, known = batch.column(name), found.get(name.lower(), Inference())
                     is_whole = pa.types.is_int64(numbers.type)
-                    found[name] = known.join(whole_numbers(numbers)) if is_whole else infer(_spelled(numbers), known)
-    return tuple(
+                    joined = known.join(whole_numbers(numbers)) if is_whole else infer(_spelled(numbers), known)
+                    found[name.lower()] = joined
+    flat_texts = (
         ColumnText(
-            name=name,
+            name=names[name],
             digits=one.digits,
             fraction=MANY if one.kind == "string" else one.fraction,
             beyond_int=one.kind == "int64" and one.beyond_int,
@@ -131,6 +136,35 @@ def number_texts(files: Sequence[CopiedFile]) -> tuple[ColumnText, ...]:
         for name, one in found.items()
         if one.digits
     )
+    nested_texts = (
+        ColumnText(name=names[name], fields_beyond_int=tuple(sorted(paths))) for name, paths in nested.items() if paths
+    )
+    return (*flat_texts, *nested_texts)
+
+
+def _beyond_int(copy: Any) -> Iterator[tuple[str, ...]]:
+    """Yield where integers need more than 32 bits, in lower case, by the statistics that :func:`write` wrote."""
+    paths = [path for field in copy.schema_arrow for path in _leaves(field.type, (field.name.lower(),))]
+    for index in range(copy.metadata.num_row_groups):
+        group = copy.metadata.row_group(index)
+        for at, path in enumerate(paths):
+            chunk = group.column(at)
+            bounds = chunk.statistics
+            if chunk.physical_type == "INT64" and bounds is not None and bounds.has_min_max:
+                low, high = bounds.min, bounds.max
+                if isinstance(low, int) and (low < -(2**31) or high >= 2**31):
+                    yield path
+
+
+def _leaves(kind: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield where the columns of a parquet file are, in its order."""
+    if pa.types.is_list(kind):
+        yield from _leaves(kind.value_type, (*path, "element"))
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(field.type, (*path, field.name.lower()))
+    else:
+        yield path
 
 
 def _spelled(numbers: Any) -> Any:

@@ -16,6 +16,7 @@ from lakegate.model.types import (
     can_promote,
     is_lossless,
     joined_type,
+    replaced,
     type_differences,
     type_parts,
     with_values,
@@ -147,7 +148,7 @@ class _Differences:
         found = self._batch.find(column.name)
         if found is None:
             self._miss(column)
-        elif not fits(found, column, self._format):
+        elif self._beyond_int(found, column) or not fits(found, column, self._format):
             if type_parts(found.type) and type_parts(column.type):
                 self._look_inside(found, column)
             elif self._mode == "evolve" and can_promote(column.type, found.type):
@@ -169,7 +170,9 @@ class _Differences:
     def _look_inside(self, found: Column, column: Column) -> None:
         """Match the fields of two types, as columns are."""
         kept = self._kept.get(found.name)
-        wide = joined_type(column.type, kept or with_values(found.type) or column.type, self._widened)
+        beyond = self._beyond_int(found, column)
+        start = replaced(column.type, beyond, "long") if self._mode == "evolve" else column.type
+        wide = joined_type(start, kept or with_values(found.type) or column.type, self._widened)
         lacking = {one.path for one in type_differences(kept or "", found.type, (column.name,)) if one.one is None}
         notes, problems = [], {}
         for one in type_differences(column.type, found.type, (column.name,)):
@@ -187,10 +190,20 @@ class _Differences:
                 notes.append(f"F{what[1:]} isn't in the table and has no values; it's left out.")
             elif one.one is not None and self._widened(one.one, one.other) is None:
                 problems[one.name] = f"{what} is {one.other} in the batch and {one.one} in the table"
+            elif self._mode != "evolve" and _below(one.path) in beyond:
+                problems[one.name] = f"{what} holds numbers beyond the table's int"
         self.problems |= problems
         self.notes += notes
         if self._mode == "evolve" and not problems and wide is not None and wide != column.type:
             self.changes.append(SchemaChange(column=column.name, type=wide, before=column.type))
+
+    def _beyond_int(self, found: Column, column: Column) -> set[tuple[str, ...]]:
+        """Return which fields hold numbers that the table's ``int`` doesn't."""
+        text = self._texts.get(found.name.lower())
+        if text is None or not text.fields_beyond_int:
+            return set()
+        narrow = (one for one in type_differences(column.type, found.type, (column.name,)) if one.one == "int")
+        return {_below(one.path) for one in narrow} & set(text.fields_beyond_int)
 
     def _widened(self, table: str, batch: str) -> str | None:
         """Return the type that a field of the table gets for values of another; ``None`` if they don't go together."""
@@ -223,6 +236,10 @@ class _Differences:
             guess = self._table.nearest(column.name)
             like = f" (the table has '{guess}')" if guess else ""
             self.problems[column.name] = f"column '{column.name}' ({column.type}) is not in the table{like}"
+
+
+def _below(path: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in path[1:])
 
 
 def _accepted_by(

@@ -131,6 +131,34 @@ def test_csv_numbers_beyond_an_int_widen_it() -> None:
     assert not fit(made("id long"), made("id int"), name=name, file_format="csv", mode="evolve", texts=small).changes
 
 
+def nested(at: str, items: str) -> Schema:
+    return Schema(columns=(Column(name="at", type=at), Column(name="l", type=items)))
+
+
+def test_json_fields_beyond_an_int_widen_it() -> None:
+    name = TableIdentifier.parse("a.b")
+    batch = nested("struct<X: long, y: long, deep: list<struct<n: long>>>", "list<long>")
+    table = nested("struct<x: int, y: int, deep: list<struct<N: int>>>", "list<int>")
+    beyond = (("deep", "element", "n"), ("x",))
+    texts = (ColumnText(name="at", fields_beyond_int=beyond), ColumnText(name="l", fields_beyond_int=(("element",),)))
+    with pytest.raises(SchemaError) as refused:
+        fit(batch, table, name=name, file_format="json", texts=texts)
+    for field in ("at.x", "at.deep.element.N", "l.element"):
+        assert f"- field '{field}' holds numbers beyond the table's int; accepted by --schema evolve" in str(
+            refused.value
+        )
+    assert "at.y" not in str(refused.value)
+    found = fit(batch, table, name=name, file_format="json", mode="evolve", texts=texts)
+    assert [change.type for change in found.changes] == [
+        "struct<x: long, y: int, deep: list<struct<N: long>>>",
+        "list<long>",
+    ]
+    assert not fit(batch, table, name=name, file_format="json", mode="evolve").changes
+    # Of what isn't an int in the table, nothing is widened.
+    longs = nested("struct<x: long, y: int, deep: list<struct<N: decimal(20, 0)>>>", "list<string>")
+    assert not fit(batch, longs, name=name, file_format="json", mode="evolve", texts=texts).changes
+
+
 def test_an_upsert_leaves_what_its_batch_lacks() -> None:
     batch, table, name = made("id long"), made("id long, zone string"), TableIdentifier.parse("a.b")
     with pytest.raises(SchemaError) as refused:

@@ -357,6 +357,23 @@ def test_a_sheet_has_the_types_of_its_cells(tmp_path: Path) -> None:
     ]
 
 
+def test_numbers_of_json_that_no_int_holds_are_known_by_their_fields(tmp_path: Path) -> None:
+    rows = (
+        '{"n": 1, "at": {"X": 1, "y": -2147483648, "z": "2024-01-01"}, "l": [[1], []], "m": [{"k": 1}]}',
+        '{"N": 2147483648, "At": {"x": null, "Y": 2147483647}, "l": [[1, -2147483649]], "m": null}',
+        '{"n": 2, "at": {"X": 2147483648}, "l": null, "m": [{"k": null}, {"k": 9007199254740993}]}',
+    )
+    for name, row in zip("abc", rows, strict=True):
+        (tmp_path / f"{name}.jsonl").write_text(row, encoding="utf-8")
+    texts = {one.name: one for one in discover([str(tmp_path)], copies=tmp_path / "copies", may_differ=True).texts}
+    assert (texts["n"].digits, texts["n"].beyond_int) == (10, True)
+    assert {name: one.fields_beyond_int for name, one in texts.items() if one.fields_beyond_int} == {
+        "at": (("x",),),
+        "l": (("element", "element"),),
+        "m": (("element", "k"),),
+    }
+
+
 def test_files_of_a_batch_agree_on_what_was_inferred(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1, "t": "2024-01-01", "z": null}\n', encoding="utf-8")
     (tmp_path / "b.jsonl").write_text('{"n": 1.5, "t": "soon", "z": 5}\n', encoding="utf-8")
