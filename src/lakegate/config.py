@@ -531,6 +531,8 @@ class TableSettings(TableOptions):
     def _validate_columns(cls, value: dict[str, str]) -> dict[str, str]:
         names: dict[str, str] = {}
         for old, new in value.items():
+            if not old or not new:
+                raise ValueError("the name of a column is empty")
             if names.setdefault(old.lower(), new) != new:
                 raise ValueError(f"'{old}' can't be both '{names[old.lower()]}' and '{new}'; case doesn't matter")
         return value

@@ -2940,6 +2940,11 @@ def _require_usable(options: IngestOptions) -> None:
         value = options.get(name)
         if isinstance(value, (str, Check)):
             raise InputError(f"{name}={value!r} isn't a list.", hint=f"Put it into one: {name}=[{value!r}]")
+    columns: Any = options.get("columns") or {}
+    names = (*columns, *columns.values()) if isinstance(columns, Mapping) else (None,)
+    if not all(isinstance(one, str) and one for one in names):
+        hint = 'Write their names in the files, and in the table: columns={"Fare": "fare_amount"}'
+        raise InputError(f"columns={columns!r} doesn't map names of columns.", hint=hint)
 
 
 def _require_key(key: Sequence[str], columns: Sequence[str], where: str) -> None:

@@ -76,6 +76,9 @@ def _is_required(parameter: inspect.Parameter) -> bool:
         ({"on_failure": 1}, r"on_failure=1 isn't known\."),
         ({"checks": "not_null(id)"}, r"checks='not_null\(id\)' isn't a list\."),
         ({"partition_by": "day"}, r"partition_by='day' isn't a list\."),
+        ({"columns": {"a": 1}}, r"columns=\{'a': 1\} doesn't map names of columns\."),
+        ({"columns": {"a": ""}}, r"columns=\{'a': ''\} doesn't map names of columns\."),
+        ({"columns": ["a=b"]}, r"columns=\['a=b'\] doesn't map names of columns\."),
     ],
 )
 @pytest.mark.parametrize("method", ["ingest", "plan", "write"])

@@ -47,6 +47,7 @@ def test_tables_hold_checks_and_partitioning(tmp_path: Path) -> None:
         ("[ingest]\non_failure = 'explode'", ["'ingest.on_failure'", "'keep' or 'drop'"]),
         ("[catalog]\ntimeout_s = 'x'", ["'catalog.timeout_s'", "number"]),
         ("[tables.'nyc.trips'.columns]\nFare = 'a'\nfare = 'b'", ["'fare' can't be both 'a' and 'b'"]),
+        ("[tables.'nyc.trips'.columns]\nFare = ''", ["the name of a column is empty"]),
         ("catalog = ", ["not valid TOML"]),
     ],
 )
