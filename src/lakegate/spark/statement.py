@@ -95,7 +95,7 @@ def parse_statement(sql: str, catalogs: Collection[str] = (), *, views: Collecti
 
     Args:
         catalogs: The session's other Spark catalogs: ``nyc.trips`` would be a table in catalog ``nyc``.
-        views: Names of ours, without a namespace, that it may read, too.
+        views: Names of ours, without a namespace, of which it must read one.
 
     Raises:
         QueryError: When it is several statements, of another kind, or names anything but the branch's tables.
@@ -113,8 +113,14 @@ def parse_statement(sql: str, catalogs: Collection[str] = (), *, views: Collecti
     tree = _parse(tokens)
     target = _target(tree)
     _require_names(tokens, others)
-    tables = (table for table in _tables(tree) if not (len(table.parts) == 1 and table.name.lower() in views))
+    named = list(_tables(tree))
+    tables = [table for table in named if not (len(table.parts) == 1 and table.name.lower() in views)]
     read = frozenset(_name(table, others) for table in tables if table is not target)
+    if views and len(tables) == len(named):
+        raise QueryError(
+            f"The statement doesn't read {' or '.join(views)}, the rows to ingest.",
+            hint=f"Name it as its source: USING {next(iter(views))} AS s",
+        )
     if target is None:
         return Statement(parenthesized(tokens), read)
     _require_same_target(tokens, target)
