@@ -182,7 +182,7 @@ def test_tables_fit_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert re.search(r"nyc.trips +20260131T070000-1a2b3c4d +3 ", shown)
 
 
-def test_diff_shows_columns_and_some_rows_by_key() -> None:
+def test_diff_shows_columns_and_some_rows_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
     wider = ColumnChange(change="retyped", column="id", before="int", after="long")
     changed = TableDifference(table="nyc.trips", kind="table", left=POINTER, right=POINTER, schema_changes=(wider,))
     before, after = {"id": 1, "note": "a", "fare": 2.5}, {"id": 1, "note": "a", "fare": 3.0}
@@ -191,12 +191,20 @@ def test_diff_shows_columns_and_some_rows_by_key() -> None:
         removed=FakeQuery(pa.table({"id": pa.array([], pa.int64())})),  # type: ignore[arg-type]
         changed=FakeQuery(pa.table({"before": [before], "after": [after]})),  # type: ignore[arg-type]
     )
+    wide = RowDifference(
+        added=FakeQuery(pa.table({f"column_{at}": [1, 2] for at in range(9)})),  # type: ignore[arg-type]
+        removed=FakeQuery(pa.table({"id": pa.array([], pa.int64())})),  # type: ignore[arg-type]
+        changed=None,
+    )
     lake = FakeLake(diff=[changed], table=FakeTable(), diff_rows=rows)
     text = invoke("diff main b --rows 2 --key id", lake).stdout
     assert lake.asked("diff_rows") == {"key": ("id",)}
     for said in ("change column id from int to long", "Rows added in nyc.trips, the first 2", "2.5 → 3.0"):
         assert said in text
     assert "Rows removed" not in text
+    monkeypatch.setenv("COLUMNS", "12")
+    lines = invoke("diff main b --rows 2", FakeLake(diff=[changed], table=FakeTable(), diff_rows=wide)).stderr
+    assert "To see all columns, pass --output json." in lines
     told = json.loads(invoke("diff main b --rows 2 -o json", lake).stdout)[0]
     assert told["rows"]["changed"] == [{"before": before, "after": after}]
     assert told["schema_changes"][0]["change"] == "retyped"

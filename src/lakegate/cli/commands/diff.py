@@ -138,7 +138,7 @@ def _show_sample(table: str, sample: dict[str, pa.Table], rows: int) -> None:
         first = f", the first {rows:,}" if found.num_rows > rows else ""
         say("", f"[bold]{_TITLES[kind]}[/] in {safe(table)}{first}")
         shown = found.slice(0, rows)
-        print_table(_changes(shown) if kind == "changed" else shown, counts=False)
+        print_table(_changes(shown) if kind == "changed" else shown, counts=False, others="json")
 
 
 def _changes(found: pa.Table) -> pa.Table:

@@ -112,7 +112,9 @@ def print_result(app: App, result: pa.Table) -> None:
         print_table(result)
 
 
-def print_table(result: pa.Table, *, counts: bool = True) -> None:
+def print_table(
+    result: pa.Table, *, counts: bool = True, others: str = "csv, json or parquet, or select fewer"
+) -> None:
     """Print the first rows as a table, and on standard error how many there are.
 
     On a terminal, columns that don't fit are left out and counted; a single row is printed downwards then.
@@ -136,7 +138,7 @@ def print_table(result: pa.Table, *, counts: bool = True) -> None:
         for row in rows:
             table.add_row(*map(null, row[:fitting]), *("…" for _ in left_out))
         if left_out:
-            click.echo("To see all columns, pass --output csv, json or parquet, or select fewer.", err=True)
+            click.echo(f"To see all columns, pass --output {others}.", err=True)
     show(table)
     if result.num_rows > _TABLE_ROWS:
         click.echo(f"Showing the first {_TABLE_ROWS:,} rows. To print all of them, pass --output csv.", err=True)
