@@ -171,7 +171,8 @@ def going_first(
 ) -> Iterator[None]:
     """Have all others wait in :func:`let_beaten_runs_pass` while the body does a beaten run's work once more.
 
-    In a body that goes first already, it does nothing.
+    In a body that goes first already, it does nothing. In one that goes first on another table, it doesn't wait:
+    whoever goes first here may wait for that one.
 
     Args:
         compacts: Whether appends needn't wait, because the run is rebased onto them.
@@ -182,7 +183,7 @@ def going_first(
     if place in ours:
         yield
         return
-    until = time.monotonic() + min(at_most_s, context.publish_within_s)
+    until = time.monotonic() + (0.0 if ours else min(at_most_s, context.publish_within_s))
     with ExitStack() as held:
         for name in (_COMPACTION, *(() if compacts else (_CHANGE,))):
             left_s = max(until - time.monotonic(), 0.0)
@@ -200,7 +201,8 @@ def let_beaten_runs_pass(
     """Wait for runs on ``tables`` that others have beaten before and that begin anew; return whether there were any.
 
     Called before what would beat them again: before each publish, and before what isn't rebased reads the target.
-    Only those runs' progress depends on it, so the wait is bounded.
+    Only those runs' progress depends on it, so the wait is bounded, and there's none for what goes first itself, on
+    whichever table: others wait for it.
 
     Args:
         appends: Whether compactions can be rebased onto what is done next.
@@ -209,7 +211,7 @@ def let_beaten_runs_pass(
     until = time.monotonic() + min(at_most_s, context.publish_within_s / 2)
     for table in sorted(tables):
         place, pause_s = f"{target}/{table}", _SHORTEST_POLL_S
-        while place not in _OURS.get() and _is_held(context, (_CHANGE if appends else _COMPACTION) + place):
+        while not _OURS.get() and _is_held(context, (_CHANGE if appends else _COMPACTION) + place):
             if pause_s > _SHORTEST_POLL_S and table not in waited:  # else it may be somebody who only asks, like us
                 waited.append(table)
                 context.narrator.note(f"Waiting for a run that changes {table} and has been beaten by others.")

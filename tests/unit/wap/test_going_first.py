@@ -1,0 +1,23 @@
+"""Whoever goes first on a table neither waits for others that go first, nor lets anybody wait past their deadline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lakegate.wap.optimistic_commit import going_first, let_beaten_runs_pass
+from support.fakes import FakeLakehouse
+
+_FOREVER_S = 1e6
+
+
+def test_who_goes_first_on_one_table_does_not_wait_for_who_does_on_another(house: FakeLakehouse) -> None:
+    """The other one may be waiting for the first table, and all others for both."""
+    context = replace(house.context, publish_within_s=_FOREVER_S)
+    with (
+        house.journal.lock("compaction of main/nyc.zones", timeout_s=0),
+        house.journal.lock("change of main/nyc.zones", timeout_s=0),
+        going_first(context, "main", "nyc.trips"),
+    ):
+        assert not let_beaten_runs_pass(context, "main", ["nyc.trips", "nyc.zones"])
+        with going_first(context, "main", "nyc.zones"):
+            pass
