@@ -42,6 +42,7 @@ class Progress:
     """A run under way: the only place that changes its status. Each change is in the journal at once.
 
     Attributes:
+        deadline: When the work must have stopped.
         begun: The run as it was when it was begun.
         before: The suspended run that it was before; it's suspended again if it fails now.
         measured: What was counted and isn't in the journal yet.
@@ -50,7 +51,7 @@ class Progress:
 
     def __init__(self, context: Context, run: Run, token: str, deadline: Deadline = NEVER) -> None:
         self._context = context
-        self._deadline = deadline
+        self.deadline = deadline
         self.token = token
         self.begun = run
         self.before: Run | None = None
@@ -75,7 +76,7 @@ class Progress:
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Record when the body began and ended, as a step of the run."""
-        self._deadline.require_time(self.run.run_id)
+        self.deadline.require_time(self.run.run_id)
         began = RunStep(name=name, started_at=datetime.now(UTC))
         before = self.run.steps
         self.run = self.run.model_copy(update={"steps": (*before, began)})
@@ -179,7 +180,7 @@ class Progress:
         if self.ended:
             with bound_to(self.run, step="downstream"):
                 try:
-                    send(self._context, left_s=self._deadline.left_s)
+                    send(self._context, left_s=self.deadline.left_s)
                 except KeyboardInterrupt:
                     text = f"Run {self.run.run_id} had ended: {self.run.status}. Downstream systems may lack it."
                     raise KeyboardInterrupt(text) from None

@@ -38,6 +38,7 @@ from lakegate.wap import failpoints
 from lakegate.wap.audit import audit_again
 from lakegate.wap.branches import carry_verdict
 from lakegate.wap.context import Context
+from lakegate.wap.deadline import NEVER
 from lakegate.wap.discard import discard
 from lakegate.wap.group_commit import (
     MOST_COMMITS,
@@ -114,11 +115,15 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
         NotReplayableError: When the target changed on a table in a way that rules out a rebase.
         ConflictError: When the branch changed after its audit, a source file was published by another run meanwhile,
             or the target kept moving.
+        DeadlineReachedError: When time ran out while a run that others have beaten went first.
         OutcomeUnknownError: When the catalog went away with the commit and hasn't come back.
     """
     for staged, report in zip(run.staged, run.reports, strict=True):
         _require_audited(run, staged, report)
-    let_beaten_runs_pass(context, run.target, run.tables, appends=all(staged.only_adds for staged in run.staged))
+    deadline = NEVER if progress is None else progress.deadline
+    only_adds = all(staged.only_adds for staged in run.staged)
+    if let_beaten_runs_pass(context, run.target, run.tables, appends=only_adds, at_most_s=deadline.left_s):
+        deadline.require_time(run.run_id)
     publication = None if fresh else find_publication(context, run)
     branch = None
     if publication is None:

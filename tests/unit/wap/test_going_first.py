@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from lakegate.wap.deadline import Deadline, DeadlineReachedError
+from lakegate.wap.ingest import resume
 from lakegate.wap.optimistic_commit import going_first, let_beaten_runs_pass
 from support.fakes import FakeLakehouse
+from support.flow_support import TRIPS, ordered
+from support.steps_support import ids
 
 _FOREVER_S = 1e6
 
@@ -21,3 +27,13 @@ def test_who_goes_first_on_one_table_does_not_wait_for_who_does_on_another(house
         assert not let_beaten_runs_pass(context, "main", ["nyc.trips", "nyc.zones"])
         with going_first(context, "main", "nyc.zones"):
             pass
+
+
+def test_who_runs_out_of_time_while_a_beaten_run_passes_is_suspended(house: FakeLakehouse) -> None:
+    context = replace(house.context, publish_within_s=_FOREVER_S)
+    order = lambda: ordered(house)  # noqa: E731 - it is one
+    with house.journal.lock("change of main/nyc.trips", timeout_s=0), pytest.raises(DeadlineReachedError):
+        resume(context, "r1", until="publish", table=TRIPS, request=order, deadline=Deadline.after(2))
+    assert (ids(house), list(house.journal.suspended())) == ([], ["r1"])
+    assert resume(context, "r1", until="publish", table=TRIPS, request=order).status == "published"
+    assert ids(house) == [1, 2]
