@@ -177,7 +177,7 @@ class ProcessJournal(Journal):
     ) -> AbstractContextManager[bool]:
         # Who waits here waits for a process that goes on only when this one is done. Nothing depends on a lock: so
         # everybody has it, and everybody is on offer first, to be taken along by whoever comes in between.
-        if waiting is not None:
+        if waiting is not None and timeout_s > 0:  # else it only asks
             waiting()
         return nullcontext(enter_result=True)
 
