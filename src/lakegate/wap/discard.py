@@ -139,7 +139,9 @@ def wrote_all(context: Context, run: Run, commits: Iterable[Commit]) -> bool:
         written |= set() if commit.puts else {commit.properties.get(RUN_ID_PROPERTY)}
         for pointer in commit.puts:
             found = context.reader.snapshots(pointer)
-            written.add(found[-1].summary.get(RUN_ID_PROPERTY) if found else run.run_id)
+            # One without rows may be somebody else's; the folder of the run's own is named for it.
+            made = found or context.reader.metadata(pointer).location.rstrip("/").endswith(f"_{run.run_id}")
+            written.add(found[-1].summary.get(RUN_ID_PROPERTY) if found else run.run_id if made else None)
     return written == {run.run_id}
 
 

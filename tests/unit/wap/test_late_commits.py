@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from lakegate.errors import ConflictError
+from lakegate.errors import AlreadyExistsError, ConflictError
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import quarantine_of
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import RUN_ID_PROPERTY
@@ -16,9 +19,10 @@ from lakegate.wap.discard import discard, discard_run
 from lakegate.wap.ingest import ingest, resume, undo
 from lakegate.wap.recover import recover, recover_now
 from support.fakes import FakeLakehouse
-from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, branches, ordered
+from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, branches, ordered, when_reached
 from support.steps_support import all_steps, commits, ids, known, step
 
+ZONES = TableIdentifier.parse("nyc.zones")
 SET_ASIDE = ("not_null(passengers, severity='quarantine')",)
 
 
@@ -87,6 +91,29 @@ def test_what_somebody_else_commits_meanwhile_to_a_branch_of_their_name_is_kept(
     before(monkeypatch, house, "delete_ref", by_hand)
     assert recover_now(house.context, "r1").status == "failed"
     assert branches(house) == ["main", "mine"]
+
+
+@pytest.mark.parametrize("point", ["before-stage", "after-publish"])
+def test_an_empty_table_that_somebody_else_makes_on_a_branch_of_the_runs_name_is_kept(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    ingest(house.context, ordered(house, MORE, run="r0"))
+    main = house.catalog.get_ref("main")
+    before = house.catalog.get_table(TRIPS, main)
+    assert before is not None
+    made = before.model_copy(update={"table": ZONES, "content_id": None, "metadata_location": "mem://zones"})
+    house.versions["mem://zones"] = replace(house.versions[before.metadata_location], snapshots=(), rows={})
+
+    def by_hand() -> None:
+        with suppress(AlreadyExistsError):
+            house.catalog.create_branch("mine", main)
+        branch = house.catalog.get_ref("mine")
+        house.catalog.commit(CommitRequest(branch="mine", base=branch.hash, message="Create", puts=(made,)))
+
+    with when_reached(monkeypatch, point, by_hand), suppress(AlreadyExistsError):
+        ingest(house.context, ordered(house, branch="mine"))
+    assert branches(house) == ["main", "mine"]
+    assert known(house).status == ("failed" if point == "before-stage" else "published")
 
 
 def test_a_branch_that_never_comes_to_rest_is_a_conflict_and_the_run_is_settled_later(
