@@ -37,7 +37,10 @@ _OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNO
 """What Iceberg reads of another state than the current (``SparkCatalog.load``): ``nyc.trips.branch_audit``."""
 _CHANGES_ROWS = re.compile(r"\s*(?:delete|insert|merge|update|with)\b", re.IGNORECASE)
 
-_REPLACES_ROWS = re.compile(r"\binsert\s+overwrite\s+(?:table\s+)?(?!table\b)\S+\s+(?!partition\b)", re.IGNORECASE)
+# A partition without a value means all of them: transactions overwrite statically.
+_REPLACES_ROWS = re.compile(
+    r"\binsert\s+overwrite\s+(?:table\s+)?(?!table\b)\S+\s+(?!\s|partition\s*\([^)]*=)", re.IGNORECASE
+)
 
 
 @suggest_keywords

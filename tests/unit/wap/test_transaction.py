@@ -264,7 +264,7 @@ def test_a_dead_transaction_is_finished_or_undone(
     assert found == ([CLEAN, TOTALS] if published else [[], []])
 
 
-@pytest.mark.parametrize("by", ["overwrite", "sql"])
+@pytest.mark.parametrize("by", ["overwrite", "", "(id, passengers)", "\n  PARTITION (id)\n"])
 def test_a_table_of_which_rows_wait_in_quarantine_is_not_overwritten(
     house: FakeLakehouse, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,8 +276,18 @@ def test_a_table_of_which_rows_wait_in_quarantine_is_not_overwritten(
             tx.overwrite("nyc.trips", MORE)
         else:
             monkeypatch.setattr(tx.engine, "used_by", lambda _: ((), (TRIPS,)))
-            tx.sql("INSERT OVERWRITE nyc.trips SELECT * FROM nyc.more")
+            tx.sql(f"INSERT OVERWRITE nyc.trips {by} SELECT * FROM nyc.more")
 
     with pytest.raises(InputError, match=r"1 row of nyc\.trips waits in quarantine"), begun(house) as tx:
         replace_all(tx)
     assert house.rows_on("main", "nyc.trips") == before
+
+
+@pytest.mark.parametrize("space", [" ", "\n    "])
+def test_a_partition_of_a_table_of_which_rows_wait_may_be_overwritten(
+    house: FakeLakehouse, space: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house, WITH_NULLS, run="r1", checks=("not_null(passengers, severity='quarantine')",)))
+    with begun(house) as tx:
+        monkeypatch.setattr(tx.engine, "used_by", lambda _: ((), (TRIPS,)))
+        tx.sql(f"INSERT OVERWRITE TABLE nyc.trips{space}PARTITION (id = 1){space}TABLE nyc.trips")
