@@ -2660,13 +2660,24 @@ class Lake:
 
         engine = self._components.engine
         with _said_of(source):
-            frame = engine.read_source(self._components.source_catalog(source.name), source)
+            frame = self._read_source(source)
             found = engine.fetch(frame.limit(rows)).to_pylist()
         return SourceSample(
             batch=Batch(format="parquet", files=(), columns=()),
             columns=iceberg_schema(frame.schema).columns,
             rows=tuple(json_safe(row) for row in found),
         )
+
+    def _read_source(self, source: Source) -> Any:
+        from lakegate.spark.reader import rounded
+
+        frame = self._components.engine.read_source(self._components.source_catalog(source.name), source)
+        for name, kind in rounded(frame.schema):
+            self._components.narrator.note(
+                f"Column '{name}' of {source} has no fixed number of digits after the point: Spark reads it as {kind}, "
+                "and rounds values with more. To keep them, cast it in a view, for example to text."
+            )
+        return frame
 
     def _rows_of_source(self, table: str, source: Source, options: IngestOptions, *, looks: bool) -> Any:
         """Return a DataFrame of the rows to take now; what only ``looks`` waits for nobody, and settles no run."""
@@ -2675,7 +2686,7 @@ class Lake:
                 f"on_changed = '{given}' is about a source that is taken as a whole, not about rows by a watermark.",
                 hint="Leave it out. With --mode upsert, changed rows replace the old ones.",
             )
-        frame = self._components.engine.read_source(self._components.source_catalog(source.name), source)
+        frame = self._read_source(source)
         run_id, version = options["run_id"] or "", ""
         if source.watermark is not None:
             name, mode = TableIdentifier.parse(table), self.mode_of(table, **options)

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import DecimalType, StructField, StructType
 
 from lakegate.config import Settings
 from lakegate.errors import ConfigurationError, InputError, NotReplayableError, QueryError
@@ -242,15 +243,29 @@ def test_a_look_at_a_source_is_at_all_its_rows_and_asks_no_journal(
 ) -> None:
     """A contract is tried without a lake, and isn't proposed by the few rows that are left to take."""
     lake, read = lake_in(tmp_path, house), list[Source]()
-    components: Any = components_of(lake)
-    components.engine = SimpleNamespace(read_source=lambda _, source: read.append(source))
-    components.source_catalog = lambda _: None
+    lake._read_source = read.append
     monkeypatch.setattr("lakegate.lake.rows_left", pytest.fail)
     monkeypatch.setattr("lakegate.frames.to_batches", lambda _: (pa.schema([("id", pa.int64())]), iter(())))
     lake._discover = lambda found, *_, **__: found
     for given in ("source://shop/t?watermark=id", Source.parse("shop.t", watermark="id", until="9")):
         lake._looked_at(TABLE, given, None, CsvOptions(), {"run_id": "r-1"})
     assert read == [Source.parse("shop.t")] * 2
+
+
+def test_columns_of_a_source_that_are_rounded_are_named(
+    house: FakeLakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, notes = lake_in(tmp_path, house), list[str]()
+    components: Any = components_of(lake)
+    price = StructField("price", DecimalType(38, 18), metadata={"scale": 0})
+    frame = SimpleNamespace(schema=StructType([price]))
+    components.engine = SimpleNamespace(read_source=lambda *_: frame)
+    components.source_catalog = lambda _: None
+    monkeypatch.setattr(SilentNarrator, "note", lambda _, text: notes.append(text))
+    assert lake._read_source(Source.parse("shop.t")) is frame
+    assert [note.partition(":")[0] for note in notes] == [
+        "Column 'price' of shop.t has no fixed number of digits after the point"
+    ]
 
 
 def test_copies_of_a_run_that_never_began_are_dropped(house: FakeLakehouse, tmp_path: Path) -> None:

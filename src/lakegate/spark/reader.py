@@ -65,6 +65,16 @@ def read_batch(session: Any, batch: Batch) -> tuple[Any, Schema]:
     return reduce(lambda one, other: one.unionByName(other), frames), schema
 
 
+def rounded(schema: Any) -> list[tuple[str, str]]:
+    """Return the columns that Spark's JDBC reader rounds to another scale than the database says, and their types."""
+    kinds = ((field, getattr(field.dataType, "elementType", field.dataType)) for field in schema.fields)
+    return [
+        (field.name, kind.simpleString())
+        for field, kind in kinds
+        if kind.typeName() == "decimal" and field.metadata.get("scale", kind.scale) != kind.scale
+    ]
+
+
 def cast_to(wanted: Schema, frame: Any, source: Schema) -> Any:
     """Return a DataFrame with the columns of ``wanted``, by name and in its order; one that it lacks is NULL."""
     return frame.selectExpr(*(_cast(column, source) for column in wanted.columns))

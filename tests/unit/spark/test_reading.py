@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.types import (
+    ArrayType,
     DataType,
     DateType,
     DecimalType,
@@ -24,7 +25,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.tables import AddedRows
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.failures import LOSES
-from lakegate.spark.reader import with_fields
+from lakegate.spark.reader import rounded, with_fields
 from lakegate.spark.sessions import session_settings
 
 TRIPS = TableIdentifier.parse("nyc.trips")
@@ -121,3 +122,15 @@ def test_rows_of_a_user_are_never_rounded(own: DataType, there: DataType, *, nes
 
 def test_spark_writes_null_for_nothing_that_does_not_fit() -> None:
     assert session_settings({})["spark.sql.storeAssignmentPolicy"] == "ANSI"
+
+
+def test_numbers_that_a_database_gives_no_scale_are_known() -> None:
+    number = DecimalType(38, 18)
+    fields = [
+        StructField("free", number, metadata={"scale": 0}),
+        StructField("frees", ArrayType(number), metadata={"scale": 0}),
+        StructField("fixed", number, metadata={"scale": 18}),
+        StructField("of_a_query", number),
+        StructField("double", DoubleType(), metadata={"scale": 17}),
+    ]
+    assert rounded(StructType(fields)) == [("free", "decimal(38,18)"), ("frees", "decimal(38,18)")]
