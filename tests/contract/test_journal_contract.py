@@ -239,6 +239,18 @@ def test_a_lock_is_held_by_one_at_a_time_and_by_name(shelf: Shelf) -> None:
         assert later
 
 
+def test_whoever_asks_whether_a_lock_is_held_holds_nothing(shelf: Shelf) -> None:
+    journal, other = shelf.open().journal, shelf.open().journal
+    assert not other.is_locked("x")
+    with journal.lock("x", timeout_s=0) as ours:
+        assert ours
+        assert journal.is_locked("x")
+        assert other.is_locked("x")
+        assert not other.is_locked("y")
+    with other.lock("x", timeout_s=5) as later:
+        assert later
+
+
 def test_a_lock_ends_with_an_error_too(journal: Actor) -> None:
     def fail() -> None:
         with journal.lock("x", timeout_s=1):

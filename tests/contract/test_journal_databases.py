@@ -197,6 +197,8 @@ def test_a_process_opens_so_many_connections_and_no_more(server: PostgresServer)
         assert max(seen) <= 4
         with database.named_lock("a", timeout_s=5) as first, database.named_lock("b", timeout_s=5) as second:
             assert (first, second) == (True, False)
+            # Who only asks needs no connection of those, nor a new one.
+            assert (database.is_locked("a"), database.is_locked("b")) == (True, False)
 
 
 @on_postgres

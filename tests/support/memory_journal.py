@@ -71,6 +71,11 @@ class MemoryDatabase(Sqlite):
             if acquired:
                 lock.release()
 
+    def is_locked(self, name: str) -> bool:
+        """Return whether a thread holds a lock."""
+        with self._lock:
+            return self._locks[name].locked()
+
     def close(self) -> None:
         """Keep the connection, and with it the data: other journals may share it."""
 

@@ -170,6 +170,10 @@ class Database(ABC):
     ) -> AbstractContextManager[bool]:
         """Wait for a lock; see :meth:`lakegate.journal.journal.Journal.lock`."""
 
+    @abstractmethod
+    def is_locked(self, name: str) -> bool:
+        """Return whether somebody holds a lock; see :meth:`named_lock`."""
+
     def close(self) -> None:
         """Close connections."""
         self.engine.dispose()
@@ -251,6 +255,10 @@ class SqliteDatabase(Sqlite):
         """Wait for a file lock beside the journal."""
         return self._locks.lock(f"turn {name}", timeout_s=timeout_s, waiting=waiting)
 
+    def is_locked(self, name: str) -> bool:
+        """Return whether somebody holds a file lock."""
+        return self._locks.is_locked(f"turn {name}")
+
 
 def not_a_journal(name: str, reason: str) -> InputError:
     """Return the error for something else in the journal's place."""
@@ -286,7 +294,7 @@ class FileLocks:
     def lock(self, name: str, *, timeout_s: float, waiting: Waiting | None = None) -> Iterator[bool]:
         """Wait up to ``timeout_s`` seconds for the lock ``name``, and yield whether we got it.
 
-        ``waiting`` is called once before waiting, if another process holds it; with no seconds to wait, too.
+        ``waiting`` is called once before waiting, if another process holds it.
         """
         descriptor = self._acquire(name, timeout_s, waiting)
         try:
@@ -297,11 +305,30 @@ class FileLocks:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
                 os.close(descriptor)
 
+    def is_locked(self, name: str) -> bool:
+        """Return whether somebody holds the lock ``name``. Those who ask at the same time don't count."""
+        try:
+            descriptor = os.open(self._path(name), os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.lock"
+
     def _acquire(self, name: str, timeout_s: float, waiting: Waiting | None) -> int | None:
-        path = self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.lock"
         try:
             private_folder(self._folder)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = os.open(self._path(name), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError:
             return None
         try:
@@ -313,15 +340,15 @@ class FileLocks:
             return None
         else:
             return descriptor
+        if timeout_s <= 0:
+            os.close(descriptor)
+            return None
         try:
             if waiting is not None:
                 waiting()
         except BaseException:
             os.close(descriptor)
             raise
-        if timeout_s <= 0:
-            os.close(descriptor)
-            return None
         return _wait(descriptor, timeout_s)
 
 

@@ -524,12 +524,16 @@ class Journal:
 
         Args:
             timeout_s: How long to wait; 0 doesn't.
-            waiting: Called once before waiting for another process that holds it; with a timeout of 0, too.
+            waiting: Called once before waiting for another process that holds it.
 
         Returns:
             A context manager that yields whether we got the lock.
         """
         return self._database.named_lock(name, timeout_s=timeout_s, waiting=waiting)
+
+    def is_locked(self, name: str) -> bool:
+        """Return whether somebody holds the lock ``name``."""
+        return self._database.is_locked(name)
 
     def close(self) -> None:
         """Release connections. Idempotent."""

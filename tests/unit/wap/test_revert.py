@@ -632,22 +632,19 @@ def test_what_would_beat_a_compaction_again_waits_for_it(
     house.add("a", A)
     house.add("b", B)
     waits = threading.Event()
-    lock = house.journal.lock
+    is_locked = house.journal.is_locked
 
-    def noted(name: str, **options: Any) -> Any:
-        waiting = options.pop("waiting", None)
-
-        def wait() -> None:
-            waiting()
+    def noted(name: str) -> bool:
+        found = is_locked(name)
+        if found:
             waits.set()
-
-        return lock(name, waiting=None if waiting is None else wait, **options)
+        return found
 
     replacing = WriteMode(name="overwrite")
     work = partial(house.add, "c", C, mode=replacing) if replaces else partial(house.undo, "a")
     with ThreadPoolExecutor(1) as pool:
         with going_first(house.context, "main", "nyc.trips", compacts=True):
-            monkeypatch.setattr(house.journal, "lock", noted)
+            monkeypatch.setattr(house.journal, "is_locked", noted)
             changing = pool.submit(work)
             assert waits.wait(20)
             house.add("meanwhile", D)
