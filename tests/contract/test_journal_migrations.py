@@ -220,7 +220,10 @@ def test_a_journal_without_landings_and_tokens_gets_them_and_keeps_the_rest(data
             old = one.model_dump_json(exclude={"orchestrator"})
             row = {"run_id": one.run_id, "kind": one.kind, "branch": one.branch, "status": one.status, "document": old}
             tx.execute(insert(RUNS).values(**row, started_at=schema.as_text(one.started_at)))
-        for run_id, expires_at in (("r01", "2999-01-01"), ("r02", "2025-01-01")):
+        for run_id, expires_at in (
+            ("r01", "2999-01-01T00:00:00.000000+00:00"),
+            ("r02", "2025-01-01T00:00:00.000000+00:00"),
+        ):
             values = f"('{run_id}', 'far:1:1', '2025-01-01', '{expires_at}')"
             leases = "INSERT INTO leases (run_id, holder, renewed_at, expires_at) VALUES "
             tx.execute(text(leases + values))

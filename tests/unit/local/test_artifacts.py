@@ -90,7 +90,7 @@ def test_a_jar_put_there_by_hand_needs_no_network(tmp_path: Path, repository: _R
 
 def test_another_jar_than_expected_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "_run_ivy", _Repository(b"not it"))
-    with pytest.raises(LocalStackError, match="is not the jar lakegate was tested with"):
+    with pytest.raises(LocalStackError, match="isn't the jar lakegate was tested with"):
         _prepare(tmp_path)
     assert not (tmp_path / "jars" / _SMALL.file_name).exists()
 

@@ -68,7 +68,7 @@ def test_without_the_library_the_extra_is_named(
     monkeypatch: pytest.MonkeyPatch, uri: str, module: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ConfigurationError, match="not installed") as caught:
+    with pytest.raises(ConfigurationError, match="isn't installed") as caught:
         open_store(uri, StorageSettings())
     assert caught.value.hint == f"pip install 'lakegate[{extra}]'"
 
