@@ -137,7 +137,7 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
         )
         with context.narrator.step(f"Publishing {run.table} to {run.target}"):
             rebased = _Rebased(context, run, progress)
-            offer, wait_s, commit = rebased.offer, context.publish_within_s, None
+            offer, wait_s, commit = rebased.offer, min(context.publish_within_s, deadline.left_s), None
             elsewhere = False  # whether another one may still be publishing it
             while commit is None:
                 try:

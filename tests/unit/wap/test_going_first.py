@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,23 @@ def test_who_goes_first_on_one_table_does_not_wait_for_who_does_on_another(house
         assert not let_beaten_runs_pass(context, "main", ["nyc.trips", "nyc.zones"])
         with going_first(context, "main", "nyc.zones"):
             pass
+
+
+def test_who_has_little_time_waits_no_longer_for_the_publish_lock(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, waits = house.journal.lock, []
+
+    def noted(name: str, *, timeout_s: float, **options: Any) -> Any:
+        waits.append(timeout_s)
+        return lock(name, timeout_s=min(timeout_s, 0.01), **options)
+
+    monkeypatch.setattr(house.journal, "lock", noted)
+    monkeypatch.setattr(Deadline, "left_s", 5.0)
+    order = lambda: ordered(house)  # noqa: E731 - it is one
+    with lock("main/nyc.trips", timeout_s=0):
+        run = resume(house.context, "r1", until="publish", table=TRIPS, request=order, deadline=Deadline.after(600))
+    assert (run.status, waits) == ("published", [5.0])
 
 
 def test_who_runs_out_of_time_while_a_beaten_run_passes_is_suspended(house: FakeLakehouse) -> None:
