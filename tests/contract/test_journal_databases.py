@@ -18,7 +18,7 @@ from lakegate.config import JournalSettings
 from lakegate.errors import ConfigurationError, InputError, RetryableError
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.factory import open_journal, open_postgres, open_sqlite
-from lakegate.journal.journal import Journal
+from lakegate.journal.journal import LEASE_S, Journal
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import HEAD
 from lakegate.model.journal import HistoryEvent
@@ -174,6 +174,16 @@ def test_sessions_that_the_server_ends_are_replaced(server: PostgresServer, shar
         " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
     )
     assert shared.renew("r01")
+
+
+@on_postgres
+def test_the_server_finds_out_soon_that_a_machine_with_locks_is_gone(server: PostgresServer) -> None:
+    """By itself, it would in two hours, and everybody else would wait for the locks as long."""
+    url = make_url(server.url).set(password=server.password)
+    with closing(PostgresDatabase(url, tls=False)) as database, database.reading() as tx:
+        settings = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count")
+        idle_s, interval_s, count = (int(tx.scalar(text(f"SHOW {name}")) or 0) for name in settings)
+    assert 0 < idle_s + count * interval_s <= LEASE_S
 
 
 @on_postgres

@@ -28,6 +28,8 @@ MAX_CONNECTIONS = 30
 _ANSWER_TIMEOUT_S = 30.0
 _LOCK_POOL_TIMEOUT_S = 1.0
 _KEPT_OPEN = 5
+# Of a machine that is gone, the server would keep locks for two hours.
+_KEEPALIVE = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
 _NO_TLS = "Server refuses SSL"  # pg8000's words
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _SERVER_GOES = ("57P01", "57P02", "57P03", "08")
@@ -195,12 +197,11 @@ def _engine(
             hint="pip install 'lakegate[postgres]'",
             setting="journal.url",
         ) from None
-    milliseconds = round(busy_timeout_s * 1000)
+    settings = {"search_path": SCHEMA, "lock_timeout": round(busy_timeout_s * 1000), **_KEEPALIVE}
+    configuring = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
 
     def configure(connection: Any, _record: object) -> None:
-        cursor = connection.cursor()
-        cursor.execute(f"SET search_path TO {SCHEMA}")
-        cursor.execute(f"SET lock_timeout TO {milliseconds}")
+        connection.cursor().execute(f"SELECT {configuring}")
         connection.commit()
 
     def ping(connection: Any) -> bool:
