@@ -214,8 +214,8 @@ def _advance(
                 if found is None:
                     context.narrator.note(f"{error.message.split(';')[0]}; starting over on top of that.")
                     if isinstance(error, NotReplayableError):
-                        first = going_first(context, request.target, str(request.table), at_most_s=deadline.left_s)
-                        stack.enter_context(first)
+                        moved = str(error.context.get("table", request.table))  # perhaps one that it only reads
+                        stack.enter_context(going_first(context, request.target, moved, at_most_s=deadline.left_s))
                     _begin_again(context, progress, request, deadline)
                     continue
                 publication = found

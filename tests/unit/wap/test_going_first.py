@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from lakegate.errors import NotReplayableError
 from lakegate.wap.deadline import Deadline, DeadlineReachedError
-from lakegate.wap.ingest import resume
+from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.optimistic_commit import going_first, let_beaten_runs_pass
 from support.fakes import FakeLakehouse
 from support.flow_support import TRIPS, ordered
@@ -28,6 +29,22 @@ def test_who_goes_first_on_one_table_does_not_wait_for_who_does_on_another(house
         assert not let_beaten_runs_pass(context, "main", ["nyc.trips", "nyc.zones"])
         with going_first(context, "main", "nyc.zones"):
             pass
+
+
+def test_a_run_that_was_beaten_on_a_table_that_it_reads_goes_first_there(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[bool] = []
+
+    def beaten(*_: object, **__: object) -> None:
+        held.append(house.journal.is_locked("change of main/nyc.zones"))
+        raise NotReplayableError("nyc.zones changed on main.", table="nyc.zones")
+
+    monkeypatch.setattr("lakegate.wap.ingest.publish", beaten)
+    with pytest.raises(NotReplayableError):
+        ingest(house.context, ordered(house))
+    assert held == [False, True, True]
+    assert not house.journal.is_locked("change of main/nyc.zones")
 
 
 def test_who_has_little_time_waits_no_longer_for_the_publish_lock(
