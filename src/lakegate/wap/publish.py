@@ -98,7 +98,9 @@ def reject(context: Context, progress: Progress, *, keep: bool) -> None:
     progress.end(status="rejected", branch_kept=keep)
 
 
-def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progress | None = None) -> Publication:
+def publish(
+    context: Context, run: Run, *, fresh: bool = False, progress: Progress | None = None, lets_pass: bool = True
+) -> Publication:
     """Make the audited state of every table of ``run`` visible in one commit, once, and drop its branch.
 
     Called again after it succeeded, it finds its commit.
@@ -108,6 +110,7 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
         fresh: Whether this is certainly the first attempt: the target's history isn't searched for the run's commit.
         progress: The run under way. Its lease is checked directly before each commit, and it records the reports of
             checks that were rerun.
+        lets_pass: Whether to wait for runs that others have beaten.
 
     Raises:
         AuditFailedError: When a report has failures or isn't about the state to publish; as :class:`RejectedLateError`
@@ -122,7 +125,9 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
         _require_audited(run, staged, report)
     deadline = NEVER if progress is None else progress.deadline
     only_adds = all(staged.only_adds for staged in run.staged)
-    if let_beaten_runs_pass(context, run.target, run.tables, appends=only_adds, at_most_s=deadline.left_s):
+    if lets_pass and let_beaten_runs_pass(
+        context, run.target, run.tables, appends=only_adds, at_most_s=deadline.left_s
+    ):
         deadline.require_time(run.run_id)
     publication = None if fresh else find_publication(context, run)
     branch = None

@@ -179,7 +179,7 @@ def _reject(context: Context, progress: Progress) -> Run:
 
 def _publish(context: Context, progress: Progress) -> Run:
     try:
-        publication = publish(context, progress.run, fresh=True, progress=progress)
+        publication = publish(context, progress.run, fresh=True, progress=progress, lets_pass=False)
     except RejectedLateError:
         return _reject(context, progress)
     except (CatalogUnavailableError, LeaseLostError, OutcomeUnknownError):

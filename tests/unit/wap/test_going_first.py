@@ -11,6 +11,7 @@ from lakegate.errors import NotReplayableError
 from lakegate.wap.deadline import Deadline, DeadlineReachedError
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.optimistic_commit import going_first, let_beaten_runs_pass
+from lakegate.wap.recover import recover
 from support.fakes import FakeLakehouse
 from support.flow_support import TRIPS, ordered
 from support.steps_support import ids
@@ -45,6 +46,14 @@ def test_a_run_that_was_beaten_on_a_table_that_it_reads_goes_first_there(
         ingest(house.context, ordered(house))
     assert held == [False, True, True]
     assert not house.journal.is_locked("change of main/nyc.zones")
+
+
+def test_who_recovers_a_dead_run_waits_for_no_beaten_run(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has work of its own, mostly on another table; and what doesn't append would only be beaten by waiting."""
+    house.dies_at(monkeypatch, "before-publish", lambda: ingest(house.context, ordered(house)))
+    context = replace(house.context, publish_within_s=_FOREVER_S)
+    with house.journal.lock("change of main/nyc.trips", timeout_s=0):
+        assert [run.status for run in recover(context)] == ["published"]
 
 
 def test_who_has_little_time_waits_no_longer_for_the_publish_lock(
