@@ -16,6 +16,7 @@ from lakegate.telemetry.metrics import WAIT_SECONDS, measure
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.history import MODE_PROPERTY, files_in, find_commit, published_to, tables_in
+from lakegate.wap.optimistic_commit import step_aside
 from lakegate.wap.recover import recover
 
 _POLL_S = 0.1
@@ -123,6 +124,7 @@ def wait_for(
     Raises:
         RetryableError: When that takes longer than ``wait_s`` or the deadline.
     """
+    step_aside()  # it may wait for us, to publish
     other: KnownFile | None = busy
     began, polls = time.monotonic(), 0
     with context.narrator.step(f"Waiting for run {busy.run_id}, which is working on {busy.file.uri}"):

@@ -6,10 +6,10 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from types import FrameType
+from types import FrameType, MappingProxyType
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
@@ -28,8 +28,8 @@ _SHORTEST_POLL_S = 0.01
 _LONGEST_POLL_S = 0.5
 _COMPACTION, _CHANGE = "compaction of ", "change of "
 """Locks of a table: a run that changes rows holds both, in this order, a compaction the first."""
-_OURS: ContextVar[frozenset[str]] = ContextVar("lakegate_goes_first", default=frozenset())
-"""The tables of targets on which what runs now goes first."""
+_OURS: ContextVar[Mapping[str, ExitStack]] = ContextVar("lakegate_goes_first", default=MappingProxyType({}))
+"""The tables of targets on which what runs now goes first, with its locks."""
 
 Build = Callable[[Ref], CommitRequest | str]
 """From the branch's head: what to commit on top of it, or the hash of the commit when it turns out to be there."""
@@ -187,11 +187,17 @@ def going_first(
         for name in (_COMPACTION, *(() if compacts else (_CHANGE,))):
             left_s = max(until - time.monotonic(), 0.0)
             held.enter_context(context.journal.lock(name + place, timeout_s=left_s))
-        before = _OURS.set(ours | {place})
+        before = _OURS.set({**ours, place: held})
         try:
             yield
         finally:
             _OURS.reset(before)
+
+
+def step_aside() -> None:
+    """Let others pass: what goes first is about to wait for one of them."""
+    for held in _OURS.get().values():
+        held.close()
 
 
 def let_beaten_runs_pass(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lakegate.errors import NotReplayableError
+from lakegate.model.request import WriteMode
+from lakegate.wap import failpoints
 from lakegate.wap.deadline import Deadline, DeadlineReachedError
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.optimistic_commit import going_first, let_beaten_runs_pass
 from lakegate.wap.recover import recover
 from support.fakes import FakeLakehouse
-from support.flow_support import TRIPS, ordered
+from support.flow_support import MORE, MOST, TRIPS, ordered
 from support.steps_support import ids
 
 _FOREVER_S = 1e6
@@ -46,6 +50,37 @@ def test_a_run_that_was_beaten_on_a_table_that_it_reads_goes_first_there(
         ingest(house.context, ordered(house))
     assert held == [False, True, True]
     assert not house.journal.is_locked("change of main/nyc.zones")
+
+
+def test_who_goes_first_does_not_wait_for_a_run_that_waits_for_it(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one claims the files of a run that was beaten while that begins anew."""
+    context = replace(house.context, publish_within_s=_FOREVER_S)
+    main, release, claimed = threading.current_thread(), house.journal.release, threading.Event()
+    beaten, others = [False], []
+
+    def reach(point: str) -> None:
+        if threading.current_thread() is not main:
+            if point == "after-claim":
+                claimed.set()
+        elif point == "before-publish" and not beaten[0]:
+            beaten[0] = True
+            ingest(house.context, ordered(house, MORE, run="r0"))
+
+    def released(run_id: str, token: str) -> None:
+        release(run_id, token)
+        others.append(pool.submit(ingest, context, ordered(house, run="r2", file="f")))
+        assert claimed.wait(20)
+
+    ingest(house.context, ordered(house, MOST, run="first"))
+    upsert = WriteMode(name="upsert", key=("id",))
+    monkeypatch.setattr(failpoints, "reach", reach)
+    monkeypatch.setattr(house.journal, "release", released)
+    with ThreadPoolExecutor(1) as pool:
+        run = ingest(context, ordered(house, run="r1", file="f", mode=upsert, wait_s=_FOREVER_S))
+    assert (run.status, others[0].result().status) == ("skipped", "published")
+    assert ids(house) == [1, 2, 5, 6]
 
 
 def test_who_recovers_a_dead_run_waits_for_no_beaten_run(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
