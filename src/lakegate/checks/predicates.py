@@ -286,6 +286,8 @@ def renames_columns(text: str) -> bool:
     Example:
         >>> renames_columns("SELECT to_json(struct(*)) FROM batch"), renames_columns("SELECT *, count(*) FROM batch")
         (True, False)
+        >>> renames_columns("SELECT id, (SELECT * EXCEPT (id) FROM batch LIMIT 1) AS found FROM batch")
+        True
     """
     try:
         tokens = sql_tokens(text)
@@ -295,6 +297,11 @@ def renames_columns(text: str) -> bool:
     listed = (alias.parent for alias in tree.find_all(exp.TableAlias) if alias.columns)
     if not all(isinstance(one, exp.Lateral) and one.args.get("view") for one in listed):
         return True
+    selects = list(tree.find_all(exp.Select))
+    if len(selects) != sum(token.upper == "SELECT" and token.kind == "word" for token in tokens):
+        return True  # the parser adds SELECT * to a lone FROM
+    if any(select.is_star and _is_value(select) for select in selects):
+        return True
     stars = [star.parent if isinstance(star.parent, exp.Column) else star for star in tree.find_all(exp.Star)]
     known = sum(isinstance(star.parent, (exp.Count, exp.Select)) for star in stars)
     # The parser drops arguments that a function shouldn't have.
@@ -302,6 +309,17 @@ def renames_columns(text: str) -> bool:
         return True
     has_all = any(isinstance(star.parent, exp.Select) for star in stars)
     return has_all and tree.find(exp.SetOperation) is not None  # it goes by position
+
+
+def _is_value(select: exp.Select) -> bool:
+    """Return whether a query stands where one value does: the value has another name than its column."""
+    outer = select.parent
+    while isinstance(outer, exp.Subquery) and isinstance(outer.parent, exp.Subquery):
+        outer = outer.parent
+    in_place_of_table = (exp.From, exp.In, exp.Join, exp.Lateral)
+    return (
+        isinstance(outer, exp.Subquery) and outer.parent is not None and not isinstance(outer.parent, in_place_of_table)
+    )
 
 
 def _require_known(part: exp.Expr, known: Collection[str]) -> None:

@@ -236,10 +236,15 @@ def test_a_query_that_names_a_masked_column_or_may_rename_it_shows_no_values() -
         "SELECT t.b FROM batch, LATERAL (SELECT batch.*) AS t(a, b)",
         "WITH t(a, b) AS (SELECT * FROM batch) SELECT b FROM t",
         "SELECT 1 AS a, 'x' AS b UNION ALL SELECT * FROM batch",
+        "SELECT (SELECT * EXCEPT (id) FROM batch LIMIT 1) AS one FROM batch",
+        "WITH t AS (SELECT * EXCEPT (id) FROM batch) SELECT coalesce((SELECT t.* FROM t)) AS one FROM batch",
+        "SELECT max(*) AS one FROM (FROM batch)",
     )
     shown = (
         "SELECT id AS s1 FROM batch",
         "SELECT * FROM batch",
+        "SELECT * FROM ((SELECT * FROM batch)) AS t JOIN (SELECT * FROM batch) AS u USING (id)",
+        "SELECT * FROM batch WHERE EXISTS (SELECT * FROM batch) AND id IN (SELECT * FROM batch)",
         "SELECT b.*, id * 2 AS twice, count(*) OVER () AS n FROM batch AS b",
         "SELECT one FROM batch LATERAL VIEW explode(array(id, id)) AS one",
         "SELECT id FROM batch UNION SELECT -id FROM batch",
