@@ -229,11 +229,12 @@ def _common(columns: Sequence[Column]) -> Column:
     for kind in types:
         if all(wider_type(kind, other) == kind for other in types):
             return first.model_copy(update={"type": kind})
-    joined: str | None = next(iter(types))
-    for one in types:
-        joined = joined and joined_type(joined, one, wider_type)
-    if joined is not None:
-        return first.model_copy(update={"type": joined})
+    for kind in types:  # ints and floats go together only once there's a double
+        joined: str | None = kind
+        for one in types:
+            joined = joined and joined_type(joined, one, wider_type)
+        if joined is not None:
+            return first.model_copy(update={"type": joined})
     found = next(
         each
         for one, other in combinations(types, 2)

@@ -259,6 +259,8 @@ def test_what_is_empty_inside_of_json_fits_any_type() -> None:
 def test_structs_of_several_files_are_joined() -> None:
     found = merged([one("struct<a: int>"), one("struct<b: list<string>, A: long>"), one("struct<b: list<unknown>>")])
     assert found == one("struct<a: long, b: list<string>>")
+    for order in permutations(("int", "float", "double")):
+        assert merged(one(f"struct<a: {kind}>") for kind in order) == one("struct<a: double>")
     with pytest.raises(SchemaError, match=r"^Field 'at\.a' is int in some files of the batch and string in others"):
         merged([one("struct<a: int>"), one("struct<a: string, b: int>")])
 
