@@ -301,7 +301,8 @@ class _Audit:
                 raise  # "condition": Spark's words, as of lakegate.spark.failures
             raise type(error)(
                 f"The audit of {self._rows.table} on {self._rows.ref} could not run: {self._told(error)}.",
-                hint="Spark's message may quote values that audit.mask or examples=0 hide; see Spark's log.",
+                hint="Spark's message may quote values that audit.mask or examples=0 hide. "
+                "Spark's log says where it failed.",
                 **error.context,
             ) from None
 

@@ -232,9 +232,6 @@ _KEYWORDS = (
 _SPARK_TYPES = {"number": "DOUBLE", "string": "STRING", "array": "ARRAY<VARIANT>", "object": "MAP<STRING, VARIANT>"}
 
 
-"""A ``$``, or what is longer than a character and may hold one that means itself."""
-
-
 def _snake(keyword: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in keyword)
 

@@ -273,7 +273,7 @@ def hiding_values(hides: bool, when: str) -> Iterator[None]:  # noqa: FBT001 - t
             raise
         raise type(error)(
             f"Spark failed when {when}: {error.context['condition']}.",
-            hint="Spark's message may quote values that the settings hide; see Spark's log.",
+            hint="Spark's message may quote values that the settings hide. Spark's log says where it failed.",
             **error.context,
         ) from None
 
