@@ -121,8 +121,9 @@ class Worker:
     def kill(self) -> None:
         """Kill the process, whatever it is doing."""
         if self._process.poll() is None:
-            # What stands for a process that is ready ends when that has ended.
-            os.kill(self._pid or self._process.pid, signal.SIGKILL)
+            # What stands for a process that is ready ends a moment after it.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid or self._process.pid, signal.SIGKILL)
 
     def end(self) -> int:
         """Let the process end, if it has not, and return how it did."""
