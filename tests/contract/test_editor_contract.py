@@ -202,12 +202,12 @@ def test_replaying_twice_is_refused(world: World) -> None:
 def test_what_cannot_be_replayed_is_refused(world: World) -> None:
     base = world.append(world.create(), [1])
     branch, main = world.append(base, [11]), world.append(base, [21])
-    with pytest.raises(NotReplayableError, match="snapshot 123 is not in"):
+    with pytest.raises(NotReplayableError, match="snapshot 123 isn't in"):
         world.editor.replay(branch, [branch.snapshot_id, 123], main)
     emptied, renamed = world.empty(branch), world.rename_region(main)
     with pytest.raises(NotReplayableError, match="did more than append"):
         world.editor.replay(emptied, [emptied.snapshot_id], main)
-    with pytest.raises(NotReplayableError, match="column 'region' is not there") as caught:
+    with pytest.raises(NotReplayableError, match="column 'region' isn't there") as caught:
         world.editor.replay(branch, [branch.snapshot_id], renamed)
     assert world.editor.misfit(branch, [branch.snapshot_id], renamed) == caught.value.message
     assert world.editor.misfit(branch, [branch.snapshot_id], main) is None

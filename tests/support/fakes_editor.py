@@ -35,7 +35,7 @@ class TableEdits:
         for snapshot_id in snapshot_ids:
             snapshot = by_id.get(snapshot_id)
             if snapshot is None:
-                _refuse(onto, f"snapshot {snapshot_id} is not in {source.metadata_location}")
+                _refuse(onto, f"snapshot {snapshot_id} isn't in {source.metadata_location}")
             if snapshot.operation != "append":
                 _refuse(onto, f"snapshot {snapshot_id} did more than append data files")
             if snapshot_id in {known.snapshot_id for known in version.snapshots}:
@@ -170,7 +170,7 @@ def _check_columns(ours: Schema, theirs: Schema, pointer: TablePointer) -> None:
     for column in ours.columns:
         there = theirs.find(column.name)
         if there is None:
-            _refuse(pointer, f"column '{column.name}' is not there")
+            _refuse(pointer, f"column '{column.name}' isn't there")
         if there.type != column.type:
             _refuse(pointer, f"column '{column.name}' has type {there.type} there and {column.type} in the files")
     for column in theirs.columns:

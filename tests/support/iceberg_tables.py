@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,14 +12,36 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+from pyiceberg.avro.resolver import resolve_writer
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import (
+    MANIFEST_ENTRY_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+)
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+from pyroaring import BitMap64
 
+from lakegate.iceberg.files import local_path
+from lakegate.iceberg.manifests import (
+    SCHEMA_KEY,
+    ManifestList,
+    encoded,
+    iceberg_schema,
+    listed,
+    read_list,
+    write_container,
+    write_list,
+)
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
 
@@ -98,6 +122,58 @@ def data_file(partition: Sequence[Any] = (), **metrics: Any) -> DataFile:
         file_size_in_bytes=1,
         **metrics,
     )
+
+
+def vector_blob(positions: Sequence[int]) -> bytes:
+    """Return a deletion vector as a Puffin file holds it."""
+    content = bytes.fromhex("d1d33964") + BitMap64(positions).serialize()
+    return len(content).to_bytes(4, "big") + content + zlib.crc32(content).to_bytes(4, "big")
+
+
+def delete_by_vectors(table: Table, vectors: Sequence[tuple[str, bytes, int]], **changed: Any) -> Path:
+    """Add deletion vectors to the newest snapshot of a table, in one Puffin file, and return that.
+
+    Args:
+        vectors: The data file that each is about, what it holds, and how many rows it is said to delete.
+        changed: Fields that the manifest's entries get otherwise.
+    """
+    snapshot, folder = table.current_snapshot(), local_path(table.location())
+    assert snapshot is not None
+    puffin, manifest = (folder / f"{uuid4()}.{kind}" for kind in ("puffin", "avro"))
+    puffin.write_bytes(b"PFA1" + b"".join(blob for _, blob, _ in vectors) + b"PFA1 and a footer that nobody reads")
+    schema = json.dumps(AvroSchemaConversion().iceberg_to_avro(MANIFEST_ENTRY_SCHEMAS[3], schema_name="manifest_entry"))
+    write = resolve_writer(MANIFEST_ENTRY_SCHEMAS[3], iceberg_schema(schema)).write
+    records, offset = [], 4
+    for target, blob, rows in vectors:
+        place = {"referenced_data_file": target, "content_offset": offset, "content_size_in_bytes": len(blob)}
+        offset += len(blob)
+        file = DataFile.from_args(
+            3,
+            content=DataFileContent.POSITION_DELETES,
+            file_path=puffin.as_uri(),
+            file_format=FileFormat.PUFFIN,
+            partition=Record(),
+            record_count=rows,
+            file_size_in_bytes=puffin.stat().st_size,
+            **{**place, **changed},
+        )
+        entry = ManifestEntry.from_args(
+            3, status=ManifestEntryStatus.ADDED, snapshot_id=snapshot.snapshot_id, data_file=file
+        )
+        records.append(encoded(write, entry))
+    content, number = (
+        write_container({SCHEMA_KEY: schema, "avro.codec": "null"}, records),
+        snapshot.sequence_number or 0,
+    )
+    manifest.write_bytes(content)
+    before = read_list(local_path(snapshot.manifest_list).read_bytes())
+    line = listed(
+        manifest.as_uri(), len(content), (), 0, snapshot.snapshot_id, number, None, ManifestContent.DELETES
+    ).counted(content)
+    after = ManifestList(before.meta, (*before.manifests, line))
+    parent = snapshot.parent_snapshot_id
+    local_path(snapshot.manifest_list).write_bytes(write_list(after, snapshot.snapshot_id, parent, number))
+    return puffin
 
 
 def ids_at(pointer: TablePointer, **filters: Any) -> list[int]:

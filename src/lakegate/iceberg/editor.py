@@ -3,7 +3,7 @@
 A replayed snapshot lists the manifests that the staged one wrote: they are reused, not written again. Their entries
 carry no sequence numbers and inherit those of the list that names them (Iceberg spec, "Sequence Number Inheritance").
 PyIceberg keeps manifests by path for all lists of a process, with the numbers of the list it met first, so its
-``Snapshot.manifests`` is not used here.
+``Snapshot.manifests`` isn't used here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COUNTED = ("added-", "changed-", "deleted-", "entries-", "manifests-", "operati
 
 
 class IcebergTableEditor:
-    """Edits tables through their metadata files; implements :class:`~lakegate.ports.TableEditor`, and raises as that.
+    """Edits tables through their metadata files; implements :class:`~lakegate.ports.TableEditor`, with its errors.
 
     A state whose snapshot counts other rows or files than its manifests hold is neither edited nor made. All methods
     also raise :class:`~lakegate.errors.NotFoundError` when a metadata file is missing,
@@ -321,7 +321,7 @@ def _staged(staged: Table, snapshot_id: int) -> tuple[Document, ManifestList]:
     if snapshot is None:
         refuse(
             staged.pointer,
-            f"snapshot {snapshot_id} is not in {staged.pointer.metadata_location}",
+            f"snapshot {snapshot_id} isn't in {staged.pointer.metadata_location}",
             f"The branch was changed after it was written. {RUN_AGAIN}",
             snapshot_id=snapshot_id,
         )

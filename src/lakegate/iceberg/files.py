@@ -75,12 +75,12 @@ class TableFiles:
         self._load = lru_cache(_METADATA_FILES_KEPT)(lambda path: MetadataFile.parse(path, self.content(path)))
 
     def metadata(self, pointer: TablePointer) -> MetadataFile:
-        """Return the metadata file of the table at ``pointer``; raises as :func:`reading`."""
+        """Return the metadata file of the table at ``pointer``. Raises what :func:`reading` does."""
         with reading(f"Metadata file {pointer.metadata_location} of table {pointer.table}", pointer):
             return self._load(pointer.metadata_location)
 
     def content(self, location: str) -> bytes:
-        """Return what a file holds; raises as the file system or the object store does."""
+        """Return what a file holds; raises what the file system or the object store raises."""
         if is_local(location):
             return local_path(location).read_bytes()
         store = self._store(location)
@@ -90,7 +90,7 @@ class TableFiles:
             return stream.read(found.size_bytes)
 
     def open(self, location: str) -> Any:
-        """Return a stream over a file, for Arrow to read parts of; raises as the file system or object store does."""
+        """Return a stream over a file, for Arrow to read parts of. Raises what the file system or store raises."""
         if is_local(location):
             from pyarrow import OSFile  # which Arrow's threads read without Python
 
@@ -102,9 +102,8 @@ class TableFiles:
 
         Raises:
             PermissionError: When the object or bucket may not be used so.
-            ConfigurationError: When there are no credentials, or the store does not accept them.
-            SourceError: When the bucket does not exist, or the store refuses for another reason.
-            StorageUnavailableError: When the store does not answer, or can't serve, after several attempts.
+            ConfigurationError: When there are no credentials, or the store doesn't accept them.
+            SourceError: When the bucket doesn't exist, or the store refuses for another reason.
         """
         if is_local(location):
             return local_path(location).exists()
@@ -119,7 +118,7 @@ class TableFiles:
         return True
 
     def read(self, what: str, location: str, pointer: TablePointer, parse: Callable[[bytes], _Parsed]) -> _Parsed:
-        """Return what ``parse`` makes of a file of the table at ``pointer``; raises as :func:`reading`.
+        """Return what ``parse`` makes of a file of the table at ``pointer``; raises the same errors as :func:`reading`.
 
         Args:
             what: What the file is, as a message starts with it: ``Manifest``.
@@ -143,7 +142,7 @@ class TableFiles:
             ) from error
         except OSError as error:
             raise EngineError(
-                f"Metadata of table {table} cannot be written to {location}: {error.strerror or error}.",
+                f"Metadata of table {table} can't be written to {location}: {error.strerror or error}.",
                 hint="Nothing was published. Check that the warehouse has room and may be written to, then try again.",
                 **context,
             ) from error
@@ -166,8 +165,8 @@ def reading(what: str, pointer: TablePointer) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise NotFoundError(
-            f"{what} does not exist.",
-            hint="Its files were moved or deleted outside lakegate, or this machine does not see them.",
+            f"{what} doesn't exist.",
+            hint="Its files were moved or deleted outside lakegate, or this machine doesn't see them.",
             table=str(pointer.table),
             path=pointer.metadata_location,
         ) from error
@@ -206,7 +205,8 @@ def only_spark(pointer: TablePointer, problem: str) -> InputError:
 
 def _unreadable(what: str, pointer: TablePointer, error: Exception) -> LakegateError:
     context = {"table": str(pointer.table), "path": pointer.metadata_location}
-    if isinstance(error, OSError) and not isinstance(error, (IsADirectoryError, NotADirectoryError)):
+    is_damage = type(error) is OSError and error.errno is None  # what Arrow raises about a file's content
+    if isinstance(error, OSError) and not (is_damage or isinstance(error, (IsADirectoryError, NotADirectoryError))):
         return not_readable(what, pointer.metadata_location, error, **context)
     reason = _reason(error)
     return InputError(
@@ -228,7 +228,7 @@ def not_readable(what: str, location: str, error: OSError, **context: str) -> La
             **context,
         )
     return EngineError(
-        f"{what} cannot be read: {_reason(error)}.",
+        f"{what} can't be read: {_reason(error)}.",
         hint="Check that the warehouse is reachable and that its files may be read.",
         **context,
     )
@@ -264,9 +264,8 @@ def require_writable(warehouse: str, storage: StorageSettings, catalog: str | No
         catalog: Which catalog its tables are of, for a new marker.
 
     Raises:
-        ConfigurationError: When its bucket does not exist, credentials are missing or refused, or it may not be
+        ConfigurationError: When its bucket doesn't exist, credentials are missing or refused, or it may not be
             written to.
-        StorageUnavailableError: When the store does not answer.
     """
     content = _CONTENT + (f"{_CATALOG} {catalog}\n".encode() if catalog else b"")
     if is_local(warehouse):
@@ -311,7 +310,7 @@ def require_own(warehouse: str, storage: StorageSettings, catalog: str | None) -
     except (FileNotFoundError, SourceError):
         return
     except OSError as error:
-        raise _unusable(warehouse, f"its marker {MARKER} cannot be read: {error.strerror or error}", "") from error
+        raise _unusable(warehouse, f"its marker {MARKER} can't be read: {error.strerror or error}", "") from error
     named = next((line.removeprefix(_CATALOG).strip() for line in text.splitlines() if line.startswith(_CATALOG)), None)
     if named is not None and named != catalog:
         raise ConfigurationError(
@@ -333,7 +332,7 @@ def spark_file_io(warehouse: str, storage: StorageSettings) -> Mapping[str, str]
 
     Args:
         warehouse: Root of the tables' files, as URI; one on this machine takes no options.
-        storage: Where the stores are, as Spark is to see them; Spark's own environment decides what is not set.
+        storage: Where the stores are, as Spark is to see them; Spark's own environment decides what isn't set.
     """
     if not is_remote(warehouse):
         return {}
@@ -359,7 +358,7 @@ def open_file_store(warehouse: str, storage: StorageSettings | None = None) -> W
         return ObjectFileStore(warehouse, open_store(warehouse, storage or StorageSettings()))
     scheme = warehouse.partition(":")[0]
     raise ConfigurationError(
-        f"Files in the warehouse {warehouse} cannot be collected: there is no file store for '{scheme}'.",
+        f"Files in the warehouse {warehouse} can't be deleted by gc: there is no file store for '{scheme}'.",
         hint="Warehouses on file systems of this machine (file:///…) and in object stores can be cleaned up.",
         setting="catalog.warehouse",
     )
@@ -424,7 +423,7 @@ class LocalFileStore:
     def _inside(self, location: str) -> Path:
         path = Path(os.path.normpath(local_path(location)))
         if not is_local(location) or self._root not in path.parents:
-            raise InputError(f"File {location} is not in the warehouse {self._root}.", path=location)
+            raise InputError(f"File {location} isn't in the warehouse {self._root}.", path=location)
         return path
 
     def _remove_empty(self, folder: Path) -> None:
@@ -475,7 +474,7 @@ class ObjectFileStore:
         """
         for path in paths:
             if not path.startswith(f"{self._root}/"):
-                raise InputError(f"File {path} is not in the warehouse {self._root}.", path=path)
+                raise InputError(f"File {path} isn't in the warehouse {self._root}.", path=path)
         with _file_errors(self._root, "deleted from"):
             self._store.delete(paths)
 
@@ -496,7 +495,7 @@ def _file_errors(path: str, done: str) -> Iterator[None]:
 
 def _unusable(warehouse: str, reason: str, hint: str) -> ConfigurationError:
     return ConfigurationError(
-        f"The warehouse {warehouse} cannot be used: {reason.rstrip('.')}.",
+        f"The warehouse {warehouse} can't be used: {reason.rstrip('.')}.",
         hint=f"Nothing was written. {hint} The setting is catalog.warehouse.".replace("  ", " "),
         setting="catalog.warehouse",
         warehouse=warehouse,

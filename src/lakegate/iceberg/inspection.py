@@ -18,6 +18,7 @@ from pyiceberg.manifest import (
 )
 
 from lakegate.errors import ConfigurationError, InputError, NotFoundError, SourceError
+from lakegate.iceberg.deletion_vectors import is_vector, vector_of
 from lakegate.iceberg.files import TableFiles
 from lakegate.iceberg.manifests import (
     ListedManifest,
@@ -29,13 +30,16 @@ from lakegate.iceberg.manifests import (
     read_manifest,
 )
 from lakegate.iceberg.metadata import Document
-from lakegate.model.maintenance import Flaw, NeededFile
+from lakegate.model.figures import counted
+from lakegate.model.maintenance import DeletionVector, Flaw, NeededFile
 from lakegate.model.refs import TablePointer
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ColumnSchema, FileMetaData
+    from pyroaring import BitMap64
 
 _PARQUET = "PARQUET"
+_OPERATIONS = ("append", "replace", "overwrite", "delete")
 
 
 class Inspector:
@@ -48,7 +52,8 @@ class Inspector:
         self._is_current = True
         self._next_row_id = 0
         self._row_ids: list[tuple[int, int, str]] = []
-        self._live: set[str] = set()
+        self._live: dict[str, int] = {}
+        self._vectors: dict[str, DeletionVector] = {}
 
     def inspect(self) -> Iterator[NeededFile | Flaw]:
         """Yield what the state needs, what its current snapshot needs first."""
@@ -65,7 +70,7 @@ class Inspector:
         self._next_row_id = document.get("next-row-id") or 0
         for snapshot in sorted(document.get("snapshots") or (), key=lambda one: one["snapshot-id"] != current):
             self._is_current = snapshot["snapshot-id"] == current
-            self._row_ids, self._live = [], set()
+            self._row_ids, self._live, self._vectors = [], {}, {}
             yield from self._snapshot(snapshot)
             yield from self._shared_row_ids(file)
         for key in ("statistics", "partition-statistics"):
@@ -89,11 +94,13 @@ class Inspector:
         except InputError as error:
             yield _unreadable(file, error)
             return
-        for line in manifests.manifests:
+        # Those with data first: what is deleted is compared with it.
+        for line in sorted(manifests.manifests, key=lambda one: one.file.content != ManifestContent.DATA):
             size = line.file.manifest_length
             need = NeededFile(line.file.manifest_path, "manifest", size, is_current=self._is_current)
             yield from self._manifest(need, line)
         yield from self._misnumbered(snapshot, manifests, file)
+        yield from _misnamed(snapshot, manifests, file)
         if snapshot.get("first-row-id") is not None:
             yield from self._listed_row_ids(snapshot, manifests, file)
         is_counted = all(line.is_counted for line in manifests.manifests)
@@ -166,17 +173,33 @@ class Inspector:
                 self._note_row_ids(entries, line.first_row_id)
         for entry in entries:
             if entry.status != ManifestEntryStatus.DELETED:
-                data = entry.data_file
-                has_rows = data.content in (None, DataFileContent.DATA)
-                yield NeededFile(
-                    data.file_path,
-                    "data file" if has_rows else "delete file",
-                    data.file_size_in_bytes,
-                    data.record_count if str(data.file_format).upper().endswith(_PARQUET) else None,
-                    _snapshot_of(entry.snapshot_id, None if line is None else line.file),
-                    self._is_current,
-                    _bounds_of(data) if has_rows else {},
-                )
+                yield from self._live_file(entry, line, file)
+
+    def _live_file(
+        self, entry: ManifestEntry, line: ListedManifest | None, file: NeededFile
+    ) -> Iterator[NeededFile | Flaw]:
+        data = entry.data_file
+        has_rows, vector = data.content in (None, DataFileContent.DATA), None
+        if not has_rows and is_vector(data):
+            try:
+                vector = vector_of(data)
+            except ValueError as error:
+                yield Flaw("wrong-count", file, str(error))
+            else:
+                if self._vectors.setdefault(vector.target, vector) != vector:  # nobody knows which rows it has
+                    problem = f"it names another deletion vector of {vector.target}, which has one"
+                    yield Flaw("wrong-count", file, problem)
+        yield NeededFile(
+            data.file_path,
+            "data file" if has_rows else "delete file",
+            data.file_size_in_bytes,
+            data.record_count if str(data.file_format).upper().endswith(_PARQUET) else None,
+            _snapshot_of(entry.snapshot_id, None if line is None else line.file),
+            self._is_current,
+            _bounds_of(data) if has_rows else {},
+            vector,
+            None if vector is None else self._live.get(vector.target),
+        )
 
     def _misplaced(self, entries: Sequence[ManifestEntry], line: ListedManifest, file: NeededFile) -> Iterator[Flaw]:
         """Yield whether a manifest is another one than its list means: of another snapshot, or with files of others."""
@@ -189,19 +212,47 @@ class Inspector:
             path, at = other.data_file.file_path, other.snapshot_id
             yield Flaw("wrong-count", file, f"snapshot {by} wrote it, but {path} is of snapshot {at}")
         if line.file.content == ManifestContent.DATA:
-            live = [entry.data_file.file_path for entry in entries if entry.status != ManifestEntryStatus.DELETED]
-            for path in live:
+            live = [entry.data_file for entry in entries if entry.status != ManifestEntryStatus.DELETED]
+            for data in live:
+                path = data.file_path
                 if path in self._live:
                     yield Flaw(
                         "wrong-count", file, f"it names {path}, which the snapshot has already: rows count twice"
                     )
                     return
-                self._live.add(path)
+                self._live[path] = data.record_count
 
     def _is_known(self, path: str) -> bool:
         known = path in self._walked
         self._walked.add(path)
         return known
+
+
+def vector_flaw(file: NeededFile, places: BitMap64) -> Flaw | None:
+    """Return what a deletion vector says otherwise than the data file that it is about."""
+    if file.target_rows is not None and places and places.max() >= file.target_rows:
+        problem = f"it deletes row {places.max():,} of a data file with {file.target_rows:,} rows"
+        return Flaw("wrong-rows", file, problem)
+    return None
+
+
+def _misnamed(snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
+    """Yield whether a snapshot did something else than its operation says: some readers skip snapshots by that."""
+    operation = (snapshot.get("summary") or {}).get("operation")
+    own = [one.file for one in manifests.manifests if one.file.added_snapshot_id == snapshot["snapshot-id"]]
+    data = [one for one in own if one.content == ManifestContent.DATA]
+    added, removed = (
+        sum(getattr(one, name) or 0 for one in data) for name in ("added_files_count", "deleted_files_count")
+    )
+    did = None
+    if operation not in (None, *_OPERATIONS):
+        did = "there is no such operation"
+    elif operation == "append" and removed:
+        did = f"it removed {counted(removed, 'file')}"
+    elif operation == "delete" and added:
+        did = f"it added {counted(added, 'data file')}"
+    if did is not None:
+        yield Flaw("wrong-count", file, f"snapshot {snapshot['snapshot-id']} says that it did '{operation}', and {did}")
 
 
 def footer_flaw(file: NeededFile, footer: FileMetaData) -> Flaw | None:

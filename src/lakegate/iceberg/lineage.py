@@ -34,7 +34,7 @@ _PASSING = frozenset(
         "statistics",
     }
 )
-"""Parts of a metadata file that do not say how the table's rows are read, or that are compared on their own."""
+"""Parts of a metadata file that don't say how the table's rows are read, or that are compared on their own."""
 _COMMIT_PROPERTY = "nessie.commit.id"
 _COPIED = "spark.merge-into.num-target-rows-copied"
 
@@ -97,7 +97,7 @@ def classify(
     """Return what happened to a table on the way from ``before`` to ``after``.
 
     Args:
-        before: Its state then; ``None`` when it did not exist.
+        before: Its state then; ``None`` when it didn't exist.
         after: Its state now; ``None`` when it was dropped.
         only_added: Returns whether the manifests of a snapshot of ``after`` say that it only added data files. Called
             last, for snapshots that are an append by everything else.
@@ -187,7 +187,7 @@ def _wider_type(one: Any, other: Any, last: int) -> bool:
 
 
 def _chain(after: TableState, parent: int | None) -> tuple[Snapshot, ...] | None:
-    """Return the snapshots from ``parent`` to the current one; ``None`` when they do not lead there."""
+    """Return the snapshots from ``parent`` to the current one; ``None`` when they don't lead there."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in after.snapshots}
     chain: list[Snapshot] = []
     at = after.current
@@ -201,7 +201,7 @@ def _chain(after: TableState, parent: int | None) -> tuple[Snapshot, ...] | None
 
 
 def _difference(before: TableState | None, after: TableState) -> str | None:
-    """Return in which way ``after`` is not the same table, defined in the same way."""
+    """Return in which way ``after`` isn't the same table, defined in the same way."""
     if before is None:
         return "it has branches or tags of its own" if after.refs else None
     if before.uuid != after.uuid:
@@ -216,9 +216,9 @@ def _difference(before: TableState | None, after: TableState) -> str | None:
 def _broken(
     before: TableState | None, chain: Sequence[Snapshot] | None, only_added: Callable[[Snapshot], bool]
 ) -> str | None:
-    """Return why the way to the current snapshot is not one of appends."""
+    """Return why the way to the current snapshot isn't one of appends."""
     if chain is None:
-        return "its current snapshot does not follow the one before, or snapshots in between were expired"
+        return "its current snapshot doesn't follow the one before, or snapshots in between were expired"
     total = _total(None if before is None else before.snapshots, None if before is None else before.current)
     for snapshot in chain:
         if snapshot.operation != "append":
@@ -226,7 +226,7 @@ def _broken(
         now = _number(snapshot, "total-records")
         added = _number(snapshot, "added-records", missing=0)
         if None not in (total, now, added) and total + added != now:  # type: ignore[operator]  # none of them is None
-            return f"snapshot {snapshot.snapshot_id} does not hold the rows that were there before it"
+            return f"snapshot {snapshot.snapshot_id} doesn't hold the rows that were there before it"
         total = now
     wrong = next((snapshot for snapshot in chain if not only_added(snapshot)), None)
     return None if wrong is None else f"snapshot {wrong.snapshot_id} did more than add data files"
@@ -250,7 +250,7 @@ def _rows(chain: Sequence[Snapshot] | None) -> tuple[int | None, int | None]:
     added, removed = [], []
     for one in chain:
         more, gone = _number(one, "added-records", missing=0), _removed(one)
-        # Rows that a MERGE wrote anew as they were, beside those that it changed.
+        # Rows that a MERGE rewrote unchanged, beside those that it changed.
         copied = _number(one, _COPIED, missing=0) or 0
         same = copied if more is not None and gone is not None and 0 <= copied <= min(more, gone) else 0
         added.append(None if more is None else more - same)
@@ -269,7 +269,7 @@ def _removed(snapshot: Snapshot) -> int | None:
         _number(snapshot, key, missing=0) for key in ("added-delete-files", "removed-delete-files")
     ):
         return gone
-    # A delete by position hits one row; how many rows a delete by equality hits is not known.
+    # A delete by position hits one row; how many rows a delete by equality hits isn't known.
     positions = [_number(snapshot, f"{way}-position-deletes", missing=0) for way in ("added", "removed")]
     equalities = [_number(snapshot, f"{way}-equality-deletes", missing=0) for way in ("added", "removed")]
     if None in positions or not any(positions) or any(count != 0 for count in equalities):
@@ -318,7 +318,7 @@ def is_editable(document: Document) -> bool:
 
 
 def check_version(document: Document, pointer: TablePointer) -> None:
-    """Raise a ``NotReplayableError`` for a format version whose metadata is not edited here."""
+    """Raise a ``NotReplayableError`` for a format version whose metadata isn't edited here."""
     version = document["format-version"]
     if not is_editable(document):
         refuse(
@@ -363,7 +363,7 @@ def check_lineage(source: Document, snapshot_ids: Sequence[int], onto: Document,
 
 
 def _differences(source: Document, onto: Document) -> Iterator[str]:
-    """Yield in what ``onto``, which was created at the same time as ``source``, is not what that was to be."""
+    """Yield in what ``onto``, which was created at the same time as ``source``, isn't what that was to be."""
     theirs = properties(onto)
     for key, value in own_properties(properties(source)).items():
         if theirs.get(key) != value:
@@ -396,7 +396,7 @@ def check_schema(source: Document, source_pointer: TablePointer, onto: Document,
         column, reason = problem
         refuse(
             onto_pointer,
-            f"column '{column}' {reason}, so the files of this run do not fit it any more",
+            f"column '{column}' {reason}, so the files of this run don't fit it any more",
             RUN_AGAIN,
             column=column,
         )
@@ -434,12 +434,12 @@ def _struct_problems(ours: Document, theirs: Document, prefix: str) -> Iterator[
             if one["required"] and "initial-default" not in one:
                 yield column, "was added and is required"
         elif one["required"] and not written[one["id"]]["required"]:
-            yield column, "is required now, and was not when they were written"
+            yield column, "is required now, and wasn't when they were written"
     expected = {one["id"]: one for one in theirs["fields"]}
     for one in ours["fields"]:
         column, there = f"{prefix}{one['name']}", expected.get(one["id"])
         if there is None:
-            yield column, "is not there (it was dropped, or has another id)"
+            yield column, "isn't there (it was dropped, or has another id)"
         elif there["name"] != one["name"]:
             yield column, f"is called '{there['name']}' there"
         else:
@@ -464,9 +464,9 @@ def _part_problems(ours: Document, theirs: Document, part: str, column: str) -> 
     column = f"{column}.{part}"
     required = f"{part}-required"
     if ours[f"{part}-id"] != theirs[f"{part}-id"]:
-        yield column, "is not there (it has another id)"
+        yield column, "isn't there (it has another id)"
     elif theirs.get(required) and not ours.get(required):
-        yield column, "is required now, and was not when they were written"
+        yield column, "is required now, and wasn't when they were written"
     else:
         yield from _type_problems(ours[part], theirs[part], column)
 

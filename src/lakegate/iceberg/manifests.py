@@ -4,7 +4,7 @@ PyIceberg decodes; what is kept of a file goes into the next one with the bytes 
 counts that version 2 requires: :meth:`ListedManifest.counted` finds them in the manifest.
 
 Most records are copied as they are, by :class:`Container` (Apache Avro specification, "Object Container Files"):
-decoding is quick, encoding them again in Python is not, and would lose fields this version doesn't know.
+decoding is quick, encoding them again in Python isn't, and would lose fields this version doesn't know.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _OPTIONAL_LONG = ["null", "long"]
 # By ManifestEntryStatus: 0 is existing, 1 added, 2 deleted.
 _COUNTS = tuple(f"{status}_{what}_count" for what in ("files", "rows") for status in ("existing", "added", "deleted"))
 _DATA_FILE_ID = 2
-_REFERENCED_ID = 143
+_REFERENCED_ID, _OFFSET_ID, _LENGTH_ID = 143, 144, 145
 _DATA_FILE_IDS = [field.field_id for field in DATA_FILE_TYPE[_NEWEST].fields]
 _FILE_TYPE = StructType(
     *(field for field in DATA_FILE_TYPE[2].fields if field.field_id != _REFERENCED_ID),
@@ -87,7 +87,7 @@ _EntryParts: TypeAlias = tuple[int, int | None, int | None, int | None, DataFile
 
 
 class ForeignLayoutError(ValueError):
-    """A manifest whose records do not start as those of format version 2 do."""
+    """A manifest whose records don't start as those of format version 2 do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +99,12 @@ class ListedManifest:
 
     @property
     def live_files(self) -> int:
-        """Number of files that are not deleted, of a line that is counted."""
+        """Number of files that aren't deleted, of a line that is counted."""
         return _known(self.file.added_files_count) + _known(self.file.existing_files_count)
 
     @property
     def live_rows(self) -> int:
-        """Number of rows in files that are not deleted; of delete files, the number of deletes."""
+        """Number of rows in files that aren't deleted; of delete files, the number of deletes."""
         return _known(self.file.added_rows_count) + _known(self.file.existing_rows_count)
 
     @property
@@ -415,6 +415,12 @@ def only_target(delete: DataFile) -> str | None:
     return lower.decode() if lower is not None and lower == upper else None
 
 
+def vector_place(delete: DataFile) -> tuple[int | None, int | None]:
+    """Return where a deletion vector (:func:`read_manifest`) is in its file, and its length."""
+    offset, length = (delete[_DATA_FILE_IDS.index(one)] for one in (_OFFSET_ID, _LENGTH_ID))
+    return offset, length
+
+
 def _known(count: int | None) -> int:
     if count is None:
         raise ValueError("a count that is missing is unknown, not zero")
@@ -560,7 +566,7 @@ def read_container(content: bytes) -> Container:
     while decoder.tell() < len(content):
         count, compressed, sync = decoder.read_int(), decoder.read_bytes(), decoder.read(SYNC_SIZE)
         if sync != header.sync:
-            raise ValueError("a block does not end where it should")
+            raise ValueError("a block doesn't end where it should")
         blocks.append((count, codec.decompress(compressed) if codec else compressed))
     return Container(meta=header.meta, blocks=blocks)
 

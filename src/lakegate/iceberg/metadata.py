@@ -63,7 +63,7 @@ class MetadataFile:
 
     @classmethod
     def parse(cls, location: str, content: bytes) -> MetadataFile:
-        """Return the metadata file at ``location``; raises as :func:`parse`."""
+        """Return the metadata file at ``location``. Raises what :func:`parse` does."""
         return cls(parse(content), is_compressed(location) == content.startswith(_GZIP_MAGIC))
 
     @cached_property
@@ -82,7 +82,7 @@ class MetadataFile:
         """Return the schema at ``pointer``.
 
         Raises:
-            ValueError: When PyIceberg does not know all that it and the partition specs name.
+            ValueError: When PyIceberg doesn't know all that it and the partition specs name.
         """
         schema = iceberg_schema(schema_of(self.document, pointer))
         if pointer.spec_id not in self.specs and (self.document.get("default-spec-id") or 0) not in self.specs:

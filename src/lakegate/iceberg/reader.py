@@ -20,8 +20,9 @@ from pyiceberg.schema import Schema as IcebergSchema
 
 from lakegate.iceberg import metadata
 from lakegate.iceberg.column_metrics import FileDecoder, partition_text, type_text
+from lakegate.iceberg.deletion_vectors import positions
 from lakegate.iceberg.files import TableFiles, not_readable, reading, reading_metadata
-from lakegate.iceberg.inspection import Inspector, footer_flaw
+from lakegate.iceberg.inspection import Inspector, footer_flaw, vector_flaw
 from lakegate.iceberg.lineage import TableState, classify, state_of
 from lakegate.iceberg.manifests import only_target, read_list, read_manifest
 from lakegate.iceberg.metadata import Document, MetadataFile
@@ -253,8 +254,8 @@ class IcebergTableReader:
     def added_files(self, pointer: TablePointer, snapshot_ids: Sequence[int]) -> AddedFiles:
         """Return the data files that the given snapshots added.
 
-        Each snapshot is asked for the manifests it wrote itself, so it does not matter whether a later one merged them.
-        ``complete`` is false when one of the snapshots did anything but append, is not known any more, or says that it
+        Each snapshot is asked for the manifests it wrote itself, so it doesn't matter whether a later one merged them.
+        ``complete`` is false when one of the snapshots did anything but append, isn't known any more, or says that it
         added another number of rows than its files hold.
         """
         file = self._files.metadata(pointer)
@@ -281,10 +282,12 @@ class IcebergTableReader:
         yield from Inspector(pointer, self._files, walked).inspect()
 
     def footer_flaws(self, files: Sequence[NeededFile], *, pages: bool) -> Iterator[Flaw | None]:
-        """Yield what is wrong with each of these parquet files by its footer; many are read at once.
+        """Yield what is wrong with each of these, a parquet file by its footer, a deletion vector by its checksum.
+
+        Many are read at once.
 
         Args:
-            pages: Read all of each file, too, and compare its pages with their checksums.
+            pages: Read all of each parquet file, too, and compare its pages with their checksums.
 
         Raises:
             LakegateError: When a file may not be read, or its store doesn't serve it: then nothing is known of it.
@@ -295,6 +298,8 @@ class IcebergTableReader:
         def flaw(file: NeededFile) -> Flaw | None:
             is_footer_read = False
             try:
+                if file.vector is not None:
+                    return vector_flaw(file, positions(file.vector, self._files.open))
                 with self._files.open(file.path) as stream:
                     parquet = pq.ParquetFile(stream, page_checksum_verification=True)
                     found = footer_flaw(file, parquet.metadata)
@@ -307,8 +312,10 @@ class IcebergTableReader:
                 return None  # a type that Arrow doesn't know
             except PermissionError as error:
                 raise not_readable(f"Data file {file.path}", file.path, error) from error
-            except (pa.ArrowException, OSError, EOFError) as error:
+            except (pa.ArrowException, OSError, EOFError, ValueError) as error:
                 reason = str(error).strip().partition("\n")[0] or type(error).__name__
+                if file.vector is not None:
+                    return Flaw("unreadable-file", file, f"{reason} (that of data file {file.vector.target})")
                 what = "one of its pages" if is_footer_read else "its footer"
                 return Flaw("unreadable-file", file, f"{what} can't be read: {reason}")
 
@@ -316,7 +323,7 @@ class IcebergTableReader:
             yield from pool.map(flaw, files)
 
     def missing(self, paths: Sequence[str]) -> Sequence[str]:
-        """Return those of the files that are not there; many are asked for at once."""
+        """Return those of the files that aren't there; many are asked for at once."""
         with ThreadPoolExecutor(_LOOKED_UP_AT_ONCE) as pool:
             exist = list(pool.map(self._files.exists, paths))
         return [path for path, exists in zip(paths, exist, strict=True) if not exists]
@@ -418,7 +425,7 @@ def reached_from(metadata_location: str, content: Callable[[str], bytes], walked
     """Yield the location of every file that the table metadata at ``metadata_location`` needs, itself included.
 
     These are, for all its snapshots, the manifest lists, the manifests, and their live data and delete files; and the
-    table's statistics files. The files of the metadata log are not: nothing is read through them.
+    table's statistics files. The files of the metadata log aren't: nothing is read through them.
 
     Args:
         metadata_location: A metadata file, compressed or not.
@@ -432,9 +439,9 @@ def reached_from(metadata_location: str, content: Callable[[str], bytes], walked
     if metadata_location in walked:
         return
     document = from_json(metadata.unpacked(content(metadata_location)))
-    # What is not table metadata must not look as if it reached nothing.
+    # What isn't table metadata must not look as if it reached nothing.
     if not isinstance(document["table-uuid"], str):
-        raise TypeError("table-uuid is not text")
+        raise TypeError("table-uuid isn't text")
     for snapshot in document.get("snapshots") or ():
         yield from _from_snapshot(snapshot, content, walked)
     for statistics in (*(document.get("statistics") or ()), *(document.get("partition-statistics") or ())):

@@ -13,18 +13,22 @@ from pyarrow import types
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
+from pyiceberg.io import pyarrow as pyiceberg_arrow
 from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow, schema_to_pyarrow
-from pyiceberg.manifest import FileFormat
+from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from lakegate.errors import InputError
 from lakegate.iceberg import metadata
+from lakegate.iceberg.deletion_vectors import by_data_file, is_vector, positions
 from lakegate.iceberg.files import TableFiles, only_spark, reading, reading_metadata
+from lakegate.iceberg.manifests import read_list, read_manifest
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.validation import MAIN
 from lakegate.iceberg.where import find_column, parse_where
+from lakegate.model.maintenance import DeletionVector
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 
 _READABLE = (FileFormat.PARQUET, FileFormat.ORC)
@@ -39,6 +43,16 @@ _PLAIN: Mapping[str, Any] = {
     "uint16": pa.int32(),
     "uint32": pa.int64(),
 }
+
+
+def _checksummed(kind: FileFormat, **options: Any) -> Any:
+    """Return Arrow's format, which compares a parquet file's pages with their checksums: PyIceberg has no option."""
+    more = {"page_checksum_verification": True} if kind == FileFormat.PARQUET else {}
+    return _format_of(kind, **options, **more)
+
+
+_format_of: Any = pyiceberg_arrow._get_file_format  # noqa: SLF001 - see above
+pyiceberg_arrow._get_file_format = _checksummed  # type: ignore[assignment]  # noqa: SLF001 - see above
 
 
 def open_scan(
@@ -69,7 +83,7 @@ def open_scan(
     if not all(isinstance(one, str) for one in [*(names or ()), where or ""]):
         raise InputError("columns and where must be text.", hint="columns=['id', 'fare'], where='fare > 10'")
     found = files.metadata(pointer)
-    metadata.snapshot_of(found.document, pointer)  # raises when the file lacks it
+    snapshot = metadata.snapshot_of(found.document, pointer)  # raises when the file lacks it
     with reading_metadata(found, pointer):
         table = TableMetadataUtil.parse_obj(_at(found.document, pointer))
     schema = table.schema()
@@ -89,11 +103,14 @@ def open_scan(
     for task in tasks:
         if task.file.file_format not in _READABLE:
             raise only_spark(pointer, f"has data files in the format {task.file.file_format.name}")
+    has_vectors = any(is_vector(one) for task in tasks for one in task.delete_files)
+    vectors = _vectors(snapshot, files, pointer) if snapshot is not None and has_vectors else {}
     scan = _Scan(
         ArrowScan(table, file_io, wanted if late is None else late.read, row_filter),
         pointer,
         plain_schema(schema_to_pyarrow(wanted, include_field_ids=False)),
         late,
+        _Deletes(file_io, files, pointer, vectors),
     )
     return pa.RecordBatchReader.from_batches(scan.schema, scan.batches(tasks, limit))
 
@@ -131,11 +148,14 @@ def _is_widened(row_filter: BooleanExpression, schema: Schema, document: Documen
 class _Scan:
     """Reads planned files into batches of one schema."""
 
-    def __init__(self, scan: ArrowScan, pointer: TablePointer, schema: pa.Schema, late: _Late | None) -> None:
+    def __init__(
+        self, scan: ArrowScan, pointer: TablePointer, schema: pa.Schema, late: _Late | None, deletes: _Deletes
+    ) -> None:
         self.schema = schema
         self._late = late
         self._scan = scan
         self._pointer = pointer
+        self._deletes = deletes
 
     def batches(self, tasks: Sequence[FileScanTask], limit: int | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the files in order, up to ``limit`` of them."""
@@ -174,19 +194,51 @@ class _Scan:
         with reading(f"Data file {task.file.file_path} of table {self._pointer.table}", self._pointer):
             # PyIceberg's public ways hold all batches of a file at once, and start to read all files.
             scan: Any = self._scan
-            deletes = _deletes_of(self._scan, task)
+            deletes = self._deletes.of(task)
             for batch in scan._record_batches_from_scan_tasks_and_deletes([task], deletes):  # noqa: SLF001 - see above
                 for kept in (batch,) if self._late is None else self._late.filtered(batch):
                     yield kept.select(self.schema.names).cast(self.schema)
 
 
-def _deletes_of(scan: ArrowScan, task: FileScanTask) -> dict[str, list[Any]]:
-    if not task.delete_files:
-        return {}
-    from pyiceberg.io.pyarrow import _read_all_delete_files
+class _Deletes:
+    """Reads which rows of a planned file are deleted."""
 
-    found: dict[str, list[Any]] = _read_all_delete_files(scan._io, [task])  # noqa: SLF001 - as above
-    return found
+    def __init__(
+        self, file_io: FileIO, files: TableFiles, pointer: TablePointer, vectors: Mapping[str, DeletionVector]
+    ) -> None:
+        self._io = file_io
+        self._files = files
+        self._pointer = pointer
+        self._vectors = vectors
+
+    def of(self, task: FileScanTask) -> dict[str, list[Any]]:
+        """Return the places of a file's deleted rows, by its path."""
+        vector = self._vectors.get(task.file.file_path)
+        # PyIceberg's plan knows by sequence number which files of deletes apply, but not which vectors in them.
+        if vector is not None and any(one.file_path == vector.path for one in task.delete_files):
+            with reading(f"Deletion vector {vector.path} of table {self._pointer.table}", self._pointer):
+                places = positions(vector, self._files.open)
+            return {vector.target: [pa.chunked_array([pa.array(places.to_array(), pa.int64())])]}
+        others = {one for one in task.delete_files if not is_vector(one)}
+        if not others:
+            return {}
+        from pyiceberg.io.pyarrow import _read_all_delete_files
+
+        found: dict[str, list[Any]] = _read_all_delete_files(self._io, [FileScanTask(task.file, others)])
+        return found
+
+
+def _vectors(snapshot: Document, files: TableFiles, pointer: TablePointer) -> Mapping[str, DeletionVector]:
+    """Return a snapshot's deletion vectors by their data files: PyIceberg's manifest entries lack their places."""
+    lines = files.read("Manifest list", str(snapshot.get("manifest-list")), pointer, read_list).manifests
+    with reading(f"A manifest of table {pointer.table}", pointer):
+        return by_data_file(
+            entry.data_file
+            for line in lines
+            if line.file.content == ManifestContent.DELETES
+            for entry in files.read("Manifest", line.file.manifest_path, pointer, read_manifest)
+            if entry.status != ManifestEntryStatus.DELETED
+        )
 
 
 def _is_small(task: FileScanTask) -> bool:

@@ -409,7 +409,7 @@ class SnapshotProducer:
         wanted = Counter(map(_facts, entries))
         if Counter(map(_facts, found)) != wanted:
             raise AuditFailedError(
-                f"The manifests of {self.table.pointer.table} are not rewritten: the new ones list other files.",
+                f"The manifests of {self.table.pointer.table} aren't rewritten: the new ones list other files.",
                 hint="Nothing was changed. Please report this.",
                 table=str(self.table.pointer.table),
             )
@@ -422,7 +422,7 @@ class SnapshotProducer:
         Delete files that are ``known`` may apply to them.
 
         Raises:
-            NotReplayableError: When one of them is not live, or a delete file may apply to it.
+            NotReplayableError: When one of them isn't live, or a delete file may apply to it.
         """
         manifests, rewritten, removed = self.head.manifests.manifests, self._holding(paths), set(paths)
         dropped = self._among(rewritten, paths)

@@ -159,7 +159,7 @@ def check_shape(document: Any) -> None:
     """Check that all members that are used have the types that they must have, so that using them can't fail.
 
     Raises:
-        ValueError: Naming the first one that has not.
+        ValueError: Naming the first one that hasn't.
     """
     try:
         _Document.model_validate(document)
@@ -205,7 +205,7 @@ def require_loadable(
         reason = "its name is wrong about whether it is compressed"
     if reason is not None:
         raise InputError(
-            f"{of} cannot be loaded by Spark: in its metadata file {pointer.metadata_location}, {reason}.",
+            f"{of} can't be loaded by Spark: in its metadata file {pointer.metadata_location}, {reason}.",
             hint=f"Nothing was published. Write the table with Spark, not its files by hand.{drop}",
             **context,
         )
@@ -246,7 +246,7 @@ def _refused(document: Mapping[str, Any], pointer: TablePointer) -> Iterator[str
         known = {one.get(key, 0) for one in document.get(listed) or ()}
         for wanted in (document.get(default), getattr(pointer, attribute)):
             if known and wanted is not None and wanted not in known:
-                yield f"{default} {wanted} is not among its {listed}"
+                yield f"{default} {wanted} isn't among its {listed}"
     yield from _refused_of_snapshots(document)
 
 

@@ -14,7 +14,7 @@ def open_store(uri: str, settings: StorageSettings) -> ObjectStore:
 
     Raises:
         InputError: When it names no bucket, or is of another scheme.
-        ConfigurationError: When the library of the store is not installed, or its own configuration is wrong.
+        ConfigurationError: When the library of the store isn't installed, or its own configuration is wrong.
     """
     address = Address.parse(uri)
     if address.service == "s3":

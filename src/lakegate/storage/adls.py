@@ -81,7 +81,7 @@ class AdlsStore(ObjectStore):
                 )
                 return answer.readall()
         except ReplacedError:
-            self.stat(uri)  # of what is gone, too, the condition is not met
+            self.stat(uri)  # of what is gone, too, the condition isn't met
             raise
 
     def _create(self, uri: str, content: bytes, metadata: dict[str, str]) -> None:

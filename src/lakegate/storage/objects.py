@@ -135,7 +135,7 @@ class CutError(StorageUnavailableError):
 
 def gone(uri: str) -> FileNotFoundError:
     """Return the error for an object that doesn't exist."""
-    return FileNotFoundError(errno.ENOENT, "it does not exist (any more)", uri)
+    return FileNotFoundError(errno.ENOENT, "it doesn't exist (any more)", uri)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +156,12 @@ class StoreErrors:
     def no_bucket(self, uri: str) -> SourceError:
         """Return the error for a bucket that doesn't exist."""
         hint = f"Check its name, and the endpoint ({self.endpoint})."
-        return SourceError(f"The bucket of '{uri}' does not exist.", hint=hint, file=uri)
+        return SourceError(f"The bucket of '{uri}' doesn't exist.", hint=hint, file=uri)
 
     def unavailable(self, uri: str, reason: str) -> StorageUnavailableError:
         """Return the error for a store that failed every attempt."""
         return StorageUnavailableError(
-            f"{self.store} could not serve '{uri}' after several attempts ({reason}).",
+            f"{self.store} couldn't serve '{uri}' after several attempts ({reason}).",
             hint=f"Nothing was published. Check the network and the endpoint ({self.endpoint}); try again.",
             file=uri,
         )
@@ -203,9 +203,8 @@ class ObjectStore(ABC):
 
     Raises:
         PermissionError: When the object or bucket may not be used so.
-        ConfigurationError: When there are no credentials, or the store does not accept them.
-        SourceError: When the bucket does not exist, or the store refuses for another reason.
-        StorageUnavailableError: When the store does not answer, or can't serve, after several attempts.
+        ConfigurationError: When there are no credentials, or the store doesn't accept them.
+        SourceError: When the bucket doesn't exist, or the store refuses for another reason.
     """
 
     @abstractmethod

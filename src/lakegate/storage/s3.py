@@ -58,7 +58,7 @@ class S3Store(ObjectStore):
         self._client: S3Client = s3_client(settings)
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the objects below ``prefix``; uploads that are not complete, and delete markers, are none."""
+        """Yield the objects below ``prefix``; uploads that aren't complete, and delete markers, are none."""
         address = Address.parse(prefix)
         page, token = self._page(address, None)
         yield from page
@@ -193,7 +193,7 @@ def s3_place(settings: S3Settings) -> S3Settings:
     """Return where S3 is by settings, variables and profile together, for programs that look at none of these.
 
     Raises:
-        ConfigurationError: When the library is not installed, or its own configuration is wrong.
+        ConfigurationError: When the library isn't installed, or its own configuration is wrong.
     """
     meta = s3_client(settings).meta
     host = urlsplit(meta.endpoint_url).hostname or ""

@@ -268,7 +268,8 @@ def test_trimming_keeps_named_snapshots(tables: IcebergTables, editor: IcebergTa
         "blob-metadata": [],
     }
     statistics = [{"snapshot-id": snapshot, **rest} for snapshot in snapshots]
-    long = rewritten(pointer, {"statistics": statistics})
+    by_partition = [{"snapshot-id": one, "statistics-path": "p", "file-size-in-bytes": 1} for one in snapshots]
+    long = rewritten(pointer, {"statistics": statistics, "partition-statistics": by_partition})
     assert editor.trimmed(long) is long
     properties = {**document_at(long)["properties"], "lakegate.keep-snapshots": "3"}
     long = rewritten(long, {"properties": properties})
@@ -279,6 +280,8 @@ def test_trimming_keeps_named_snapshots(tables: IcebergTables, editor: IcebergTa
     expected = {snapshots[1], *snapshots[-3:]}
     assert {snapshot["snapshot-id"] for snapshot in document["snapshots"]} == expected
     assert {entry["snapshot-id"] for entry in document["statistics"]} == expected
+    assert {entry["snapshot-id"] for entry in document["partition-statistics"]} == expected
+    assert document["refs"] == document_at(long)["refs"]
     assert [entry["snapshot-id"] for entry in document["snapshot-log"]] == snapshots[-3:]
     assert document["metadata-log"][-1]["metadata-file"] == long.metadata_location
     assert short == long.model_copy(update={"metadata_location": short.metadata_location})
@@ -291,11 +294,13 @@ def test_snapshots_go_without_those_before_them(tables: IcebergTables, editor: I
     """What a run went through on its branch goes; the target's own past stays, also when most snapshots are too old."""
     table = tables.create({"lakegate.keep-snapshots": "4"})
     snapshots = [append(table, [number]) for number in range(8)]
+    table.manage_snapshots().create_tag(snapshots[5], "draft").commit()
     short = editor.trimmed(pointer_to(table), without=snapshots[4:7])
     document = document_at(short)
     kept = [*snapshots[1:4], snapshots[7]]
     assert [snapshot["snapshot-id"] for snapshot in document["snapshots"]] == kept
     assert [entry["snapshot-id"] for entry in document["snapshot-log"]] == kept
+    assert document["refs"].keys() == {"main"}, "no name for what is gone"
     assert ids_at(short) == list(range(8))
 
 
@@ -486,7 +491,7 @@ def test_metadata_that_is_missing_or_damaged(tables: IcebergTables, editor: Iceb
     with pytest.raises(NotFoundError, match="has no snapshot 7"):
         editor.replay(staged, [staged.snapshot_id], base.model_copy(update={"snapshot_id": 7}))
     missing = base.model_copy(update={"metadata_location": f"{base.metadata_location}.not"})
-    with pytest.raises(NotFoundError, match="does not exist"):
+    with pytest.raises(NotFoundError, match="doesn't exist"):
         editor.trimmed(missing)
     local_path(missing.metadata_location).write_text("{}")
     with pytest.raises(InputError, match="damaged"):
@@ -516,7 +521,7 @@ def test_a_full_disk_leaves_nothing(tables: IcebergTables, editor: IcebergTableE
     base = pointer_to(table)
     staged = appended(tables, base, [1])
     before = contents_of(base)
-    said = pytest.raises(EngineError, match=r"nyc\.trips cannot be written to .*: File too large")
+    said = pytest.raises(EngineError, match=r"nyc\.trips can't be written to .*: File too large")
     with full_disk(), said as caught:
         editor.replay(staged, [staged.snapshot_id], base)
     assert "room" in str(caught.value.hint)

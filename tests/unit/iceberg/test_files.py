@@ -46,7 +46,7 @@ def test_new_files_are_new(location: str) -> None:
     files.create(location, b"1234", POINTER)
     assert files.exists(location)
     assert files.content(location) == b"1234"
-    with pytest.raises(EngineError, match=r"nyc\.trips cannot be written to .*: "):
+    with pytest.raises(EngineError, match=r"nyc\.trips can't be written to .*: "):
         files.create(location, b"5", POINTER)
     assert files.content(location) == b"1234"
 
@@ -100,7 +100,7 @@ def test_a_file_is_only_known_to_be_missing_when_its_store_says_so(
     for nowhere in ("nowhere://lake/t", "s3:///t", "no path"):
         assert not TableFiles().exists(nowhere)
     unauthenticated = ConfigurationError("No credentials for S3.")
-    for trouble in (unauthenticated, SourceError("The bucket does not exist."), PermissionError(13, "denied")):
+    for trouble in (unauthenticated, SourceError("The bucket doesn't exist."), PermissionError(13, "denied")):
         monkeypatch.setattr(store, "stat", Mock(side_effect=trouble))
         with pytest.raises(type(trouble)):
             TableFiles().exists(f"{ROOT}/t")

@@ -188,7 +188,7 @@ def test_deleted_files_are_not_live(iceberg: SqlCatalog, reader: IcebergTableRea
 @pytest.mark.parametrize(
     ("content", "expected", "said"),
     [
-        (None, NotFoundError, "does not exist"),
+        (None, NotFoundError, "doesn't exist"),
         (b"", InputError, "damaged"),
         (b"{", InputError, "damaged"),
         (b"{}", InputError, "damaged"),

@@ -33,7 +33,14 @@ from lakegate.iceberg.files import local_path
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.refs import TablePointer
 from lakegate.table import Table
-from support.iceberg_tables import IcebergTables, append, iceberg_tables, pointer_to
+from support.iceberg_tables import (
+    IcebergTables,
+    append,
+    delete_by_vectors,
+    iceberg_tables,
+    pointer_to,
+    vector_blob,
+)
 
 
 @pytest.fixture
@@ -83,7 +90,7 @@ def test_columns_come_as_asked_for_and_a_limit_ends_early(
         path.unlink()
     assert len(ids(table, limit=3)) == 3
     assert ids(table, limit=0) == []
-    with pytest.raises(NotFoundError, match=r"Data file .*\.parquet of table nyc.trips does not exist"):
+    with pytest.raises(NotFoundError, match=r"Data file .*\.parquet of table nyc.trips doesn't exist"):
         ids(table)
 
 
@@ -142,6 +149,74 @@ def test_deleted_rows_are_left_out(tables: IcebergTables) -> None:
     with_deletes = opened(_deleting(made, DataFileContent.POSITION_DELETES, deletes))
     assert sorted(ids(with_deletes)) == [1, 2, 3, 4, 5, 6, *range(8, 20)]
     assert ids(with_deletes, where="id IN (0, 7, 8)") == [8]
+
+
+def test_a_bit_that_flipped_in_a_page_is_found_by_its_checksum(tables: IcebergTables) -> None:
+    made = tables.create()
+    append(made, range(1_000, 1_010))
+    (file,) = opened(pointer_to(made)).files()
+    path = local_path(file.path)
+    rows = pq.read_table(path)
+    pq.write_table(rows, path, compression="none", use_dictionary=False, write_page_checksum=True)
+    assert ids(opened(pointer_to(made))) == [*range(1_000, 1_010)]
+    path.write_bytes(path.read_bytes().replace((1_003).to_bytes(8, "little"), (1_007).to_bytes(8, "little"), 1))
+    with pytest.raises(InputError, match=r"Data file .* of table nyc.trips is damaged: .*CRC"):
+        ids(opened(pointer_to(made)))
+
+
+def test_rows_that_a_deletion_vector_deletes_are_left_out(tables: IcebergTables) -> None:
+    made = tables.create()
+    append(made, range(10))
+    append(made, range(10, 20))
+    made.append(pa.table({"id": [20], "region": ["n"]}, schema=made.schema().as_arrow()))
+    by_first = {min(_ids_in(file.path)): file.path for file in opened(pointer_to(made)).files()}
+    vectors = [(by_first[0], vector_blob([0, 7]), 2), (by_first[10], vector_blob(range(10)), 10)]
+    delete_by_vectors(made, vectors)
+    assert sorted(ids(opened(pointer_to(made)))) == [1, 2, 3, 4, 5, 6, 8, 9, 20]
+    assert ids(opened(pointer_to(made)), where="id IN (0, 7, 8, 11)") == [8]
+
+
+def test_no_bit_of_a_deletion_vector_flips_unseen(tables: IcebergTables) -> None:
+    made = tables.create()
+    append(made, range(10))
+    (file,) = opened(pointer_to(made)).files()
+    blob = vector_blob([0, 7])
+    puffin = delete_by_vectors(made, [(file.path, blob, 2)])
+    content = puffin.read_bytes()
+    for bit in range(8 * len(blob)):
+        flipped = bytearray(content)
+        flipped[4 + bit // 8] ^= 1 << bit % 8
+        puffin.write_bytes(flipped)
+        with pytest.raises(InputError, match=r"Deletion vector .*\.puffin of table nyc.trips is damaged: "):
+            ids(opened(pointer_to(made)))
+    puffin.write_bytes(content[: len(blob)])
+    with pytest.raises(InputError, match="isn't whole"):
+        ids(opened(pointer_to(made)))
+    puffin.unlink()
+    with pytest.raises(NotFoundError, match=r"Deletion vector .*\.puffin of table nyc.trips doesn't exist"):
+        ids(opened(pointer_to(made)))
+
+
+@pytest.mark.parametrize(
+    ("vectors", "changed", "says"),
+    [
+        ([([0], 2)], {}, "deletes 1 rows, not 2"),
+        ([([0], 1), ([0, 1], 2)], {}, "two deletion vectors for data file"),
+        ([([0], 1)], {"content_offset": 5}, "isn't where the manifest says"),
+        ([([0], 1)], {"content_size_in_bytes": 20}, "isn't where the manifest says"),
+        ([([0], 1)], {"content_size_in_bytes": None}, "lacks its data file or its place"),
+        ([([0], 1)], {"referenced_data_file": None}, "lacks its data file or its place"),
+    ],
+)
+def test_a_deletion_vector_that_its_manifest_describes_wrongly_is_refused(
+    tables: IcebergTables, vectors: list[tuple[list[int], int]], changed: dict[str, Any], says: str
+) -> None:
+    made = tables.create()
+    append(made, range(10))
+    (file,) = opened(pointer_to(made)).files()
+    delete_by_vectors(made, [(file.path, vector_blob(places), rows) for places, rows in vectors], **changed)
+    with pytest.raises(InputError, match=says):
+        ids(opened(pointer_to(made)))
 
 
 @pytest.mark.parametrize(("change", "says"), [("equality deletes", "has equality deletes"), ("avro", "format AVRO")])

@@ -51,7 +51,7 @@ def test_the_root_lists_its_files_and_deletes_no_others(store: MemoryStore) -> N
     files = ObjectFileStore(f"{ROOT}/", store)
     assert [file.path for file in files.list(ROOT)] == [f"{ROOT}/nyc/t_1/data/a", f"{ROOT}/nyc/t_1/data/b"]
     for outside in (f"{ROOT}2/c", "s3://bucket/landing/d", ROOT, "file:///x"):
-        with pytest.raises(InputError, match="is not in the warehouse"):
+        with pytest.raises(InputError, match="isn't in the warehouse"):
             files.delete([f"{ROOT}/nyc/t_1/data/a", outside])
     assert len(store.objects) == 5
     files.delete([f"{ROOT}/nyc/t_1/data/a", f"{ROOT}/gone"])
@@ -151,11 +151,11 @@ def test_a_lake_tries_its_warehouse_until_it_works_and_then_no_more(
 def test_a_misspelt_bucket_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     class Making(MemoryStore):
         def list(self, prefix: str) -> Iterator[StoredObject]:
-            raise SourceError(f"The bucket of '{prefix}' does not exist.")
+            raise SourceError(f"The bucket of '{prefix}' doesn't exist.")
 
     making = Making()
     use(monkeypatch, making)
-    with pytest.raises(ConfigurationError, match="does not exist"):
+    with pytest.raises(ConfigurationError, match="doesn't exist"):
         require_writable(ROOT, StorageSettings())
     assert making.objects == {}
 
@@ -175,8 +175,8 @@ def test_a_warehouse_need_not_be_listed(monkeypatch: pytest.MonkeyPatch) -> None
     "trouble",
     [
         PermissionError(13, "access denied (AccessDenied: no)", ROOT),
-        SourceError("The bucket of 's3://bucket/a/lake/.lakegate' does not exist.", hint="Check its name."),
-        ConfigurationError("S3 does not accept our credentials.", hint="Give credentials."),
+        SourceError("The bucket of 's3://bucket/a/lake/.lakegate' doesn't exist.", hint="Check its name."),
+        ConfigurationError("S3 doesn't accept our credentials.", hint="Give credentials."),
     ],
 )
 def test_a_warehouse_that_cannot_be_written_to(trouble: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def test_a_warehouse_that_cannot_be_written_to(trouble: Exception, monkeypatch: 
     with pytest.raises(ConfigurationError) as caught:
         require_writable(ROOT, StorageSettings())
     reason = trouble.message if isinstance(trouble, LakegateError) else str(trouble.args[1])
-    assert caught.value.message == f"The warehouse {ROOT} cannot be used: {reason.rstrip('.')}."
+    assert caught.value.message == f"The warehouse {ROOT} can't be used: {reason.rstrip('.')}."
     assert str(caught.value.hint).startswith("Nothing was written. ")
     assert caught.value.context["setting"] == "catalog.warehouse"
 
