@@ -17,6 +17,7 @@ from itertools import islice, tee
 from typing import Any, TypeAlias
 
 from lakegate.checks.bitmaps import hash_key, integer_key, within_bounds
+from lakegate.checks.columns import count_nulls
 from lakegate.checks.definition import refuse
 from lakegate.checks.explaining import read_bytes, reason
 from lakegate.checks.history import Past, PastBatch, judge_band, measure_key
@@ -60,7 +61,7 @@ from lakegate.telemetry.metrics import AUDIT_SECONDS, measure
 
 Others: TypeAlias = Callable[[TableIdentifier], tuple[Rows, ...]]
 """Gives where to read a table as it would be after publishing, without the rows that are audited; ``()`` when there are
-no others: the table does not exist, or the audited rows are all of it."""
+no others: the table doesn't exist, or the audited rows are all of it."""
 
 _LOG = logging.getLogger(__name__)
 EXAMPLES = 10
@@ -76,6 +77,10 @@ _NOT_OF_A_RUN = "It judges what a run brings, not a published state or files."
 _NO_BATCH = "Only new rows are compared with earlier batches; this run changed others, or released quarantined ones."
 _LOOKED_UP_FROM = 2_000_000
 """Values to judge (rows by predicates) from which a sample of them saves more time than it takes."""
+_APART_FROM = 1_000_000
+"""Rows from which a column of text is read by itself, in which its files' dictionaries may save all rows."""
+_APART_FROM_IN_FILE = 100_000  # the same, by file
+_MOST_APART, _MOST_APART_VALUES = 8, 1_000
 _NO_ROW = "FALSE"  # for when only the number of rows is asked for
 
 
@@ -119,7 +124,6 @@ def run_audit(
     Raises:
         CheckError: When checks can't be asked of this table, or the engine refuses what the user wrote in one.
         EngineError: When the audit couldn't run, or the engine didn't see the rows that the manifests hold.
-        EngineUnavailableError: When the engine is unavailable.
     """
     started = time.monotonic()
     known = None if schemas is None else lambda table: schema if table == rows.table else schemas(table)
@@ -300,7 +304,7 @@ class _Audit:
             if not self._hides or "condition" not in error.context:
                 raise  # "condition": Spark's words, as of lakegate.spark.failures
             raise type(error)(
-                f"The audit of {self._rows.table} on {self._rows.ref} could not run: {self._told(error)}.",
+                f"The audit of {self._rows.table} on {self._rows.ref} couldn't run: {self._told(error)}.",
                 hint="Spark's message may quote values that audit.mask or examples=0 hide. "
                 "Spark's log says where it failed.",
                 **error.context,
@@ -348,8 +352,8 @@ class _Audit:
             _took("examples", began)
         names = distinct_names([check.name for check in self._checks])
         return tuple(
-            self._result(check, name, answers[index], self._verdict(index, answers[index]))
-            for index, (check, name) in enumerate(zip(self._checks, names, strict=True))
+            self._result(index, name, answers[index], self._verdict(index, answers[index]))
+            for index, name in enumerate(names)
         )
 
     def explanations(self, results: Sequence[CheckResult]) -> tuple[Explanation, ...]:
@@ -457,6 +461,7 @@ class _Audit:
             question
             for index, question in questions.items()
             if question.text is not None
+            and not question.passing
             and not question.is_slow  # a sample is judged by one core
             and not is_masked_in(self._checks[index], self._schema, self._rows.masked)
         )
@@ -467,27 +472,56 @@ class _Audit:
         self, questions: Sequence[FailingRows], key: IntegerKey | None, of_texts: Sequence[FailingRows]
     ) -> ScanResult:
         try:
-            predicates = self._with_known(questions, of_texts)
-            counted = self._engine.count_failing(self._scanned, predicates, key=key)
+            predicates, only = self._with_known(questions, of_texts)
+            options = {"only": only} if only else {}
+            counted = self._engine.count_failing(self._scanned, predicates, key=key, **options)
         except (EngineError, QueryError) as error:
             self._blame(questions, error)
             raise
         return self._verified(counted, len(questions))
 
-    def _with_known(self, questions: Sequence[FailingRows], of_texts: Sequence[FailingRows]) -> tuple[Any, ...]:
-        """Return predicates, of which those about texts are evaluated only for values that a sample didn't have.
+    def _with_known(
+        self, questions: Sequence[FailingRows], of_texts: Sequence[FailingRows]
+    ) -> tuple[Sequence[Any], Mapping[int, str]]:
+        """Return the predicates, and by index what rows meet that may fail where only few are likely to.
 
-        The others were found to pass by the engine itself, so looking them up is the same answer in less time.
+        Predicates about texts are evaluated only for values that aren't known to pass. A sample's were found to pass by
+        the engine itself, so looking them up is the same answer in less time.
         """
-        known: dict[object, str] = {}
+        known = {question.key: frozenset(question.passing) for question in questions}
         if of_texts:
             self._sampled.update(question.key for question in of_texts)
             asked = [(str(question.text), question.predicate) for question in of_texts]
-            for question, texts in zip(of_texts, self._engine.passing_texts(self._scanned, asked), strict=True):
-                if texts:
-                    values = ", ".join(map(sql_string, sorted(texts)))
-                    known[question.key] = f"IF({question.text} IN ({values}), FALSE, {question.predicate})"
-        return tuple(known.get(question.key, question.predicate) for question in questions)
+            found = self._engine.passing_texts(self._scanned, asked)
+            known |= {question.key: frozenset(texts) for question, texts in zip(of_texts, found, strict=True)}
+        predicates: list[Any] = []
+        only: dict[int, str] = {}
+        for index, question in enumerate(questions):
+            values, predicate = ", ".join(map(sql_string, sorted(known[question.key]))), question.predicate
+            if values and self._is_apart(question, known[question.key]) and len(only) < _MOST_APART:
+                only[index] = f"{question.text} NOT IN ({values})"
+            elif values and not question.passing:
+                predicate = f"IF({question.text} IN ({values}), FALSE, {predicate})"
+            predicates.append(predicate)
+        return predicates, only
+
+    def _is_apart(self, question: FailingRows, known: Collection[str]) -> bool:
+        """Return whether files' dictionaries may show that a column has no other texts than those.
+
+        Dictionaries don't say where NULL is. Iceberg takes bytes that aren't UTF-8 for another text, which isn't ASCII.
+        """
+        column, files = question.text, [file for file in self._added.files if file.rows]
+        return (
+            column is not None
+            and column.type.text == "string"
+            and self._added.complete
+            and not self._scanned.one_by_one
+            and self._added.rows >= max(_APART_FROM, len(files) * _APART_FROM_IN_FILE)
+            and all(file.path.endswith(".parquet") for file in files)
+            and count_nulls(self._added, column) == 0
+            and len(known) <= _MOST_APART_VALUES
+            and all(text.isascii() for text in known)
+        )
 
     def _verified(self, counted: ScanResult, questions: int, where: Filter | None = None) -> ScanResult:
         """Believe a count only if it saw the rows that are there: an audit never disagrees with the manifests."""
@@ -496,7 +530,7 @@ class _Audit:
         expected = self._total if where is None else self._matching[where]
         if counted.total != expected or len(counted.failing) != questions:
             raise EngineError(
-                f"The audit of {self._rows.table} on {self._rows.ref} could not run: the engine looked at "
+                f"The audit of {self._rows.table} on {self._rows.ref} couldn't run: the engine looked at "
                 f"{counted.total:,} rows where {expected:,} were added.",
                 hint="Run it again. If that doesn't help, someone else wrote to the branch: discard it.",
                 table=str(self._rows.table),
@@ -518,7 +552,7 @@ class _Audit:
         ]
         if culprits:
             raise CheckError(
-                f"The engine cannot evaluate {_checks(len(culprits))} on {self._rows.table}:{''.join(culprits)}",
+                f"The engine can't evaluate {_checks(len(culprits))} on {self._rows.table}:{''.join(culprits)}",
                 hint="Correct the expression; in Spark SQL, try_divide(…) and try_cast(… AS …) give NULL, not errors.",
                 table=str(self._rows.table),
                 branch=self._rows.ref,
@@ -828,7 +862,8 @@ class _Audit:
         own = [column.name for one in paths if one and (column := self._schema.find(one[0][0]))]
         return tuple(dict.fromkeys((*own, *names)))[:_MOST_COLUMNS]
 
-    def _result(self, check: Check, name: str, answer: _Answer, verdict: Verdict) -> CheckResult:
+    def _result(self, index: int, name: str, answer: _Answer, verdict: Verdict) -> CheckResult:
+        check = self._checks[index]
         failing, detail = answer.finding.failing_rows, answer.finding.detail
         if verdict == "skipped" and detail is None:
             detail = f"No row of the batch matches {check.where}, so there was nothing to check."
@@ -838,6 +873,7 @@ class _Audit:
             detail = HIDDEN
         seen = self.total if answer.total is None else answer.total
         passed = self._last_pass(check) if verdict == "fail" else None
+        breaking = failing if self._has_examples(self._questions[index]) else 0  # no row breaks a claim about all
         return CheckResult(
             name=name,
             check=str(check),
@@ -855,7 +891,7 @@ class _Audit:
             owner=check.owner,
             tags=check.tags,
             value=None if is_hidden(check, self._schema, self._rows.masked) else answer.finding.value,
-            sentence=_sentence(check, failing, seen) if verdict == "fail" else None,
+            sentence=_sentence(check, breaking, seen) if verdict == "fail" else None,
             values=answer.values,
             passed_run_id=None if passed is None else passed.run_id,
             passed_at=None if passed is None else passed.at,

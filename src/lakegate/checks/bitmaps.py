@@ -135,7 +135,7 @@ def _judged(columns: Sequence[str], schema: Schema, added: AddedFiles) -> Intege
 
 
 def _unfit(bits: int, keys: int, rows: int) -> str | None:
-    """Return why bitmaps of so many ``bits`` do not suit ``keys`` keys in ``rows`` rows."""
+    """Return why bitmaps of so many ``bits`` don't suit ``keys`` keys in ``rows`` rows."""
     if bits < keys:
         return f"There are {keys:,} keys and only {bits:,} different ones: counting tells how many rows share one."
     if bits > max(_ALWAYS, BITS_A_ROW * rows):

@@ -128,7 +128,7 @@ def exact_number(value: object, column: ColumnType) -> Decimal:
     """Return a number that the user wrote, as written; text is read for decimal columns only.
 
     Raises:
-        ValueError: With the reason, when it is not a finite number.
+        ValueError: With the reason, when it isn't a finite number.
     """
     if isinstance(value, str) and column.family is Family.DECIMAL:
         try:
@@ -141,7 +141,7 @@ def exact_number(value: object, column: ColumnType) -> Decimal:
         return Decimal(value)
     elif isinstance(value, float) and math.isfinite(value):
         return Decimal(repr(value))
-    raise ValueError(f"{value!r} is not a number")
+    raise ValueError(f"{value!r} isn't a number")
 
 
 def quantized(number: Decimal, column: ColumnType, rounding: str, *, steps: int = 0) -> Decimal:
@@ -158,7 +158,7 @@ def to_float(value: object, column: ColumnType) -> float:
     """Return a number as ``column`` would store it: rounded to 32 bits for ``float``, unless it is beyond those.
 
     Raises:
-        ValueError: With the reason, when it is not a finite number.
+        ValueError: With the reason, when it isn't a finite number.
     """
     number = float(exact_number(value, column))
     if not math.isfinite(number):
@@ -179,7 +179,7 @@ def typed(value: object, column: ColumnType) -> TypedValue:
     """Return a value that the user wrote as one that can occur in ``column``.
 
     Raises:
-        ValueError: With the reason, when it cannot.
+        ValueError: With the reason, when it can't.
 
     Example:
         >>> typed("2024-01-31", ColumnType.parse("timestamptz"))
@@ -198,14 +198,14 @@ def typed(value: object, column: ColumnType) -> TypedValue:
             return _to_date(value)
         case Family.TIMESTAMP | Family.TIMESTAMPTZ:
             return _to_timestamp(value, zoned=column.family is Family.TIMESTAMPTZ)
-    raise ValueError(f"{value!r} is not a {'text' if column.family is Family.TEXT else 'truth value'}")
+    raise ValueError(f"{value!r} isn't a {'text' if column.family is Family.TEXT else 'truth value'}")
 
 
 def _on_grid(value: object, column: ColumnType) -> int | Decimal:
     exact = exact_number(value, column)
     low, high = column.limits
     if not low <= exact <= high or exact != quantized(exact, column, ROUND_FLOOR):
-        raise ValueError(f"{value!r} cannot occur in a column of type {column.text}")
+        raise ValueError(f"{value!r} can't occur in a column of type {column.text}")
     return int(exact) if column.family is Family.INTEGER else exact
 
 
@@ -215,7 +215,7 @@ def _to_date(value: object) -> date:
             return date.fromisoformat(value)
         except ValueError:
             pass
-    raise ValueError(f"{value!r} is not a date such as '2024-01-31'")
+    raise ValueError(f"{value!r} isn't a date such as '2024-01-31'")
 
 
 def _to_timestamp(value: object, *, zoned: bool) -> datetime:
@@ -226,7 +226,7 @@ def _to_timestamp(value: object, *, zoned: bool) -> datetime:
     except (ValueError, OverflowError):
         moment = None
     if moment is None:
-        raise ValueError(f"{value!r} is not a time such as '2024-01-31T23:59:59' (at most 6 decimals)")
+        raise ValueError(f"{value!r} isn't a time such as '2024-01-31T23:59:59' (at most 6 decimals)")
     if moment.tzinfo is not None:
         raise ValueError(f"{value!r} has a time zone, but the column has none")
     return moment

@@ -225,6 +225,22 @@ class CheckDefinition(Generic[P]):
         """Those of its parameters that name columns of the audited table."""
         return tuple(self._columns)
 
+    @property
+    def parameter_aliases(self) -> Mapping[str, str]:
+        """Other words for its parameters, and for options of every check."""
+        return self._parameter_aliases
+
+    def names_columns(self, written: str) -> bool:
+        """Return whether an argument names columns, of the audited table or of another one."""
+        one = self._parameters.get(self._parameter_aliases.get(written, written))
+        return one is not None and any(_has(mark, one.annotation) for mark in (_COLUMN, _OTHER, _BESIDE))
+
+    def may_be_none(self, written: str) -> bool:
+        """Return whether an argument's type allows ``None``, as a way to leave it out."""
+        name = self._parameter_aliases.get(written, written)
+        one = self._parameters.get(name)
+        return NoneType in _kinds(get_type_hints(CheckOptions).get(name) if one is None else one.annotation)
+
     def resolve(self, check: Check, spell: Callable[[str], str]) -> Check:
         """Return ``check`` with the audited table's columns spelled by ``spell``, also in its arguments."""
         arguments = dict(check.arguments)
@@ -437,7 +453,7 @@ class CheckDefinition(Generic[P]):
         if isinstance(value, Decimal):
             return _plain_decimal(value)
         if isinstance(value, float) and not math.isfinite(value):
-            raise self.error(f"{value} is not a finite number.")
+            raise self.error(f"{value} isn't a finite number.")
         if isinstance(value, int) and abs(value) >= _BEYOND:
             raise self.error("a number has more than 400 digits.")
         if isinstance(value, str):
@@ -451,7 +467,7 @@ class CheckDefinition(Generic[P]):
         if value is None or isinstance(value, bool):
             return str(value)
         if not isinstance(value, str):
-            raise self.error(f"{value!r} is not a column name.")
+            raise self.error(f"{value!r} isn't a column name.")
         if not value:
             raise self.error("a column name is empty.")
         return self._encodable(str(value))
@@ -480,7 +496,7 @@ class CheckDefinition(Generic[P]):
         if scope in self.scopes:
             return scope
         raise CheckError(
-            f"{self.name}: scope={scope!r} is not supported; it looks at "
+            f"{self.name}: scope={scope!r} isn't supported; it looks at "
             f"{' or '.join(_LOOKS_AT[known] for known in self.scopes)}.",
             hint="Leave scope out, or write " + " or ".join(f"scope='{known}'" for known in self.scopes) + ".",
             check=self.name,

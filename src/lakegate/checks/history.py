@@ -133,7 +133,7 @@ def judge_band(finding: Finding, band: Band, key: str | None, past: Iterable[Pas
         return replace(finding, detail=_joined(finding.detail, why), skipped=finding.verdict != "fail")
     middle = mean(known)  # not fmean, which overflows on doubles near their limit
     if band.deviations is not None:
-        room = band.deviations * max(stdev(known), _LEAST_SPREAD * abs(middle))
+        room = band.deviations * max(_spread(known), _LEAST_SPREAD * abs(middle))
         words = f"{band.deviations:g} deviations"
     else:
         room = abs(middle) * (band.percent or 0) / 100
@@ -159,6 +159,13 @@ def measure_key(kind: str, columns: Sequence[str], arguments: Mapping[str, objec
     """
     told = {**arguments, **({"where": where} if where else {})}
     return f"{kind}({', '.join([*columns, *(f'{name}={value!r}' for name, value in sorted(told.items()))])})"
+
+
+def _spread(values: Sequence[float]) -> float:
+    try:
+        return stdev(values)
+    except OverflowError:  # of doubles near their limit it may be beyond it
+        return math.inf
 
 
 def _joined(*texts: str | None) -> str:

@@ -24,7 +24,7 @@ from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 from lakegate.model.figures import rounded
 
-_MAX_LENGTH = 1_000_000  # characters; more is a mistake, and Python's parser is not made for it
+_MAX_LENGTH = 1_000_000  # characters; more is a mistake, and Python's parser isn't made for it
 _CONSTANTS = ("None", "True", "False")
 _UNKNOWN_ESCAPE = re.compile(r"\\(?:([\n\r\\'\"abfnrtv0-7xuUN])|(.))", re.DOTALL)
 _LAYOUT = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
@@ -38,7 +38,7 @@ def parse_checks(text: str) -> tuple[Check, ...]:
         text: For example ``in_range(fare_amount, 0, 500, severity='warn')``. ``str(check)`` is read back unchanged.
 
     Raises:
-        CheckError: When it's no call, the check is unknown, or its arguments are wrong.
+        CheckError: When it isn't a call, the check is unknown, or its arguments are wrong.
 
     Example:
         >>> [str(check) for check in parse_checks("not_null(id, 'Trip Distance')")]
@@ -55,7 +55,7 @@ def parse_checks(text: str) -> tuple[Check, ...]:
     keywords: dict[str, Any] = {}
     for item in call.keywords:
         if item.arg is None:
-            raise _unreadable(text, "'**' is not allowed.")
+            raise _unreadable(text, "'**' isn't allowed.")
         if item.arg in keywords:
             raise _unreadable(text, f"'{item.arg}' is given twice.")
         keywords[item.arg] = _literal(item.value, text)
@@ -111,7 +111,7 @@ def _require_exact(written: str, text: str) -> None:
     """Refuse a number that was written with more digits than a double has: another one would be compared."""
     if (problem := rounded(written)) is not None:
         raise CheckError(
-            f"The check {start_of(text)} cannot be read: {problem}.",
+            f"The check {start_of(text)} can't be read: {problem}.",
             hint=f"For a decimal column, write it in quotes: '{written}'.",
             check=start_of(text),
         )
@@ -132,7 +132,7 @@ def _literal(node: ast.expr, text: str) -> Any:
         value = _literal(node.operand, text)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return -value if isinstance(node.op, ast.USub) else value
-    raise _unreadable(text, f"'{ast.unparse(node)}' is not a literal value or a plain column name.")
+    raise _unreadable(text, f"'{ast.unparse(node)}' isn't a literal value or a plain column name.")
 
 
 def _readable_by_python(text: str) -> str:
@@ -187,8 +187,8 @@ def _unreadable(text: str, problem: str) -> CheckError:
         hint = (
             f"Write {definition.signature}, for example: {definition.example}  (text and odd column names are quoted)"
         )
-    return CheckError(f"The check {start_of(text)} cannot be read: {problem}", hint=hint, check=start_of(text))
+    return CheckError(f"The check {start_of(text)} can't be read: {problem}", hint=hint, check=start_of(text))
 
 
 def _not_a_call(text: str) -> CheckError:
-    return _unreadable(text, "it is not of the form kind(…).")
+    return _unreadable(text, "it isn't of the form kind(…).")

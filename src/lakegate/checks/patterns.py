@@ -18,14 +18,19 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 EXPLODES = (
     "can take forever on some texts: a repetition in it matches one text in many ways. "
     "Make each way the only one, as ^\\w+( \\w+)*$ instead of ^(\\w+ ?)*$, or keep it from trying others: a++"
 )
 """What is wrong with a pattern, and what to write instead; ends a sentence that begins with its name."""
+_MALFORMED = "can't be read as one of Java's regular expressions"
+_TOO_LARGE = "is too large to know how long it takes; write it in several checks"
 _LONGEST_TEXTS = {2: 10_000, 3: 400, 4: 120}
 """Characters in a string by the power: some ten million steps. Beyond, a pattern takes too long on short ones."""
+LONG_TEXTS = max(_LONGEST_TEXTS.values())
+"""Characters that a pattern must take where nothing keeps longer strings away."""
 _ROUNDS = 800
 """Characters in a string for a pattern of which Java puts each round of a loop on its stack, by the depth of groups.
 
@@ -40,6 +45,16 @@ _WIDE = _ALPHABET.index("\U0001f600")
 """A character that is two to Java: rounds with and without such differ in length, too."""
 _MOST_COPIES = 8
 _MOST_POSITIONS = 200
+_MOST_SINGLE = 1_000
+"""Positions of a pattern without loops: Java puts each on its stack."""
+_LONGEST_PATTERN, _MOST_DEPTH = 5_000, 100
+_QUOTED = re.compile(r"\\(?:Q(.*?)(?:\\E|\Z)|.)", re.DOTALL)
+
+
+_LIKE_SIGNS = {"%": r"[\s\S]*", "_": r"[\s\S]"}
+_SEVERAL = re.compile(r"(?P<reference>[1-9]\d*|k<\w+>)|[RX]")
+"""What matches more than a character, after a backslash."""
+_REFERENCE = re.compile(r"\\[1-9k]")
 
 
 def _set(pattern: str) -> frozenset[int]:
@@ -61,53 +76,87 @@ _PROPERTIES = {
 }
 
 
-def explodes(pattern: str) -> bool:
-    r"""Return whether a Java pattern surely takes exponential time on some strings, or time of a high power.
-
-    A pattern that can't be read here is not judged.
+def problem(pattern: str) -> str | None:
+    r"""Return what's wrong with a Java pattern that takes exponential time on some texts, or that can't be judged.
 
     Example:
-        >>> explodes(r"(a+)+$"), explodes(r"^(\w+\s?)*$"), explodes(r"^\w+(\s\w+)*$"), explodes(r"(?:a++)+$")
-        (True, True, False, False)
+        >>> [problem(one) is None for one in (r"^(\w+\s?)*$", r"^\w+(\s\w+)*$", r"(?:a++)+$", "(a")]
+        [False, True, True, False]
     """
-    try:
-        parser = _Parser(pattern)
-        parser.alternatives()
-    except (_UnreadableError, RecursionError):
-        return False
-    if parser.at != len(pattern):
-        return False
-    return parser.ambiguous or _ambiguous(parser.classes, parser.follow) or _power(pattern) > max(_LONGEST_TEXTS)
+    return _judged(pattern)[0]
 
 
 def longest_text(pattern: str) -> int | None:
     r"""Return how long a string may be that a pattern is tried on; ``None`` when its time only grows with the length.
 
+    Of no use for a pattern with a :func:`problem`.
+
     Example:
         >>> longest_text(r"^[A-Z]+$"), longest_text(r"\s+$"), longest_text(r".*.*x")
         (None, 10000, 400)
     """
-    power = _power(pattern)
-    limits = [] if power < min(_LONGEST_TEXTS) else [_LONGEST_TEXTS.get(power, min(_LONGEST_TEXTS.values()))]
-    recursions = _recursions(pattern)
-    return min([*limits, *([_ROUNDS // recursions] if recursions else [])], default=None)
+    return _judged(pattern)[1]
 
 
-def _recursions(pattern: str) -> int:
-    """Return how deep groups are nested if Java's stack grows with each round of a loop, else 0.
-
-    It does where rounds can differ in length or way. A stack that overflows ends the JVM, and with it Spark.
-    """
+@lru_cache(maxsize=512)
+def _judged(pattern: str) -> tuple[str | None, int | None]:
     try:
         parser = _Parser(pattern)
-        parser.alternatives()
-    except (_UnreadableError, RecursionError):
-        return 0
-    return parser.deepest if parser.recurses else 0
+        part = parser.all()
+        is_searched = re.match(r"(?:\(\?[a-z]+\))?(?:\^|\\A)", pattern) is None or parser.choices > 1
+        power = 2 if parser.is_large else _power(parser, part, is_searched=is_searched)
+        is_ambiguous = not parser.is_large and (parser.ambiguous or _ambiguous(parser.classes, parser.follow))
+    except _UnreadableError as error:
+        return str(error), None
+    except RecursionError:
+        return _TOO_LARGE, None
+    if is_ambiguous or power > max(_LONGEST_TEXTS):
+        return EXPLODES, None
+    limits = [] if power < min(_LONGEST_TEXTS) else [_LONGEST_TEXTS[power]]
+    # Java's stack grows with each round of a loop whose rounds can differ in length or way.
+    return None, min([*limits, *([_ROUNDS // parser.deepest] if parser.recurses else [])], default=None)
+
+
+def like_pattern(pattern: str, escape: str = "\\") -> str:
+    r"""Return a regular expression that takes the time of the one that Spark makes of a pattern of ``LIKE``.
+
+    Example:
+        >>> print(like_pattern("a_%"))
+        ^a[\s\S][\s\S]*
+    """
+    signs = _like_signs(pattern, escape)
+    parts = (_LIKE_SIGNS.get(sign) or re.escape(sign[-1]) for sign in signs)
+    return "".join(["^", *parts, "" if signs[-1:] == ["%"] else "$"])
+
+
+def linear_like(pattern: str) -> str:
+    r"""Return a Java pattern that finds what is ``LIKE`` another one, in time that only grows with a text's length.
+
+    Each part between two ``%`` is looked for from the left once: where it's found first leaves most to the others.
+
+    Example:
+        >>> print(linear_like("a%b_%c"))
+        (?s)\Aa(?>.*?b.).*c\z
+    """
+    parts = [""]
+    for sign in _like_signs(pattern, "\\"):
+        if sign == "%":
+            parts.append("")
+        else:
+            parts[-1] += "." if sign == "_" else re.escape(sign[-1])
+    if len(parts) == 1:
+        return rf"(?s)\A{parts[0]}\z"
+    inner = "".join(f"(?>.*?{part})" for part in parts[1:-1] if part)
+    return rf"(?s)\A{parts[0]}{inner}.*{parts[-1]}\z"
+
+
+def _like_signs(pattern: str, escape: str) -> list[str]:
+    """Return the signs of a pattern, each that is escaped with what escapes it."""
+    return re.findall(rf"{re.escape(escape)}.|.", pattern, re.DOTALL)
 
 
 class _UnreadableError(Exception):
-    pass
+    """A pattern that can't be judged; the message says why, as :data:`EXPLODES` does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +175,9 @@ class _Parser:
     """
 
     def __init__(self, pattern: str) -> None:
-        self.pattern = pattern
+        if len(pattern) > _LONGEST_PATTERN:
+            raise _UnreadableError(_TOO_LARGE)
+        self.pattern = _QUOTED.sub(_unquoted, pattern)
         self.at = 0
         self.classes: list[frozenset[int]] = []
         self.follow: list[Counter[int]] = []
@@ -135,12 +186,26 @@ class _Parser:
         self.can_fail_late = False
         self.choices = 1
         self.recurses = False
-        self.deepest = 0
+        self.deepest = 1
+        self.loops = False
+        self.refers = False
         self._varying = 0  # alternatives and repetitions of no fixed number
         self._fold = False
         self._depth = 0
 
-    def alternatives(self) -> _Part:
+    @property
+    def is_large(self) -> bool:
+        """Whether it has too many positions to look for loops that it doesn't have."""
+        return len(self.classes) > 2 * _MOST_POSITIONS
+
+    def all(self) -> _Part:
+        """Read the whole pattern."""
+        part = self._alternatives()
+        if self.at != len(self.pattern):
+            raise _UnreadableError(_MALFORMED)
+        return part
+
+    def _alternatives(self) -> _Part:
         part = self._sequence()
         while self._take("|"):
             self.choices += self._depth == 0
@@ -176,9 +241,10 @@ class _Parser:
             possessive = self._take("+")
             if not possessive:
                 self._take("?")
-                is_wide = any(_WIDE in one for one in self.classes[position:]) and self.pattern[begin] == "("
-                varies = is_wide or self._varying > varying
+                is_wide = any(_WIDE in one for one in self.classes[position:]) and self._is_counted(begin, end)
+                varies = is_wide or (self._varying > varying and not _REFERENCE.match(self.pattern, begin))
                 self.recurses |= varies and (bounds[1] is None or bounds[1] > _FEW_ROUNDS)
+            self.loops |= bounds[1] is None or bounds[1] > _MOST_COPIES
             self._varying += bounds[0] != bounds[1]
             if possessive:
                 self.inner_power = max(self.inner_power, int(bounds[1] is None))
@@ -188,6 +254,10 @@ class _Parser:
             self.at = max(self.at, end)
             begin = -1  # a second quantifier repeats what is repeated: copies of it are not made
         return part
+
+    def _is_counted(self, begin: int, end: int) -> bool:
+        """Return whether Java counts rounds, which are a group or written as ``{2,}``: of a lone class it doesn't."""
+        return self.pattern[begin] == "(" or self.pattern[end - 1] == "}"
 
     def _copies(self, part: _Part, begin: int, position: int, least: int, most: int | None) -> _Part:
         size = len(self.classes) - position
@@ -252,7 +322,7 @@ class _Parser:
             case "\\":
                 return self._escape()
             case "*" | "+" | "?":
-                raise _UnreadableError
+                raise _UnreadableError(_MALFORMED)
             case _:
                 return self._position(_one(character))
 
@@ -266,16 +336,18 @@ class _Parser:
             self.at = opened.end()
             flags = opened["flags"] or ""
             if "x" in flags:
-                raise _UnreadableError
+                raise _UnreadableError("has the flag x; write it without that, and without blanks and comments")
             self._fold = fold or "i" in flags
             if opened["end"] == ")":
                 return _Part()
         self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            raise _UnreadableError(_TOO_LARGE)
         self.deepest = max(self.deepest, self._depth)
-        part = self.alternatives()
+        part = self._alternatives()
         self._depth -= 1
         if not self._take(")"):
-            raise _UnreadableError
+            raise _UnreadableError(_MALFORMED)
         self._fold = fold
         self.can_fail_late = self.can_fail_late or (opened is not None and opened["look"] is not None)
         if opened is not None and (opened["look"] or opened["atomic"]):
@@ -284,30 +356,33 @@ class _Parser:
         return part
 
     def _escape(self) -> _Part:
-        if self._take("Q"):
-            end = self.pattern.find("\\E", self.at)
-            text = self.pattern[self.at : end if end >= 0 else None]
-            self.at = len(self.pattern) if end < 0 else end + 2
-            part = _Part()
-            for character in text:
-                part = self._then(part, self._position(_one(character)))
-            return part
         if self.at < len(self.pattern) and self.pattern[self.at] in "bBAzZGE":
             self.can_fail_late = self.can_fail_late or self.pattern[self.at] in "bBzZ"
             self._varying += self.pattern[self.at] == "b"  # which Java gets as alternatives
             self.at += 1
+            if self.pattern[self.at - 1 : self.at + 1] == "b{":
+                raise _UnreadableError(r"has \b{g}; leave {g} out")
             return _Part()
+        several = _SEVERAL.match(self.pattern, self.at)
+        if several is not None:
+            self.at = several.end()
+            self.refers |= several["reference"] is not None
+            self._varying += 1
+            return self._position(_CLASSES["v"] if several[0] == "R" else _ALL)
         return self._position(self._escaped_class())
 
     def _escaped_class(self) -> frozenset[int]:
         if self.at >= len(self.pattern):
-            raise _UnreadableError
+            raise _UnreadableError(_MALFORMED)
         character = self.pattern[self.at]
         self.at += 1
+        if character == "N":
+            self.at = max(self.pattern.find("}", self.at) + 1, self.at)
+            return _ALL
         if character in "pP":
             named = re.compile(r"\{(?:\w+=)?(\w+)\}|(\w)").match(self.pattern, self.at)
             if named is None:
-                raise _UnreadableError
+                raise _UnreadableError(_MALFORMED)
             self.at = named.end()
             known = _PROPERTIES.get(named[1] or named[2], _ALL)
             return known if character == "p" or known == _ALL else _ALL - known
@@ -320,8 +395,8 @@ class _Parser:
             digits = code.group().strip("{}") if code else ""
             is_hexadecimal = character in "xu" and bool(re.fullmatch("[0-9A-Fa-f]{1,6}", digits))
             return _one(chr(min(int(digits, 16), 0x10FFFF))) if is_hexadecimal else _ALL
-        if character.isdigit() or character in "kRXN":
-            raise _UnreadableError  # what these match is not one character
+        if character.isdigit() or character in "kRX":  # within [ ]
+            raise _UnreadableError(_MALFORMED)
         return _one(_CONTROLS.get(character, character))
 
     def _class(self) -> frozenset[int]:
@@ -330,7 +405,7 @@ class _Parser:
         both: frozenset[int] | None = None
         while not self._take("]"):
             if self.at >= len(self.pattern):
-                raise _UnreadableError
+                raise _UnreadableError(_MALFORMED)
             if self._take("&&"):
                 both, found = found if both is None else both & found, frozenset()
             else:
@@ -361,8 +436,8 @@ class _Parser:
             }
         self.classes.append(characters)
         self.follow.append(Counter())
-        if len(self.classes) > 2 * _MOST_POSITIONS:
-            raise _UnreadableError
+        if len(self.classes) > (2 * _MOST_POSITIONS if self.loops else _MOST_SINGLE):
+            raise _UnreadableError(_TOO_LARGE)
         last = len(self.classes) - 1
         return _Part(Counter({last: 1}), Counter({last: 1}), 0)
 
@@ -370,6 +445,13 @@ class _Parser:
         found = self.pattern.startswith(symbol, self.at)
         self.at += len(symbol) if found else 0
         return found
+
+
+def _unquoted(found: re.Match[str]) -> str:
+    r"""Return what stands for ``\Q…\E``, as Java replaces it before it reads a pattern; other escapes as they are."""
+    if found[1] is None:
+        return found[0]
+    return "".join(one if one.isalnum() or not one.isascii() else f"\\{one}" for one in found[1])
 
 
 def _one(character: str) -> frozenset[int]:
@@ -435,21 +517,15 @@ def _reachable(starts: Iterable[int], follow: list[Counter[int]]) -> set[int]:
     return found
 
 
-def _power(pattern: str) -> int:
-    """Return the power of a text's length with which a pattern's time grows at worst; 2 for one that can't be read."""
-    try:
-        parser = _Parser(pattern)
-        part = parser.alternatives()
-    except (_UnreadableError, RecursionError):
-        return 2
-    is_searched = re.match(r"(?:\(\?[a-z]+\))?(?:\^|\\A)", pattern) is None or parser.choices > 1
+def _power(parser: _Parser, part: _Part, *, is_searched: bool) -> int:
+    """Return the power of a text's length with which a pattern's time grows at worst."""
     classes, follow = parser.classes, parser.follow
     if is_searched:
         begin = len(classes)
         classes, follow = [*classes, _ALL], [*follow, Counter({begin: 1}) + part.first]
     # What can end here and ask for nothing more has matched, and nothing is tried again.
     ends = frozenset[int]() if parser.can_fail_late else frozenset(part.last)
-    return max(1 + _chain(classes, follow, ends), parser.inner_power + is_searched)
+    return max(1 + _chain(classes, follow, ends), parser.inner_power + is_searched) + parser.refers
 
 
 def _loops(follow: list[Counter[int]]) -> list[frozenset[int]]:

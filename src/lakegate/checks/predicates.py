@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,7 +17,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from lakegate.checks.columns import metrics_of
-from lakegate.checks.patterns import EXPLODES, explodes, longest_text
+from lakegate.checks.patterns import EXPLODES, LONG_TEXTS, like_pattern, longest_text, problem
 from lakegate.model.sqltext import (
     RUNS_CODE,
     XML_OPTIONS,
@@ -59,12 +59,27 @@ _UNREPEATABLE = frozenset(
 """Functions that may answer otherwise when they're asked again of the same rows; times aside."""
 _BY_CHANCE = "so that it could answer otherwise for the same rows"
 _QUANTIFIED = frozenset({"ILIKE", "LIKE", "REGEXP", "RLIKE"})
-_TAKE_PATTERNS = frozenset(
+_TAKE_PATTERNS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("regexp", "regexp_count", "regexp_extract", "regexp_extract_all", "regexp_instr"), (1,)),
+    **dict.fromkeys(("regexp_like", "regexp_replace", "regexp_substr", "rlike", "split"), (1,)),
+    **dict.fromkeys(("ilike", "like"), (1,)),
+    **dict.fromkeys(("parse_url", "try_parse_url"), (2,)),
+    "str_to_map": (1, 2),
+}
+"""Functions, and their arguments that Spark makes a pattern of."""
+_LIKE = frozenset({"ilike", "like"})
+_PATTERN_ENDS = frozenset(
     (
-        *("regexp", "regexp_count", "regexp_extract", "regexp_extract_all", "regexp_instr", "regexp_like"),
-        *("regexp_replace", "regexp_substr", "rlike", "split"),
+        *("AND", "AS", "ELSE", "END", "ESCAPE", "EXCEPT", "FROM", "GROUP", "HAVING", "INTERSECT", "IS", "JOIN"),
+        *("LATERAL", "LIMIT", "NOT", "OR", "ORDER", "THEN", "UNION", "WHEN", "WHERE", "WINDOW"),
+        *(")", ",", "]"),
     )
 )
+"""Words and signs before which a pattern on the right of RLIKE ends."""
+_BEGIN_OPERAND = _PATTERN_ENDS - {")", "]", "END"} | {"", "(", "BY", "CASE", "ON", "SELECT"}
+_LISTS = frozenset({"ALL", "ANY", "SOME"})
+_UNKNOWN_PATTERN_LENGTH = 120
+"""Characters in a string for a pattern that comes from a column, of which nothing is known."""
 _SCRIPTS = frozenset({"TRANSFORM"})
 _OPERATORS = frozenset({"AND", "BETWEEN", "DIV", "ILIKE", "IN", "IS", "LIKE", "NOT", "OR", "REGEXP", "RLIKE"})
 _QUERIES = frozenset({"FROM", "MAP", "REDUCE", "SELECT", "TABLE", "VALUES", "WITH"})
@@ -83,7 +98,7 @@ _NOT_IN_COLUMN = {
     "unresolved_star": "holds '*', but it must be about one row",
     "unresolved_regex": "holds a pattern of column names, but it must be about one row",
     "typed_aggregate_expression": "holds an aggregate, but it must be about one row",
-    "extension": "holds a plugin's expression, which is not allowed",
+    "extension": "holds a plugin's expression, which isn't allowed",
 }
 """Fields of Spark Connect's ``Expression``, and what's wrong with them."""
 _ROW_UDFS = frozenset({100, 101, 200, 204, 250, 251})
@@ -187,7 +202,7 @@ def read_predicate(text: str) -> Predicate:
     Spark replaces with settings even inside literals.
 
     Raises:
-        PredicateError: When it is not one expression about one row, or surely not a truth value.
+        PredicateError: When it isn't one expression about one row, or surely not a truth value.
 
     Example:
         >>> read_predicate("fare < 0 OR trip.distance IS NULL").columns
@@ -198,18 +213,17 @@ def read_predicate(text: str) -> Predicate:
     tokens = _tokens(text)
     _refuse_functions(tokens)
     _refuse_chance(tokens)
-    patterns = _patterns(tokens)
+    longest = _longest_text(tokens)
     tree = _parse(sql_skeleton(tokens))
-    for kind, problem in _NOT_OF_ONE_ROW.items():
+    for kind, why in _NOT_OF_ONE_ROW.items():
         if tree.find(kind):
-            raise PredicateError(f"{problem}, but it must be about one row")
+            raise PredicateError(f"{why}, but it must be about one row")
     _refuse_other_types(tree)
     columns: dict[str, str] = {}
     for name in _column_names(tree):
         columns.setdefault(name.lower(), name)
     root = tree.unnest()
     lone = root.name if isinstance(root, exp.Column) and len(root.parts) == 1 else None
-    longest = min((found for pattern in patterns if (found := longest_text(pattern)) is not None), default=None)
     return Predicate(tuple(columns.values()), lone, sql_text(tokens), longest)
 
 
@@ -228,11 +242,11 @@ def read_expression(text: str) -> str:
         raise PredicateError("holds '${', which Spark SQL replaces with settings; in a string, write '\\u0024{'")
     tokens = _tokens(text)
     _refuse_functions(tokens)
-    _patterns(tokens)
+    _refuse_slow(tokens)
     tree = _parse(sql_skeleton(tokens))
-    for kind, problem in _NOT_OF_ONE_ROW.items():
+    for kind, why in _NOT_OF_ONE_ROW.items():
         if tree.find(kind):
-            raise PredicateError(f"{problem}, but it must be about one row")
+            raise PredicateError(f"{why}, but it must be about one row")
     return sql_text(tokens)
 
 
@@ -253,7 +267,7 @@ def read_query(text: str, view: str) -> str:
     """Look through a query that may read ``view`` only, and return what to give to Spark.
 
     Raises:
-        PredicateError: When it's no query, reads anything else, or runs code.
+        PredicateError: When it isn't a query, reads anything else, or runs code.
 
     Example:
         >>> read_query("SELECT id FROM batch WHERE id < 0", "batch")
@@ -265,9 +279,9 @@ def read_query(text: str, view: str) -> str:
     except ParseError as error:
         raise PredicateError(_where(error)) from None
     except SqlglotError as error:
-        raise PredicateError(f"cannot be read ({type(error).__name__})") from None
+        raise PredicateError(f"can't be read ({type(error).__name__})") from None
     if not isinstance(tree, exp.Query):
-        raise PredicateError("is not a SELECT")
+        raise PredicateError("isn't a SELECT")
     known = {view}
     for cte in tree.ctes:
         _require_known(cte.this, known)
@@ -339,15 +353,15 @@ def _query_tokens(text: str) -> tuple[SqlToken, ...]:
         name = token.name.lower()
         if after.text == "(" and token.kind in {"word", "quoted"}:
             if name in RUNS_CODE or token.upper in {"IDENTIFIER", "TRANSFORM", "MAP", "REDUCE"}:
-                raise PredicateError(f"calls {name}(), which is not allowed")
+                raise PredicateError(f"calls {name}(), which isn't allowed")
             if may_open_file(name, tokens[index + 1 :]):
-                raise PredicateError(f"calls {name}() with options that are not allowed")
-    _patterns(tokens)
+                raise PredicateError(f"calls {name}() with options that aren't allowed")
+    _refuse_slow(tokens)
     _refuse_chance(tokens)
     if any(token.upper == "TABLESAMPLE" for token in tokens if token.kind == "word"):
         raise PredicateError(f"takes a sample, {_BY_CHANCE}")
     if any(token.upper in _SCRIPTS for token in tokens if token.kind == "word"):
-        raise PredicateError("runs a program (TRANSFORM), which is not allowed")
+        raise PredicateError("runs a program (TRANSFORM), which isn't allowed")
     if any(token.upper == "TABLE" for token in tokens if token.kind == "word"):
         # `TABLE name` reads a table; our parser takes it for a column. One of that name goes into backticks.
         raise PredicateError("holds TABLE, which reads another table; write a column of that name in backticks")
@@ -363,28 +377,17 @@ def read_column(plan: Any) -> tuple[str, ...]:
     Raises:
         PredicateError: When it isn't about one row, or holds a pattern that could take long.
     """
-    functions: set[str] = set()
-    texts: list[str] = []
     columns: dict[str, str] = {}
-    for field, value, in_literal in _fields(plan):
+    for field, value in _fields(plan):
         if field in _NOT_IN_COLUMN:
             raise PredicateError(_NOT_IN_COLUMN[field])
-        if isinstance(value, str) and in_literal:
-            texts.append(value)
-        elif field == "common_inline_user_defined_function" and value.python_udf.eval_type not in _ROW_UDFS:
+        if field == "common_inline_user_defined_function" and value.python_udf.eval_type not in _ROW_UDFS:
             raise PredicateError(f"calls {value.function_name}(), a user's function that isn't Python about one row")
-        elif field in {"unresolved_function", "call_function"}:
-            functions.add(_function(value))
+        if field in {"unresolved_function", "call_function"}:
+            _refuse_slow_call(_function(value), value.arguments)
         elif field == "unresolved_attribute":
             name = _column(value)
             columns.setdefault(name.lower(), name)
-    if functions & _TAKE_PATTERNS:
-        _refuse_patterns(texts)
-        slow = next((pattern for pattern in texts if longest_text(pattern) is not None), None)
-        if slow is not None:
-            raise PredicateError(
-                f"holds the pattern {slow!r}, which is for short texts only; return SQL as text, which is limited"
-            )
     return tuple(columns.values())
 
 
@@ -394,8 +397,22 @@ def _function(call: Any) -> str:
     if name in _UNREPEATABLE:
         raise PredicateError(f"calls {name}(), {_BY_CHANCE}")
     if name in XML_OPTIONS and not _is_plain(call.arguments, XML_OPTIONS[name]):
-        raise PredicateError(f"calls {name}() with options that are not allowed")
+        raise PredicateError(f"calls {name}() with options that aren't allowed")
     return name
+
+
+def _refuse_slow_call(name: str, arguments: Sequence[Any]) -> None:
+    for at in _TAKE_PATTERNS.get(name, ()):
+        if at >= len(arguments):
+            continue
+        literal = arguments[at].literal
+        if not literal.HasField("string"):
+            raise PredicateError("takes a pattern that isn't a plain text; return SQL as text, which is limited")
+        if _pattern_limit(literal.string, is_like=name in _LIKE) is not None:
+            raise PredicateError(
+                f"holds the pattern {literal.string!r}, which is for short texts only; "
+                "return SQL as text, which is limited"
+            )
 
 
 def _column(attribute: Any) -> str:
@@ -407,19 +424,18 @@ def _column(attribute: Any) -> str:
     return written if match is None else match[2] or (match[1] or "").replace("``", "`")
 
 
-def _fields(plan: Any) -> Iterator[tuple[str, Any, bool]]:
-    """Yield all fields of a protobuf message with their values, and whether they're part of a literal."""
-    left = [(plan, False)]
+def _fields(plan: Any) -> Iterator[tuple[str, Any]]:
+    """Yield all fields of a protobuf message with their values."""
+    left = [plan]
     while left:
-        message, in_literal = left.pop()
+        message = left.pop()
         for field, value in message.ListFields():
             if field.name == "common":  # where in the user's code it was made
                 continue
-            is_literal = in_literal or field.name == "literal"
             for one in value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else [value]:
-                yield field.name, one, is_literal
+                yield field.name, one
                 if hasattr(one, "ListFields"):
-                    left.append((one, is_literal))
+                    left.append(one)
 
 
 def _is_plain(arguments: Sequence[Any], first: int) -> bool:
@@ -462,16 +478,16 @@ def _refuse_functions(tokens: tuple[SqlToken, ...]) -> None:
         if not quantifier:
             _refuse_function(name)
         if token.upper == "IDENTIFIER":
-            raise PredicateError(f"calls {name}(), which is not allowed")
+            raise PredicateError(f"calls {name}(), which isn't allowed")
         if may_open_file(name, tokens[index + 1 :]):
-            raise PredicateError(f"calls {name}() with options that are not allowed")
+            raise PredicateError(f"calls {name}() with options that aren't allowed")
 
 
 def _refuse_function(name: str) -> None:
     if name in _MANY_ROWS:
         raise PredicateError(f"calls {name}(), which takes many rows, but it must be about one")
     if name in RUNS_CODE:
-        raise PredicateError(f"calls {name}(), which is not allowed")
+        raise PredicateError(f"calls {name}(), which isn't allowed")
 
 
 def _refuse_chance(tokens: tuple[SqlToken, ...]) -> None:
@@ -480,19 +496,116 @@ def _refuse_chance(tokens: tuple[SqlToken, ...]) -> None:
             raise PredicateError(f"calls {token.name.lower()}(), {_BY_CHANCE}")
 
 
-def _patterns(tokens: tuple[SqlToken, ...]) -> list[str]:
-    """Return the strings of a predicate that may be patterns."""
-    if not any(token.name.lower() in _TAKE_PATTERNS for token in tokens if token.kind in {"word", "quoted"}):
-        return []
-    found = [token.value for token in tokens if token.kind == "string"]
-    _refuse_patterns(found)
-    return found
+def _longest_text(tokens: tuple[SqlToken, ...]) -> int | None:
+    """Return how long strings may be for the patterns of an expression, which are refused if they have a problem."""
+    found = (_limit(part, is_like=is_like, escape=escape) for part, is_like, escape in _patterns(tokens))
+    return min((limit for limit in found if limit is not None), default=None)
 
 
-def _refuse_patterns(patterns: Iterable[str]) -> None:
-    for pattern in patterns:
-        if explodes(pattern):
-            raise PredicateError(f"holds the pattern {pattern!r}, which {EXPLODES}")
+def _limit(part: Sequence[SqlToken], *, is_like: bool, escape: str) -> int | None:
+    while len(part) > 2 and part[0].text == "(" and _closing(part, 0) == len(part) - 1:
+        part = part[1:-1]
+    if not part:
+        return None
+    if all(token.kind == "string" for token in part):
+        return _pattern_limit("".join(token.value for token in part), is_like=is_like, escape=escape)
+    after = [*(token.text for token in part[1:]), ""]
+    if any(
+        token.kind == "quoted" or (token.kind == "word" and next_ != "(")
+        for token, next_ in zip(part, after, strict=True)
+    ):
+        for text in (token.value for token in part if token.kind == "string"):  # such as one that CASE chooses
+            if problem(like_pattern(text, escape) if is_like else text) == EXPLODES:
+                raise PredicateError(f"holds the pattern {text!r}, which {EXPLODES}")
+        return _UNKNOWN_PATTERN_LENGTH
+    raise PredicateError("puts a pattern together; write it as one text, so that its cost can be known")
+
+
+def _pattern_limit(pattern: str, *, is_like: bool, escape: str = "\\") -> int | None:
+    judged = like_pattern(pattern, escape) if is_like else pattern
+    if (found := problem(judged)) is not None:
+        raise PredicateError(f"holds the pattern {pattern!r}, which {found}")
+    return longest_text(judged)
+
+
+def _patterns(tokens: Sequence[SqlToken]) -> Iterator[tuple[Sequence[SqlToken], bool, str]]:
+    """Yield what Spark makes a pattern of, whether by LIKE's rules, and what escapes there."""
+    for index, token in enumerate(tokens):
+        name = token.name.lower()
+        if token.kind not in {"word", "quoted"} or name not in _TAKE_PATTERNS:
+            continue
+        is_like, rest = name in _LIKE, tokens[index + 1 :]
+        if token.kind == "word" and _is_operator(tokens, index):
+            has_many = rest and rest[0].upper in _LISTS
+            given = _operand(rest[1:] if has_many else rest)
+            end = rest[len(given) + bool(has_many) :]
+            escape = end[1].value if len(end) > 1 and end[0].upper == "ESCAPE" else "\\"
+            many = _arguments(given) if has_many else [given]
+            yield from ((one, is_like, escape) for one in many)
+        elif rest and rest[0].text == "(":
+            arguments = _arguments(rest[: _closing(rest, 0) + 1])
+            escape = "\\"
+            if is_like and len(arguments) > 2 and len(arguments[2]) == 1:
+                escape = arguments[2][0].value
+            yield from ((arguments[at], is_like, escape) for at in _TAKE_PATTERNS[name] if at < len(arguments))
+
+
+def _is_operator(tokens: Sequence[SqlToken], index: int) -> bool:
+    """Return whether a word such as RLIKE has an operand before it, and isn't a function or a column of that name."""
+    before = index - 1
+    if before >= 0 and tokens[before].upper in {"NOT", "!"}:
+        before -= 1
+    previous = tokens[before] if before >= 0 else None
+    if previous is None or previous.text == "." or index + 1 == len(tokens):
+        return False
+    is_value = previous.kind in {"string", "quoted"} or previous.text in {")", "]"}
+    # A column may have the name of a word, as in "limit RLIKE 'x'".
+    has_pattern = tokens[index + 1].kind == "string" or tokens[index + 1].upper in _LISTS
+    return is_value or (previous.kind == "word" and (has_pattern or previous.upper not in _BEGIN_OPERAND))
+
+
+def _operand(tokens: Sequence[SqlToken]) -> Sequence[SqlToken]:
+    """Return the tokens up to the end of a pattern that they begin with."""
+    at = 0
+    while at < len(tokens) and tokens[at].upper not in _PATTERN_ENDS:
+        is_value = at > 0 and (tokens[at - 1].kind == "string" or tokens[at - 1].text == ")")
+        if is_value and tokens[at].kind in {"word", "quoted"} and tokens[at].upper not in {"COLLATE", "DIV"}:
+            break  # the name of a column of a query, or a word that goes on with it
+        if tokens[at].upper == "CASE":  # its last END at least: what is between is looked at as well
+            at = max((end for end, token in enumerate(tokens) if token.upper == "END"), default=at)
+        at = _closing(tokens, at) + 1
+    return tokens[:at]
+
+
+def _arguments(tokens: Sequence[SqlToken]) -> list[Sequence[SqlToken]]:
+    """Return the parts of a list in parentheses."""
+    found, begin, at = list[Sequence[SqlToken]](), 1, 1
+    while at < len(tokens) - 1:
+        if tokens[at].text == ",":
+            found.append(tokens[begin:at])
+            begin = at + 1
+        at = _closing(tokens, at) + 1
+    return [*found, tokens[begin:-1]]
+
+
+def _closing(tokens: Sequence[SqlToken], index: int) -> int:
+    """Return where the bracket that is at ``index`` is closed; without one there, ``index`` itself."""
+    depth = 0
+    for at in range(index, len(tokens)):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(tokens[at].upper, 0)
+        if depth <= 0:
+            return at
+    return len(tokens) - 1
+
+
+def _refuse_slow(tokens: tuple[SqlToken, ...]) -> None:
+    """Refuse patterns that only short texts may be tried on, where nothing keeps long ones away."""
+    limit = _longest_text(tokens)
+    if limit is not None and limit < LONG_TEXTS:
+        raise PredicateError(
+            f"holds a pattern for texts of up to {limit:,} characters only, and nothing here keeps longer ones away; "
+            "use expression_is_true('…'), which does, or another pattern"
+        )
 
 
 def _refuse_query(token: SqlToken, after: SqlToken) -> None:
@@ -618,16 +731,16 @@ def _parse(text: str) -> exp.Condition:
     except ParseError as error:
         raise PredicateError(_where(error)) from None
     except SqlglotError as error:
-        raise PredicateError(f"cannot be read ({type(error).__name__})") from None
+        raise PredicateError(f"can't be read ({type(error).__name__})") from None
     if not isinstance(tree, exp.Condition):
-        raise PredicateError("is not an expression that is true or false")
+        raise PredicateError("isn't an expression that is true or false")
     return tree
 
 
 def _where(error: ParseError) -> str:
     first = error.errors[0] if error.errors else {}
     near = str(first.get("highlight") or "").strip()
-    return f"is not valid SQL near '{near}' (character {first.get('col')})" if near else "is not valid SQL"
+    return f"isn't valid SQL near '{near}' (character {first.get('col')})" if near else "isn't valid SQL"
 
 
 def _column_names(tree: exp.Condition) -> list[str]:

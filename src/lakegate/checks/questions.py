@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
+from lakegate.checks.columns import QuotedColumn
 from lakegate.config import ENVIRONMENT
 from lakegate.model.checks import Scope, Verdict
 from lakegate.model.identifiers import TableIdentifier, quote
@@ -103,8 +104,9 @@ class FailingRows:
             number. A longer text in one of the check's columns ends the audit with an error.
         is_slow: Whether the engine must be able to stop between two rows. Follows from ``longest_text``.
         values_of: SQL of what is counted value by value when the check fails, where that says more than rows.
-        text: SQL of the column of text whose value alone, and nothing else, decides. Where values repeat, they're
-            looked up among those that are known to pass, if that takes less time than the predicate does.
+        text: The column of text whose value alone, and nothing else, decides; its NULL passes. Where values repeat,
+            they're looked up among those that are known to pass, if that takes less time than the predicate does.
+        passing: Values of ``text`` that are known to pass beforehand.
     """
 
     predicate: Any
@@ -113,7 +115,8 @@ class FailingRows:
     longest_text: int | None = None
     is_slow: bool = False
     values_of: str | None = None
-    text: str | None = None
+    text: QuotedColumn | None = None
+    passing: tuple[str, ...] = ()
 
     @property
     def key(self) -> object:

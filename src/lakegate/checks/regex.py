@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from lakegate.checks.patterns import EXPLODES, explodes
+from lakegate.checks.patterns import problem
 
 _MOST_DEPTH = 40
 _MOST_TIMES = 99_999
@@ -91,8 +91,8 @@ def java_pattern(pattern: str, *, to_the_end: bool = False) -> str:
     if "\b" in pattern:
         raise RegexError(r"holds a backspace; write r'…' so that \b is a word boundary")
     java = _Reader(pattern, to_the_end=to_the_end).read()
-    if explodes(pattern):
-        raise RegexError(EXPLODES)
+    if (found := problem(pattern)) is not None:
+        raise RegexError(found)
     return java
 
 

@@ -47,7 +47,7 @@ def check(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     (and again for the audit), with columns quoted for SQL, and returns either
 
     - Spark SQL as text, which is true for rows that fail. It's validated like ``sql('…')``;
-    - a ``Column`` of ``pyspark.sql.functions``, likewise (a classic session's can't be validated);
+    - a ``Column`` of ``pyspark.sql.functions``, validated the same way (a classic session's can't be validated);
     - or a question: :class:`FailingRows` (which may say what file metrics prove), :class:`DuplicateRows`,
       :class:`OrphanRows` or :class:`RowTotal`.
 
@@ -176,7 +176,7 @@ def _load(point: EntryPoint) -> _Definition:
     if isinstance(definition, CheckDefinition) and point.name in (definition.name, *definition.aliases):
         return definition
     raise CheckError(
-        f"The check '{point.name}' can't be used: {point.value} is not a check of that name.",
+        f"The check '{point.name}' can't be used: {point.value} isn't a check of that name.",
         hint="The entry point must name a function decorated with @lakegate.checks.check, and be called like it.",
         check=point.name,
     )

@@ -70,7 +70,7 @@ def validate_checks(
     if errors:
         problems = "".join(f"\n- {error.message}" for error in errors)
         raise CheckError(
-            f"{len(errors)} checks cannot be used:{problems}",
+            f"{len(errors)} checks can't be used:{problems}",
             hint="\n".join(dict.fromkeys(error.hint for error in errors if error.hint)),
             checks=[error.context.get("check") for error in errors],
         )
@@ -194,7 +194,7 @@ def _find(check: Check, name: str, schema: Schema) -> Column:
     if "${" in column.name:
         raise refuse(
             check,
-            f"column '{column.name}' cannot be audited: Spark SQL replaces '${{…}}' in names by settings.",
+            f"column '{column.name}' can't be audited: Spark SQL replaces '${{…}}' in names by settings.",
             "Rename the column.",
         )
     return column
@@ -217,7 +217,7 @@ def _require_key(check: Check, question: KeyQuestion, schema: Schema) -> None:
         if not ColumnType.parse(column.type).groupable:
             raise refuse(
                 check,
-                f"column '{column.name}' is of type {column.type}, whose values cannot be compared.",
+                f"column '{column.name}' is of type {column.type}, whose values can't be compared.",
                 "Use plain columns as a key.",
             )
 
@@ -242,7 +242,7 @@ def _require_reference(check: Check, question: OrphanRows, schema: Schema, schem
             raise refuse(
                 check,
                 f"column '{name}' is of type {ours.type}, '{theirs.name}' of {question.table} of type {theirs.type}; "
-                "their values do not compare exactly.",
+                "their values don't compare exactly.",
                 "Give both columns one type.",
             )
 
@@ -282,7 +282,6 @@ def require_runnable(checks: Sequence[Check], schema: Schema, engine: Engine) ->
 
     Raises:
         CheckError: Naming all such checks.
-        EngineUnavailableError: When the engine is unavailable.
     """
     written = [(check, *_written(check, schema)) for check in checks]
     written = [one for one in written if one[1] or one[2]]
@@ -297,7 +296,7 @@ def require_runnable(checks: Sequence[Check], schema: Schema, engine: Engine) ->
     ]
     if refused:
         raise CheckError(
-            f"The engine cannot evaluate {len(refused)} check{'' if len(refused) == 1 else 's'}:{''.join(refused)}",
+            f"The engine can't evaluate {len(refused)} check{'' if len(refused) == 1 else 's'}:{''.join(refused)}",
             hint="Correct the expression; nothing was written.",
         )
 

@@ -98,7 +98,7 @@ class CheckResult(Value):
     Attributes:
         check: The check in its canonical text.
         verdict: ``pass``, ``fail``, or ``skipped`` when there was nothing to judge: no row matches its ``where``, or
-            too little history. A check that could not run is an exception, not a verdict.
+            too little history. A check that couldn't run is an exception, not a verdict.
         failing_rows: Rows that break the check; with a tolerance there may be some on ``pass``. For ``row_count``,
             which is about no row in particular, 0 on ``pass`` and the number of rows missing or too many on ``fail``.
         total_rows: Rows that were looked at: with ``where``, those that match it.
@@ -108,7 +108,7 @@ class CheckResult(Value):
         evidence: ``manifest`` when proven from file metrics, ``scan`` when rows were read, ``journal`` when it rests
             on what earlier runs found.
         examples: Some failing rows, column name to JSON-safe value.
-        detail: One sentence of explanation where the numbers alone do not tell.
+        detail: One sentence of explanation where the numbers alone don't tell.
         tolerance: Failing rows up to which the check passes, as the check has it.
         value: What was measured, where it's a number.
         sentence: What was found, in plain English; of failing checks.
@@ -167,6 +167,7 @@ class CheckResult(Value):
 
         Args:
             rows: Examples to keep; with 0, no other value of a row is kept, either.
+            masked: Patterns of the names of columns whose values aren't shown, as of the setting ``ui.masked``.
         """
         is_hidden = rows <= 0 or any(is_masked(masked, column) for column in self.columns)
         is_value = is_hidden and self.check.partition("(")[0] in SHOW_VALUES

@@ -12,8 +12,8 @@ from lakegate.errors import InputError, SchemaError
 from lakegate.model.base import Value
 from lakegate.model.types import (
     TypeDifference,
+    common_type,
     find_part,
-    joined_type,
     path_parts,
     struct_fields,
     type_differences,
@@ -226,15 +226,9 @@ def merged(schemas: Iterable[Schema]) -> Schema:
 def _common(columns: Sequence[Column]) -> Column:
     """Return a column of the type that takes all those of ``columns``, in whatever order they come."""
     first, types = columns[0], dict.fromkeys(column.type for column in columns)
-    for kind in types:
-        if all(wider_type(kind, other) == kind for other in types):
-            return first.model_copy(update={"type": kind})
-    for kind in types:  # ints and floats go together only once there's a double
-        joined: str | None = kind
-        for one in types:
-            joined = joined and joined_type(joined, one, wider_type)
-        if joined is not None:
-            return first.model_copy(update={"type": joined})
+    joined = common_type([*types])
+    if joined is not None:
+        return first.model_copy(update={"type": joined})
     found = next(
         each
         for one, other in combinations(types, 2)
@@ -276,7 +270,7 @@ class PartitionTransform(Value):
         """Read a transform.
 
         Raises:
-            InputError: When it is not one of ``column``, ``years|months|days|hours(column)``, ``bucket(n, column)``.
+            InputError: When it isn't one of ``column``, ``years|months|days|hours(column)``, ``bucket(n, column)``.
 
         Example:
             >>> PartitionTransform.parse("bucket(16, id)")
@@ -291,7 +285,7 @@ class PartitionTransform(Value):
         elif call["name"] == "bucket" and 0 < int(call["width"] or 0) <= _MAX_BUCKETS:
             return cls(name="bucket", column=call["column"], width=int(call["width"]))
         raise InputError(
-            f"'{text}' is not a way to partition.",
+            f"'{text}' isn't a way to partition.",
             hint="Use column, years(column), months(column), days(column), hours(column) or bucket(16, column).",
         )
 
@@ -305,21 +299,21 @@ class PartitionTransform(Value):
         if column is None:
             guess = did_you_mean(self.column, schema.names).strip()
             raise InputError(
-                f"Cannot partition by '{self.column}': the batch has no such column.",
+                f"Can't partition by '{self.column}': the batch has no such column.",
                 hint=guess or f"Columns: {', '.join(schema.names)}.",
                 column=self.column,
             )
         if not _PLAIN_COLUMN.fullmatch(column.name):
             raise InputError(
-                f"Cannot partition by '{column.name}': Spark reads the name of a partition's column as SQL, unquoted.",
+                f"Can't partition by '{column.name}': Spark reads the name of a partition's column as SQL, unquoted.",
                 hint="Give the column a name of ASCII letters, digits and '_', or partition by another one.",
                 column=column.name,
             )
         allowed = _TIME_TYPES.get(self.name)
         if (allowed and column.type not in allowed) or "<" in column.type:
             raise InputError(
-                f"Cannot partition by {self.name}({self.column}): the column is of type {column.type}.",
-                hint=f"{self.name} takes {' or '.join(allowed)}." if allowed else "Nested columns cannot partition.",
+                f"Can't partition by {self.name}({self.column}): the column is of type {column.type}.",
+                hint=f"{self.name} takes {' or '.join(allowed)}." if allowed else "Nested columns can't partition.",
                 column=self.column,
             )
 

@@ -114,7 +114,7 @@ def sql_tokens(sql: str) -> tuple[SqlToken, ...]:
     r"""Cut one statement into tokens; comments and a trailing ``;`` are left out.
 
     Raises:
-        SqlTextError: When something is never closed, Spark has no token for it, brackets do not match, or it is more
+        SqlTextError: When something is never closed, Spark has no token for it, brackets don't match, or it is more
             than one statement.
 
     Example:
@@ -240,7 +240,7 @@ def _scan(sql: str) -> Iterable[SqlToken]:
             _require_known(kind, text, place)
             if kind in {"hint", "hint_end"}:
                 if in_hint == (kind == "hint"):
-                    raise SqlTextError(f"'{text}' at {place} is not expected: hints are written as /*+ … */.")
+                    raise SqlTextError(f"'{text}' at {place} isn't expected: hints are written as /*+ … */.")
                 in_hint = not in_hint
             yield SqlToken(_KINDS[kind], text, before, at, began, column)
             before = ""
@@ -251,11 +251,11 @@ def _scan(sql: str) -> Iterable[SqlToken]:
 
 def _require_known(kind: str, text: str, place: str) -> None:
     if kind == "url":
-        raise SqlTextError(f"'://' at {place} is not SQL. Put an address in quotes.")
+        raise SqlTextError(f"'://' at {place} isn't SQL. Put an address in quotes.")
     if kind == "word" and not all(character.isascii() or character.isalpha() for character in text):
         raise SqlTextError(f"'{text}' at {place} has a character that Spark SQL allows in backticks only.")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise SqlTextError(f"The text at {place} is not valid Unicode.")
+        raise SqlTextError(f"The text at {place} isn't valid Unicode.")
 
 
 def _comment_end(sql: str, match: re.Match[str], place: str) -> int:
@@ -297,4 +297,4 @@ def _unreadable(character: str, place: str) -> str:
     if character == "`":
         return f"A name that starts with ` is never closed ({place})."
     shown = character if character.isprintable() else f"U+{ord(character):04X}"
-    return f"'{shown}' at {place} is not SQL. Put a name with such a character in backticks."
+    return f"'{shown}' at {place} isn't SQL. Put a name with such a character in backticks."

@@ -225,6 +225,31 @@ def joined_type(one: str, other: str, leaf: Callable[[str, str], str | None]) ->
     return _made(one, parts)
 
 
+def common_type(types: Sequence[str]) -> str | None:
+    """Return a type that holds the values of all ``types``, in whatever order they come; ``None`` if there is none.
+
+    Each field is joined from all of them at once: by twos, an int and a float have no type, also where a third file has
+    doubles there.
+
+    Example:
+        >>> common_type(["struct<a: int>", "struct<A: float, b: date>", "struct<a: double>"])
+        'struct<a: double, b: date>'
+    """
+    known = [one for one in types if one != UNKNOWN] or types
+    first = known[0]
+    if not all(_are_alike(first, one) for one in known):
+        return next((kind for kind in known if all(wider_type(kind, one) == kind for one in known)), None)
+    found: dict[str, list[str]] = {}
+    for one in known:
+        before = [(name, name) for name in found]  # names of one struct that differ by case only are two fields
+        for name, kind in type_parts(one):
+            same, _ = find_part(before, name) or (name, name)
+            found.setdefault(same, []).append(kind)
+    joined = [(name, common_type(kinds)) for name, kinds in found.items()]
+    parts = [(name, kind) for name, kind in joined if kind is not None]
+    return _made(first, parts) if len(parts) == len(joined) else None
+
+
 def replaced(kind: str, paths: Collection[tuple[str, ...]], part: str) -> str:
     """Return a type with another in place of those of its parts that ``paths`` name, in lower case.
 

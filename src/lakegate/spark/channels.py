@@ -41,7 +41,7 @@ _PLAIN_HINT = (
 )
 
 
-class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's types are not followed
+class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's types aren't followed
     """Makes channels to one server, as Spark's own class does, but never sends a token in the clear.
 
     Args:
@@ -51,7 +51,7 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
         ca_file: Certificates (PEM) of the authorities to trust; default: ``SSL_CERT_FILE``, else gRPC's own.
 
     Raises:
-        ConfigurationError: When ``url`` is not one, a token would travel without TLS, or ``ca_file`` can't be used.
+        ConfigurationError: When ``url`` isn't one, a token would travel without TLS, or ``ca_file`` can't be used.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
         except (PySparkValueError, ValueError):
             # Its text stays out of the message: it may hold a token.
             raise ConfigurationError(
-                "engine.url is not a Spark Connect address.",
+                "engine.url isn't a Spark Connect address.",
                 hint="Write it as sc://host:15002, or leave it unset to use the local engine.",
                 setting="engine.url",
             ) from None
@@ -74,7 +74,7 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
         self._tls = self._speaks_tls(wanted=tls, is_here=is_here)
         if not self._tls and self.token is not None and not is_here:
             raise ConfigurationError(
-                f"The token for {self.place} is not sent without TLS.",
+                f"The token for {self.place} isn't sent without TLS.",
                 hint="Set engine.tls = true, and let Spark or a proxy in front of it speak TLS.",
                 setting="engine.tls",
             )
@@ -117,10 +117,10 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
             protocol = self._shake_hands(self._context)
         except ssl.SSLCertVerificationError as error:
             raise self._unusable(
-                f"has a certificate that is not accepted: {error.verify_message.rstrip('.')}", _CERTIFICATE_HINT
+                f"has a certificate that isn't accepted: {error.verify_message.rstrip('.')}", _CERTIFICATE_HINT
             ) from None
         except ssl.SSLError as error:
-            raise self._unusable(f"does not speak TLS ({error.reason})", _PLAIN_HINT) from None
+            raise self._unusable(f"doesn't speak TLS ({error.reason})", _PLAIN_HINT) from None
         except TimeoutError:
             raise EngineUnavailableError(
                 f"Spark at {self.place} doesn't answer.", hint="Check engine.url and the network, then try again."
@@ -131,7 +131,7 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
             raise self._unusable("speaks TLS, but not HTTP/2", "Have the proxy in front of it offer h2 by ALPN.")
 
     def explain(self) -> None:
-        """Find out why a connection failed, where TLS was not to be spoken."""
+        """Find out why a connection failed, where TLS wasn't to be spoken."""
         if self._tls:
             return
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -172,7 +172,7 @@ def answered_within(seconds: float) -> Iterator[None]:
 def _with_deadlines(channel: grpc.Channel) -> grpc.Channel:
     """Make sure that no call waits forever for a server that vanished.
 
-    Not by an interceptor: gRPC then looks the method up anew for each call, and on a channel that was closed meanwhile
+    Not by an interceptor: gRPC then looks the method up again for each call, and on a channel that was closed meanwhile
     that ends the process (a null pointer in ``_get_registered_call_handle`` of grpcio 1.8x).
     """
     make = channel.unary_unary

@@ -224,7 +224,7 @@ class SparkEngine:
         """Put properties into the snapshots that SQL makes in the writing session.
 
         A session's settings are the only way to do so. What is written by DataFrames has its own, which come first. A
-        session of its own, as transactions have, would compile all that Spark runs anew, and run it cold.
+        session of its own, as transactions have, would recompile all that Spark runs, and run it cold.
         """
         settings = {f"{SNAPSHOT_PROPERTY}{key}": value for key, value in properties.items()}
         with self._signing:
@@ -246,12 +246,19 @@ class SparkEngine:
             found = parse_merge(sql, catalogs_of(self.session))
         return found.read, found.written
 
-    def count_failing(self, rows: AddedRows, predicates: Sequence[Any], *, key: IntegerKey | None = None) -> ScanResult:
+    def count_failing(
+        self,
+        rows: AddedRows,
+        predicates: Sequence[Any],
+        *,
+        key: IntegerKey | None = None,
+        only: Mapping[int, str] | None = None,
+    ) -> ScanResult:
         """Count the rows for which each predicate is true, in one aggregation, which also proves ``key`` unique."""
         with _auditing(rows):
             frame, wanted = _selectable(self._rows(rows), predicates, self.session)
             others = [] if key is None else [self._within(one, key, frame) for one in key.others]
-            return count(frame, wanted, key, others)
+            return count(frame, wanted, key, others, only or {})
 
     def passing_texts(self, rows: AddedRows, asked: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
         """Return values of text that some rows have, and for which a predicate is false."""
@@ -473,7 +480,7 @@ class SparkEngine:
             try:
                 session.interruptAll()
                 is_interrupted = now - self._cancelled[0] < _INTERRUPTED_WITHIN_S
-            except Exception:  # noqa: BLE001 - whatever it is, the server was not reached
+            except Exception:  # noqa: BLE001 - whatever it is, the server wasn't reached
                 is_interrupted = False
             if not is_interrupted and is_connect(session):
                 self._abandon(key)

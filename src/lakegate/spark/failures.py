@@ -82,6 +82,13 @@ _FAILURES = (
         "Check catalog.token or catalog.oauth2_*; the token that Spark has may have expired.",
     ),
     _Failure(
+        ("Expected sorted snapshot log entries", "before last snapshot log entry"),
+        EngineError,
+        "Spark can't write to the table while {doing}: by its clock, the table's newest snapshot is from the future.",
+        "The clock of Spark or of a machine that published before is wrong: set both by NTP. Spark writes again when "
+        "its clock has reached the time of the newest snapshot.",
+    ),
+    _Failure(
         ("No space left on device", "Disk quota exceeded"),
         EngineError,
         "The disk is full: Spark stopped {doing}.",

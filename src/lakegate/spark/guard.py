@@ -158,7 +158,7 @@ def _require_no_code(tokens: Sequence[SqlToken], wanted: str) -> None:
             )
         if after.text == "(" and token.upper == "IDENTIFIER":
             raise QueryError(
-                f"IDENTIFIER() at {token.place} is not allowed: its name can't be checked before it runs.",
+                f"IDENTIFIER() at {token.place} isn't allowed: its name can't be checked before it runs.",
                 hint="Write the name itself, in backticks where needed.",
             )
         if after.text == "(" and may_open_file(name, tokens[index + 1 :]):
@@ -200,7 +200,7 @@ class Plan:
 
 
 def require_harmless(session: Any, text: str, *, is_query: bool, only: str | None = None) -> frozenset[TableIdentifier]:
-    """Have Spark analyse SQL, and refuse it when it does what the session is not for.
+    """Have Spark analyse SQL, and refuse it when it does what the session isn't for.
 
     A classic session is part of the user's own application, and isn't asked.
 
@@ -307,7 +307,7 @@ def read_plan(explained: str, *, is_query: bool, only: str | None = None) -> Pla
         strange += [name for name in relations if not name.startswith(f"{CATALOG}.")]
         strange += [name for name in relations if any("." in part for part in _parts(name))]
         strange += [f"{name} of another catalog" for catalog, name in resolved if catalog != _ICEBERG]
-        strange += [f"what is no table ({found})" for found in _FILES.findall(explained)]
+        strange += [f"what isn't a table ({found})" for found in _FILES.findall(explained)]
     if strange:
         return Plan(f"use {strange[0]}")
     read = (_parts(name) for name, is_read in relations.items() if is_read and name.startswith(f"{CATALOG}."))

@@ -448,7 +448,7 @@ def _iceberg_type(spark: Any, column: str) -> str:
     name = _PRIMITIVES.get(spark.simpleString())
     if name is None:
         raise SchemaError(
-            f"Column '{column}' has type {spark.simpleString()}, which an Iceberg table cannot hold.",
+            f"Column '{column}' has type {spark.simpleString()}, which an Iceberg table can't hold.",
             hint="Convert or drop the column before ingesting the file.",
             column=column,
         )

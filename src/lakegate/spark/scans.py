@@ -91,7 +91,7 @@ def collected(frame: Any) -> list[dict[str, Any]]:
 
 
 def examples(frame: Any) -> tuple[dict[str, Any], ...]:
-    """Return all rows of a small DataFrame in JSON's types; raises as :func:`collected`."""
+    """Return all rows of a small DataFrame in JSON's types. Raises what :func:`collected` does."""
     return tuple({name: _json_safe(value) for name, value in row.items()} for row in collected(frame))
 
 
@@ -374,15 +374,29 @@ def _text(given: bytes) -> str | None:
 
 
 def count(
-    frame: Any, predicates: Sequence[str], key: IntegerKey | None = None, others: Sequence[Any] = ()
+    frame: Any,
+    predicates: Sequence[str],
+    key: IntegerKey | None = None,
+    others: Sequence[Any] = (),
+    only: Mapping[int, str] | None = None,
 ) -> ScanResult:
-    """Count the rows of ``frame`` that meet each predicate, and try to prove ``key`` unique, in ``others`` as well."""
+    """Count the rows of ``frame`` that meet each predicate, and try to prove ``key`` unique, in ``others`` as well.
+
+    Rows that meet a predicate of ``only``, by index, are read by themselves: for ``zone NOT IN (…)``, Iceberg skips
+    each row group whose dictionary holds no other value.
+    """
     if key is not None and key.is_hash:
         return _by_hash(frame, key)
-    parts = _parts(predicates, _PASS) or [()]
-    passes = [_pass(frame, parts[0], key, others), *(_pass(frame, part) for part in parts[1:])]
+    only = only or {}
+    apart = [(frame.where(sql), (f"count_if({predicates[index]})",)) for index, sql in only.items()]
+    parts = _parts([one for index, one in enumerate(predicates) if index not in only], _PASS) or [()]
+    first, *found = _collected([_pass(frame, parts[0], key, others), *apart])
+    passes = [_counted(first, key, others)]
+    passes += [_counted(_collected([_pass(frame, part)])[0]) for part in parts[1:]]
     _require_same([one.total for one in passes])
-    failing = tuple(number for one in passes for number in one.failing)
+    rest = itertools.chain.from_iterable(one.failing for one in passes)
+    known = dict(zip(only, (number for (number,) in found), strict=True))
+    failing = tuple(known[index] if index in known else next(rest) for index in range(len(predicates)))
     return ScanResult(total=passes[0].total, failing=failing, is_unique=passes[0].is_unique)
 
 
@@ -432,9 +446,33 @@ def _require_same(totals: Sequence[int]) -> None:
         raise EngineError(f"Passes over the same rows counted {seen} of them.", hint="Run it again.")
 
 
+def _collected(asked: Sequence[tuple[Any, Sequence[str]]]) -> list[Sequence[int]]:
+    """Return whole numbers that are aggregates of DataFrames, all by one query."""
+    if len(asked) == 1:
+        frame, aggregates = asked[0]
+        return [tuple(frame.selectExpr(*aggregates).collect()[0])]
+    frames = (
+        frame.selectExpr(f"{number} AS number", f"array({', '.join(aggregates)}) AS found")
+        for number, (frame, aggregates) in enumerate(asked)
+    )
+    rows = reduce(lambda left, right: left.union(right), frames).collect()
+    return [found for _, found in sorted(tuple(row) for row in rows)]
+
+
+def _counted(found: Sequence[int], key: IntegerKey | None = None, others: Sequence[Any] = ()) -> ScanResult:
+    """Return what the aggregates of :func:`_pass` say."""
+    total, *failing = found
+    if key is None:
+        return ScanResult(total=total, failing=tuple(failing))
+    keys, *numbers = failing
+    known, failing = (numbers[:3], numbers[3:]) if others else (numbers[:1], numbers[1:])
+    is_unique = keys == known[0] and sum(known[:2]) == known[-1]
+    return ScanResult(total=total, failing=tuple(failing), is_unique=True if is_unique else None)
+
+
 def _pass(
     frame: Any, predicates: Sequence[str], key: IntegerKey | None = None, others: Sequence[Any] = ()
-) -> ScanResult:
+) -> tuple[Any, Sequence[str]]:
     parts = _parts(predicates, _BITS)
     answers = [
         " | ".join(f"IF({predicate}, {1 << bit}, 0)" for bit, predicate in enumerate(part)) + f" AS answers_{number}"
@@ -444,14 +482,12 @@ def _pass(
     counts = [f"count_if((answers_{number} & {bit}) != 0)" for number, bit in bits]
     if key is not None:
         return _by_bucket(frame, answers, counts, key, others)
-    rows = frame.selectExpr(*answers) if answers else frame
-    total, *failing = rows.selectExpr("count(1)", *counts).collect()[0]
-    return ScanResult(total=total, failing=tuple(failing))
+    return frame.selectExpr(*answers) if answers else frame, ["count(1)", *counts]
 
 
 def _by_bucket(
     frame: Any, answers: Sequence[str], counts: Sequence[str], key: IntegerKey, others: Sequence[Any]
-) -> ScanResult:
+) -> tuple[Any, Sequence[str]]:
     """Count per 64 neighbouring integers of the key, with a bit for each, or per 32,768 with a bitmap; then add up.
 
     Where most integers are keys, 64 of them to a number leave few groups, which Spark finds by hashing. For bitmaps it
@@ -480,10 +516,7 @@ def _by_bucket(
     maps = [bits.format(one) for one in positions]
     wanted = [total, "count_if(is_present)", *maps, *counts]
     grouped = rows.groupBy("bucket").agg(*(expr(f"{sql} AS c{index}") for index, sql in enumerate(wanted)))
-    seen, keys, *numbers = grouped.selectExpr(*_sums(len(wanted))).collect()[0]
-    known, failing = numbers[: len(maps)], numbers[len(maps) :]
-    is_unique = keys == known[0] and sum(known[:2]) == known[-1]
-    return ScanResult(total=seen, failing=tuple(failing), is_unique=True if is_unique else None)
+    return grouped, [f"coalesce(sum(c{index}), 0)" for index in range(len(wanted))]
 
 
 def _by_hash(frame: Any, key: IntegerKey) -> ScanResult:
@@ -500,7 +533,3 @@ def _by_hash(frame: Any, key: IntegerKey) -> ScanResult:
     wanted = ("coalesce(sum(count), 0)", "count_if(count > 1 AND hash IS NOT NULL)")
     total, repeated = keys.union(others).selectExpr(*wanted).collect()[0]
     return ScanResult(total=total, failing=(), is_unique=None if repeated else True)
-
-
-def _sums(count: int) -> Iterator[str]:
-    return (f"coalesce(sum(c{index}), 0)" for index in range(count))

@@ -75,8 +75,8 @@ def remote_sessions(
 
     Returns:
         The factory. It raises :class:`~lakegate.errors.ConfigurationError` when the server refuses the token, its
-        certificate is not accepted, or a token would travel without TLS;
-        :class:`~lakegate.errors.EngineUnavailableError` when it does not answer.
+        certificate isn't accepted, or a token would travel without TLS;
+        :class:`~lakegate.errors.EngineUnavailableError` when it doesn't answer.
     """
 
     def create(settings: Mapping[str, str]) -> Any:

@@ -88,7 +88,7 @@ def parse_statement(sql: str, catalogs: Collection[str] = (), *, views: Collecti
     """Check a statement of a transaction.
 
     Allowed are queries, ``INSERT``, ``MERGE``, ``UPDATE``, ``DELETE``, ``CREATE``, ``ALTER`` and ``DROP TABLE``, on
-    tables named ``namespace.table``: nothing that could read or change what is not on the transaction's branch.
+    tables named ``namespace.table``: nothing that could read or change what isn't on the transaction's branch.
 
     A ``DELETE`` is rewritten so that Spark runs it row by row: when it drops whole files from the metadata
     (``SparkTable.deleteWhere``), Iceberg 1.12 leaves the session's snapshot properties out, and with them the run id.
@@ -176,7 +176,7 @@ def _parse(tokens: Sequence[SqlToken]) -> exp.Expr:
     except RecursionError:
         raise QueryError("Can't run this statement: it is nested too deeply.") from None
     if len(parsed) != 1 or parsed[0] is None:
-        raise QueryError("Can't run this statement: it is not one statement.", hint="Run statements one at a time.")
+        raise QueryError("Can't run this statement: it isn't one statement.", hint="Run statements one at a time.")
     return parsed[0]
 
 
@@ -238,7 +238,7 @@ def _target(tree: exp.Expr) -> exp.Table | None:
     found = tree.args["tables"][0] if isinstance(tree, exp.Drop) and tree.args.get("tables") else tree.this
     found = found.this if isinstance(found, exp.Schema) else found
     if not isinstance(found, exp.Table):
-        raise _refused(tree, "it does not write to a table")
+        raise _refused(tree, "it doesn't write to a table")
     return found
 
 
@@ -296,7 +296,7 @@ def _identifier(parts: Sequence[str], others: Collection[str]) -> TableIdentifie
         raise QueryError(f"The table name '{text}' lacks a namespace.", hint=f"Write it as namespace.{text}.")
     if parts[0].lower() in others:
         raise QueryError(
-            f"'{text}' is not on the transaction's branch: '{parts[0]}' is another catalog.",
+            f"'{text}' isn't on the transaction's branch: '{parts[0]}' is another catalog.",
             hint="Read it with your own Spark session, and hand the rows over as Arrow: frame.toArrow().",
         )
     if any("@" in part or "#" in part for part in parts):
@@ -305,7 +305,7 @@ def _identifier(parts: Sequence[str], others: Collection[str]) -> TableIdentifie
             hint="Leave '@' and '#' out; `lake.query(sql, ref=…)` reads at another reference.",
         )
     if any("." in part for part in parts):
-        raise QueryError(f"'{text}' cannot name a table: one of its parts holds a '.'.")
+        raise QueryError(f"'{text}' can't name a table: one of its parts holds a '.'.")
     try:
         return TableIdentifier.parse(".".join(parts[1:] if parts[0] == CATALOG and len(parts) > 2 else parts))
     except IdentifierError as error:

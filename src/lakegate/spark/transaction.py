@@ -99,7 +99,7 @@ class SparkTransaction:
                 self._create(writer, create)
 
     def overwrite(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
-        """Replace all rows of the table, which stays the same table; raises as :meth:`append`."""
+        """Replace all rows of the table, which stays the same table. Raises what :meth:`append` does."""
         with self._writing(table):
             writer = self._fitted(table, rows, create).writeTo(table.sql(CATALOG))
             if create is None:
@@ -116,7 +116,7 @@ class SparkTransaction:
         *,
         masked: Sequence[str] = (),
     ) -> None:
-        """Update the rows whose ``keys`` match and insert the others; raises as :meth:`append`.
+        """Update the rows whose ``keys`` match and insert the others; raises the same errors as :meth:`append`.
 
         Raises:
             InputError: When a key is NULL, or two of the given rows have the same one; nothing is written then.
@@ -126,8 +126,8 @@ class SparkTransaction:
             names = _key_names(fitted, keys, table)
             if create is None:
                 fitted = self._with_keys_of(table, fitted, names)
-            # Looked at first and written then: rows that are computed twice need not be the same, and Spark's MERGE
-            # refuses a source that is not deterministic.
+            # Looked at first and written then: rows that are computed twice can differ, and Spark's MERGE
+            # refuses a source that isn't deterministic.
             frame = self._checkpointed(fitted)
             require_unique(frame, names, table, self._branch, masked=masked)
             if create is None:
@@ -214,7 +214,7 @@ class SparkTransaction:
                 self._session.catalog.dropTempView(BATCH)
 
     def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
-        """Return the names of tables that ``statement`` reads, and of those it changes; raises as :meth:`sql`."""
+        """Return the names of the tables that ``statement`` reads, and changes. Raises what :meth:`sql` does."""
         with _running(f"analysing a statement for branch {self._branch}"):
             analysed = self._analyse(statement)
         self._analysed = (statement, analysed)
@@ -330,7 +330,7 @@ class SparkTransaction:
                 kind = SchemaError if isinstance(error, AnalysisException) else InputError
                 cause = cause_of(str(error), (LOSES,)) if LOSES in str(error) else first_sentence(str(error))
                 raise kind(
-                    f"The rows cannot be written to {table} on branch {self._branch}: {cause}",
+                    f"The rows can't be written to {table} on branch {self._branch}: {cause}",
                     hint="Convert the values to the table's types first.",
                     table=str(table),
                     branch=self._branch,
@@ -400,7 +400,7 @@ def _require_usable_names(given: Schema, table: TableIdentifier) -> None:
     if reserved:
         raise SchemaError(
             f"The rows given for {table} have a column {_listed(reserved)}, the name of an Iceberg metadata column; "
-            "no table can be read with it.",
+            "a table with it couldn't be read.",
             hint=f"Rename it, for example to '{reserved[0].lstrip('_')}'.",
             table=str(table),
             column=reserved[0],

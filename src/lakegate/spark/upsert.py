@@ -38,7 +38,7 @@ def require_unique(
     examples = ", ".join(
         f"({', '.join(map(_shown, row[:-1], hidden))}) in {row[-1]:,} row{'' if row[-1] == 1 else 's'}" for row in wrong
     )
-    what = "holds NULL" if has_null else "is not unique"
+    what = "holds NULL" if has_null else "isn't unique"
     named = ", ".join(f"'{key}'" for key in keys)
     raise InputError(
         f"The key {named} {what} in the rows given for {table} on branch {branch}: {examples}.",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakegate.checks import quantile, validate_checks
+from lakegate.checks import quantile, stddev, validate_checks
 from lakegate.checks.questions import Finding
 from lakegate.checks.registry import find_check
 from lakegate.model.schema import Column, Schema
@@ -40,3 +40,12 @@ def test_a_quantile_of_no_values_is_skipped_and_of_nan_fails() -> None:
     assert judged([], 0.5, 1, None).skipped
     found = judged([1.0, math.nan], 0.5, 1, None)
     assert (found.failed, found.value, found.detail) == (True, None, "The quantile 0.5 of n is NaN.")
+
+
+def test_one_value_has_no_deviation_which_is_not_to_have_none() -> None:
+    question: Any = find_check("stddev").ask(stddev("n", max=1), SCHEMA)
+    found = question.judge([None, 1], 1)
+    assert (found.skipped, found.detail) == (
+        True,
+        "The column has fewer than two values, so there was no deviation to measure.",
+    )

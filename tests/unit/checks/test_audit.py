@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -40,9 +40,16 @@ class RecordingEngine:
         self.refuses = refuses
         self.asked: list[tuple[Any, ...]] = []
 
-    def count_failing(self, rows: AddedRows, predicates: Sequence[str], *, key: IntegerKey | None = None) -> ScanResult:
+    def count_failing(
+        self,
+        rows: AddedRows,
+        predicates: Sequence[str],
+        *,
+        key: IntegerKey | None = None,
+        only: Mapping[int, str] | None = None,
+    ) -> ScanResult:
         assert rows.model_copy(update={"one_by_one": False, "masked": ()}) == ROWS
-        self.asked.append(("scan", *predicates) if key is None else ("scan", *predicates, key))
+        self.asked.append(("scan", *predicates, *(part for part in (key, only) if part is not None)))
         if self.refuses is not None and any(self.refuses in predicate for predicate in predicates):
             raise EngineError("Spark failed: Division by zero.")
         is_unique = key is not None and not self.answers.get(",".join(key.columns))
@@ -267,14 +274,14 @@ def test_results_name_the_check_as_it_can_be_typed_again() -> None:
 
 def test_an_expression_that_the_engine_refuses_is_the_users_to_correct() -> None:
     engine = RecordingEngine(refuses="1/n")
-    with pytest.raises(CheckError, match="cannot evaluate 1 check on") as caught:
+    with pytest.raises(CheckError, match="can't evaluate 1 check on") as caught:
         audit(engine, "not_null(s)", "sql('1/n > 2')", "sql('n < 0')")
     assert "sql(n, predicate='1/n > 2'): Spark failed: Division by zero." in caught.value.message
     assert isinstance(caught.value.__cause__, EngineError)
 
 
 def test_a_filter_that_the_engine_refuses_names_its_check() -> None:
-    with pytest.raises(CheckError, match="cannot evaluate 1 check on") as caught:
+    with pytest.raises(CheckError, match="can't evaluate 1 check on") as caught:
         audit(RecordingEngine(refuses="1/n"), "not_null(s)", "unique(s, where='1/n > 2')")
     assert "unique(s, where='1/n > 2'): Spark failed: Division by zero." in caught.value.message
 
@@ -332,7 +339,7 @@ class ReadingEngine(RecordingEngine):
         super().__init__()
         self.slowly: list[tuple[str, bool]] = []
 
-    def count_failing(self, rows: AddedRows, predicates: Sequence[str], *, key: IntegerKey | None = None) -> ScanResult:
+    def count_failing(self, rows: AddedRows, predicates: Sequence[str], **_: object) -> ScanResult:
         self.slowly.append(("rows", rows.one_by_one))
         return ScanResult(total=self.total, failing=(1,) * len(predicates))
 
@@ -370,6 +377,43 @@ def test_texts_that_a_sample_found_to_pass_are_looked_up() -> None:
     assert ["RLIKE" in one for one in predicates] == [True, True]
 
 
+def in_files(path: str = "f.parquet", count: int = 1, rows: int = 1_000_000, nulls: int | None = 0) -> AddedFiles:
+    columns = {"s": ColumnStatistics(value_count=rows, null_count=nulls)}
+    files = [DataFile(path=path, rows=rows, size_bytes=1, columns=columns) for _ in range(count)]
+    return AddedFiles(tuple(files), complete=True)
+
+
+def test_texts_without_null_are_looked_up_in_dictionaries() -> None:
+    engine = RecordingEngine({"`s` NOT IN ('a')": 3}, total=1_000_000)
+    report = audit(engine, *TEXTS, "accepted_values(s, ['a'])", "sql('-n > 0')", added=in_files())
+    assert [result.failing_rows for result in report.results] == [0, 0, 3, 0]
+    *predicates, only = engine.asked[1][1:]
+    assert not any("IF(" in predicate for predicate in predicates)
+    assert only == {0: "`s` NOT IN ('b', 'it\\'s')", 1: "`s` NOT IN ('b', 'it\\'s')", 2: "`s` NOT IN ('a')"}
+
+
+@pytest.mark.parametrize(
+    ("added", "check"),
+    [
+        (in_files(nulls=1), "accepted_values(s, ['a'])"),
+        (in_files(nulls=None), "accepted_values(s, ['a'])"),
+        (in_files("f.orc"), "accepted_values(s, ['a'])"),
+        (in_files(rows=90_000, count=20), "accepted_values(s, ['a'])"),
+        (in_files(rows=900_000), "accepted_values(s, ['a'])"),
+        (replace(in_files(), complete=False), "accepted_values(s, ['a'])"),
+        (in_files(), "accepted_values(s, ['a'], where='n > 0')"),
+        (in_files(), f"accepted_values(s, {[str(number) for number in range(1_001)]})"),
+        # Iceberg reads bytes that aren't UTF-8 as this.
+        (in_files(), "accepted_values(s, ['a\ufffd'])"),
+    ],
+)
+def test_dictionaries_are_not_asked_where_they_say_too_little(added: AddedFiles, check: str) -> None:
+    engine = RecordingEngine(total=added.rows)
+    audit(engine, check, added=added)
+    ((*_, predicate),) = engine.asked
+    assert isinstance(predicate, str)
+
+
 @pytest.mark.parametrize(
     ("texts", "masked"),
     [
@@ -390,7 +434,7 @@ def test_few_hidden_filtered_and_slow_texts_are_judged_row_by_row(
 
 def test_a_pattern_that_the_engine_refuses_in_a_sample_is_the_users_to_correct() -> None:
     engine = RecordingEngine(total=1_000_000, refuses="[a-z]")
-    with pytest.raises(CheckError, match="cannot evaluate 1 check"):
+    with pytest.raises(CheckError, match="can't evaluate 1 check"):
         audit(engine, *TEXTS, added=MANY)
 
 

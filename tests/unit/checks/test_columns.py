@@ -56,7 +56,7 @@ def test_what_is_no_type_is_refused_when_the_check_is_read(type_: str) -> None:
 
 def test_what_is_no_column_is_refused_when_the_check_is_read() -> None:
     for listed in ([1], [""], [["a"]]):
-        with pytest.raises(CheckError, match="is not a column"):
+        with pytest.raises(CheckError, match="isn't a column"):
             columns_match(listed)  # type: ignore[arg-type]
 
 

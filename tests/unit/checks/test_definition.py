@@ -29,7 +29,7 @@ from lakegate.checks import (
     registry,
     validate_checks,
 )
-from lakegate.checks.questions import columns_of_connect
+from lakegate.checks.questions import columns_of_connect, read_filter
 from lakegate.checks.registry import built_in, find_check, known_checks
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
@@ -175,7 +175,7 @@ def test_a_function_may_ask_about_keys_and_be_of_another_scope() -> None:
         ("tagged(a, 'debit', shares=1)", "there is no argument 'shares'. Did you mean 'share'?"),
         ("tagged(a, debit)", "text needs quotes: 'debit'."),
         ("tagged(a, 'debit', severity='bad')", "there is no severity 'bad'."),
-        ("tagged(a, 'debit', scope='table')", "scope='table' is not supported; it looks at the rows of the batch."),
+        ("tagged(a, 'debit', scope='table')", "scope='table' isn't supported; it looks at the rows of the batch."),
     ],
 )
 def test_arguments_are_looked_through(text: str, problem: str) -> None:
@@ -193,7 +193,7 @@ def test_arguments_are_looked_through(text: str, problem: str) -> None:
 @pytest.mark.parametrize(
     ("made", "problem"),
     [
-        ("amount >", "its predicate 'amount >' is not valid SQL"),
+        ("amount >", "its predicate 'amount >' isn't valid SQL"),
         ("sum(amount) > 1", "calls sum(), which takes many rows"),
         ("amount > (SELECT 1)", "subquery"),
         ("amount > 1 -- OR x", "comment"),
@@ -331,7 +331,7 @@ def test_other_packages_offer_checks(installed: None) -> None:
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("broken", "is not a check of that name"), ("other", "not a check of that name"), ("absent", "can't be loaded")],
+    [("broken", "isn't a check of that name"), ("other", "isn't a check of that name"), ("absent", "can't be loaded")],
 )
 def test_a_check_that_cannot_be_loaded_says_so(installed: None, name: str, problem: str) -> None:
     with pytest.raises(CheckError, match=problem):
@@ -417,7 +417,7 @@ def test_none_is_no_word_for_another_default() -> None:
         (lambda f: f.row_number().over(_window()) > 1, "holds a window function"),
         (lambda f: f.count("*") > 1, "about"),
         (lambda f: f.col("*"), "holds '*'"),
-        (lambda f: f.reflect(f.lit("java.lang.System"), f.lit("getenv")) == "x", "calls reflect(), which is not"),
+        (lambda f: f.reflect(f.lit("java.lang.System"), f.lit("getenv")) == "x", "calls reflect(), which isn't"),
         (lambda f: f.from_xml("account", "a INT", {"rowValidationXSDPath": "/etc/passwd"}).a > 1, "with options"),
         (
             lambda f: f.call_function(
@@ -517,6 +517,11 @@ def test_the_shorter_limit_of_a_users_question_holds(sql: str, limit: int, short
     assert question.predicate.startswith(f"CASE WHEN length(`Account`) > {shortest} THEN")
     assert question.is_slow
     assert question.by_user
+
+
+def test_only_a_filter_that_may_take_long_with_a_text_is_tried_row_by_row() -> None:
+    slow, quick = (read_filter(sql, SCHEMA) for sql in (r"Account RLIKE '\\s+x'", "Account = 'x'"))
+    assert (slow.is_slow, quick.is_slow) == (True, False)
 
 
 def test_a_limit_of_texts_is_for_sql_and_a_number() -> None:

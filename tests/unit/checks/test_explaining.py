@@ -121,6 +121,18 @@ def test_keys_are_hashed_if_equal_ones_have_equal_hashes_and_may_all_differ(
     assert hash_key(columns, SCHEMA, few) is None
 
 
+def test_the_bounds_of_keys_are_those_of_all_files_in_any_order() -> None:
+    """Rows of the table beyond them aren't looked at, so a key there would be taken for a new one."""
+    ends = ((4, 9), (1, 3), (2, 5))
+    files = [replace(FILE, columns={"id": _metrics(*pair)}) for pair in ends]
+    nulls = replace(FILE, columns={"id": replace(_metrics(), null_count=ROWS)})
+    known = [*files, nulls, replace(FILE, rows=0, columns={})]
+    assert within_bounds(["id"], SCHEMA, AddedFiles(tuple(known), complete=True)) == "`id` BETWEEN 1L AND 9L"
+    for low, high in ((None, None), (None, 3), (3, None)):
+        unknown = replace(FILE, columns={"id": _metrics(low, high)})
+        assert within_bounds(["id"], SCHEMA, AddedFiles((*known, unknown), complete=True)) == "TRUE"
+
+
 def test_other_rows_are_looked_up_within_the_keys_bounds() -> None:
     kinds = {"n": "int", "day": "date", "old": "date", "fare": "decimal(9, 2)", "flag": "boolean"}
     ends = {

@@ -97,3 +97,14 @@ def test_a_band_on_a_hidden_value_is_refused(option: str, masked: tuple[str, ...
     with pytest.raises(CheckError, match=f"{cause} hides the value") as caught:
         audit(f"mean(n, deviations=3{option})", Past(lambda: runs(1)), *masked)
     assert caught.value.exit_code == 2
+
+
+def test_batches_near_a_doubles_limit_have_no_bound() -> None:
+    past = [PastBatch(f"b{n}", NOW, 1, {"sum(n)": 1.7e308 * (-1) ** n}) for n in range(5)]
+    found = judge_band(Finding(0, value=1.0), Band(3, None, 20, weekday=False), "sum(n)", past, NOW)
+    assert not found.failed
+
+
+def test_no_row_breaks_a_claim_about_their_number() -> None:
+    assert audit("row_count(min=246)", None).sentence == "It isn't true that the batch has at least 246 rows."
+    assert audit("row_count(max=99)", None).sentence == "It isn't true that the batch has at most 99 rows."

@@ -94,7 +94,7 @@ def test_columns_to_group_by_are_found_as_others_are(text: str) -> None:
     [
         ("nope", "there is no column 'nope'"),
         ("contact.city", "there is no column 'contact.city'"),
-        ("contact.tags", "'contact.tags' is of type map<string, int>, whose values cannot be compared"),
+        ("contact.tags", "'contact.tags' is of type map<string, int>, whose values can't be compared"),
     ],
 )
 def test_columns_that_cannot_be_grouped_by_are_refused_before_anything_is_read(given: str, problem: str) -> None:

@@ -311,7 +311,7 @@ def test_an_answer_about_other_rows_is_no_audit() -> None:
             return 1, (2,)
 
     for text in ("relationships(tailnum, to='nyc.planes')", "unique(id, scope='table')", "mean(id, 0, 9)"):
-        with pytest.raises(EngineError, match="could not run"):
+        with pytest.raises(EngineError, match="couldn't run"):
             lake.audit(text, engine=cast("Engine", Blind()))
 
 
@@ -421,7 +421,7 @@ def test_the_audit_looks_at_the_other_tables_columns_too() -> None:
 
 
 def test_maps_are_no_keys() -> None:
-    with pytest.raises(CheckError, match="cannot be compared"):
+    with pytest.raises(CheckError, match="can't be compared"):
         validate_checks(checks("relationships(a, to='ns.t')"), planes(a="map<string, int>"))
 
 
@@ -429,5 +429,5 @@ def test_a_check_made_by_hand_gets_the_scope_of_its_rule() -> None:
     check = Check(kind="relationships", columns=("tailnum",), arguments={"to": "nyc.planes"})
     assert [made.scope for made in validate_checks([check], SCHEMA)] == ["table"]
     table = Check(kind="not_null", columns=("id",), scope="table")
-    with pytest.raises(CheckError, match="scope='table' is not supported"):
+    with pytest.raises(CheckError, match="scope='table' isn't supported"):
         validate_checks([table], SCHEMA)

@@ -111,7 +111,7 @@ def test_all_checks_that_cannot_be_planned_are_named() -> None:
         runnable(Planner("nosuch"), "sql('nosuch(n)')", "sql('n < 0')", "unique(n, where='nosuch(n) > 0')")
     assert caught.value.exit_code == 2
     lines = caught.value.message.splitlines()
-    assert lines[0] == "The engine cannot evaluate 2 checks:"
+    assert lines[0] == "The engine can't evaluate 2 checks:"
     assert [line.partition(":")[0] for line in lines[1:]] == [
         "- sql(n, predicate='nosuch(n)')",
         "- unique(n, where='nosuch(n) > 0')",

@@ -12,7 +12,7 @@ from lakegate.errors import SchemaError
 from lakegate.model.batch import ColumnText
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema, merged
-from lakegate.model.types import struct_text
+from lakegate.model.types import struct_fields, struct_text
 from lakegate.wap.schema_fit import fit
 
 
@@ -78,8 +78,8 @@ def test_what_evolving_changes(batch: str, table: str, changes: list[str], notes
         ("id string", "id long", "'id' is string in the batch and long in the table", "table show"),
         ("id double", "id int", "'id' is double in the batch and int in the table", "table show"),
         ("zone string", "id long!, zone string", "can't be NULL in the table", "table show"),
-        ("id long, new string", "id long", "'new' (string) is not in the table", "pass --schema ignore_extra"),
-        ("id long, new unknown", "id long", "'new' (unknown) is not in", "without values, pass --schema evolve"),
+        ("id long, new string", "id long", "'new' (string) isn't in the table", "pass --schema ignore_extra"),
+        ("id long, new unknown", "id long", "'new' (unknown) isn't in", "without values, pass --schema evolve"),
     ],
 )
 def test_what_is_refused_names_the_mode_that_would_take_it(batch: str, table: str, message: str, hint: str) -> None:
@@ -96,7 +96,7 @@ def test_what_is_refused_names_the_mode_that_would_take_it(batch: str, table: st
         (
             "id long, new int",
             "id long",
-            ["'new' (int) is not in the table; accepted by --schema evolve or ignore_extra"],
+            ["'new' (int) isn't in the table; accepted by --schema evolve or ignore_extra"],
         ),
         ("id long", "id int", ["accepted by --schema evolve"]),
         ("id string", "id int", ["no option accepts it"]),
@@ -212,7 +212,7 @@ def test_fields_of_structs_evolve_by_name(
         (
             "struct<a: int, c: int>",
             "struct<a: int>",
-            "'at.c' (int) is not in the table; accepted by --schema evolve or",
+            "'at.c' (int) isn't in the table; accepted by --schema evolve or",
         ),
         (
             "struct<a: int>",
@@ -261,6 +261,11 @@ def test_structs_of_several_files_are_joined() -> None:
     assert found == one("struct<a: long, b: list<string>>")
     for order in permutations(("int", "float", "double")):
         assert merged(one(f"struct<a: {kind}>") for kind in order) == one("struct<a: double>")
+    kinds = ("a: int, b: float", "a: float, b: int", "a: double, b: int", "a: int, b: double", "b: long, c: date")
+    for some in permutations(kinds):  # each field needs the doubles of another file
+        joined = merged(one(f"list<struct<{fields}>>") for fields in some).columns[0].type
+        assert sorted(struct_fields(joined[5:-1])) == [("a", "double"), ("b", "double"), ("c", "date")]
+    assert merged([one("struct<a: int, A: int>"), one("struct<A: long>")]) == one("struct<a: int, A: long>")
     with pytest.raises(SchemaError, match=r"^Field 'at\.a' is int in some files of the batch and string in others"):
         merged([one("struct<a: int>"), one("struct<a: string, b: int>")])
 

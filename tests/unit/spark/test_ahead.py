@@ -18,7 +18,7 @@ _BATCH = Batch(format="parquet", files=(_FILE,), columns=(SourceColumn(name="id"
 
 
 class _Sessions:
-    """Makes sessions that can read nothing, when it is let; the first ``fails`` times it cannot."""
+    """Makes sessions that can read nothing, when it is let; the first ``fails`` times it can't."""
 
     def __init__(self, fails: int = 0) -> None:
         self.may_open = threading.Event()

@@ -62,13 +62,13 @@ def _no_authorities_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_token_is_not_sent_without_tls(url: str, settings: dict[str, Any]) -> None:
     error = refused(url, **settings)
     assert isinstance(error, ConfigurationError)
-    assert error.message == f"The token for {AWAY} is not sent without TLS."
+    assert error.message == f"The token for {AWAY} isn't sent without TLS."
     assert "engine.tls = true" in str(error.hint)
 
 
 def test_the_token_of_sparks_own_variable_is_not_either(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", TOKEN)
-    assert "not sent without TLS" in refused(AWAY, tls=False).message
+    assert "isn't sent without TLS" in refused(AWAY, tls=False).message
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_server_without_tls_is_told_and_gets_no_token(authority: Authority) ->
     with oidc_server() as server, tls_proxy(int(server.url.rpartition(":")[2]), None) as proxy:
         error = refused(f"sc://localhost:{proxy.port}", tls=True, token=GivenToken())
     assert isinstance(error, ConfigurationError)
-    assert "does not speak TLS (WRONG_VERSION_NUMBER)" in error.message
+    assert "doesn't speak TLS (WRONG_VERSION_NUMBER)" in error.message
     # The first bytes of a handshake, RFC 8446 §5.1, and no others.
     assert [heard[:2] for heard in proxy.heard] == [b"\x16\x03"]
 
@@ -128,7 +128,7 @@ def test_a_server_that_speaks_tls_only_is_told(authority: Authority, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [(None, "cannot be read: No such file"), (b"-----BEGIN -----", "holds no certificates")]
+    ("content", "reason"), [(None, "can't be read: No such file"), (b"-----BEGIN -----", "holds no certificates")]
 )
 def test_a_file_without_authorities_is_told(tmp_path: Path, content: bytes | None, reason: str) -> None:
     path = tmp_path / "ca.pem"
@@ -148,7 +148,7 @@ def test_authorities_without_tls_are_a_mistake(authority: Authority) -> None:
 def test_what_is_no_address_is_refused_unseen(url: str) -> None:
     error = refused(url)
     assert isinstance(error, ConfigurationError)
-    assert "not a Spark Connect address" in error.message
+    assert "isn't a Spark Connect address" in error.message
 
 
 class Silent(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC's types are not followed

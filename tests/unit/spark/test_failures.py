@@ -115,3 +115,19 @@ def test_only_a_refused_type_is_told_what_types_can_become(cause: str, *, is_abo
     with pytest.raises(QueryError, match=cause) as caught, translated("changing nyc.trips"):
         raise PySparkException(f"[_LEGACY_ERROR_TEMP_2045] Unsupported table change: {cause}")
     assert ("only get wider" in (caught.value.hint or "")) is is_about_a_type
+
+
+@pytest.mark.parametrize("query", [True, False])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(java.lang.IllegalArgumentException) [BUG] Expected sorted snapshot log entries.",
+        "Invalid update timestamp 5: before last snapshot log entry at 9",
+    ],
+)
+def test_a_clock_that_is_wrong_is_named(text: str, *, query: bool) -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(EngineError, match="from the future") as caught, translated("writing nyc.trips", query=query):
+        raise PySparkException(text)
+    assert "NTP" in str(caught.value.hint)

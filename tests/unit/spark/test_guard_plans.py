@@ -52,7 +52,7 @@ def test_what_a_transaction_may_do(lines: tuple[str, ...]) -> None:
         ("RelationV2[x] lakegate.n.t, y#1L] lakegate.n.`t#abc`", "use lakegate.n.`t#abc`"),
         ("RelationV2[id#1L] prod.n.t", "use prod.n.t"),
         ("RelationV2[id#1L]", "use tables whose names can't be read"),
-        ("+- Relation [value#1] text", "use what is no table (Relation)"),
+        ("+- Relation [value#1] text", "use what isn't a table (Relation)"),
         ("+- ResolvedIdentifier V2SessionCatalog(spark_catalog), default.n", "use default.n of another catalog"),
         ("CreateTempViewUsing [tableIdentifier:`v` provider:text]", "run CreateTempViewUsing"),
         ("ScriptTransformation touch /tmp/x, [key#1], ScriptInputOutputSchema()", "run a program"),

@@ -52,8 +52,8 @@ _BY_COMMENT = (
     ("SELECT ${spark.x}", "'$' at line 1, column 8"),
     ("SELECT a\\b", "'\\' at line 1, column 9"),
     ("SELECT 1\x00", "'U+0000' at line 1, column 9"),
-    ("SELECT 1\u200b", "is not SQL"),
-    ("SELECT '\ud800'", "not valid Unicode"),
+    ("SELECT 1\u200b", "isn't SQL"),
+    ("SELECT '\ud800'", "isn't valid Unicode"),
     ("SELECT 1) UNION (SELECT 2", "')' at line 1, column 9 closes nothing"),
     ("SELECT 1; DROP TABLE nyc.trips", "more than one statement"),
 )

@@ -43,6 +43,8 @@ def accepted_values(
 
     return FailingRows(
         values_of=column,
+        text=audited(column) if kind.family is Family.TEXT else None,
+        passing=tuple(value for value in accepted if isinstance(value, str)),
         predicate=f"{column} NOT IN ({', '.join(literal(value, kind) for value in accepted)})",
         metrics=lambda added: none_outside(
             added, audited(column), one=lambda value: value in accepted, bounds=only_accepted

@@ -23,6 +23,7 @@ _BEYOND = 2**1024
 _NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOATING})
 _LONGEST_SHOWN = 200  # characters
 _NO_VALUES = "The column has no values, so there was nothing to measure."
+_ONE_VALUE = "The column has fewer than two values, so there was no deviation to measure."
 _EXACT = "CAST({} AS DECIMAL(38, {}))"
 _WORDS = {
     "min": "smallest value",
@@ -157,9 +158,8 @@ def stddev(
         return spread if count > 1 else None
 
     expressions = (f"stddev_samp(CAST({column} AS DOUBLE))", f"count({column})")
-    return _measure(
-        "stddev", found, expressions, measured, (min, max), band_of(deviations, percent, last, weekday=weekday)
-    )
+    band = band_of(deviations, percent, last, weekday=weekday)
+    return _measure("standard deviation", found, expressions, measured, (min, max), band, nothing=_ONE_VALUE)
 
 
 @check(
@@ -273,7 +273,7 @@ def null_rate(
     """
     found = audited(column)
     band = band_of(deviations, percent, last, weekday=weekday)
-    return _share("null_rate", found, Fraction, (min, max), band)
+    return _share("share of NULLs", found, Fraction, (min, max), band)
 
 
 @check(
@@ -312,7 +312,7 @@ def distinct_count(
 ) -> Aggregates:
     """``column`` has at least ``min`` and at most ``max`` distinct values, or about as many as earlier batches.
 
-    NULL is no value; 0.0 and -0.0 are one. Text compares exactly. For columns that ``unique`` takes.
+    NULL isn't a value; 0.0 and -0.0 are one. Text compares exactly. For columns that ``unique`` takes.
 
     Example:
         >>> str(distinct_count("vendor_id", 1, 3))
@@ -320,7 +320,7 @@ def distinct_count(
     """
     found = audited(column)
     if not found.type.groupable:
-        raise CheckProblem(f"column '{found.name}' is of type {found.type.text}, whose values cannot be compared.")
+        raise CheckProblem(f"column '{found.name}' is of type {found.type.text}, whose values can't be compared.")
     band = band_of(deviations, percent, last, weekday=weekday)
     return _measure(
         "number of distinct values", found, (f"count(DISTINCT {column})",), lambda values: values[0], (min, max), band
@@ -360,11 +360,12 @@ def _measure(
     limits: tuple[Number | None, Number | None],
     band: Any,
     metrics: Callable[[AddedFiles], Sequence[Any] | None] | None = None,
+    nothing: str = _NO_VALUES,
 ) -> Aggregates:
     def judge(values: Sequence[Any], _: int) -> Finding:
         value = measured(values)
         if value is None:
-            return Finding(0, _NO_VALUES, skipped=True)
+            return Finding(0, nothing, skipped=True)
         if isinstance(value, float) and math.isnan(value):
             return Finding(0, f"The {what} of {column.name} is NaN.", failed=True)
         is_off = not _within(value, limits)

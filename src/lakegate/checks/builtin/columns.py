@@ -92,7 +92,7 @@ def column_exists(column_name: OtherColumns, **options: Unpack[CheckOptions]) ->
     """The table has the column ``column_name``.
 
     Or all of a list of them; ``address.zip`` is a field of a struct. Case counts. (Every check that names a column
-    needs it; without it the command is refused, which is no verdict.)
+    needs it; without it the command is refused, which isn't a verdict.)
 
     Example:
         >>> str(column_exists("fare_amount"))
@@ -172,7 +172,7 @@ class _Wanted:
     @classmethod
     def parse(cls, text: object) -> _Wanted:
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"{text!r} is not a column.")
+            raise ValueError(f"{text!r} isn't a column.")
         name, _, type_ = text.partition(": ")
         required = bool(_NOT_NULL.search(type_))
         type_ = _NOT_NULL.sub("", type_).strip()

@@ -107,7 +107,7 @@ class Range:
         """Make a range of ends as the user wrote them.
 
         Raises:
-            ValueError: With the reason, when an end does not fit the type or no value lies between them.
+            ValueError: With the reason, when an end doesn't fit the type or no value lies between them.
         """
         if column.family in _ON_GRID:
             return cls._on_grid(column, lower, upper, inclusive=inclusive)

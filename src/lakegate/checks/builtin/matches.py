@@ -36,8 +36,13 @@ def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -
     group in the group, and so on). A longer text in the column ends the audit with an error (exit code 2), neither a
     pass nor a failure. Beyond the fourth power a pattern is refused. Usually there is one that has no such limit: begin
     with ``^``, repeat a class, ``[ab]*``, and let repetitions side by side share no character, ``^[^,]*,[^,]*x`` not
-    ``.*,.*x``. The same holds for patterns in ``sql('… RLIKE …')``, and every text of the columns that the predicate
-    names.
+    ``.*,.*x``.
+
+    The same holds for patterns in predicates, ``sql('… RLIKE …')``, and every text of the columns that the predicate
+    names: for those of ``LIKE``, ``split``, ``str_to_map``, ``parse_url`` and all ``regexp`` functions, too. Write each
+    as one text, without the flag ``x``. Of one that comes from a column nothing is known: it's tried on texts up to
+    120 characters, and can still take forever, so let nobody write such a column whom you don't trust. In
+    ``custom_sql`` nothing keeps long texts away, and a pattern for less than 10,000 characters is refused.
 
     Example:
         >>> str(matches("code", r"^[A-Z]{3}$"))
@@ -50,7 +55,7 @@ def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -
             f"Use in_range({name}, …), or sql('…') with a cast.",
         )
     predicate = f"NOT ({column} RLIKE {sql_string(java_pattern(pattern))})"
-    return FailingRows(predicate, by_user=True, longest_text=longest_text(pattern), text=column)
+    return FailingRows(predicate, by_user=True, longest_text=longest_text(pattern), text=audited(column))
 
 
 @matches.prepare

@@ -135,9 +135,9 @@ def _prepare_outliers(check: Check) -> Check:
 def recency(column: ColumnName, within: str, **options: Unpack[CheckOptions]) -> Aggregates:
     """The latest ``column`` is no older than ``within``.
 
-    Such as ``'30 minutes'``, ``'2 hours'``, ``'1 day'`` or ``'1 week'``. Compared with the time of the audit; a time
-    without a zone is taken as UTC. Of a date, all of its day counts. A batch without any value fails. (When nothing
-    arrives at all there is nothing to audit: the setting ``notify.late`` and a contract's
+    ``within`` is a duration such as ``'30 minutes'``, ``'2 hours'``, ``'1 day'`` or ``'1 week'``, counted back from the
+    time of the audit. A time without a zone is UTC, and a date counts until the end of its day. A batch without any
+    value fails. (When nothing arrives at all there is nothing to audit: the setting ``notify.late`` and a contract's
     ``freshness`` are for that.)
 
     Example:
@@ -210,7 +210,7 @@ def _partition(columns: str | Sequence[str] | None) -> str:
     for column in columns or ():
         if not audited(column).type.groupable:
             found = audited(column)
-            raise CheckProblem(f"'{found.name}' is of type {found.type.text}, whose values cannot be compared.")
+            raise CheckProblem(f"'{found.name}' is of type {found.type.text}, whose values can't be compared.")
     return f"PARTITION BY {', '.join(columns)} " if columns else ""
 
 

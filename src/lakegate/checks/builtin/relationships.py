@@ -79,7 +79,7 @@ def relationships_where(
 def _prepare(check: Check) -> Check:
     others = _others(check)
     if len(others) != len(check.columns):
-        raise ValueError(f"{_count(check.columns)} cannot be compared with {_count(others)}.")
+        raise ValueError(f"{_count(check.columns)} can't be compared with {_count(others)}.")
     if "to_condition" in check.arguments:
         read_filter(check.arguments["to_condition"], called="to_condition")
     named = {} if others == check.columns else {"to_columns": check.arguments["to_columns"]}

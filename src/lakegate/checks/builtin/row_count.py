@@ -114,7 +114,7 @@ def _prepare(check: Check) -> Check:
     prepare_band(check, ("min", "max"))
     for name, value in limits.items():
         if name in {"min", "max"} and value < 0:
-            raise ValueError(f"{name}={value} is not a number of rows.")
+            raise ValueError(f"{name}={value} isn't a number of rows.")
     if limits.get("min", 0) > limits.get("max", limits.get("min", 0)):
         raise ValueError(f"min={limits['min']} is more than max={limits['max']}.")
     return check

@@ -20,7 +20,8 @@ def sql(predicate: str, **options: Unpack[CheckOptions]) -> FailingRows:
     A row for which the predicate is *true* fails; false and NULL pass. So write what must not be:
     ``sql('dropoff < pickup')``. The predicate is Spark SQL about one row: no subquery, aggregate, window function,
     generator or comment, and nothing that could answer otherwise for the same row (``rand()``). Write ``try_cast`` and
-    ``try_divide`` where a value may not convert: an error in the predicate stops the audit (exit code 2). In its
+    ``try_divide`` where a value may not convert: an error in the predicate stops the audit (exit code 2). Patterns have
+    the limits of ``matches``. In its
     canonical text the check names the columns that the predicate refers to:
     ``sql(fare_amount, predicate='fare_amount < 0')``.
 

@@ -8,8 +8,8 @@ from lakegate.checks.builtin.matches import with_usable_pattern
 from lakegate.checks.columns import Family, QuotedColumn
 from lakegate.checks.definition import CheckOptions, ColumnName, audited
 from lakegate.checks.json_schemas import json_predicate, read_schema
-from lakegate.checks.patterns import longest_text
-from lakegate.checks.questions import CheckProblem, FailingRows
+from lakegate.checks.patterns import like_pattern, linear_like, longest_text, problem
+from lakegate.checks.questions import CheckProblem, FailingRows, start_of
 from lakegate.checks.regex import java_pattern
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
@@ -19,6 +19,7 @@ _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _EMAIL = rf"\A[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_LABEL}(?:\.{_LABEL}){{0,126}}\z"
 _UUID = r"\A[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}\z"
 _BLANK = r"(?U)\A\s*\z"
+_LONGEST_LIKE = 1_000  # Java puts each character on its stack
 _CASES = {"lower": "lower({0})", "upper": "upper({0})"}
 
 
@@ -61,7 +62,7 @@ def _prepare_length(check: Check) -> Check:
         raise ValueError("it needs min, max or both.")
     for name, value in check.arguments.items():
         if not 0 <= value < 2**31:
-            raise ValueError(f"{name}={value} is not a number of characters.")
+            raise ValueError(f"{name}={value} isn't a number of characters.")
     if low is not None and high is not None and low > high:
         raise ValueError(f"min={low} is more than max={high}.")
     return check
@@ -100,7 +101,7 @@ def not_match_regex(column: ColumnName, pattern: str, **options: Unpack[CheckOpt
         "not_match_regex(comment, pattern='<script')"
     """
     predicate = f"{_text(column)} RLIKE {sql_string(java_pattern(pattern))}"
-    return FailingRows(predicate, by_user=True, longest_text=longest_text(pattern), text=column)
+    return FailingRows(predicate, by_user=True, longest_text=longest_text(pattern), text=audited(column))
 
 
 not_match_regex.prepare(with_usable_pattern)
@@ -111,18 +112,22 @@ def match_like(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]
     r"""``column`` is LIKE ``pattern``, as a whole.
 
     ``%`` stands for any text and ``_`` for any character; write ``\%`` and ``\_`` for these signs themselves. Case
-    counts.
+    counts. However many ``%`` there are, it takes no more time than reading the texts, unlike ``sql('… LIKE …')``.
 
     Example:
         >>> str(match_like("code", "AB-%"))
         "match_like(code, pattern='AB-%')"
     """
-    return FailingRows(f"NOT ({_text(column)} LIKE {sql_string(pattern)})", by_user=True)
+    is_quick = longest_text(like_pattern(pattern)) is None and problem(like_pattern(pattern)) is None
+    test = f"LIKE {sql_string(pattern)}" if is_quick else f"RLIKE {sql_string(linear_like(pattern))}"
+    return FailingRows(f"NOT ({_text(column)} {test})", by_user=True)
 
 
 @match_like.prepare
 def _prepare_like(check: Check) -> Check:
     pattern = check.arguments["pattern"]
+    if len(pattern) > _LONGEST_LIKE:
+        raise ValueError(f"the pattern {start_of(pattern)!r} has more than {_LONGEST_LIKE:,} characters.")
     rest = pattern.replace("\\\\", "").replace("\\%", "").replace("\\_", "")
     if "\\" in rest:
         raise ValueError(f"the pattern {pattern!r} has a backslash that isn't followed by %, _ or another backslash.")
@@ -141,7 +146,7 @@ def valid_email(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingR
         >>> str(valid_email("contact"))
         'valid_email(contact)'
     """
-    return FailingRows(f"NOT ({_text(column)} RLIKE {sql_string(_EMAIL)})", text=column)
+    return FailingRows(f"NOT ({_text(column)} RLIKE {sql_string(_EMAIL)})", text=audited(column))
 
 
 @check(example="valid_uuid(request_id)", each_column=True, nans="–")
@@ -154,7 +159,7 @@ def valid_uuid(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRo
         >>> str(valid_uuid("request_id"))
         'valid_uuid(request_id)'
     """
-    return FailingRows(f"NOT ({_text(column)} RLIKE {sql_string(_UUID)})", text=column)
+    return FailingRows(f"NOT ({_text(column)} RLIKE {sql_string(_UUID)})", text=audited(column))
 
 
 @check(example="""json_schema(payload, '{"type": "object", "required": ["id"]}')""", nans="–",
@@ -176,7 +181,7 @@ def json_schema(column: ColumnName, schema: str, **options: Unpack[CheckOptions]
         'json_schema(payload, schema=\'{"type": "object"}\')'
     """
     predicate, longest = json_predicate(read_schema(schema), _text(column))
-    return FailingRows(predicate, by_user=True, longest_text=longest, text=column)
+    return FailingRows(predicate, by_user=True, longest_text=longest, text=audited(column))
 
 
 @json_schema.prepare

@@ -22,10 +22,10 @@ def unique(
 
     A row with a NULL among them is left out, as in SQL (dbt_utils takes NULLs for equal). Failing rows are all rows
     that share their key: a key that occurs three times makes three. Examples are keys with their number of rows.
-    Columns of maps can't be compared. The rows that the table already holds are not looked at, except with
+    Columns of maps can't be compared. The rows that the table already holds aren't looked at, except with
     ``scope='table'``: then a row of the batch may not share its key with a row of the table either. Failing rows are
     rows of the batch only, each counted once, whether its key is in the table, twice in the batch, or both; the report
-    says how many the table holds, and examples are rows. Duplicates that the table held before are not found.
+    says how many the table holds, and examples are rows. Duplicates that the table held before aren't found.
 
     Example:
         >>> str(unique("vendor_id", "trip_id", severity="warn"))
