@@ -14,7 +14,7 @@ from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 
 _SCOPE = "scope"
-_COLUMN_KEYS = ("columns", "column")
+_COLUMNS = "columns"
 
 
 class EntryError(Exception):
@@ -35,7 +35,7 @@ def read_entry(entry: Node, column: str | None = None, *, owner: str | None = No
         owner: Who looks after checks that name nobody.
 
     Raises:
-        EntryError: It's no check.
+        EntryError: It isn't a check.
     """
     try:
         made = _read(entry, column)
@@ -80,18 +80,25 @@ def _made(entry: Node, definition: CheckDefinition[Any], arguments: Node, column
     value = arguments.plain()
     if isinstance(value, dict):
         keywords = value
-        for key in _COLUMN_KEYS:
-            if key not in keywords or (key in definition.parameters and key not in definition.columns):
-                continue
-            if column is not None:
-                raise EntryError(
-                    arguments.keys[key],
-                    f"{definition.name} is listed under column '{column}', and names columns itself.",
-                    "Move it to the list 'checks' of the table, at the outermost level.",
-                )
+        _require_written(definition, arguments)
+        keys = [key for key in (_COLUMNS, *definition.columns[:1]) if key in keywords] if definition.columns else []
+        if keys and column is not None:
+            raise EntryError(
+                arguments.keys[keys[0]],
+                f"{definition.name} is listed under column '{column}', and names columns itself.",
+                "Move it to the list 'checks' of the table, at the outermost level.",
+            )
+        if _COLUMNS in keys and len(keys) > 1:
+            raise EntryError(
+                arguments.keys[keys[1]],
+                f"{definition.name}: '{_COLUMNS}' and '{keys[1]}' both name its columns.",
+                "Give one of them.",
+            )
+        for key in keys:
             given = keywords.pop(key)
             positional += given if isinstance(given, list) else [given]
     elif value is not None and column is None and definition.columns:
+        _require_names(arguments)
         positional += value if isinstance(value, list) else [value]
     elif value is not None:
         first = next(own_parameters(definition), None)
@@ -100,6 +107,26 @@ def _made(entry: Node, definition: CheckDefinition[Any], arguments: Node, column
         else:
             keywords = {first.name: value}
     return definition.make(positional, keywords)
+
+
+def _require_written(definition: CheckDefinition[Any], arguments: Node) -> None:
+    """Refuse what only Python may mean: ``true`` for a column's name, nothing for a value, one tag without a list."""
+    for key, node in arguments.mapping.items():
+        if definition.names_columns(key) or (key == _COLUMNS and definition.columns):
+            _require_names(node)
+        elif node.value is None and not definition.may_be_none(key):
+            raise EntryError(
+                arguments.keys[key], f"{definition.name}: '{key}' has no value.", "Write one, or leave it out."
+            )
+        elif key == "tags" and key not in definition.parameters and not isinstance(node.value, list):
+            raise EntryError(node.mark, f"{definition.name}: 'tags' must be a list, not {_shown(node.value)}.")
+
+
+def _require_names(node: Node) -> None:
+    for one in node.items or [node]:
+        if not isinstance(one.value, str):
+            what = f'"{one.text}" in quotes, if it\'s called so.' if one.text else "its name."
+            raise EntryError(one.mark, f"{_shown(one.value)} isn't a column's name.", f"Write {what}")
 
 
 def own_parameters(definition: CheckDefinition[Any]) -> Iterator[inspect.Parameter]:

@@ -89,7 +89,7 @@ class ContractColumn(Value):
     """Its type, in Iceberg's words: ``long``, ``decimal(10, 2)``, ``timestamp``, ``list<string>``. Default: any."""
     was: tuple[str, ...] = ()
     """Names that the files have for it, if others, such as those from before it was renamed."""
-    required: Annotated[bool, Field(strict=True)] = False
+    required: bool = False
     """Whether NULL fails the audit."""
     description: str | None = None
     """What it holds."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from lakegate.checks.patterns import LONG_TEXTS, longest_text
 from lakegate.checks.regex import RegexError, java_pattern
 from lakegate.contracts.document import Document, Mark, Node, walk
 from lakegate.contracts.draft import Draft, DraftColumn, check_options, sql_type, text_of, words_of
@@ -463,8 +464,9 @@ class _Quality:
             except RegexError as error:
                 self._lose(f"the pattern {str(pattern.value)!r} {error}")
                 return
+            is_slow = (longest_text(java) or LONG_TEXTS) < LONG_TEXTS
             count = f"count_if({self._sql_name} NOT RLIKE {sql_string(java)})"
-            self._counted("matches", [self._name], {"pattern": pattern.value}, count)
+            self._counted("matches", [self._name], {"pattern": pattern.value}, None if is_slow else count)
         else:
             self._lose("it has neither validValues nor pattern")
 

@@ -97,7 +97,7 @@ class _Column:
             present = present.filter(pc.invert(is_nan))
         if not len(present):
             return
-        if not _is_plain(values.type):
+        if types.is_nested(values.type):
             found.values = found.is_unique = None
             return
         self._bounds(present)
@@ -163,10 +163,6 @@ class _Column:
         for name, matches in list(self._patterns.items()):
             if not all(map(matches, texts)):
                 del self._patterns[name]
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    return not types.is_nested(kind)
 
 
 def shown(value: object) -> str:

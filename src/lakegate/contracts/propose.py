@@ -13,6 +13,7 @@ from lakegate.contracts.document import parse_document
 from lakegate.contracts.model import VERSION
 from lakegate.contracts.profile import PATTERNS, ColumnProfile, shown
 from lakegate.errors import ConfigurationError
+from lakegate.model.figures import counted
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import is_masked
 from lakegate.model.types import nested_fields
@@ -22,7 +23,7 @@ _ACCEPTED = 12
 _TIMES_EACH = 20
 """Rows for each different text that make a list of them likely to be complete."""
 _KEY_ROWS = 50
-"""Rows from which it's no chance that all values differ."""
+"""Rows from which on it can't be chance that all values differ."""
 _KEY_WORDS = ("id", "key", "uuid", "guid", "code", "number", "no", "nr")
 _KEY_TYPES = ("int", "long", "string", "uuid")
 _FEW_NULLS = 0.05
@@ -50,7 +51,7 @@ def propose(
     rows = columns[0].rows if columns else 0
     lines = [f"# yaml-language-server: $schema={schema}"] if schema else []
     lines += [
-        f"# Proposed from {rows:,} rows of {comment(source)}, all of which pass. Review it, and correct coincidences.",
+        f"# Proposed from {counted(rows, 'row')} of {comment(source)}, all of which pass. Review and correct it.",
         f"version: {VERSION}",
         f"table: {scalar(str(table))}",
         "# owner: who looks after the table",

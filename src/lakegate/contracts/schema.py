@@ -101,9 +101,11 @@ def _arguments(one: CheckDefinition[Any], options: dict[str, Any]) -> dict[str, 
         several = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}], "description": text}
         columns = dict.fromkeys(("columns", *one.columns), several)
     scope = {"scope": {"enum": list(one.scopes), "description": "What it looks at."}}
+    known = {**columns, **options, **scope, **properties}
+    known |= {other: known[name] for other, name in sorted(one.parameter_aliases.items()) if name in known}
     by_name = {
         "type": "object",
-        "properties": {**columns, **options, **scope, **properties},
+        "properties": known,
         "additionalProperties": False,
     }
     alone = [{"type": ["array", "string", "number", "boolean", "null"]}]

@@ -312,7 +312,7 @@ def test_tables_of_sources_are_in_the_source_s_schema_and_have_its_freshness() -
     [
         ("exposures: []", "is neither an ODCS contract nor a properties file of dbt"),
         ("models: []", "describes no table"),
-        ("models: [{name: 'a b'}]", "x.yml:1: 'default.a b' cannot name a table"),
+        ("models: [{name: 'a b'}]", "x.yml:1: 'default.a b' can't name a table"),
     ],
 )
 def test_a_file_that_is_neither_is_refused(

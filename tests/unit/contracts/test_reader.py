@@ -124,6 +124,17 @@ def test_the_shipped_schema_takes_a_contract_and_knows_its_checks() -> None:
         {"columns": [{"name": "a", "checks": ["row_count"]}]},
         {"checks": [{"row_count": {"min": "one"}}]},
         {"checks": [{"row_count": {"severity": "fatal"}}]},
+        {"checks": [{"row_count": {"min": 1, "severity": None}}]},
+        {"checks": [{"row_count": {"min": 1, "tags": "pii"}}]},
+        {"checks": [{"not_null": {"column": True}}]},
+        {"checks": [{"unique": {"columns": ["a", None]}}]},
+        {"checks": [{"column_pair_greater": {"column": "a", "other": False}}]},
+        {"checks": [{"sequential_values": {"column": "a", "partition_by": [True]}}]},
+        {"checks": [{"sql": {"column": "a > 1"}}]},
+        {"checks": [{"mutually_exclusive_ranges": {"column": "a", "upper": "b"}}]},
+        {"csv": {"header": 1}},
+        {"csv": {"header": "true"}},
+        {"maintenance": {"keep": True}},
     ],
 )
 def test_the_shipped_schema_refuses_what_the_reader_refuses(change: dict[str, Any]) -> None:
@@ -131,6 +142,21 @@ def test_the_shipped_schema_refuses_what_the_reader_refuses(change: dict[str, An
     assert list(schema().iter_errors(value))
     with pytest.raises(ConfigurationError):
         parse_contract(json.dumps(value))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"not_null": {"column": "true"}},
+        {"in_range": {"column": "a", "min_value": 0}},
+        {"relationships": {"column": "a", "to": "x.y", "field": "b"}},
+        {"row_count": {"min": 1, "where": None, "name": None}},
+    ],
+)
+def test_the_shipped_schema_takes_what_the_reader_takes(entry: dict[str, Any]) -> None:
+    value = {"version": 1, "table": "nyc.trips", "checks": [entry]}
+    parse_contract(json.dumps(value))
+    assert not list(schema().iter_errors(value))
 
 
 def test_the_schema_describes_every_key() -> None:
@@ -152,7 +178,7 @@ def test_the_schema_describes_every_key() -> None:
         ("columns: [{name: a, was: [x]}, {name: b, was: [X]}]", "c.yaml:3:48: 'X' can't have been both 'a' and 'b'."),
         ("columns: [{name: a, required: maybe}]", "c.yaml:3:31: 'required': must be true or false, not 'maybe'."),
         ("columns: [{name: a, required: 'no'}]", "c.yaml:3:31: 'required': must be true or false, not 'no'."),
-        ("partition_by: [a, days(a]", "c.yaml:3:19: 'days(a' is not a way to partition."),
+        ("partition_by: [a, days(a]", "c.yaml:3:19: 'days(a' isn't a way to partition."),
         ("write_mode: apend", "'replace-partitions' or 'upsert', not 'apend'; did you mean 'append'?"),
         ("write_mode: upsert", "needs 'key', the columns that identify a row"),
         ("key: [id]", "go with write_mode"),
@@ -165,6 +191,11 @@ def test_the_schema_describes_every_key() -> None:
         ("checks: [not_null]", "c.yaml:3:10: not_null: it needs a column."),
         ("columns: [{name: a, checks: [row_count]}]", "c.yaml:3:30: row_count isn't about one column."),
         ("columns: [{name: a, checks: [{unique: {columns: b}}]}]", "names columns itself."),
+        ("checks: [unique: [a, true]]", "c.yaml:3:22: True isn't a column's name."),
+        ("checks: [not_null: {column: a, severity: }]", "c.yaml:3:32: not_null: 'severity' has no value."),
+        ("checks: [not_null: {column: a, tags: pii}]", "c.yaml:3:38: not_null: 'tags' must be a list, not 'pii'."),
+        ("checks: [in_range: {columns: [a], column: b, max: 1}]", "c.yaml:3:35: in_range: 'columns' and 'column' both"),
+        ("csv: {header: 1}", "c.yaml:3:15: 'header': must be true or false, not 1."),
         ("columns: [{name: fare}]\nchecks: [not_null(fair)]", "c.yaml:4:10: not_null(fair): column 'fair' isn't among"),
     ],
 )
@@ -202,7 +233,7 @@ def test_all_problems_are_in_one_error_in_the_order_of_the_file() -> None:
         ("table: nyc.trips", "'version' is missing"),
         ("version: 2\ntable: nyc.trips", "c.yaml:1:10: this lakegate reads version 1 of contracts, not 2."),
         ("version: true\ntable: nyc.trips", "not True"),
-        ("version: 1\ntable: trips", "c.yaml:2:8: 'table': 'trips' cannot name a table: A table needs a namespace."),
+        ("version: 1\ntable: trips", "c.yaml:2:8: 'table': 'trips' can't name a table: A table needs a namespace."),
         ("apiVersion: v3.1.0\nkind: DataContract", "Open Data Contract Standard"),
         ("version: 2\nmodels: []", "c.yaml:2:1: this is a properties file of dbt"),
     ],
