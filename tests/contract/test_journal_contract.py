@@ -334,7 +334,8 @@ def test_the_commits_read_are_found_by_digits_and_by_time(journal: Actor) -> Non
     assert (found.beginning("main", "", limit=9), found.head("main")) == (["c0", "e1"], "e1")
 
 
-def test_the_detail_of_old_runs_goes_and_what_they_did_stays(journal: Actor) -> None:
+def test_the_detail_of_old_runs_goes_and_what_they_did_stays(journal: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakegate.journal.journal._EXPIRED_AT_ONCE", 1)  # the last of them comes after ones that stay
     step = RunStep(name="write", started_at=START, finished_at=START, outcome="done")
     report = AuditReport(
         run_id="r01", table="nyc.trips", branch="b1", metadata_location="m", rows=2, results=(), seconds=1.5
@@ -347,9 +348,11 @@ def test_the_detail_of_old_runs_goes_and_what_they_did_stays(journal: Actor) -> 
         run(3, **{**ended, "status": "rejected", "branch_kept": True}),
         run(4, **detail),
     ]
-    for one in (old, *kept):
+    last = run(5, **ended)
+    for one in (old, *kept, last):
         journal.save(one)
-    for expired in (1, 0):
+    for expired in (2, 0):
         assert journal.expire_detail(START + timedelta(days=1), "Deleted.") == expired
+        assert journal.get("r05") == last.model_copy(update={"steps": (), "reports": (), "detail": "Deleted."})
         assert journal.get("r01") == old.model_copy(update={"steps": (), "reports": (), "detail": "Deleted."})
         assert [journal.get(one.run_id) for one in kept] == kept

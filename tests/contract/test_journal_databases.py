@@ -22,6 +22,7 @@ from lakegate.journal.journal import LEASE_S, Journal
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import HEAD
 from lakegate.model.journal import HistoryEvent
+from support.black_hole import way_to
 from support.journals import START, Actor, FakeHolder, empty, file, run
 from support.postgres import USER, PostgresServer
 from support.tls_proxy import Authority
@@ -212,6 +213,30 @@ def test_a_process_opens_so_many_connections_and_no_more(server: PostgresServer)
 
 
 @on_postgres
+@pytest.mark.parametrize("when", ["before", "waiting"])
+def test_a_lock_of_a_server_that_fell_silent_is_not_waited_for_for_ever(
+    server: PostgresServer, shared: Actor, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    monkeypatch.setattr("lakegate.journal.postgres._ANSWER_TIMEOUT_S", 2.0)
+    silent: list[str] = []
+    with way_to(server.port) as way:
+        url = make_url(server.url).set(password=server.password, port=way.port)
+        way.swallows_new = when == "before"
+
+        def fall_silent() -> None:
+            silent.append("waiting")
+            way.fall_silent(for_good=True)
+
+        with (
+            closing(PostgresDatabase(url, tls=False)) as database,
+            shared.lock("x", timeout_s=0),
+            database.named_lock("x", timeout_s=0.1, waiting=fall_silent) as ours,
+        ):
+            assert not ours
+    assert silent == ([] if when == "before" else [when])
+
+
+@on_postgres
 def test_connections_that_are_all_in_use_are_said_to_be(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,7 +350,7 @@ def test_a_document_that_cannot_be_read_hides_no_other_run(tmp_path: Path) -> No
         assert _document(path) == written
     assert second == run(2)
     assert first.model_dump() == run(1, detail=first.detail).model_dump()
-    assert "cannot be read" in str(first.detail)
+    assert "can't be read" in str(first.detail)
 
 
 def _document(path: Path) -> object:
@@ -356,7 +381,7 @@ def test_tls_is_checked_when_that_is_asked_for(
     assert "journal.ca_file" in str(caught.value.hint)
     with pytest.raises(ConfigurationError, match="is false"):
         is_encrypted(tls=False, ca_file=mine.file)
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(ConfigurationError, match="can't be read"):
         is_encrypted(ca_file=tmp_path / "none.pem")
 
 

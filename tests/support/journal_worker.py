@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,8 @@ def answer(value: Any) -> None:
     sys.stdout.flush()
 
 
+MOST = 8
+"""How many workers there can be at once."""
 WORK: dict[str, Callable[..., Any]] = {
     work.__name__: work for work in (claim, begin, take_over, count, hold, modules, tell)
 }
@@ -95,9 +98,8 @@ def serve(settings: str, home: str, index: str, work: str, *words: str) -> None:
     sys.stdin.read()  # keep what we hold until the test ends us
 
 
-def main() -> None:
-    """Fork a worker for each socket, before anything is opened: loading the code takes longer than all of them do."""
-    ends: list[int] = json.loads(sys.argv[1])
+def fork_workers(ends: Sequence[int], words: Sequence[str]) -> None:
+    """Fork a worker for each socket, and close its end when it is gone, so that the test sees it."""
     workers = {}
     for index, end in enumerate(ends):
         pid = os.fork()
@@ -107,13 +109,37 @@ def main() -> None:
             for one in ends:
                 os.close(one)
             answer(os.getpid())
-            settings, home, *words = sys.argv[2:]
-            serve(settings, home, str(index), *words)
+            settings, home, *rest = words
+            serve(settings, home, str(index), *rest)
             return
         workers[pid] = end
     while workers:
         ended, _ = os.wait()
-        os.close(workers.pop(ended))  # so the test sees when it is gone
+        os.close(workers.pop(ended))
+
+
+def main() -> None:
+    """Fork workers for all tests, before anything is opened: loading the code takes longer than all of them do."""
+    forked: list[int] = []
+    with socket.socket(fileno=int(sys.argv[1])) as orders:
+        while True:
+            length, ends, _, _ = socket.recv_fds(orders, 4, MOST)
+            if not length:
+                break
+            with orders.makefile("rb") as stream:
+                environment, words = json.loads(stream.read(int.from_bytes(length, "big")))
+            pid = os.fork()
+            if pid == 0:
+                orders.close()
+                os.environ.clear()
+                os.environ.update(environment)
+                fork_workers(ends, words)
+                return
+            forked.append(pid)
+            for end in ends:
+                os.close(end)
+    for pid in forked:
+        os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -48,7 +50,7 @@ def file(name: str, version: str = "1") -> SourceFile:
 
 @dataclass
 class FakeHolder:
-    """A process by name. ``others`` tells which ones live; of those it does not know, nothing can be told."""
+    """A process by name. ``others`` tells which ones live; of those it doesn't know, nothing can be told."""
 
     name: str
     others: Mapping[str, bool] = field(default_factory=dict)
@@ -172,20 +174,36 @@ class Place:
     def workers(self, number: int, *words: str) -> Iterator[Sequence[Worker]]:
         """Start so many processes of ``journal_worker.py``; ends them however the test ends."""
         pairs = [socket.socketpair() for _ in range(number)]
-        ends = [theirs.fileno() for _, theirs in pairs]
-        command = [sys.executable, str(_WORKER), json.dumps(ends), self.settings.model_dump_json(), str(self.home)]
-        environment = {**os.environ, PASSWORD_VARIABLE: self.password}
-        with subprocess.Popen([*command, *words], env=environment, pass_fds=ends):
-            started = [Worker(ours) for ours, _ in pairs]
-            try:
-                for _, theirs in pairs:
-                    theirs.close()
-                for worker in started:
-                    assert worker.answer() == "ready"
-                yield started
-            finally:
-                for worker in started:
-                    worker.kill()
+        words = (self.settings.model_dump_json(), str(self.home), *words)
+        order = json.dumps(({**os.environ, PASSWORD_VARIABLE: self.password}, words)).encode()
+        nursery = _nursery()
+        socket.send_fds(nursery, [len(order).to_bytes(4, "big")], [theirs.fileno() for _, theirs in pairs])
+        nursery.sendall(order)
+        started = [Worker(ours) for ours, _ in pairs]
+        try:
+            for _, theirs in pairs:
+                theirs.close()
+            for worker in started:
+                assert worker.answer() == "ready"
+            yield started
+        finally:
+            for worker in started:
+                worker.kill()
+
+
+@functools.cache
+def _nursery() -> socket.socket:
+    """Start the process that forks all workers, once; it ends when its socket is closed."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen([sys.executable, str(_WORKER), str(theirs.fileno())], pass_fds=[theirs.fileno()])
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours
 
 
 class Worker:

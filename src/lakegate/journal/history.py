@@ -385,11 +385,11 @@ class CommitIndex:
             found: str | None = tx.scalar(query.order_by(made.desc()).limit(1))
             return found
 
-    def times(self, target: str) -> Mapping[str, str | None]:
-        """Return when each commit was made, as far as that's known."""
-        query = select(EVENTS.c.commit_hash, EVENTS.c.committed_at).where(EVENTS.c.target == target)
+    def known(self, target: str) -> Mapping[str, tuple[str | None, str]]:
+        """Return when each commit was made, as far as that's known, and a run of it (``""`` if it has none)."""
+        query = select(EVENTS.c.commit_hash, EVENTS.c.committed_at, EVENTS.c.run_id).where(EVENTS.c.target == target)
         with self._database.reading() as tx:
-            return dict(tx.execute(query).tuples().all())
+            return {commit: (time, run_id) for commit, time, run_id in tx.execute(query).tuples()}
 
     def has(self, target: str, commit: str) -> bool:
         """Return whether ``commit`` is one of them."""

@@ -159,17 +159,19 @@ class Journal:
         by_status = select(status, func.count().label("number")).group_by(status)
         # SQLite counts all rows of a table ten times as fast as those of a kind, and nearly all are published.
         number_of_runs = select(func.count()).select_from(RUNS).scalar_subquery()
-        published_files = select(func.count()).where(CLAIMS.c.state == files.PUBLISHED).scalar_subquery()
+        number_of_files = select(func.count()).select_from(CLAIMS).scalar_subquery()
+        unpublished = select(func.count()).select_from(CLAIMS).where(CLAIMS.c.state == files.CLAIMED).scalar_subquery()
         # One statement, so that all of it is of one moment, on Postgres, too.
         query = union_all(
             by_status.where(status < most),
             by_status.where(status > most),
             select(literal("all runs"), number_of_runs),
-            select(literal("published files"), published_files),
+            select(literal("all files"), number_of_files),
+            select(literal("unpublished files"), unpublished),
         )
         with self._database.reading() as tx:
             counts = {str(row.status): int(row.number) for row in tx.execute(query)}
-        published = counts.pop("published files")
+        published = counts.pop("all files") - counts.pop("unpublished files")
         left = counts.pop("all runs") - sum(counts.values())
         return counts | ({most: left} if left else {}), published
 

@@ -379,3 +379,10 @@ def _v0014() -> None:
     kept = sa.text("UPDATE runs SET branch_kept = 1 WHERE document LIKE :kept OR document LIKE :converted")
     spellings = {"kept": '%"branch_kept":true%', "converted": '%"branch_kept": true%'}
     op.get_bind().execute(kept, spellings)
+
+
+@_to("0015")
+def _v0015() -> None:
+    """Runs of a kind and a status, and the few claims of runs under way, found without looking at all others."""
+    op.create_index("runs_status_kind", "runs", ["status", "kind", "started_at"])
+    op.create_index("claims_state", "claims", ["state"])

@@ -72,9 +72,9 @@ class PostgresDatabase(Database):
         locks = max(1, max_connections // 3)
         engine = partial(_engine, url, password, busy_timeout_s, tls)
         super().__init__(engine(_ANSWER_TIMEOUT_S, max_connections - locks, _ANSWER_TIMEOUT_S), shown)
-        # Waiting for a named lock takes a connection of its own, and longer than any answer may take otherwise. Without
-        # a free one we continue without the lock: a transaction over many tables would wait for itself.
-        self._waiting = engine(None, locks, _LOCK_POOL_TIMEOUT_S)
+        # Waiting for a named lock takes a connection of its own. Without a free one we continue without the lock: a
+        # transaction over many tables would wait for itself.
+        self._waiting = engine(_ANSWER_TIMEOUT_S, locks, _LOCK_POOL_TIMEOUT_S)
 
     def lock(self, connection: Connection, names: Sequence[str]) -> None:
         """Take an advisory lock for each name, in order, so that two writers never wait for each other."""
@@ -132,6 +132,9 @@ class PostgresDatabase(Database):
             if waiting is not None:
                 waiting()
             milliseconds = max(1, round(timeout_s * 1000))  # 0 would mean forever
+            # The lock may take longer than any answer otherwise, but a server that is gone never answers.
+            driver: Any = connection.connection.driver_connection
+            driver._usock.settimeout(timeout_s + _ANSWER_TIMEOUT_S)  # noqa: SLF001 - pg8000 sets it once, when it connects
             connection.execute(select(func.set_config("lock_timeout", str(milliseconds), sa.false())))
             connection.execute(select(func.pg_advisory_lock(key)))
         except (SQLAlchemyError, OSError):
@@ -193,7 +196,7 @@ def _engine(
         )
     except ModuleNotFoundError:
         raise ConfigurationError(
-            "The journal is in Postgres, and the driver for it is not installed.",
+            "The journal is in Postgres, and the driver for it isn't installed.",
             hint="pip install 'lakegate[postgres]'",
             setting="journal.url",
         ) from None

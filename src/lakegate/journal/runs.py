@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import from_json
-from sqlalchemy import Row, Select, delete, or_, select
+from sqlalchemy import Row, Select, Table, delete, select
 
 from lakegate.journal.database import Transaction
 from lakegate.journal.schema import CHECK_RESULTS, RUN_TABLES, RUNS, STEPS, as_text
@@ -31,13 +31,9 @@ def store(tx: Transaction, *runs: Run) -> None:
         batch = runs[start : start + _BATCH]
         store_documents(tx, batch)
         gone = tx.values([run.run_id for run in batch])
-        for table, rows in (
-            (RUN_TABLES, [row for run in batch for row in _table_rows(run)]),
-            (STEPS, [row for run in batch for row in _step_rows(run)]),
-            (CHECK_RESULTS, [row for run in batch for row in _check_rows(run)]),
-        ):
+        for table in _ROWS:
             tx.execute(delete(table).where(table.c.run_id.in_(gone)))
-            tx.insert(table, rows)
+            tx.insert(table, [row for run in batch for row in rows_of(run, table)])
 
 
 def put(tx: Transaction, run: Run) -> Run:
@@ -124,7 +120,7 @@ def _what_is_left(row: Row[Any]) -> UnreadRun:
         branch=str(row.branch),
         status=row.status if row.status in get_args(RunStatus) else "failed",
         started_at=_time_or_zero(row.started_at),
-        detail="The rest of what the journal holds of this run cannot be read by this version of lakegate.",
+        detail="The rest of what the journal holds of this run can't be read by this version of lakegate.",
     )
 
 
@@ -147,9 +143,14 @@ def expire(tx: Transaction, before: datetime, note: str, *, after: str, limit: i
     Returns:
         The number of runs that lost something, and the last one that was looked at; ``None`` if it was the last of all.
     """
-    of = (select(table.c.run_id).where(table.c.run_id == RUNS.c.run_id) for table in (STEPS, CHECK_RESULTS))
-    query = select(RUNS.c.run_id, RUNS.c.document).where(RUNS.c.run_id > after, RUNS.c.finished_at < as_text(before))
-    query = query.where(or_(*(one.exists() for one in of))).order_by(RUNS.c.run_id).limit(limit)
+    # From those that have something to lose: of all others, however many there are, nothing is read.
+    having = set[str]()
+    for table in (STEPS, CHECK_RESULTS):
+        some = select(table.c.run_id).distinct().where(table.c.run_id > after).order_by(table.c.run_id).limit(limit)
+        having.update(tx.scalars(some))
+    looked_at = sorted(having)[:limit]
+    query = select(RUNS.c.run_id, RUNS.c.document).where(RUNS.c.run_id.in_(tx.values(looked_at)))
+    query = query.where(RUNS.c.finished_at < as_text(before)).order_by(RUNS.c.run_id)
     found = tx.execute(query.with_for_update()).all()
     old: list[Run] = []
     for row in found:
@@ -162,7 +163,7 @@ def expire(tx: Transaction, before: datetime, note: str, *, after: str, limit: i
         if not run.branch_kept
     ]
     store(tx, *shorter)
-    return len(shorter), found[-1].run_id if len(found) == limit else None
+    return len(shorter), looked_at[-1] if len(looked_at) == limit else None
 
 
 def store_documents(tx: Transaction, runs: Sequence[Run]) -> None:
@@ -200,6 +201,18 @@ def _check_rows(run: Run) -> Iterator[_Row]:
     for position, (table, result) in enumerate(found):
         about = (result.name, result.check, result.severity, result.verdict, result.evidence)
         yield run.run_id, position, table, *about, result.failing_rows, result.total_rows
+
+
+_ROWS: Mapping[Table, Callable[[Run], Iterator[_Row]]] = {
+    RUN_TABLES: _table_rows,
+    STEPS: _step_rows,
+    CHECK_RESULTS: _check_rows,
+}
+
+
+def rows_of(run: Run, table: Table) -> Iterator[_Row]:
+    """Return what another table than that of runs holds of a run."""
+    return _ROWS[table](run)
 
 
 def _or_null(time: datetime | None) -> str | None:

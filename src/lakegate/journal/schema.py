@@ -56,6 +56,7 @@ RUNS = Table(
     Index("runs_branch", "branch", "started_at"),
     Index("runs_status", "status", "started_at"),
     Index("runs_kind", "kind", "started_at"),
+    Index("runs_status_kind", "status", "kind", "started_at"),
     Index("runs_orchestrator", "orchestrator", "started_at"),
     Index("runs_branch_kept", "branch_kept", "status"),
 )
@@ -110,6 +111,7 @@ CLAIMS = Table(
     UniqueConstraint("table_name", "path", "version", name="claims_version"),
     Index("claims_content", "table_name", "version"),
     Index("claims_run", "run_id", "state"),
+    Index("claims_state", "state"),
 )
 
 LEASES = Table(
@@ -241,7 +243,7 @@ def is_time(text: object) -> bool:
         return False
 
 
-REVISIONS = tuple(f"{number:04}" for number in range(1, 15))
+REVISIONS = tuple(f"{number:04}" for number in range(1, 16))
 HEAD = REVISIONS[-1]
 # As Alembic makes it.
 VERSIONS = Table(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
-from sqlalchemy import Column, Row, Table, and_, delete, select, tuple_
+from sqlalchemy import Column, ColumnElement, Row, Table, and_, delete, select, tuple_
 
 from lakegate.journal import runs
 from lakegate.journal.database import Database, Transaction
 from lakegate.journal.files import CLAIMED, PUBLISHED
-from lakegate.journal.schema import CLAIMS, METADATA, RUN_TABLES, RUNS, is_time
+from lakegate.journal.schema import CHECK_RESULTS, CLAIMS, LEASES, METADATA, RUN_TABLES, RUNS, STEPS, is_time
 from lakegate.model.run import Run, RunKind, RunStatus
 
 _AT_ONCE = 1_000
@@ -22,6 +23,8 @@ _CHOICES: Mapping[Column[Any], Collection[str]] = {
     RUNS.c.status: get_args(RunStatus),
     CLAIMS.c.state: (CLAIMED, PUBLISHED),
 }
+_OF_RUNS = (RUN_TABLES, STEPS, CHECK_RESULTS)
+"""Tables that hold what the runs' documents say once more, to be searched."""
 _SHOWN = 60
 
 
@@ -49,6 +52,12 @@ def bad_rows(database: Database) -> Iterator[BadRow]:
                 if problem is not None:
                     key = " ".join(map(str, _key(table, row)))
                     yield BadRow(table.name, key, problem, table is RUNS and runs.may_be_newer(row))
+            if table is RUNS:
+                yield from _lasting_misfits(database, page)
+    with database.reading() as tx:
+        for row in tx.execute(select(CLAIMS).where(*_nobodys_claim())):
+            problem = f"run {row.run_id} is said to be ingesting {row.path}, and isn't under way"
+            yield BadRow(CLAIMS.name, str(row.claim_id), problem)
 
 
 def mend(tx: Transaction, known: Collection[str]) -> None:
@@ -77,6 +86,59 @@ def mend(tx: Transaction, known: Collection[str]) -> None:
                 again.append(run)
             _delete(tx, table, row)
     runs.store(tx, *again)
+    for page in _pages_in(tx, RUNS):
+        suspects = {run.run_id for run, _ in _misfits(tx, page)}
+        # Locked, and read again: in Postgres, a run may have gone on since its page was read.
+        locked = select(RUNS).where(RUNS.c.run_id.in_(tx.values(suspects))).order_by(RUNS.c.run_id).with_for_update()
+        reread = tx.execute(locked).all() if suspects else ()
+        runs.store(tx, *{run.run_id: run for run, _ in _misfits(tx, reread)}.values())
+    for table in _OF_RUNS:
+        tx.execute(delete(table).where(table.c.run_id.not_in(select(RUNS.c.run_id))))
+    tx.execute(delete(CLAIMS).where(*_nobodys_claim()))
+
+
+def _lasting_misfits(database: Database, page: Sequence[Row[Any]]) -> Iterator[BadRow]:
+    """Yield misfits that are no runs that went on while they were read."""
+    with database.reading() as tx:
+        suspects = [run.run_id for run, _ in _misfits(tx, page)]
+    if suspects:
+        with database.reading() as tx:
+            query = select(RUNS).where(RUNS.c.run_id.in_(tx.values(suspects)))
+            again = tx.execute(query).all()
+            found = list(_misfits(tx, again))
+            # In Postgres, each statement sees what was committed before it.
+            lasting = {row.run_id for row in set(again).intersection(tx.execute(query))}
+        yield from (bad for run, bad in found if run.run_id in lasting)
+
+
+def _misfits(tx: Transaction, page: Sequence[Row[Any]]) -> Iterator[tuple[Run, BadRow]]:
+    """Yield sound runs of which another table says something else than their document, with what is off."""
+    read = (runs.read_row(row) for row in page if _problem(RUNS, row) is None)
+    known = {run.run_id: run for run in read}
+    for table in _OF_RUNS:
+        found = defaultdict[str, set[tuple[Any, ...]]](set)
+        for row in tx.execute(select(table).where(table.c.run_id.in_(tx.values(known)))):
+            if _problem(table, row) is None:
+                found[row.run_id].add(tuple(row))
+            else:
+                known.pop(row.run_id, None)  # that is said, and mended, by itself
+        for run_id, run in known.items():
+            expected = set(runs.rows_of(run, table))
+            if found[run_id] != expected:
+                wrong = [row for row in found[run_id] if row not in expected]
+                is_lacking = f"{len(expected - found[run_id])} of its rows are lacking"
+                problem = f"{_clipped(wrong[0][1:])} isn't what its run's document says" if wrong else is_lacking
+                yield run, BadRow(table.name, run_id, problem)
+
+
+def _nobodys_claim() -> tuple[ColumnElement[bool], ...]:
+    """Return which claims keep files from all others for a run that nobody will ever end."""
+    under_way = select(RUNS.c.run_id).where(RUNS.c.finished_at.is_(None))
+    return (
+        CLAIMS.c.state == CLAIMED,
+        CLAIMS.c.run_id.not_in(under_way),
+        CLAIMS.c.run_id.not_in(select(LEASES.c.run_id)),
+    )
 
 
 def _delete(tx: Transaction, table: Table, row: Row[Any]) -> None:

@@ -213,6 +213,24 @@ FindingKind: TypeAlias = (
 )
 
 
+class DeletionVector(NamedTuple):
+    """The rows of a data file that are deleted (format version 3), by an entry of a manifest.
+
+    Attributes:
+        path: The Puffin file, which may hold the vectors of other data files, too.
+        target: The data file.
+        offset: Where it begins in its file.
+        length: Its length there.
+        rows: Number of rows that it deletes.
+    """
+
+    path: str
+    target: str
+    offset: int
+    length: int
+    rows: int
+
+
 class NeededFile(NamedTuple):
     """A file that a table's metadata names, with what it says of it.
 
@@ -224,6 +242,8 @@ class NeededFile(NamedTuple):
         snapshot_id: The snapshot that added it, of a data or delete file.
         is_current: Whether the table's current snapshot needs it.
         bounds: Lowest and highest value of its columns by field id, as Iceberg encodes them, of a data file.
+        vector: The deletion vector in it, of a Puffin file, which is yielded once for each of them.
+        target_rows: Rows in the data file that the vector is about, if it's known.
     """
 
     path: str
@@ -233,6 +253,8 @@ class NeededFile(NamedTuple):
     snapshot_id: int | None = None
     is_current: bool = True
     bounds: Mapping[int, tuple[bytes, bytes]] = MappingProxyType({})
+    vector: DeletionVector | None = None
+    target_rows: int | None = None
 
 
 class Flaw(NamedTuple):

@@ -100,7 +100,7 @@ class CsvWriter:
 
     def row(self, values: Iterable[Any]) -> None:
         """Write one row."""
-        # A line without anything would be no row.
+        # An empty line wouldn't be a row.
         line = ",".join(_quoted(csv_field(value)) if value is not None else "" for value in values)
         self._file.write(f"{line or _EMPTY}\n")
 

@@ -16,7 +16,7 @@ from typing import NoReturn
 from lakegate.errors import ConfigurationError, InputError, LakegateError, SourceError
 from lakegate.model.figures import counted, size
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.maintenance import Finding, Flaw, FlawKind, NeededFile, VerifyReport
+from lakegate.model.maintenance import DeletionVector, Finding, Flaw, FlawKind, NeededFile, VerifyReport
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.tables import StoredFile
@@ -58,7 +58,7 @@ def verify(
 
     Raises:
         NotFoundError: When one of ``tables`` is on no branch or tag.
-        ConfigurationError: When a store does not accept the credentials, or a file may not be read.
+        ConfigurationError: When a store doesn't accept the credentials, or a file may not be read.
         SourceError: When a store refuses for another reason.
         RetryableError: When the catalog, the journal or the file system fail.
     """
@@ -144,6 +144,7 @@ class _Inspection:
     _countable: list[tuple[NeededFile, TablePointer]] = field(default_factory=list)
     _heads: dict[TableIdentifier, TablePointer] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
+    _vectors: set[DeletionVector] = field(default_factory=set)
     _fixes: dict[tuple[TableIdentifier, frozenset[str]], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -177,11 +178,15 @@ class _Inspection:
         try:
             yield from self.context.reader.inspect(pointer, walked)
         except LakegateError as error:
-            # Whoever asks what is reachable goes on without the table. But here, nothing is known of the lake then.
+            # Whoever asks what is reachable continues without the table. But here, nothing is known of the lake then.
             self.trouble = error
             raise
 
     def _need(self, file: NeededFile, pointer: TablePointer) -> None:
+        if file.vector is not None and file.vector not in self._vectors:
+            self._vectors.add(file.vector)  # of which a file may hold many
+            if self.deep:
+                self._countable.append((file, pointer))
         if file.path in self._seen:
             return  # rewritten manifests name the same files
         self._seen.add(file.path)

@@ -121,13 +121,13 @@ def _foreign(commit: Commit, changed: list[str]) -> Finding:
 
 def journal_findings(context: Context, history: History, step: Step) -> Iterator[Finding]:
     """Read ``main``'s commits into ``history``, and yield where they and the journal differ."""
-    # In this order: what the journal learns while the commits are read is not taken for a difference.
+    # In this order: what the journal learns while the commits are read isn't taken for a difference.
     synced = context.journal.synced(MAIN)
-    indexed, times = context.journal.commits.head(MAIN), context.journal.commits.times(MAIN)
+    indexed, known = context.journal.commits.head(MAIN), context.journal.commits.known(MAIN)
     yield from _bad_rows(context)
     ended, published = list(_ended_runs(context)), None
     with suppress(ValidationError):  # one of the rows above
-        published = list(_published_files(context))
+        published = dict(_published_files(context))
     history.read(synced, step)
     yield from history.findings
     lost = (*context.journal.abandoned(), *context.journal.without_lease())
@@ -146,7 +146,7 @@ def journal_findings(context: Context, history: History, step: Step) -> Iterator
                 commit=commit,
             )
     if history.unread is not None:
-        yield from _misindexed(history, times, indexed)
+        yield from _misindexed(history, known, indexed)
         # What the journal has read, and what it may have read while we did.
         nets = [net_history(history.events[start::][::-1]) for start in sorted({history.unread, 0}, reverse=True)]
         yield from _differing_runs(context, history, nets)
@@ -171,17 +171,20 @@ def _bad_rows(context: Context) -> Iterator[Finding]:
         )
 
 
-def _misindexed(history: History, times: Mapping[str, str | None], head: str | None) -> Iterator[Finding]:
+def _misindexed(history: History, known: Mapping[str, tuple[str | None, str]], head: str | None) -> Iterator[Finding]:
     """Yield whether the journal's index of commits isn't that of ``main``: states are found by it."""
+    runs = defaultdict[str, set[str]](set)
+    for event in history.events:
+        runs[event.commit].add(event.run_id)
     read = [*history.times]
     whole = read[read.index(head) :] if head in history.times else []
-    wrong = {commit: "it isn't one of main's" for commit in times if commit not in history.times}
-    wrong |= {
-        commit: f"its time is {times[commit]}"
-        for commit in read
-        if times.get(commit, "") not in ("", None, history.times[commit])
-    }
-    wrong |= {commit: "it's lacking" for commit in whole if commit not in times}
+    wrong = {commit: "it isn't one of main's" for commit in known if commit not in history.times}
+    for commit, (time, run_id) in known.items():
+        if commit in history.times and time not in (None, history.times[commit]):
+            wrong[commit] = f"its time is {time}"
+        elif commit in history.times and run_id not in (runs[commit] or {""}):
+            wrong[commit] = f"its run is '{run_id}'"
+    wrong |= {commit: "it's lacking" for commit in whole if commit not in known}
     if wrong:
         commit, problem = next((str(commit), problem) for commit, problem in wrong.items())
         yield Finding(
@@ -250,16 +253,29 @@ def _is_same(was: Run | None, now: Run | None) -> bool:
 
 
 def _differing_files(
-    history: History, nets: Sequence[NetHistory], published: Sequence[tuple[str, str, str]]
+    history: History, nets: Sequence[NetHistory], published: Mapping[tuple[str, str, str], str]
 ) -> Iterator[Finding]:
     """Yield where journal and commits differ on which source files are published: they decide what is ingested."""
     extra, lacking = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for table, uri, version in published:
         if all((table, uri, version) not in net.files for net in nets):
             extra[table].append(uri)
-    left = set(nets[0].files) & set(nets[-1].files) - set(published)
+    left = set(nets[0].files) & set(nets[-1].files) - published.keys()
     for table, uri, _ in sorted(left):
         lacking[table].append(uri)
+    for key, run_id in published.items():
+        by = {net.files[key] for net in nets if key in net.files}
+        if by and run_id not in by and history.is_wanted((key[0],)):
+            yield Finding(
+                kind="source-files",
+                message=f"{key[1]} was published to {key[0]} by run {min(by)} by main's commits, but by run {run_id} "
+                "by the journal.",
+                fix=_REBUILD,
+                table=key[0],
+                run_id=min(by),
+                files=(key[1],),
+                number=1,
+            )
     texts: Mapping[str, tuple[Mapping[str, list[str]], str]] = {
         "counts as published to {}, but main's commits don't say so: an ingest would skip": (extra, "it"),
         "was published to {} by main's commits, but not by the journal: an ingest might publish": (lacking, "it again"),
@@ -277,12 +293,12 @@ def _differing_files(
                 )
 
 
-def _published_files(context: Context) -> Iterator[tuple[str, str, str]]:
-    """Yield table, URI and version of each source file that the journal counts as published."""
+def _published_files(context: Context) -> Iterator[tuple[tuple[str, str, str], str]]:
+    """Yield table, URI and version of each source file that the journal counts as published, and the run."""
     before: int | None = None
     while True:
         found, before = context.journal.pages.files(limit=_FILES_AT_ONCE, before=before)
-        yield from ((one.table, one.uri, one.version) for one in found if one.published)
+        yield from (((one.table, one.uri, one.version), one.run_id) for one in found if one.published)
         if len(found) == _FILES_AT_ONCE:
             before = found[-1].number
         if before is None:

@@ -33,6 +33,7 @@ def run(number: int) -> Run:
         lambda journal: journal.runs(limit=20),
         lambda journal: journal.runs(limit=20, table="n.t"),
         lambda journal: journal.find("r1"),
+        lambda journal: journal.expire_detail(datetime.now(UTC), "Deleted."),
         lambda journal: journal.commits.beginning("main", "ab", limit=2),
         lambda journal: journal.commits.at("main", datetime.now(UTC)),
     ],
@@ -55,6 +56,21 @@ def test_without_its_index_a_question_would_read_too_much(index: str, ask: Calla
     with database.engine.begin() as connection:
         connection.exec_driver_sql(f"DROP INDEX {index}")
     assert long_reads(database, ask)
+
+
+def test_runs_of_a_kind_and_a_status_are_found_by_both() -> None:
+    """By either alone, rejected ingests would be looked for among all ingests, or published reverts among all runs."""
+    database = MemoryDatabase()
+    journal = Journal(database)
+    with database.engine.connect() as connection:
+        trace: list[tuple[str, Any]] = []
+        event.listen(
+            database.engine, "before_cursor_execute", lambda _1, _2, sql, given, _3, _4: trace.append((sql, given))
+        )
+        journal.runs(limit=20, status="rejected", kind="ingest")
+        sql, given = next(one for one in trace if one[0].startswith("SELECT"))
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", given)
+        assert any("runs_status_kind (status=? AND kind=?)" in step[3] for step in plan)
 
 
 def long_reads(database: MemoryDatabase, ask: Callable[[Journal], object]) -> list[tuple[str, list[str]]]:

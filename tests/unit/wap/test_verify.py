@@ -22,6 +22,8 @@ from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import LocalFileStore, TableFiles, local_path
 from lakegate.iceberg.manifests import ListedManifest, ManifestList, read_list, write_list
 from lakegate.iceberg.reader import IcebergTableReader
+from lakegate.journal import runs, soundness
+from lakegate.journal.database import Transaction
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import SourceFile
 from lakegate.model.maintenance import Finding, NeededFile, VerifyReport
@@ -36,7 +38,7 @@ from lakegate.wap.recover import rebuild
 from lakegate.wap.revert import restore_table, revert
 from lakegate.wap.table_changes import drop_table
 from lakegate.wap.verify import verify
-from support.iceberg_tables import NAME, IcebergTables, iceberg_tables, pointer_to
+from support.iceberg_tables import NAME, IcebergTables, delete_by_vectors, iceberg_tables, pointer_to, vector_blob
 from support.memory_journal import MemoryDatabase
 from support.memory_store import MemoryStore
 
@@ -133,6 +135,9 @@ def test_a_sound_lake_has_no_findings(lake: Lake) -> None:
     assert (report.tables, report.states, report.commits, report.runs) == (1, 3, 4, 3)
     assert (report.files, report.deep) == (len(on_disk) - 1, True)
     assert report.size_bytes < sum(path.stat().st_size for path in on_disk)
+    delete_row(lake, VECTOR)
+    report = lake.verify(deep=True)
+    assert report.passed, report.findings
 
 
 def manifest(lake: Lake) -> Path:
@@ -141,6 +146,10 @@ def manifest(lake: Lake) -> Path:
 
 def miscount(document: dict[str, Any]) -> None:
     document["snapshots"][-1]["summary"]["total-records"] = "7"
+
+
+def say(operation: str) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document["snapshots"][-1]["summary"].update(operation=operation)
 
 
 def forget_snapshot(document: dict[str, Any]) -> None:
@@ -186,6 +195,13 @@ def mislay(document: dict[str, Any]) -> None:
     document["snapshots"][0]["manifest-list"] = "nowhere://lists/1.avro"
 
 
+def delete_row(lake: Lake, blob: bytes, rows: int = 1, times: int = 1, **changed: Any) -> None:
+    """Delete the row of the third run by deletion vectors."""
+    target = f"file://{lake.data_file(3)}"
+    delete_by_vectors(lake.table, [(target, blob, rows)] * times, **changed)
+
+
+VECTOR = vector_blob([0])
 DAMAGES: Sequence[tuple[str, Callable[[Lake], object], str]] = [
     ("missing-file", lambda lake: lake.data_file(2).unlink(), "lakegate revert r2"),
     ("wrong-size", lambda lake: cut(lake.data_file(3)), "lakegate revert r3"),
@@ -201,10 +217,18 @@ DAMAGES: Sequence[tuple[str, Callable[[Lake], object], str]] = [
     ("unreadable-file", lambda lake: local_path(lake.table.metadata_location).write_text("{}"), "--at {1}"),
     ("wrong-count", lambda lake: lake.edit_metadata(miscount), "table restore nyc.trips --at {1}"),
     ("unloadable-table", lambda lake: lake.edit_metadata(forget_snapshot), "table restore nyc.trips --at {1}"),
+    ("wrong-count", lambda lake: lake.edit_metadata(say("shuffle")), "table restore nyc.trips --at {1}"),
+    ("wrong-count", lambda lake: lake.edit_metadata(say("delete")), "table restore nyc.trips --at {1}"),
     ("wrong-count", lambda lake: lake.edit_metadata(misnumber), "table restore nyc.trips --at {1}"),
     ("wrong-count", lambda lake: relist(lake, copied=False), "table restore nyc.trips --at {0}"),
     ("wrong-count", lambda lake: relist(lake, copied=True), "table restore nyc.trips --at {0}"),
     ("wrong-rows", lambda lake: rewrite(lake.data_file(2)), "lakegate revert r2"),
+    ("unreadable-file", lambda lake: delete_row(lake, VECTOR[:-1] + b"?"), "table restore nyc.trips --at {1}"),
+    ("unreadable-file", lambda lake: delete_row(lake, VECTOR, content_offset=7), "restore nyc.trips --at {1}"),
+    ("unreadable-file", lambda lake: delete_row(lake, VECTOR, 2), "table restore nyc.trips --at {1}"),
+    ("wrong-rows", lambda lake: delete_row(lake, vector_blob([1])), "table restore nyc.trips --at {1}"),
+    ("wrong-count", lambda lake: delete_row(lake, VECTOR, times=2), "table restore nyc.trips --at {1}"),
+    ("wrong-count", lambda lake: delete_row(lake, VECTOR, content_offset=None), "restore nyc.trips --at {1}"),
 ]
 
 
@@ -362,6 +386,17 @@ def test_a_file_that_two_manifests_name_is_counted_once(lake: Lake) -> None:
     assert files < report.files <= len(on_disk)
 
 
+def test_an_operation_that_is_not_what_a_snapshot_did_is_found(lake: Lake) -> None:
+    lake.table.delete("id = 1")
+    lake.put({RUN_ID_PROPERTY: "r4", TABLES_PROPERTY: str(NAME)})
+    sync(lake.context, "main")
+    assert lake.verify().passed
+    lake.edit_metadata(say("append"))
+    (found,) = lake.verify().findings
+    assert (found.kind, found.table) == ("wrong-count", str(NAME))
+    assert "says that it did 'append', and it removed 1 file" in found.message
+
+
 def test_files_that_nothing_needs_are_counted_once_they_are_old(lake: Lake) -> None:
     folder = local_path(lake.table.location()) / "data"
     for name in ("a", "b"):
@@ -448,6 +483,15 @@ JOURNALS: Sequence[tuple[list[str], Callable[[Lake], object], str]] = [
             "UPDATE runs SET document = x'ff', branch = x'ff', started_at = x'ff' WHERE run_id = 'r2'",
             "UPDATE run_tables SET started_at = 'then' WHERE run_id = 'r2'",
             "UPDATE events SET committed_at = '2020-01-01T00:00:00.000000+00:00' WHERE run_id = 'r2'",
+            "UPDATE events SET run_id = 'r3' WHERE run_id = 'r2'",
+            "UPDATE events SET run_id = '' WHERE run_id = 'r2'",
+            "UPDATE run_tables SET table_name = 'nyc.other' WHERE run_id = 'r2'",
+            "UPDATE run_tables SET run_id = 'r9' WHERE run_id = 'r2'",
+            "INSERT INTO run_tables SELECT run_id, 'nyc.other', started_at FROM run_tables WHERE run_id = 'r2'",
+            "INSERT INTO steps VALUES ('r2', 0, 'stage', '2026-01-01T00:00:00.000000+00:00', NULL, 'done')",
+            "INSERT INTO check_results VALUES ('r2', 0, 'nyc.trips', 'a', 'a', 'error', 'fail', 'scan', 1, 1)",
+            "INSERT INTO claims VALUES (99, 'nyc.trips', 'file:///x', 'v', 1, 1, 'claimed', 'r2', '')",
+            "INSERT INTO claims VALUES (99, 'nyc.trips', 'file:///x', 'v', 1, 1, 'claimed', 'r9', '')",
             "DELETE FROM events WHERE run_id = 'r2'",
             "UPDATE history SET has_all_commits = 'yes'",
         )
@@ -460,6 +504,26 @@ JOURNALS: Sequence[tuple[list[str], Callable[[Lake], object], str]] = [
     (
         ["journal-rows", "unknown-run"],
         lambda lake: lake.damage_journal("UPDATE runs SET run_id = 'r0' WHERE run_id = 'r2'"),
+        "lakegate journal rebuild",
+    ),
+    (
+        ["source-files"],
+        lambda lake: lake.damage_journal("UPDATE claims SET run_id = 'r3' WHERE run_id = 'r2'"),
+        "lakegate journal rebuild",
+    ),
+    (
+        ["source-files", "source-files"],
+        lambda lake: lake.damage_journal("UPDATE claims SET table_name = 'nyc.other' WHERE run_id = 'r2'"),
+        "lakegate journal rebuild",
+    ),
+    (
+        ["source-files", "source-files"],
+        lambda lake: lake.damage_journal("UPDATE claims SET path = 'file:///in/9' WHERE run_id = 'r2'"),
+        "lakegate journal rebuild",
+    ),
+    (
+        ["journal-rows", "source-files"],
+        lambda lake: lake.damage_journal("UPDATE claims SET state = 'claimed' WHERE run_id = 'r2'"),
         "lakegate journal rebuild",
     ),
     (
@@ -525,6 +589,30 @@ def test_a_journal_that_is_ahead_of_main_is_found(lake: Lake) -> None:
     assert [(one.kind, one.run_id) for one in found] == [("journal-ahead", None), ("run-without-commit", "r3")]
     sync(lake.context, "main")
     assert lake.verify().passed
+
+
+@pytest.mark.parametrize("is_mended", [False, True])
+def test_a_run_that_goes_on_while_it_is_read_is_no_finding_and_stays(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, is_mended: bool
+) -> None:
+    """As in Postgres, where the second statement of a transaction sees what was committed since the first."""
+    first = lake.journal.save(run_of(lake, "r9", status="failed", publication=None, tables=()))
+    compare, names = vars(soundness)["_misfits"], iter(["a.a", "b.b"])
+
+    def meanwhile(tx: Transaction, page: Sequence[Any]) -> Any:
+        if page and (name := next(names, None)):
+            runs.store(tx, first.model_copy(update={"tables": (name,)}))
+        return compare(tx, page)
+
+    monkeypatch.setattr(soundness, "_misfits", meanwhile)
+    if is_mended:
+        next(names)  # once: then its row is locked
+        rebuild(lake.context, "main")
+    else:
+        assert lake.verify().passed
+    run = lake.journal.get("r9")
+    assert run is not None
+    assert run.tables == ("b.b",)
 
 
 def test_what_the_journal_has_not_read_yet_is_no_finding(lake: Lake) -> None:
