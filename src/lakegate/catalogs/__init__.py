@@ -59,7 +59,7 @@ def find_catalog(name: str) -> CatalogFactory:
         return cast("CatalogFactory", registered[name].load())
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(
-            f"The catalog '{name}' cannot be imported: {error}.",
+            f"The catalog '{name}' can't be imported: {error}.",
             hint=f"Install or repair the package that registers it ({registered[name].value}).",
             catalog=name,
         ) from error
@@ -68,12 +68,12 @@ def find_catalog(name: str) -> CatalogFactory:
 _VERBS: dict[str, str] = {
     "VALUE_DIFFERS": "was changed",
     "KEY_EXISTS": "was created",
-    "KEY_DOES_NOT_EXIST": "does not exist",
+    "KEY_DOES_NOT_EXIST": "doesn't exist",
     "CONTENT_ID_DIFFERS": "was dropped and created again",
     "PAYLOAD_DIFFERS": "became something else",
-    "NAMESPACE_ABSENT": "(a namespace) does not exist",
-    "NAMESPACE_NOT_EMPTY": "(a namespace) is not empty",
-    "NOT_A_NAMESPACE": "is not a namespace",
+    "NAMESPACE_ABSENT": "(a namespace) doesn't exist",
+    "NAMESPACE_NOT_EMPTY": "(a namespace) isn't empty",
+    "NOT_A_NAMESPACE": "isn't a namespace",
     "UNEXPECTED_HASH": "moved",
 }
 

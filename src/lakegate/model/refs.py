@@ -46,7 +46,7 @@ class TablePointer(Value):
 class TableAt(Value):
     """A table at one commit, by hash; ``ref`` is a branch or tag whose history holds that commit.
 
-    ``without`` are paths of data files whose rows do not count, because they are about to go. With ``where``, a
+    ``without`` are paths of data files whose rows don't count, because they are about to go. With ``where``, a
     validated predicate, only rows for which it is true count. ``lacks`` are columns that audited rows of the same table
     have, and that it lacks: they are NULL.
     """
@@ -69,11 +69,11 @@ class Commit(Value):
     time: datetime
     properties: dict[str, str] = Field(default_factory=dict)
     tables: tuple[str, ...] = ()
-    """Keys the commit changed, as text (tables and namespaces); empty when operations were not fetched."""
+    """Keys the commit changed, as text (tables and namespaces); empty when operations weren't fetched."""
     puts: tuple[TablePointer, ...] = ()
-    """Tables as the commit left them; empty when operations were not fetched."""
+    """Tables as the commit left them; empty when operations weren't fetched."""
     foreign: tuple[str, ...] = ()
-    """Metadata files of whatever else it put: views, tables whose names lakegate does not allow."""
+    """Metadata files of whatever else it put: views, tables whose names lakegate doesn't allow."""
 
 
 class CommitRequest(Value):
@@ -103,7 +103,7 @@ class CommitRequest(Value):
 
 
 class TableDifference(Value):
-    """One key that differs between two references; ``None`` where it does not exist.
+    """One key that differs between two references; ``None`` where it doesn't exist.
 
     Attributes:
         kind: What it is.

@@ -109,7 +109,7 @@ class MemoryCatalog:
             return head
         if isinstance(at, str):
             if not is_commit_hash(at):
-                raise InputError(f"'{at}' is not a commit hash.", ref=ref, at=at)
+                raise InputError(f"'{at}' isn't a commit hash.", ref=ref, at=at)
             self._contents(at)
             return Ref(name=ref, hash=at, kind="detached")
         if at.tzinfo is None:
@@ -130,11 +130,11 @@ class MemoryCatalog:
         return iter([key for key, value in sorted(contents.items()) if not isinstance(value, TablePointer)])
 
     def get_table(self, table: TableIdentifier, ref: Ref) -> TablePointer | None:
-        """Return the state of ``table`` at ``ref.hash``; ``None`` when it does not exist there."""
+        """Return the state of ``table`` at ``ref.hash``; ``None`` when it doesn't exist there."""
         content = self._contents(ref.hash).get(table.parts)
         if content is None or isinstance(content, TablePointer):
             return content
-        raise InputError(f"'{table}' on '{ref.name}' is not a table but a namespace.", table=str(table), ref=ref.name)
+        raise InputError(f"'{table}' on '{ref.name}' isn't a table but a namespace.", table=str(table), ref=ref.name)
 
     def get_tables(
         self, tables: Collection[TableIdentifier], ref: Ref
@@ -154,12 +154,12 @@ class MemoryCatalog:
         with self._lock:
             branch = self.get_ref(request.branch)
             if branch.kind != "branch":
-                raise NotFoundError(f"'{request.branch}' is not a branch.", ref=request.branch)
+                raise NotFoundError(f"'{request.branch}' isn't a branch.", ref=request.branch)
             # From the head on: a base is most often near it.
             known = any(commit.hash == request.base for commit in self._ancestors(branch.hash))
             if not known and request.base != ROOT_HASH:
                 raise NotFoundError(
-                    f"Commit {request.base[:12]} is not on branch '{request.branch}'.",
+                    f"Commit {request.base[:12]} isn't on branch '{request.branch}'.",
                     ref=request.branch,
                     hash=request.base,
                 )
@@ -178,7 +178,7 @@ class MemoryCatalog:
                 yield _difference(key, before.get(key), after.get(key))
 
     def spark_options(self, ref: Ref | None = None) -> Mapping[str, str]:
-        """Return what names ``ref``; no Spark can read this catalog."""
+        """Return options that identify ``ref`` for tests; Spark can't read this catalog."""
         options = {"": "memory", "ref": "main" if ref is None else ref.name}
         return options if ref is None or ref.kind != "detached" else {**options, "ref.hash": ref.hash}
 
@@ -189,7 +189,7 @@ class MemoryCatalog:
         with self._lock:
             if validate_ref_name(name) in self._refs:
                 raise AlreadyExistsError(
-                    f"Cannot create {kind} '{name}': a branch or tag of this name exists.", ref=name
+                    f"Can't create {kind} '{name}': a branch or tag of this name exists.", ref=name
                 )
             self._contents(source.hash)
             self._refs[name] = Ref(name=name, hash=source.hash, kind=kind)
@@ -207,7 +207,7 @@ class MemoryCatalog:
         if commit == ROOT_HASH:
             return {}
         if commit not in self._nodes:
-            raise NotFoundError(f"Commit '{commit}' does not exist.", hash=commit)
+            raise NotFoundError(f"Commit '{commit}' doesn't exist.", hash=commit)
         return self._nodes[commit].contents
 
     def _ancestors(self, commit: str) -> Iterator[Commit]:

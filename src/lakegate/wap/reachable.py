@@ -4,7 +4,8 @@ A restore, a revert or a new branch may return to a state that no branch or tag 
 then. So both sides announce in the catalog what they are about to do *before* they look for the other
 (docs/decisions/0035):
 
-- ``gc`` makes a branch :data:`_COLLECTING`, then looks at all references before each batch, then deletes.
+- ``gc`` makes a branch :data:`_COLLECTING`, and commits to the branch :data:`_FLAG`, which says that there is one; then
+  looks at all references before each batch, then deletes.
 - Whoever goes back makes a branch :data:`_NEEDED` that reaches the old state, then looks for a ``gc``, then for the
   files, then commits.
 
@@ -23,7 +24,9 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 
 from lakegate.errors import (
+    AlreadyExistsError,
     CatalogUnavailableError,
+    ConflictError,
     InputError,
     LakegateError,
     NotFoundError,
@@ -41,6 +44,12 @@ from lakegate.wap.context import Context
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 _COLLECTING = "wap/lakegate.gc/"
 _NEEDED = "wap/lakegate.needed/"
+_FLAG = "wap/lakegate.collecting"
+"""Is there as long as anybody deletes files, so that one look-up says so, however many branches there are.
+
+Each ``gc`` commits to it after it has made its own branch. Who is done drops it where it was before it found no other
+one's branch: if another one has come since, the head has moved, and it stays.
+"""
 _ANNOUNCEMENT = re.compile(
     r"wap/lakegate\.(?:gc|needed)/(?P<name>.+?)\.(?P<host>[0-9a-f]{16})\.(?P<pid>\d+)\.(?P<started>[\d.]+)"
 )
@@ -49,6 +58,7 @@ _NUMBER = re.compile(r"\.[0-9a-f]{8}$")
 _PATIENCE_S = 5.0
 _POLL_S = 0.2
 _TABLES_AT_ONCE = 8
+_ATTEMPTS = 20
 _SHOWN = 3
 
 
@@ -140,7 +150,7 @@ class Reachable:
 
     @property
     def problems(self) -> tuple[GcProblem, ...]:
-        """One for each table with a state that could not be read."""
+        """One for each table with a state that couldn't be read."""
         return tuple(self._unreadable.values())
 
     def has_table_in(self, folder: str) -> bool:
@@ -150,7 +160,7 @@ class Reachable:
     def must_keep(self, folder: str) -> bool:
         """Return whether all of ``folder`` must stay, because not everything that reaches into it could be read.
 
-        That holds for the folders of views and the like, and for all folders of a table with a state that could not be
+        That holds for the folders of views and the like, and for all folders of a table with a state that couldn't be
         read: those of its names, and those called as lakegate and Spark would call new ones (``<name>_…``), whose
         files may have been rebased onto it.
         """
@@ -203,7 +213,7 @@ class Reachable:
             self._unreadable.setdefault(name, GcProblem(subject=name, message=error.message, hint=error.hint))
 
     def _unreadable_names(self) -> set[str]:
-        """Return the names of tables that could not be read, and all other names these tables ever had."""
+        """Return the names of tables that couldn't be read, and all other names these tables ever had."""
         found = set(self._unreadable)
         known = 0
         while len(found) != known:
@@ -232,17 +242,19 @@ def collecting(context: Context) -> Iterator[None]:
     """Announce that files are deleted in the body."""
     marker = context.catalog.create_branch(_announcement(_COLLECTING, new_run_id()), context.catalog.get_ref("main"))
     try:
+        _raise_flag(context, marker)
         yield
     finally:
         try:
-            context.catalog.delete_ref(marker)
-        except NotFoundError:
-            pass
+            with suppress(NotFoundError):
+                context.catalog.delete_ref(marker)
         except LakegateError as error:
             context.narrator.note(
                 f"Couldn't drop branch {marker.name}, which announces that gc deletes files: {error.message} "
                 f"Until it's dropped, nothing can be restored: lakegate branch delete {marker.name}"
             )
+        with suppress(LakegateError):  # alone, it keeps nobody out, and the next gc drops it
+            _lower_flag(context)
 
 
 @contextmanager
@@ -296,6 +308,48 @@ def drop_orphaned_announcements(context: Context) -> None:
     for ref in orphaned:
         with suppress(NotFoundError):
             context.catalog.delete_ref(ref)
+    if any(ref.name == _FLAG for ref in refs):
+        _lower_flag(context)
+
+
+def _raise_flag(context: Context, marker: Ref) -> None:
+    for _ in range(_ATTEMPTS):
+        with suppress(AlreadyExistsError):
+            context.catalog.create_branch(_FLAG, marker)
+        try:
+            base = context.catalog.get_ref(_FLAG).hash
+            request = CommitRequest(branch=_FLAG, base=base, message=f"{marker.name} deletes files", at_head=True)
+            context.catalog.commit(request)
+        except (ConflictError, NotFoundError):
+            continue  # another gc has begun, or ended, at the same moment
+        except OutcomeUnknownError as error:
+            raise CatalogUnavailableError(f"{error.message} No file was deleted.", hint="Try again.") from error
+        return
+    raise RetryableError(
+        f"Couldn't announce that files are deleted: others kept moving branch {_FLAG}. No file was deleted.",
+        hint="Try again.",
+        branch=_FLAG,
+    )
+
+
+def _lower_flag(context: Context) -> None:
+    with suppress(ConflictError, NotFoundError):
+        flag = context.catalog.get_ref(_FLAG)
+        if _first_marker(context) is None:
+            context.catalog.delete_ref(flag)
+
+
+def _first_marker(context: Context) -> Ref | None:
+    return next((ref for ref in context.catalog.list_refs() if ref.name.startswith(_COLLECTING)), None)
+
+
+def _marker_of_gc(context: Context) -> Ref | None:
+    """Return the branch of a ``gc`` that deletes files."""
+    try:
+        context.catalog.get_ref(_FLAG)
+    except NotFoundError:
+        return None
+    return _first_marker(context)
 
 
 def _announcement(prefix: str, name: str) -> str:
@@ -317,13 +371,14 @@ def _has_ended(context: Context, ref: Ref) -> bool:
 
 def _require_no_gc(context: Context) -> None:
     until = time.monotonic() + _PATIENCE_S
-    while marker := next((ref for ref in context.catalog.list_refs() if ref.name.startswith(_COLLECTING)), None):
+    while marker := _marker_of_gc(context):
         if time.monotonic() < until:
             time.sleep(_POLL_S)
         elif _is_orphaned(marker):
             # After the same patience as above, and for the same reason.
             with suppress(NotFoundError):
                 context.catalog.delete_ref(marker)
+            _lower_flag(context)
         else:
             since = marker.name.removeprefix(_COLLECTING).partition("-")[0]
             raise RetryableError(

@@ -45,7 +45,7 @@ from support.nessie_answers import (
         (refusal(409, "REFERENCE_ALREADY_EXISTS", "exists"), AlreadyExistsError, "exists"),
         (refusal(400, "BAD_REQUEST", "what is this\nat line 3"), InputError, "what is this."),
         (answer({}, 401), ConfigurationError, "requires a token"),
-        (refusal(403, "FORBIDDEN", "no"), ConfigurationError, "does not allow this"),
+        (refusal(403, "FORBIDDEN", "no"), ConfigurationError, "doesn't allow this"),
         (answer({}, 404), ConfigurationError, "no Nessie API v2"),
         (httpx.Response(404, text="<html>nginx</html>"), ConfigurationError, "no Nessie API v2"),
         (httpx.Response(200, text="<html>hello</html>"), ConfigurationError, "no Nessie API v2"),
@@ -200,9 +200,9 @@ def test_a_commit_that_was_never_taken_may_be_tried_again(refused: httpx.Respons
     [
         ("VALUE_DIFFERS", "nyc.trips was changed"),
         ("KEY_EXISTS", "nyc.trips was created"),
-        ("KEY_DOES_NOT_EXIST", "nyc.trips does not exist"),
+        ("KEY_DOES_NOT_EXIST", "nyc.trips doesn't exist"),
         ("CONTENT_ID_DIFFERS", "nyc.trips was dropped and created again"),
-        ("NAMESPACE_ABSENT", "nyc.trips (a namespace) does not exist"),
+        ("NAMESPACE_ABSENT", "nyc.trips (a namespace) doesn't exist"),
         ("SOMETHING_NEW", "nyc.trips conflicts"),
     ],
 )
@@ -344,7 +344,7 @@ def test_a_user_without_a_name_can_commit(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_base_that_is_no_hash_is_refused_before_asking() -> None:
     server = Server(answer({}))
-    with pytest.raises(InputError, match="not a commit hash"):
+    with pytest.raises(InputError, match="isn't a commit hash"):
         catalog(server).commit(CHANGE.model_copy(update={"base": "main"}))
     assert not server.asked
 

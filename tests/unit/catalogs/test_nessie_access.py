@@ -57,7 +57,7 @@ def test_a_refused_token_is_renewed_and_sent_once_more() -> None:
 
     lake = catalog(recorded, token=GivenToken("expired", "renewed", "again"))
     assert lake.get_ref("main") == MAIN
-    with pytest.raises(ConfigurationError, match="does not accept the token"):
+    with pytest.raises(ConfigurationError, match="doesn't accept the token"):
         lake.commit(CHANGE)
     assert sent == ["expired", "renewed", "renewed", "again"]
 

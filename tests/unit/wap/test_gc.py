@@ -160,7 +160,7 @@ def test_a_table_that_cannot_be_read_keeps_all_that_may_be_its() -> None:
         world.branch(f"wap/{name}")
         world.write(f"wap/{name}", name)
         world.discard(f"wap/{name}")
-    # Files of a run that made the table anew, replayed onto the one that cannot be read.
+    # Files of a run that made the table anew, replayed onto the one that can't be read.
     elsewhere = world.file(f"{world.folder('a')}/data/replayed.parquet")
     garbage = world.file(f"{world.folder('b')}/data/garbage.parquet")
     world.broken |= {path for path in world.needs[damaged.metadata_location] if "/data/" in path}

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime, timedelta
+from unittest.mock import Mock
 
 import pytest
 
-from lakegate.errors import CatalogUnavailableError, InputError, LakegateError, NotFoundError, RetryableError
+from lakegate.errors import (
+    CatalogUnavailableError,
+    ConflictError,
+    InputError,
+    LakegateError,
+    NotFoundError,
+    OutcomeUnknownError,
+    RetryableError,
+)
 from lakegate.journal.holder import ProcessHolder
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
@@ -25,6 +35,7 @@ from support.revert_support import A, B, D, House
 TRIPS = TableIdentifier.parse("nyc.trips")
 FOLDER = "mem://warehouse/nyc/trips_20260101T000000-00000000"
 LATER = datetime.now(UTC) + timedelta(days=30)
+FLAG = "wap/lakegate.collecting"
 DELETING = "`lakegate gc` is deleting files"
 
 
@@ -40,7 +51,7 @@ class Lake(House):
         del walked
         metadata = f"{FOLDER}/metadata/{pointer.metadata_location.rpartition('/')[2]}"
         if metadata in self.deleted:
-            raise NotFoundError(f"{metadata} does not exist.")
+            raise NotFoundError(f"{metadata} doesn't exist.")
         yield from (f"{FOLDER}/data/{number}" for number in self.versions[pointer.metadata_location].rows)
         yield metadata
 
@@ -127,7 +138,7 @@ def test_nobody_goes_back_to_what_is_being_deleted(lake: Lake, old: Ref, way: st
     assert (lake.head(), lake.rows(), lake.is_whole(), lake.names()) == (head, D, True, ("main",))
 
     # And it is gone for good now.
-    with pytest.raises(InputError, match=r"Files of nyc.trips as it was then .*does not exist"):
+    with pytest.raises(InputError, match=r"Files of nyc.trips as it was then .*doesn't exist"):
         WAYS[way](lake, old)
     assert (lake.head(), lake.is_whole(), lake.names()) == (head, True, ("main",))
 
@@ -220,24 +231,93 @@ def test_what_a_killed_process_announced_keeps_nobody_out(
 ) -> None:
     host, pid, _ = ProcessHolder().identity().split(":")
     gone, elsewhere = f"{host}.{pid}.1", f"{'0' * 16}.{pid}.1"
+    lake.catalog.create_branch(FLAG, old)
     lake.catalog.create_branch(f"wap/lakegate.gc/a.{gone}", old)
     lake.catalog.create_branch(f"wap/lakegate.needed/a.b-c.0badcafe.{gone}", old)
     tag(lake, old)  # by whoever goes back
-    assert "wap/lakegate.gc/" not in " ".join(lake.names())
+    assert [name for name in lake.names() if "needed" not in name] == ["main", "x"]
     lake.catalog.delete_ref(lake.catalog.get_ref("x"))
 
+    lake.catalog.create_branch(FLAG, old)
     lake.catalog.create_branch(f"wap/lakegate.gc/a.{gone}", old)
     for kind in ("gc", "needed"):
         lake.catalog.create_branch(f"wap/lakegate.{kind}/b.{elsewhere}", old)
     drop_orphaned_announcements(lake.context)  # by the next gc
-    assert sorted(lake.names()) == ["main", f"wap/lakegate.gc/b.{elsewhere}", f"wap/lakegate.needed/b.{elsewhere}"]
+    left = ["main", FLAG, f"wap/lakegate.gc/b.{elsewhere}", f"wap/lakegate.needed/b.{elsewhere}"]
+    assert sorted(lake.names()) == left
 
     with pytest.raises(RetryableError, match=DELETING):
         tag(lake, old)
     monkeypatch.setattr(ProcessHolder, "is_alive", lambda *_: True)
     with collecting(lake.context):
         drop_orphaned_announcements(lake.context)
-        assert len(lake.names()) == 4
+        assert len(lake.names()) == 5
+    assert sorted(lake.names()) == left
+
+
+def test_a_flag_without_a_gc_keeps_nobody_out_and_the_next_gc_drops_it(lake: Lake, old: Ref) -> None:
+    """As of one that was killed after it had dropped its own branch."""
+    lake.catalog.create_branch(FLAG, old)
+    tag(lake, old)
+    drop_orphaned_announcements(lake.context)
+    assert lake.names() == ("main", "x")
+
+
+def test_whether_files_are_deleted_takes_one_look_up_however_many_branches_there_are(
+    lake: Lake, old: Ref, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise CatalogUnavailableError("All branches were listed.")
+
+    monkeypatch.setattr(lake.catalog, "list_refs", away)
+    tag(lake, old)
+    assert lake.catalog.get_ref("x").hash == old.hash
+
+
+@pytest.mark.parametrize("order", ["AaBb", "ABab", "ABba", "ABaCbc", "ABbCac", "ABaCcb"])
+def test_of_several_gcs_each_is_seen_until_it_has_ended(lake: Lake, old: Ref, order: str) -> None:
+    """Capital letters begin, small ones end."""
+    under_way: dict[str, AbstractContextManager[None]] = {}
+    for step in order:
+        if step.isupper():
+            under_way[step] = collecting(lake.context)
+            under_way[step].__enter__()
+        else:
+            under_way.pop(step.upper()).__exit__(None, None, None)
+        if under_way:
+            with pytest.raises(RetryableError, match=DELETING):
+                tag(lake, old)
+    assert lake.names() == ("main",)
+
+
+def test_a_gc_that_begins_while_the_last_one_ends_is_seen(
+    lake: Lake, old: Ref, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one found no other, and is about to drop what says that there is one."""
+    delete, second = lake.catalog.delete_ref, ExitStack()
+
+    def meanwhile(ref: Ref) -> None:
+        if ref.name == FLAG:
+            monkeypatch.setattr(lake.catalog, "delete_ref", delete)
+            second.enter_context(collecting(lake.context))
+        delete(ref)
+
+    with collecting(lake.context):
+        monkeypatch.setattr(lake.catalog, "delete_ref", meanwhile)
+    with second, pytest.raises(RetryableError, match=DELETING):
+        tag(lake, old)
+    assert lake.names() == ("main",)
+
+
+def test_nothing_is_deleted_that_could_not_be_announced(lake: Lake, old: Ref, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lake.rows() == D
+    assert old.hash != lake.head().hash
+    for trouble in (ConflictError("It moved."), OutcomeUnknownError("No answer."), CatalogUnavailableError("Away.")):
+        with monkeypatch.context() as patch:
+            patch.setattr(lake.catalog, "commit", Mock(side_effect=trouble))
+            with pytest.raises(RetryableError):
+                lake.collect()
+        assert (lake.deleted, lake.names()) == (set(), ("main",))
 
 
 def test_a_marker_that_cannot_be_dropped_is_told_of(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,9 +326,31 @@ def test_a_marker_that_cannot_be_dropped_is_told_of(lake: Lake, monkeypatch: pyt
     monkeypatch.setattr(context.narrator, "note", notes.append)
 
     def away(_: Ref) -> None:
-        raise CatalogUnavailableError("Nessie does not answer.")
+        raise CatalogUnavailableError("Nessie doesn't answer.")
 
     monkeypatch.setattr(lake.catalog, "delete_ref", away)
     with collecting(context):
         pass
     assert "lakegate branch delete wap/lakegate.gc/" in notes[0]
+
+
+def test_a_shared_branch_that_cannot_be_dropped_keeps_nobody_out(
+    lake: Lake, old: Ref, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    context, delete = lake.context, lake.catalog.delete_ref
+    monkeypatch.setattr(context.narrator, "note", notes.append)
+
+    def away(ref: Ref) -> None:
+        if ref.name == FLAG:
+            raise CatalogUnavailableError("Nessie doesn't answer.")
+        delete(ref)
+
+    monkeypatch.setattr(lake.catalog, "delete_ref", away)
+    with collecting(context):
+        pass
+    assert (notes, lake.names()) == ([], ("main", FLAG))
+    tag(lake, old)
+    monkeypatch.setattr(lake.catalog, "delete_ref", delete)
+    lake.collect()
+    assert FLAG not in lake.names()

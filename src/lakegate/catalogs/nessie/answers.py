@@ -98,7 +98,7 @@ class KeyedContent(Wire):
 
 
 class ContentsAnswer(Wire):
-    """Answer of ``POST /trees/{ref}/contents``; keys that do not exist are left out."""
+    """Answer of ``POST /trees/{ref}/contents``; keys that don't exist are left out."""
 
     contents: tuple[KeyedContent, ...]
     effective_reference: Reference
@@ -209,7 +209,7 @@ class Request:
     """What was asked, for messages.
 
     Attributes:
-        task: What it was to do, after "cannot": ``list branches and tags``.
+        task: What it was to do, after "can't": ``list branches and tags``.
         hash: Commit that was expected or read at.
         commits: Whether it is a commit, whose outcome must never be guessed.
     """
@@ -221,7 +221,7 @@ class Request:
 
 
 def key_text(elements: tuple[str, ...]) -> str:
-    """Return a content key as text; parts that are not plain names are quoted.
+    """Return a content key as text; parts that aren't plain names are quoted.
 
     Example:
         >>> key_text(("nyc", "trips")), key_text(("nyc", "odd.name"))
@@ -235,9 +235,9 @@ def no_answer(error: httpx.HTTPError, request: Request, server: str) -> Lakegate
     reason = _first_line(str(error)) or type(error).__name__
     if request.commits and not isinstance(error, _NOT_SENT):
         return _outcome_unknown(request, server, f"the connection was lost before an answer came ({reason})")
-    what = "did not answer in time" if isinstance(error, httpx.TimeoutException) else "does not answer"
+    what = "didn't answer in time" if isinstance(error, httpx.TimeoutException) else "doesn't answer"
     return CatalogUnavailableError(
-        f"The catalog at {server} {what} ({reason}); cannot {request.task}.",
+        f"The catalog at {server} {what} ({reason}); can't {request.task}.",
         hint="Check 'lakegate status'; start the local stack with 'lakegate up', or correct catalog.uri.",
         uri=server,
         ref=request.ref,
@@ -261,7 +261,7 @@ def failure(response: httpx.Response, request: Request, server: str) -> Lakegate
 
 
 def not_nessie(server: str, reason: str) -> ConfigurationError:
-    """Return the error for an address at which something else than Nessie's API v2 answers."""
+    """Return the error for an address at which something other than Nessie's API v2 answers."""
     return ConfigurationError(
         f"There is no Nessie API v2 at {server}: {reason}.",
         hint="Set catalog.uri to the address that ends in /api/v2, for example http://127.0.0.1:19120/api/v2.",
@@ -270,9 +270,9 @@ def not_nessie(server: str, reason: str) -> ConfigurationError:
 
 
 def unreadable(request: Request, server: str, reason: str) -> LakegateError:
-    """Return the error for a success whose body is not what Nessie would send."""
+    """Return the error for a success whose body isn't what Nessie would send."""
     if request.commits:
-        return _outcome_unknown(request, server, f"the answer cannot be read ({reason})")
+        return _outcome_unknown(request, server, f"the answer can't be read ({reason})")
     return not_nessie(server, reason)
 
 
@@ -283,13 +283,13 @@ def _from_nessie(error: NessieError, request: Request, server: str) -> LakegateE
         return _conflict(error, message, request)
     if error.error_code == "REFERENCE_ALREADY_EXISTS":
         return AlreadyExistsError(
-            f"Cannot {request.task}: a branch or tag of this name exists.",
+            f"Can't {request.task}: a branch or tag of this name exists.",
             hint="Choose another name, or delete the old one first.",
             **context,
         )
     if error.status == HTTPStatus.NOT_FOUND:
         return NotFoundError(
-            f"Cannot {request.task}: {message}.",
+            f"Can't {request.task}: {message}.",
             hint="'lakegate branch list' shows what exists.",
             **context,
         )
@@ -322,12 +322,12 @@ def _conflict(error: NessieError, message: str, request: Request) -> ConflictErr
 
 def _refused(response: httpx.Response, request: Request, server: str) -> ConfigurationError:
     status = response.status_code
-    reason, hint = "does not allow this", "Ask whoever runs the catalog to grant this token's user that right."
+    reason, hint = "doesn't allow this", "Ask whoever runs the catalog to grant this token's user that right."
     if status == HTTPStatus.UNAUTHORIZED:
-        reason = "does not accept the token" if "Authorization" in response.request.headers else "requires a token"
+        reason = "doesn't accept the token" if "Authorization" in response.request.headers else "requires a token"
         hint = "Set catalog.token to a valid token by reference, for example env:NESSIE_TOKEN, or catalog.oauth2_*."
     return ConfigurationError(
-        f"The catalog at {server} {reason} (HTTP {status}); cannot {request.task}.",
+        f"The catalog at {server} {reason} (HTTP {status}); can't {request.task}.",
         hint=hint,
         uri=server,
         ref=request.ref,
@@ -340,7 +340,7 @@ def _overloaded(status: int, error: NessieError | None, request: Request, server
     if request.commits and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return _outcome_unknown(request, server, f"the answer was an error of the server ({reason})")
     return CatalogUnavailableError(
-        f"The catalog at {server} is unavailable ({reason}); cannot {request.task}.",
+        f"The catalog at {server} is unavailable ({reason}); can't {request.task}.",
         hint="Try again. Check the catalog with 'lakegate status'.",
         uri=server,
         ref=request.ref,

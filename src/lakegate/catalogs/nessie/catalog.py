@@ -66,8 +66,7 @@ class NessieCatalog:
         """Ask the server for its configuration, the cheapest proof that it is there and that the token is accepted.
 
         Raises:
-            CatalogUnavailableError: When it does not answer.
-            ConfigurationError: When something else than Nessie's API v2 answers, or the token is refused.
+            ConfigurationError: When something other than Nessie's API v2 answers, or the token is refused.
         """
         return self._client.configuration()
 
@@ -98,7 +97,7 @@ class NessieCatalog:
         return self._create("BRANCH", validate_ref_name(name), source.hash)
 
     def create_tag(self, name: str, source: Ref) -> Ref:
-        """Create a tag at ``source.hash``; raises as :meth:`create_branch`."""
+        """Create a tag at ``source.hash``. Raises what :meth:`create_branch` does."""
         return self._create("TAG", validate_ref_name(name), source.hash)
 
     def assign_ref(self, ref: Ref, target: Ref) -> Ref:
@@ -114,7 +113,7 @@ class NessieCatalog:
     ) -> Iterator[Commit]:
         """Yield commits, newest first; see :meth:`lakegate.ports.Catalog.history`.
 
-        The server looks no further than ``until``, with a filter too. An ``until`` that is not in the history of
+        The server looks no further than ``until``, with a filter too. An ``until`` that isn't in the history of
         ``ref`` stops nothing.
         """
         path = f"trees/{_spot(ref)}/history"
@@ -137,7 +136,7 @@ class NessieCatalog:
         hash may be of any commit that exists, also of one that ``ref`` has left behind.
 
         Raises:
-            InputError: When ``at`` is a time without zone, or a string that is not a commit hash.
+            InputError: When ``at`` is a time without zone, or a string that isn't a commit hash.
         """
         if at is None:
             return self.get_ref(ref)
@@ -158,7 +157,7 @@ class NessieCatalog:
         return Ref(name=ref, hash=found, kind="detached")
 
     def list_tables(self, ref: Ref) -> Iterator[TablePointer]:
-        """Yield every table at ``ref.hash``. Tables whose names lakegate does not allow are skipped."""
+        """Yield every table at ``ref.hash``. Tables whose names lakegate doesn't allow are skipped."""
         for entry in self._entries(ref, _TABLE, content=True):
             pointer = _pointer(entry.name, entry.content)
             if pointer is None:
@@ -171,7 +170,7 @@ class NessieCatalog:
         return (entry.name.elements for entry in self._entries(ref, _NAMESPACE, content=False))
 
     def get_table(self, table: TableIdentifier, ref: Ref) -> TablePointer | None:
-        """Return the state of ``table`` at ``ref.hash``; ``None`` when it does not exist there.
+        """Return the state of ``table`` at ``ref.hash``; ``None`` when it doesn't exist there.
 
         Raises:
             InputError: When the key holds something else, such as a view or a namespace.
@@ -181,7 +180,7 @@ class NessieCatalog:
     def get_tables(
         self, tables: Collection[TableIdentifier], ref: Ref
     ) -> Mapping[TableIdentifier, TablePointer | None]:
-        """Return the state of each of ``tables`` at ``ref.hash``, in one request; raises as :meth:`get_table`."""
+        """Return the state of each of ``tables`` at ``ref.hash`` by one request. Raises what :meth:`get_table` does."""
         return self._tables(_at(ref), tables, ref)[1] if tables else {}
 
     def get_ref_with_tables(
@@ -193,12 +192,12 @@ class NessieCatalog:
     def commit(self, request: CommitRequest) -> Ref:
         """Apply ``request`` in one atomic commit; see :meth:`lakegate.ports.Catalog.commit`.
 
-        A table in ``unchanged`` that did not exist at ``base`` counts as changed by *any* commit made to the branch
-        after ``base``: Nessie can't express "still does not exist".
+        A table in ``unchanged`` that didn't exist at ``base`` counts as changed by *any* commit made to the branch
+        after ``base``: Nessie can't express "still doesn't exist".
         """
         if not is_commit_hash(request.base):
             raise InputError(
-                f"'{request.base}' is not a commit hash; cannot commit to branch '{request.branch}'.",
+                f"'{request.base}' isn't a commit hash; can't commit to branch '{request.branch}'.",
                 branch=request.branch,
             )
         asked = Request(f"commit to branch '{request.branch}'", ref=request.branch, hash=request.base, commits=True)
@@ -258,7 +257,7 @@ class NessieCatalog:
     def _resolve_hash(self, ref: str, commit: str) -> Ref:
         if not is_commit_hash(commit):
             raise InputError(
-                f"'{commit}' is not a commit hash.", hint=f"See hashes with 'lakegate log {ref}'.", ref=ref, at=commit
+                f"'{commit}' isn't a commit hash.", hint=f"See hashes with 'lakegate log {ref}'.", ref=ref, at=commit
             )
         if ref != commit and not is_commit_hash(ref):
             self.get_ref(ref)
@@ -375,7 +374,7 @@ def _pointer(key: answers.ContentKey, content: answers.Content | None) -> TableP
 def _required_table(table: TableIdentifier, content: answers.Content | None, ref: Ref) -> TablePointer | None:
     if content is not None and content.type != _TABLE:
         raise InputError(
-            f"'{table}' on '{ref.name}' is not a table but a {content.type.lower().replace('_', ' ')}.",
+            f"'{table}' on '{ref.name}' isn't a table but a {content.type.lower().replace('_', ' ')}.",
             hint=f"See the tables there are with 'lakegate table list --ref {ref.name}'.",
             table=str(table),
             ref=ref.name,

@@ -155,7 +155,7 @@ class NessieClient:
             if not self._http.is_closed:
                 raise
             raise CatalogUnavailableError(
-                f"The lake was closed; cannot {request.task}.",
+                f"The lake was closed; can't {request.task}.",
                 hint="Open it again with lakegate.connect(), and close it when all its work has ended.",
                 uri=self.server,
             ) from error
@@ -165,7 +165,7 @@ class NessieClient:
             return model.model_validate_json(response.content)
         except ValidationError as error:
             kind = response.headers.get("content-type", "no content type").partition(";")[0]
-            reason = f"the answer ({kind}) is not Nessie's"
+            reason = f"the answer ({kind}) isn't Nessie's"
             raise answers.unreadable(request, self.server, reason) from error
 
 
@@ -190,9 +190,9 @@ def _parse(uri: str) -> httpx.URL:
     try:
         url = httpx.URL(uri.rstrip("/") + "/")
     except (httpx.InvalidURL, UnicodeError) as error:
-        raise ConfigurationError("catalog.uri is not a web address.", hint=_URI_HINT) from error
+        raise ConfigurationError("catalog.uri isn't a web address.", hint=_URI_HINT) from error
     if url.scheme not in ("http", "https") or not url.host:
-        raise ConfigurationError("catalog.uri is not an http or https address.", hint=_URI_HINT)
+        raise ConfigurationError("catalog.uri isn't an http or https address.", hint=_URI_HINT)
     if url.userinfo:
         # They would replace the token, and be in every log line.
         raise ConfigurationError(
