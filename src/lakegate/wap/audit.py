@@ -157,7 +157,7 @@ def _past(context: Context, staged: StagedTable, beside: Sequence[StagedTable], 
         pointer = context.catalog.get_table(staged.table, at)
         if pointer is None:
             return None
-        # One that was dropped and added again, or has another's name, is not the one before.
+        # One that was dropped and added again, or has another's name, isn't the one before.
         changes = changes_between(context.reader, pointer, staged.pointer)
         others = {one.column for one in changes if one.change in {"added", "renamed"}}
         return Schema(

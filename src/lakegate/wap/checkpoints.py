@@ -7,7 +7,7 @@ A checkpoint is two files in the warehouse, and a commit on the branch that name
 
 So nobody who may write files, but may not commit to ``main``, can make one or change one; and a history that doesn't
 hold the commit doesn't have the checkpoint. One whose files are missing, damaged or from a newer lakegate counts for
-nothing: whoever reads the history goes on to the one before, or to the beginning.
+nothing: whoever reads the history continues with the one before, or to the beginning.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def discard(context: Context, branch: str, *, target: str = "main", seen: Ref | 
         ref = seen or context.catalog.get_ref(branch)
         if ref.kind != "branch":
             raise InputError(
-                f"'{branch}' is not a branch.", hint="To see the branches: lakegate branch list", branch=branch
+                f"'{branch}' isn't a branch.", hint="To see the branches: lakegate branch list", branch=branch
             )
         context.catalog.delete_ref(ref)
 
@@ -65,7 +65,7 @@ def discard(context: Context, branch: str, *, target: str = "main", seen: Ref | 
 def despite_late_commits(move: Callable[[], T]) -> T:
     """Look at a branch and drop or move it, again as long as something is committed to it in between.
 
-    What a process that was killed had asked of the engine or the catalog goes on there, and commits when it's done.
+    What a process that was killed had asked of the engine or the catalog continues there, and commits when it's done.
     """
     return Retrying(
         retry=retry_if_exception_type(ConflictError), stop=stop_after_attempt(_MOST_LATE_COMMITS), reraise=True
@@ -117,9 +117,6 @@ def is_own(context: Context, run: Run) -> bool:
     """Return whether a run made its branch: by a name that only this run gives, or by what it committed there.
 
     A branch of a name that a user chose may be somebody else's, even an empty one.
-
-    Raises:
-        NotFoundError: When there is no such branch.
     """
     if any(is_named_for(run.branch, table, run.run_id) for table in run.tables):
         return True
@@ -212,7 +209,7 @@ def _held(context: Context, run: Run) -> Lease:
         return context.journal.resume(run.run_id, ended=True, wait_s=_PATIENCE_S) or Lease(run=run)
     except RetryableError as error:
         raise RetryableError(
-            f"Another process works on run {run.run_id}, so branch {run.branch} was not discarded.",
+            f"Another process works on run {run.run_id}, so branch {run.branch} wasn't discarded.",
             hint=f"Stop it, or wait for it to end: lakegate runs {run.run_id}",
             run_id=run.run_id,
             branch=run.branch,

@@ -164,10 +164,16 @@ def require_nobody_publishes(context: Context, run: Run) -> None:
         return  # there's nothing to publish yet; what has no branch commits to its target at once
     with publish_lock(context, run.target, run.tables, timeout_s=_LAST_LOOK_S) as is_over:
         if not is_over:
+            look = f"Try again; to see whether it was published: lakegate runs {run.run_id}"
+            busy = [table for table in run.tables if context.journal.is_locked(f"{run.target}/{table}")]
             raise BeingPublishedError(
-                f"Run {run.run_id} is perhaps being published right now: other processes have been publishing to "
-                f"{run.table} for {_LAST_LOOK_S:,.0f} s.",
-                hint=f"Try again; to see whether it was published: lakegate runs {run.run_id}",
+                f"Run {run.run_id} is perhaps being published right now: somebody is publishing to {', '.join(busy)}."
+                if busy
+                else f"Whether run {run.run_id} is being published right now isn't known: nobody seems to be "
+                f"publishing to {run.table}, but the journal gave us no publish lock to make sure of it.",
+                hint=look
+                if busy
+                else f"{look}. If this process does much at the same time, raise journal.max_connections",
                 run_id=run.run_id,
                 branch=run.branch or None,
             )

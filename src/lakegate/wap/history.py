@@ -61,7 +61,7 @@ KIND_PROPERTY = "lakegate.kind"
 RENAMES_PROPERTY = "lakegate.renames"
 """Tables that got other names: the old and the new one by turns."""
 FORMERLY_PROPERTY = "lakegate.formerly"
-"""Likewise, of a commit that reverts: what its tables were called when the runs that it reverts wrote to them."""
+"""The same of a commit that reverts: what its tables were called when the runs that it reverts wrote to them."""
 
 SNAPSHOTS_PROPERTY = "lakegate.snapshots"
 """The snapshots of one run among those of a commit that several share. In no commit: :func:`parts_of` makes it."""
@@ -296,7 +296,7 @@ def unpacked(text: str) -> str:
 
     Raises:
         ValueError: When it isn't one.
-        zlib.error: Likewise.
+        zlib.error: When it isn't one.
     """
     if not text.startswith(_ZIPPED):
         return text
@@ -309,12 +309,12 @@ def files_in(commit: Commit) -> tuple[tuple[str, str], ...]:
 
 
 def identities_in(commit: Commit) -> tuple[str, ...]:
-    """Return the identity of each file that :func:`files_in` returns, or nothing; raises likewise."""
+    """Return the identity of each file that :func:`files_in` returns, or nothing; raises the same errors."""
     return tuple(_lines(commit, FILES_PROPERTY, 2)[1])
 
 
 def revived_in(commit: Commit) -> tuple[tuple[str, str, str, str], ...]:
-    """Return table, URI, version and run of each source file that ``commit`` brought back; raises likewise."""
+    """Return table, URI, version and run of each source file that ``commit`` brought back; raises the same errors."""
     lines = _lines(commit, REVIVES_PROPERTY, _REVIVED_WIDTH)[0]
     return tuple((table, uri, version, run) for table, uri, version, run in lines)
 
@@ -403,12 +403,12 @@ def _event_of(commit: Commit) -> HistoryEvent | None:
 
 
 def sync(context: Context, target: str) -> Ref:
-    """Read the commits of ``target`` that the journal has not seen yet, and return the head it knows now.
+    """Read the commits of ``target`` that the journal hasn't seen yet, and return the head it knows now.
 
     A journal that knows nothing yet, or knows a commit that the target has left behind, learns the whole history.
 
     Raises:
-        NewerFormatError: When a commit names source files in a form that is unknown here: going on would publish them a
+        NewerFormatError: When a commit names source files in a form that is unknown here: this would publish them a
             second time. The journal stays unchanged.
     """
     if context.downstreams:
@@ -470,7 +470,7 @@ def read_past(context: Context, head: str, *, until: str | None = None, step: St
     Commits that the newest checkpoint has are read from there: each costs as much as a line in a file.
 
     Raises:
-        NewerFormatError: When a commit names source files in a form that is not known here.
+        NewerFormatError: When a commit names source files in a form that isn't known here.
     """
     newest_first: list[PastCommit] = []
     checkpoints: dict[str, Checkpoint] = {}
@@ -503,7 +503,7 @@ def find_commit(context: Context, run_id: str, target: Ref) -> Commit:
     for commit in context.catalog.history(target.hash, run_id=run_id, operations=True):
         return part_of(commit, run_id)
     raise NotFoundError(
-        f"Run {run_id} was not published: '{target.name}' has no commit of it.",
+        f"Run {run_id} wasn't published: '{target.name}' has no commit of it.",
         hint=f"lakegate runs {run_id}",
         run_id=run_id,
         ref=target.name,
@@ -642,7 +642,7 @@ def require_this_attempt(context: Context, run: Run, commit: Commit) -> None:
     if other is not None:
         raise EarlierAttemptError(
             f"An earlier attempt of run {run.run_id} was published meanwhile (commit {commit.hash[:12]}); this one "
-            "was not.",
+            "wasn't.",
             hint=f"See what it published: lakegate log {commit.hash} --limit 1. To publish this batch, too, give it "
             "another run id.",
             run_id=run.run_id,

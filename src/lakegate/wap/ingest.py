@@ -67,7 +67,7 @@ def ingest(
         InputError: When the request can't be met. Nothing was written.
         DeadlineReachedError: When time ran out. The run, if it was begun, is suspended.
         LakegateError: When the run couldn't be finished. Its branch is dropped, unless the message names it.
-        KeyboardInterrupt: When interrupted; likewise.
+        KeyboardInterrupt: When interrupted. Its branch is dropped, too.
     """
     if request.batch.rows == 0:
         return _skip_empty(context, request)
@@ -140,7 +140,6 @@ def undo(context: Context, run_id: str, *, reason: str) -> Run:
     """End a run that nobody will resume: what it wrote goes, unless it was published or its branch is kept.
 
     Raises:
-        NotFoundError: When there is no such run.
         RetryableError: When another process works on it, or the catalog is unavailable.
     """
     lease = _wait_for_lease(context, run_id)

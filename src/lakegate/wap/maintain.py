@@ -37,9 +37,9 @@ class Maintenance:
     """One round over the tables of ``main``.
 
     Attributes:
-        policy_of: Returns when something is due for a table.
-        within: How long it may begin new work; ``None`` until all is done.
-        gc: Deletes what nothing needs any more, afterwards; ``None`` to leave that.
+        policy_of: Returns a table's policy, which says when something is due.
+        within: How long to begin new work; ``None`` to continue until all is done.
+        gc: Collects garbage at the end; ``None`` to skip that.
     """
 
     context: Context
@@ -130,7 +130,7 @@ class Maintenance:
         try:
             run = self.act[step.action](step.table)
         except CatalogUnavailableError:
-            raise  # the next round goes on
+            raise  # the next round continues
         except LakegateError as error:
             return _failed(step, error)
         status = "done" if run.publication is not None else "skipped"

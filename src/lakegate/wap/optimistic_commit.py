@@ -219,7 +219,9 @@ def let_beaten_runs_pass(
         while not _OURS.get() and _is_held(context, (_CHANGE if appends else _COMPACTION) + place):
             if table not in waited:
                 waited.append(table)
-                context.narrator.note(f"Waiting for a run that changes {table} and has been beaten by others.")
+                context.narrator.note(
+                    f"Waiting for a run that changes {table}: it lost to others before, and goes first now."
+                )
             left_s = until - time.monotonic()
             if left_s <= 0:
                 break
@@ -275,8 +277,6 @@ def _replayed(context: Context, run: Run, staged: StagedTable, now: TablePointer
     if not staged.only_adds:
         did = staged.reason or "it changed rows"
         raise not_replayable(context, run, staged.table, f"this run did more than add rows to it: {did}")
-    if str(staged.table) in run.reads:
-        raise not_replayable(context, run, staged.table, "this run read it")
     if now is None:
         raise not_replayable(context, run, staged.table, "it no longer exists")
     try:

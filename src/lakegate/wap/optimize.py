@@ -55,7 +55,7 @@ def optimize(
         then, now = before.get(part), after.get(part)
         if not _is_same(then, now):
             raise AuditFailedError(
-                f"The compaction of {table} is not published: it changed rows ({part or 'of the table'}, "
+                f"The compaction of {table} isn't published: it changed rows ({part or 'of the table'}, "
                 f"{then} before, {now} after).",
                 hint="Nothing was changed. Please report this.",
                 table=str(table),

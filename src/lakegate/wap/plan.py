@@ -38,7 +38,6 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     Raises:
         ConfigurationError: When the table, or that of its quarantined rows, has a name that is reserved or taken.
         IdentifierError: When the branch's name isn't valid.
-        AlreadyExistsError: When the branch exists.
         InputError: When the engine can't see the files, or the partitioning is wrong.
         SchemaError: When the batch doesn't fit the table.
         CheckError: When a check can't be run on the batch, or its severity not combined with the request's mode.
@@ -221,7 +220,7 @@ def _is_named(column: str, request: IngestRequest) -> bool:
 
 
 def _kept(source: Schema, request: IngestRequest) -> dict[str, str]:
-    """Return the columns wholly or partly without values that a table gets all the same, and of which type."""
+    """Return the columns wholly or partly without values that a table gets anyway, and of which type."""
     terms = Schema(columns=()) if request.contract is None else Schema(columns=request.contract.columns)
     found = {}
     for column in source.columns:

@@ -177,7 +177,7 @@ def publish(
         _drop_branch(context, run, branch)
     except LakegateError as error:
         # Untidy, not wrong: its data is published.
-        context.narrator.note(f"Branch {run.branch} could not be dropped: {error.message}")
+        context.narrator.note(f"Branch {run.branch} couldn't be dropped: {error.message}")
         branch_left = True
     failpoints.reach("after-branch-delete")
     return publication.model_copy(update={"branch_left": branch_left})
@@ -322,9 +322,9 @@ class _Rebased:
             table
             for report in self._reports
             for result in report.results
-            for table in result.reads
             # That a key was new to the table stays true when other rows of the table go.
-            if table != report.table or not result.check.startswith("unique(")
+            if not result.check.startswith("unique(")
+            for table in result.reads
         ]
         return tuple(dict.fromkeys([*self._run.reads, *by_checks]))
 
@@ -334,7 +334,7 @@ class _Rebased:
             report.table
             for report in self._reports
             for result in report.results
-            if report.table in result.reads and result.check.startswith("unique(")
+            if result.reads and result.check.startswith("unique(")
         )
         return tuple(dict.fromkeys(found))
 
@@ -381,7 +381,7 @@ class _Rebased:
                 raise not_replayable(self._context, run, run.staged[0].table, reason)
             failed = ", ".join(result.name for report in reports for result in report.failures)
             raise RejectedLateError(
-                f"Branch {run.branch} is not published: {run.table} fails {failed} on what {run.target} is now.",
+                f"Branch {run.branch} isn't published: {run.table} fails {failed} on what {run.target} is now.",
                 hint=f"lakegate runs {run.run_id}",
                 branch=run.branch,
                 run_id=run.run_id,
@@ -482,7 +482,7 @@ def _require_audited(run: Run, staged: StagedTable, report: AuditReport) -> None
     branch, table = staged.branch, str(staged.table)
     if report.metadata_location != staged.pointer.metadata_location:
         raise AuditFailedError(
-            f"The current state of {table} on branch {branch} has not been audited.",
+            f"The current state of {table} on branch {branch} hasn't been audited.",
             hint=f"lakegate audit {table} --branch {branch}",
             branch=branch,
             table=table,
@@ -490,7 +490,7 @@ def _require_audited(run: Run, staged: StagedTable, report: AuditReport) -> None
     if not report.passed and run.accepted is None:
         failed = ", ".join(result.name for result in report.failures)
         raise AuditFailedError(
-            f"Branch {branch} is not published: {table} failed {failed}.",
+            f"Branch {branch} isn't published: {table} failed {failed}.",
             hint=f"See why: lakegate runs {staged.run_id}. To drop it: lakegate discard {branch}. To publish it "
             f'anyway: lakegate publish {branch} --accept "REASON"',
             branch=branch,
@@ -547,7 +547,7 @@ def _untouched_by_difference(context: Context, run: Run) -> Ref:
         raise ConflictError(
             f"{other} changed on branch {run.branch} after it was audited."
             if other in audited
-            else f"{other} was written to branch {run.branch} too, and has not been audited.",
+            else f"{other} was written to branch {run.branch} too, and hasn't been audited.",
             hint=f"lakegate audit {other} --branch {run.branch}",
             branch=run.branch,
             table=other,

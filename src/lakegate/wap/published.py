@@ -40,7 +40,6 @@ def audit_state(
     Raises:
         CheckError: When a check can't be run on the table.
         InputError: When ``since`` was followed by anything but appends, new columns and wider types.
-        NotFoundError: When there is no such table.
         RetryableError: When the audit couldn't run; that says nothing about the data.
     """
     pointer = context.catalog.get_table(table, ref)

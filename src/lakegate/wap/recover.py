@@ -199,7 +199,7 @@ def _publish(context: Context, progress: Progress) -> Run:
 def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
     progress.require_lease()
     require_nobody_publishes(context, progress.run)
-    stays = progress.run.is_users_branch  # that a publish was interrupted is no reason to drop it
+    stays = progress.run.is_users_branch  # that a publish was interrupted isn't a reason to drop it
     if not stays:
         _drop_branch(context, progress.run)
     if (published := _end_if_published(context, progress)) is not None:

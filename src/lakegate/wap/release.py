@@ -281,7 +281,7 @@ def _can_hold(wide: str, narrow: str) -> bool:
 def drop(
     context: Context, tx: Transaction, table: TableIdentifier, chosen: RowSelection, *, hides: bool = False
 ) -> None:
-    """Delete the chosen rows, which wait, from the quarantine table; raises as :func:`release`."""
+    """Delete the chosen rows, which wait, from the quarantine table. Raises what :func:`release` does."""
     aside = quarantine_of(table)
     tx.engine.table(aside)
     with hiding_values(hides or bool(context.masked), f"quarantined rows of {table} were dropped"):
@@ -336,7 +336,7 @@ def _require_rows(
 
 
 def _only_grew(context: Context, tx: Transaction, aside: TableIdentifier, chosen: RowSelection) -> bool:
-    """Return whether all rows that a quarantine table had when somebody confirmed are there as they were."""
+    """Return whether the rows that somebody confirmed are all still in a quarantine table, unchanged."""
     if chosen.confirmed_at is None:
         return True
     at = Ref(name=chosen.confirmed_at, hash=chosen.confirmed_at, kind="detached")

@@ -22,7 +22,6 @@ def plan_rename(
         reverts: The run that had renamed it, to be reverted.
 
     Raises:
-        NotFoundError: When there is no such table.
         AlreadyExistsError: When the new name is taken, or that of its quarantine table.
         ConfigurationError: When the new name is reserved.
         IdentifierError: When the new name is too long for that of a quarantine table, and there is one.

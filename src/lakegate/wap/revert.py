@@ -120,7 +120,7 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
 
     Raises:
         NotFoundError: When the table didn't exist then.
-        InputError: When the commit is not in the history of ``target``; or when ``table`` is a quarantine table, and
+        InputError: When the commit isn't in the history of ``target``; or when ``table`` is a quarantine table, and
             rows went from it to its table since, or were set aside.
         ConflictError: When the target kept moving.
         OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
@@ -146,7 +146,7 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
         history = BranchHistory(context, head, since=at.hash)
         if not history.commits or history.commits[0].parent != at.hash:
             raise InputError(
-                f"Commit {at.hash[:12]} is not in the history of '{target}'.",
+                f"Commit {at.hash[:12]} isn't in the history of '{target}'.",
                 hint=f"lakegate log {target}",
                 commit=at.hash,
                 ref=target,
@@ -180,12 +180,12 @@ def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False, m
     """
     ref = context.catalog.get_ref(name)
     if ref.kind != "branch":
-        raise InputError(f"'{name}' is not a branch.", hint="lakegate branch list", ref=name)
+        raise InputError(f"'{name}' isn't a branch.", hint="lakegate branch list", ref=name)
     if name == main and not force:
         raise InputError(
             f"Resetting '{name}' removes commits from its history, including runs published by others.",
             hint="lakegate revert RUN reverts one publish, lakegate table restore TABLE --at TIME one table, and both "
-            "keep the history. If that is not enough: --force",
+            "keep the history. If that isn't enough: --force",
             branch=name,
         )
     with keep_files_of(context, to):
@@ -408,7 +408,7 @@ def _with_appends(
     """Return the state that each table of a plan goes back to, with the later appends that stay.
 
     Args:
-        known: What was rebased before, to go on with; added to.
+        known: What was rebased before, to continue with; added to.
     """
     for table, one in plan.tables.items():
         if one.base is not None:

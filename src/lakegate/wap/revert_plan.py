@@ -150,7 +150,7 @@ class BranchHistory:
     """The commits of a branch after ``since`` up to ``head``, oldest first, and which of them are reverted.
 
     A commit that several runs share is one for each of them (:func:`~lakegate.wap.history.parts_of`). A table that was
-    renamed has its new name in the commits before that, too: who reads them here need not know.
+    renamed has its new name in the commits before that, too: who reads them here needn't know.
 
     Args:
         head: The branch at the commit to look at.
@@ -341,7 +341,7 @@ def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascad
         cascade: Whether to revert the runs that depend on it, too.
 
     Raises:
-        NotRevertableError: When later runs depend on it and ``cascade`` is not set, or when one of those can't be
+        NotRevertableError: When later runs depend on it and ``cascade`` isn't set, or when one of those can't be
             reverted.
     """
     first = history.commit_of(run_id)
@@ -524,7 +524,7 @@ class _Planner:
             blocking += [one for one in rewriting if not missing <= self._files(one.after).keys()]
         self._depend(blocking, "changed the rows it published to")
         if missing and not blocking:
-            raise _refused(change, f"its data files are not in {change.table} any more")
+            raise _refused(change, f"its data files aren't in {change.table} any more")
         return paths
 
     def _later(self, change: Change) -> list[Change]:

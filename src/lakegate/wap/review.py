@@ -48,7 +48,6 @@ def audit_branch(
         explain: Whether the report returned says how each check was answered.
 
     Raises:
-        NotFoundError: When there is no such branch.
         InputError: When the branch didn't change the table, or an unknown run wrote it.
         RetryableError: When another process works on the run, or its status changed meanwhile; the report isn't kept.
     """

@@ -70,7 +70,7 @@ def fit(
         file_format: The batch's format: CSV is parsed as the table's types.
         texts: What CSV's columns look like.
         updates: Whether what the batch lacks stays as it is in existing rows.
-        kept: Columns wholly or partly without values that the table gets all the same, and their types.
+        kept: Columns wholly or partly without values that the table gets anyway, and their types.
 
     Returns:
         What must be changed, and what happens to columns that one of them lacks.
@@ -185,7 +185,7 @@ class _Differences:
             elif one.one is None and self._mode == "ignore_extra":
                 notes.append(f"F{what[1:]} ({one.other}) isn't in the table; it's left out.")
             elif one.one is None and self._mode != "evolve":
-                problems[one.name] = f"{what} ({one.other}) is not in the table"
+                problems[one.name] = f"{what} ({one.other}) isn't in the table"
             elif one.one is None and (not kept or one.path in lacking) and with_values(one.other or UNKNOWN) is None:
                 notes.append(f"F{what[1:]} isn't in the table and has no values; it's left out.")
             elif one.one is not None and self._widened(one.one, one.other) is None:
@@ -235,7 +235,7 @@ class _Differences:
         else:
             guess = self._table.nearest(column.name)
             like = f" (the table has '{guess}')" if guess else ""
-            self.problems[column.name] = f"column '{column.name}' ({column.type}) is not in the table{like}"
+            self.problems[column.name] = f"column '{column.name}' ({column.type}) isn't in the table{like}"
 
 
 def _below(path: tuple[str, ...]) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
 def find_changes(
     context: Context, base: Ref, branch_name: str, tables: Sequence[TableIdentifier], *, target: str, run_id: str
 ) -> tuple[StagedTable, ...]:
-    """Return what a run did on its branch to those of ``tables`` that are there, since ``base``."""
+    """Return what a run has changed on its branch since ``base``, for those of ``tables`` that exist there."""
     branch, pointers = context.catalog.get_ref_with_tables(branch_name, tables)
     before = context.catalog.get_tables(tables, base)
     found = []
@@ -380,7 +380,6 @@ def find_staged(context: Context, branch_name: str, *, target: str = "main") -> 
     """Return what is staged on a branch, table by table, whoever wrote it.
 
     Raises:
-        NotFoundError: When there is no such branch.
         InputError: When it is ``target``, or as :func:`staged_since`.
     """
     if branch_name == target:

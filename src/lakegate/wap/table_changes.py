@@ -1,6 +1,6 @@
 """Changes of whole tables, in one commit, by metadata alone.
 
-Each is a run, which can be reverted, and raises as :func:`~lakegate.wap.revert.run_plan`, too.
+Each is a run, which can be reverted, and raises the same errors as :func:`~lakegate.wap.revert.run_plan`, too.
 """
 
 from __future__ import annotations
@@ -134,7 +134,6 @@ def rewrite_manifests(context: Context, table: TableIdentifier, *, new_run_id: s
         The new run: ``published``, or ``skipped`` when there can't be fewer.
 
     Raises:
-        NotFoundError: When there is no such table.
         AuditFailedError: When the new manifests don't list the same files.
         InputError: When the table is of format version 1, whose metadata isn't edited.
     """

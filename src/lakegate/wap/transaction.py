@@ -161,7 +161,7 @@ class Transaction:
             raise QueryError(f"The condition can't be used: {error}", table=table, where=where) from None
         # In parentheses twice: Spark takes `FROM t WHERE (name)` for an alias and the name of its column.
         chosen = f"FROM {'.'.join(map(quote, TableIdentifier.parse(table).parts))} WHERE (({condition}))"
-        # A delete of nothing would leave a snapshot all the same.
+        # A delete of nothing would leave a snapshot anyway.
         if self.sql(f"SELECT 1 {chosen} LIMIT 1").take(1):
             self.sql(f"DELETE {chosen}")
 
@@ -398,7 +398,7 @@ def _require_written(tx: Transaction, staged: Sequence[StagedTable]) -> None:
     unknown = [str(table) for table in tx._checks if table not in {one.table for one in staged}]  # noqa: SLF001
     if unknown:
         raise InputError(
-            f"The transaction has checks for {', '.join(unknown)}, but did not write to it.",
+            f"The transaction has checks for {', '.join(unknown)}, but didn't write to them.",
             hint="Remove the checks, or write the table in the same transaction.",
             tables=unknown,
             branch=tx.branch,
@@ -410,7 +410,7 @@ def _rejected(context: Context, progress: Progress, on_failure: OnFailure) -> Au
     reject(context, progress, keep=on_failure == "keep")
     failed = ", ".join(f"{report.table}: {result.name}" for report in run.reports for result in report.failures)
     return AuditFailedError(
-        f"The transaction is not published; {failed} failed.",
+        f"The transaction isn't published; {failed} failed.",
         hint=f"lakegate runs {run.run_id}",
         run_id=run.run_id,
         tables=list(run.tables),

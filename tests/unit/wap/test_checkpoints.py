@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from lakegate.wap.checkpoints import CHECKPOINT_PROPERTY
 from lakegate.wap.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files, read_past, sync
 from support import gc_world
 from support.examples import examples
-from support.gc_world import NAMES, ROOT, YOUNG, Play, World
+from support.gc_world import NAMES, ROOT, YOUNG, Play, Shelf, World
 from support.memory_journal import MemoryDatabase
 
 TABLE = "ns.a"
@@ -193,6 +195,46 @@ def test_only_new_states_are_looked_at_and_the_rest_stays() -> None:
     assert set(world.looked) == {pointer.metadata_location}
 
 
+@pytest.mark.parametrize("new", [0, 3])
+def test_what_gc_asks_and_reads_follows_what_is_new_and_not_all_of_history(
+    new: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    for commits in (6, 60):
+        world = grown(commits)
+        checkpointed(world)
+        world.looked.clear()
+        for number in range(new):
+            world.write("main", "a")
+            publish(world, f"n{number}", f"n{number}")
+        world.file(f"{world.folder('a')}/data/stray.parquet")
+        calls: Counter[str] = Counter()
+        for name in ("history", "list_tables", "get_table", "get_tables", "get_ref", "list_refs", "commit", "diff"):
+            monkeypatch.setattr(world.catalog, name, _counted(calls, name, getattr(world.catalog, name)))
+        monkeypatch.setattr(Shelf, "read", _counted(calls, "checkpoint", Shelf.read))
+        assert world.gc().files == 1
+        monkeypatch.undo()
+        monkeypatch.setattr(gc, "EVERY", 3)
+        assert len(world.looked) == new
+        asked.append(calls)
+    assert asked[0] == asked[1]
+    assert asked[0]["commit read"] > new
+
+
+def _counted(calls: Counter[str], name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(*args: Any, **options: Any) -> Any:
+        calls[name] += 1
+        found = call(*args, **options)
+        return found if name != "history" else _each(found)
+
+    def _each(found: Iterator[Commit]) -> Iterator[Commit]:
+        for commit in found:
+            calls["commit read"] += 1
+            yield commit
+
+    return counted
+
+
 def test_a_warehouse_under_another_name_makes_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     world = grown()
     checkpointed(world)
@@ -230,12 +272,16 @@ def test_a_catalog_that_takes_no_commit_stops_no_gc(monkeypatch: pytest.MonkeyPa
     world = grown()
     stray = world.file(f"{world.folder('a')}/data/stray.parquet")
 
-    def refuse(*_: object) -> None:
-        raise ConflictError("moved")
+    commit = world.catalog.commit
+
+    def refuse(request: CommitRequest) -> Ref:
+        if request.branch == "main":
+            raise ConflictError("moved")
+        return commit(request)
 
     with monkeypatch.context() as patch:
         patch.setattr(world.catalog, "commit", refuse)
-        # `gc` itself only makes branches.
+        # `gc` itself only makes branches, and commits to one of them.
         assert world.gc().checkpoint is None
     assert stray not in world.files
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from lakegate.checks import parse_checks
 from lakegate.errors import CatalogUnavailableError, ConflictError, InputError, RetryableError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import Run
-from lakegate.wap.history import files_in, sync
+from lakegate.wap.history import sync
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from support.fakes import FakeLakehouse
@@ -258,12 +257,17 @@ def test_a_unique_key_is_asked_again_and_passes_when_the_concurrent_run_has_othe
 ) -> None:
     unique = ("unique(id, scope='table')", "not_null(passengers)")
     ingest(house.context, ordered(house, checks=unique))
-    with when_reached(
-        monkeypatch, "before-publish", lambda: ingest(house.context, ordered(house, MOST, run="r3", checks=unique))
-    ):
+    others: list[Run] = []
+
+    def publish_another() -> None:
+        others.append(ingest(house.context, ordered(house, MOST, run="r3", checks=unique)))
+
+    with when_reached(monkeypatch, "before-publish", publish_another):
         run = ingest(house.context, ordered(house, MORE, run="r2", checks=unique))
 
     assert run.status == "published"
+    assert others[0].publication is not None
+    assert [report.at for report in run.reports] == [others[0].publication.commit], "the state that it was asked of"
 
 
 @pytest.mark.parametrize(
@@ -355,8 +359,11 @@ def test_what_cannot_be_replayed_is_run_again_on_the_new_state(
 def test_a_target_that_never_stands_still_ends_as_a_conflict(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    refused: list[CommitRequest] = []
+
     def refuse(request: CommitRequest) -> Ref:
         if request.branch == "main":
+            refused.append(request)
             raise ConflictError("No.")
         return commit(request)
 
@@ -367,7 +374,7 @@ def test_a_target_that_never_stands_still_ends_as_a_conflict(
         ingest(house.context, ordered(house))
     failed = house.journal.get("r1")
     assert failed is not None
-    assert (failed.status, failed.branch_kept) == ("failed", True)
+    assert (failed.status, failed.branch_kept, len(refused)) == ("failed", True, 3)
 
 
 def test_main_that_was_reset_forgets_the_files_of_the_commits_it_lost(house: FakeLakehouse) -> None:
@@ -379,14 +386,6 @@ def test_main_that_was_reset_forgets_the_files_of_the_commits_it_lost(house: Fak
 
     assert ingest(house.context, ordered(house, MORE, run="r3", file="r2")).status == "published"
     assert ingest(house.context, ordered(house, run="r4", file="r1")).status == "skipped"
-
-
-def test_the_commit_tells_the_files(house: FakeLakehouse) -> None:
-    ingest(house.context, ordered(house))
-    commit = next(house.catalog.history("main"))
-
-    assert files_in(commit) == (("file:///r1.parquet", "1"),)
-    assert parse_checks("not_null(passengers)")
 
 
 def test_recovery_that_fails_leaves_the_run_to_the_next_one(

@@ -144,5 +144,5 @@ def test_a_run_s_commit_is_found_without_a_search_as_long_as_the_target_holds_it
 
     sync(house.context, "main")
     house.catalog.assign_ref(head, before)
-    with pytest.raises(NotFoundError, match="was not published"):
+    with pytest.raises(NotFoundError, match="wasn't published"):
         find_commit(house.context, "r1", sync(house.context, "main"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,12 +14,12 @@ from lakegate.model.refs import Commit, CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.points import find, resolve
 from lakegate.wap.gc import drop_orphaned_branches
-from lakegate.wap.history import FILES_PROPERTY, TABLES_PROPERTY, encode_files, sync
+from lakegate.wap.history import FILES_PROPERTY, TABLES_PROPERTY, encode_files, find_commit, sync
 from lakegate.wap.ingest import ingest
-from lakegate.wap.recover import recover
+from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert import restore_table, revert
 from support.fakes import FakeLakehouse
-from support.flow_support import TRIPS, ordered
+from support.flow_support import CLEAN, TRIPS, ordered
 
 LENGTHS = (10, 100)
 
@@ -89,3 +90,27 @@ def test_it_reads_as_little_of_a_long_history_as_of_a_short_one(what: str) -> No
         WORK[what](house, first)
         read.append(count[0])
     assert read[0] == read[1], what
+
+
+def test_what_runs_did_is_known_when_their_detail_has_expired() -> None:
+    house = aged(0)
+    before = {run.run_id: run for run in house.journal.runs(limit=9)}
+    assert house.journal.expire_detail(datetime.now(UTC) + timedelta(days=1), "Deleted.") == 2
+    for run_id in ("r1", "r2"):
+        left = house.journal.get(run_id)
+        assert left is not None
+        assert (left.steps, left.reports) == ((), ())
+        assert left.staged == before[run_id].staged
+        assert find_commit(house.context, run_id, house.catalog.get_ref("main")).puts
+    assert ingest(house.context, ordered(house, run="r3", file="r2")).status == "skipped"
+    assert len(house.rows_on("main", "nyc.trips")) == 2 * len(CLEAN)
+    undone = revert(house.context, "r1", new_run_id="x1", target="main")
+    assert (undone.status, len(house.rows_on("main", "nyc.trips"))) == ("published", len(CLEAN))
+    reverted = house.journal.get("r1")
+    assert reverted is not None
+    assert (reverted.status, reverted.reverted_by) == ("reverted", "x1")
+    rebuild(house.context, "main")
+    assert ingest(house.context, ordered(house, run="r4", file="r2")).status == "skipped"
+    revert(house.context, "x1", new_run_id="x2", target="main")
+    assert len(house.rows_on("main", "nyc.trips")) == 2 * len(CLEAN)
+    assert not list(house.journal.bad_rows())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,11 @@ def test_who_gives_up_an_expiry_passes_through_its_publish_lock(
     monkeypatch.setattr("lakegate.wap.group_commit._LAST_LOOK_S", 0.0)
     expiry = run.model_copy(update={"run_id": "x", "kind": "transaction", "branch": "", "staged": ()})
     with publish_lock(house.context, "main", run.tables):
-        with pytest.raises(BeingPublishedError, match="perhaps being published"):
+        with pytest.raises(BeingPublishedError, match=r"somebody is publishing to nyc\.trips\."):
             require_nobody_publishes(house.context, expiry)
         require_nobody_publishes(house.context, expiry.model_copy(update={"branch": "wap/x"}))
+    # As when all connections for locks are in use, or the folder of the locks can't be written to.
+    monkeypatch.setattr(house.journal, "lock", lambda *_, **_options: nullcontext(enter_result=False))
+    with pytest.raises(BeingPublishedError, match=r"nobody seems to be publishing to nyc\.trips,") as caught:
+        require_nobody_publishes(house.context, expiry)
+    assert "journal.max_connections" in str(caught.value.hint)

@@ -1,4 +1,4 @@
-"""What a publish says when it does not go through, and what it keeps of tables that others moved meanwhile."""
+"""What a publish says when it doesn't go through, and what it keeps of tables that others moved meanwhile."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from lakegate.errors import ConflictError, NotReplayableError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import Run
+from lakegate.model.schema import SchemaChange
 from lakegate.wap.audit import audit
 from lakegate.wap.ingest import ingest
 from lakegate.wap.publish import publish
@@ -106,6 +107,27 @@ def test_of_two_tables_the_one_that_moved_is_rebased_and_the_other_is_published_
     assert tx.run.publication.replayed == ("nyc.trips",)
     assert house.rows_on("main", "nyc.trips") == CLEAN + MOST + MORE
     assert house.rows_on("main", "nyc.totals") == TOTALS
+
+
+@pytest.mark.parametrize(
+    ("change", "number", "told"),
+    [
+        ("metadata", 1, "add column c0 (int)"),
+        ("metadata", 6, ", ".join(f"add column c{at} (int)" for at in range(5)) + ", …"),
+        ("append", 1, "1 row"),
+    ],
+)
+def test_the_commit_says_which_columns_came(house: FakeLakehouse, change: str, number: int, told: str) -> None:
+    run = ready(house)
+    [staged] = run.staged
+    columns = tuple(SchemaChange(column=f"c{at}", type="int") for at in range(number))
+    evolved = staged.model_copy(update={"change": change, "schema_changes": columns})
+    publish(house.context, run.model_copy(update={"staged": (evolved,)}))
+
+    commit = next(house.catalog.history("main"))
+    assert commit.message == f"Publish nyc.trips ({told})"
+    every = "; ".join(f"nyc.trips: add column c{at} (int)" for at in range(number))
+    assert commit.properties["lakegate.schema"] == every
 
 
 @pytest.mark.parametrize("table", ["nyc.trips", "us.ny.nyc.trips"])

@@ -174,7 +174,7 @@ def test_a_commit_of_another_branch_is_refused(house: House) -> None:
         CommitRequest(branch="side", base=house.head().hash, message="side", namespaces=(("elsewhere",),))
     )
     house.add("r2", B)
-    with pytest.raises(InputError, match="is not in the history of 'main'"):
+    with pytest.raises(InputError, match="isn't in the history of 'main'"):
         restore(house, house.catalog.get_ref("side"))
 
 
@@ -215,7 +215,7 @@ def test_main_is_reset_only_by_force_and_its_lost_files_may_be_ingested_again(ho
 
 def test_a_tag_is_not_reset(house: House) -> None:
     house.catalog.create_tag("v1", house.head())
-    with pytest.raises(InputError, match="'v1' is not a branch"):
+    with pytest.raises(InputError, match="'v1' isn't a branch"):
         reset_branch(house.context, "v1", house.head())
 
 
@@ -304,6 +304,24 @@ def test_nothing_depends_on_snapshots_that_were_forgotten(house: House, monkeypa
     house.undo("beside")
     house.undo("over")
     assert house.rows() == [*A, *C]
+
+
+def test_rows_computed_from_a_table_that_only_forgot_snapshots_are_appended_to_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.add("r0", A)
+    house.add("r1", B)
+
+    def expire() -> None:
+        later = datetime.now(UTC) + timedelta(days=1)
+        expire_snapshots(house.context, TRIPS, before=later, keep=1, new_run_id="x")
+
+    def double(tx: Transaction) -> None:
+        tx.append("nyc.trips", [{**row, "id": row["id"] + 10} for row in tx.table("nyc.trips")])
+
+    with when_reached(monkeypatch, "before-publish", expire):
+        assert house.work("double", double).status == "published"
+    assert [row["id"] for row in house.rows()] == [1, 2, 11, 12]
 
 
 def test_the_journal_names_the_run_that_reverted_last_as_the_commits_do(house: House) -> None:

@@ -459,7 +459,7 @@ def test_a_dry_run_tells_and_changes_nothing(three: House, cascade: bool) -> Non
 
 
 def test_only_what_was_published_and_stands_can_be_reverted(three: House) -> None:
-    with pytest.raises(NotFoundError, match="Run nobody was not published"):
+    with pytest.raises(NotFoundError, match="Run nobody wasn't published"):
         three.undo("nobody")
     three.undo("r2")
     with pytest.raises(InputError, match="Run r2 is already reverted, by run x-r2"):

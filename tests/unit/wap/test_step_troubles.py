@@ -21,6 +21,7 @@ from lakegate.errors import (
     IdentifierError,
     InputError,
     LakegateError,
+    LeaseLostError,
     NotFoundError,
     OutcomeUnknownError,
     RetryableError,
@@ -29,7 +30,7 @@ from lakegate.journal.journal import Journal
 from lakegate.lake import Lake
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import CommitRequest
+from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.model.tables import CreateTable, WriteTarget
 from lakegate.wap.discard import discard_run
@@ -188,6 +189,27 @@ def test_a_run_whose_branch_was_discarded_has_ended(house: FakeLakehouse, until:
     assert ingest(house.context, ordered(house, run="r2", file="r1")).status == "published"
 
 
+@pytest.mark.parametrize("how", ["discarded", "undone"])
+def test_who_dies_giving_up_a_run_that_passed_leaves_nothing_to_publish(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    run, delete = step(house, "audit"), house.catalog.delete_ref
+
+    def dies(ref: Ref) -> None:
+        monkeypatch.setattr(house.catalog, "delete_ref", delete)
+        house.kill()
+        assert [ended.status for ended in recover(house.context)] == ["failed"]
+        delete(ref)
+
+    monkeypatch.setattr(house.catalog, "delete_ref", dies)
+    with pytest.raises(LeaseLostError):
+        if how == "discarded":
+            discard_run(house.context, run.branch)
+        else:
+            undo(house.context, "r1", reason="Enough.")
+    assert (ids(house), branches(house)) == ([], ["main"])
+
+
 @pytest.mark.parametrize("until", STAGES[:2])
 def test_a_late_write_of_its_own_makes_it_begin_again(house: FakeLakehouse, until: Stage) -> None:
     run = step(house, until)
@@ -320,7 +342,7 @@ def test_ids_that_cannot_name_a_branch_are_refused(
     lake = lake_of(house, monkeypatch)
     if run_id:
         for call in (lake.write, lake.ingest, lake.plan):
-            with pytest.raises(IdentifierError, match="cannot name a run"):
+            with pytest.raises(IdentifierError, match="can't name a run"):
                 call("nyc.trips", "a", run_id=run_id)
     for look in (lake.audit_run, lake.publish_run, lake.cancel_run):
         with pytest.raises(NotFoundError):

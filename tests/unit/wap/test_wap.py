@@ -28,7 +28,8 @@ from lakegate.model.run import RUN_ID_PROPERTY, StagedTable
 from lakegate.model.tables import CreateTable, WriteTarget
 from lakegate.wap import review
 from lakegate.wap.audit import audit
-from lakegate.wap.discard import discard
+from lakegate.wap.discard import discard, discard_run
+from lakegate.wap.history import files_in
 from lakegate.wap.ingest import ingest
 from lakegate.wap.publish import publish
 from lakegate.wap.stage import find_common_ancestor, find_staged, stage
@@ -52,6 +53,7 @@ def test_the_commit_on_main_tells_the_run_and_the_audit(house: FakeLakehouse) ->
     assert run.publication is not None
     assert run.publication.commit == commit.hash
     assert commit.properties[RUN_ID_PROPERTY] == "r1"
+    assert files_in(commit) == (("file:///r1.parquet", "1"),)
     assert commit.properties["lakegate.audit"] == "1 passed, 0 warned"
     assert "nyc.trips" in commit.tables
 
@@ -212,7 +214,7 @@ def test_a_report_about_something_else_cannot_be_published(house: FakeLakehouse)
     staged = stage(house.context, request)
     report = audit(house.context, staged, request.checks).model_copy(update={"metadata_location": "mem://other"})
 
-    with pytest.raises(AuditFailedError, match="has not been audited"):
+    with pytest.raises(AuditFailedError, match="hasn't been audited"):
         publish(house.context, audited(request, staged, report))
 
 
@@ -359,7 +361,7 @@ def test_a_batch_that_does_not_fit_lists_every_difference(house: FakeLakehouse) 
     message = caught.value.message
     assert "'id' is string in the batch and long in the table" in message
     assert "'passengers' (long) is missing in the batch" in message
-    assert "'passenger' (long) is not in the table (the table has 'passengers')" in message
+    assert "'passenger' (long) isn't in the table (the table has 'passengers')" in message
 
 
 def test_local_files_need_an_engine_that_sees_them(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,3 +407,13 @@ def test_main_cannot_be_discarded_and_a_missing_branch_is_no_surprise(house: Fak
     with pytest.raises(InputError):
         discard(house.context, "main")
     assert not discard(house.context, "nowhere")
+
+
+def test_a_branch_that_no_run_made_is_dropped_as_it_is(house: FakeLakehouse) -> None:
+    house.catalog.create_branch("mine", house.catalog.get_ref("main"))
+    assert discard_run(house.context, "mine") is None
+    assert branches(house) == ["main"]
+    with pytest.raises(NotFoundError, match="mine"):
+        discard_run(house.context, "mine")
+    with pytest.raises(InputError, match="what everyone reads"):
+        discard_run(house.context, "main")

@@ -1,4 +1,4 @@
-"""A warehouse that cannot be written to stops a run before it has a branch."""
+"""A warehouse that can't be written to stops a run before it has a branch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakegate.wap.transaction import transaction
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, branches, ordered
 
-UNUSABLE = ConfigurationError("The warehouse s3://lake cannot be used.")
+UNUSABLE = ConfigurationError("The warehouse s3://lake can't be used.")
 AWAY = StorageUnavailableError("S3 is away.")
 
 
