@@ -224,6 +224,16 @@ def _branching(one: Scaled) -> Callable[[], object]:
     return work
 
 
+def _tagging(one: Scaled) -> Callable[[], object]:
+    commit = one.named(len(one.commits) // 2)
+
+    def work() -> None:
+        one.lake.create_tag("mine", at=commit.hash)
+        one.lake.delete_tag("mine")
+
+    return work
+
+
 def _looking(one: Scaled, at: Callable[[Commit], str | datetime]) -> Callable[[], object]:
     commit = one.named(len(one.commits) // 2)
     return lambda: one.lake.table(str(one.tables[0]), at=at(commit))
@@ -249,6 +259,7 @@ _COMMANDS: Mapping[str, _Work] = {
     "table": lambda one: lambda: one.lake.table(str(one.tables[0])),
     "runs": lambda one: lambda: one.lake.runs(limit=_SHOWN),
     "runs of a table": lambda one: lambda: one.lake.runs(table=str(one.tables[0]), limit=_SHOWN),
+    "runs, rejected ingests": lambda one: lambda: one.lake.runs(status="rejected", kind="ingest", limit=_SHOWN),
     "one run": lambda one: lambda: one.lake.run(_newest(one).run_id),
     "metrics": lambda one: one.lake.metrics,
     "branch create, delete": _branching,
@@ -258,6 +269,7 @@ _COMMANDS: Mapping[str, _Work] = {
 _ONCE: Mapping[str, _Work] = {
     "journal status": lambda one: one.lake.journal_status,
     "branches (all)": lambda one: one.lake.branches,
+    "tag an older commit (of all tables)": _tagging,
     "tables (all)": lambda one: one.lake.tables,
     "a new journal": _fresh,
     "gc": lambda one: one.lake.gc,
