@@ -307,7 +307,7 @@ def _arrow_of_dicts(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         try:
             columns[str(name)] = pa.array(values)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise InputError(f"The values of '{name}' are not of one type: {first_line(error)}") from error
+            raise InputError(f"The values of '{name}' aren't of one type: {first_line(error)}") from error
     return pa.table(columns)
 
 
@@ -322,7 +322,7 @@ def _require_one_kind(name: str, values: Iterable[Any]) -> None:
             known, row = first.setdefault(at, (kind, number))
             if kind != known:
                 raise InputError(
-                    f"The values of '{at}' are not of one type: row {row} has {known}, row {number} {kind}.",
+                    f"The values of '{at}' aren't of one type: row {row} has {known}, row {number} {kind}.",
                     hint="Make them one type first.",
                 )
 
@@ -330,7 +330,7 @@ def _require_one_kind(name: str, values: Iterable[Any]) -> None:
 def _kinds(value: Any, at: str) -> Iterator[tuple[str, str]]:
     plain = next((words for kinds, words in _KINDS if isinstance(value, kinds)), None)
     if plain is not None:
-        if value == value:  # noqa: PLR0124 - pandas' NaN is no value
+        if value == value:  # noqa: PLR0124 - pandas' NaN isn't a value
             yield at, plain
     elif isinstance(value, dt.datetime):
         if value == value:  # noqa: PLR0124 - pandas' NaT is a time, too, and equals nothing

@@ -72,7 +72,7 @@ def test_names_of_files_are_no_rows(given: Any) -> None:
         (5, "Can't write rows of type int"),
         (iter(()), "There are no rows"),
         (iter(["a.csv"]), "Can't write rows of type str"),
-        ([{"id": 1}, {"id": "x"}], "not of one type"),
+        ([{"id": 1}, {"id": "x"}], "aren't of one type"),
         ({"id": [1]}, "Can't write rows of type dict"),
         (pd.Series([1]), "Can't write rows of type Series"),
         (pl.Series([1]), "Can't write rows of type Series"),
@@ -132,7 +132,7 @@ AWARE = dt.datetime(2024, 1, 1, 5, tzinfo=dt.timezone(dt.timedelta(hours=5)))
 )
 def test_values_of_two_kinds_are_refused_by_row(one: Any, other: Any) -> None:
     for rows in ([{"v": one}, {"v": None}, {"v": other}], pd.DataFrame({"v": [one, None, other]}, dtype=object)):
-        with pytest.raises(InputError, match=r"The values of 'v.*' are not of one type: row 1 has .*, row 3"):
+        with pytest.raises(InputError, match=r"The values of 'v.*' aren't of one type: row 1 has .*, row 3"):
             to_batches(rows)
 
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import ColumnText, FileFormat, SourceColumn
-from lakegate.model.types import joined_type, type_differences, wider_type
+from lakegate.model.types import common_type, type_differences
 from lakegate.private import private_folder
 from lakegate.sources.csv_types import MANY, Inference, infer, whole_numbers
 from lakegate.sources.files import Located, shown
@@ -222,9 +222,7 @@ def _same_fields(types: Collection[str]) -> str | None:
     """Return the type that holds the values of all, if they have the same fields; ``None`` if they haven't."""
     if len(types) < 2 or "" in types:
         return None
-    wide: str | None = min(types)
-    for kind in sorted(types):
-        wide = wide and joined_type(wide, kind, wider_type)
+    wide = common_type(sorted(types))
     differ = (one for kind in types for one in type_differences(wide or kind, kind))
     return wide if wide and all(one.other is not None for one in differ) else None
 

@@ -57,7 +57,7 @@ def normalise_options(csv: CsvOptions | None, files: Sequence[Located]) -> CsvOp
     when there is no other text that does.
 
     Raises:
-        InputError: When the delimiter or quote is not one ASCII character, the encoding is not known, or ``.tsv`` and
+        InputError: When the delimiter or quote isn't one ASCII character, the encoding isn't known, or ``.tsv`` and
             ``.csv`` files are mixed with no delimiter given.
 
     Example:
@@ -72,7 +72,7 @@ def normalise_options(csv: CsvOptions | None, files: Sequence[Located]) -> CsvOp
     if options.quote:
         _require_character("quote", options.quote)
     if delimiter == options.quote:
-        raise InputError("Delimiter and quote cannot be the same character.", hint="Change --delimiter.")
+        raise InputError("Delimiter and quote can't be the same character.", hint="Change --delimiter.")
     return CsvOptions(
         header=options.header,
         delimiter=delimiter,
@@ -87,7 +87,7 @@ def _written(options: CsvOptions, delimiter: str) -> dict[str, Any]:
     """Return the options about how values are written, checked; only those that were given."""
     if options.decimal == delimiter:
         raise InputError(
-            "Delimiter and decimal separator cannot both be a comma.", hint="Pass --delimiter ';', or whatever it is."
+            "Delimiter and decimal separator can't both be a comma.", hint="Pass --delimiter ';', or whatever it is."
         )
     rules(options)
     given = {name: getattr(options, name) for name in ("decimal", "date_format", "timestamp_format", "types")}
@@ -110,7 +110,7 @@ def _default_delimiter(files: Sequence[Located]) -> str:
     if tabs and len(tabs) != len(files):
         other = next(file for file in files if not is_tab_separated(file.name))
         raise InputError(
-            f"'{shown(tabs[0].path)}' is tab-separated by its name, '{shown(other.path)}' is not.",
+            f"'{shown(tabs[0].path)}' is tab-separated, judging by its name; '{shown(other.path)}' isn't.",
             hint="Ingest .tsv and .csv files separately, or pass --delimiter.",
         )
     return "\t" if tabs else ","
@@ -131,7 +131,7 @@ def _encoding(name: str) -> str:
     known = _ENCODINGS.get(python_name)
     if known is None:
         raise InputError(
-            f"CSV encoding '{name}' is not supported.",
+            f"CSV encoding '{name}' isn't supported.",
             hint=did_you_mean(name, ["latin-1", *_ENCODINGS.values()])
             + "Supported: utf-8, us-ascii, latin-1, windows-1252 and its family, utf-16, utf-32. "
             "Convert others to UTF-8, for example with iconv.",
@@ -198,7 +198,7 @@ def common_columns(
     """Return the columns of each file, typed as was ``given``, else by the values that all files have.
 
     Raises:
-        SchemaError: When the values of a column are not of the type that was given, or there is no such column.
+        SchemaError: When the values of a column aren't of the type that was given, or there is no such column.
     """
     wanted = {name.lower(): kind for name, kind in given.items()}
     names = {name.lower(): name for inspection in inspections for name in inspection.names}
@@ -255,7 +255,7 @@ def _column_problems(path: str, stream: CsvStream, options: CsvOptions) -> Seque
         line = stream.next_line
         for mark, spelled in _OTHER_DELIMITERS.items():
             if mark in name and (not line or line.count(mark) == name.count(mark)):
-                message = f"'{path}' has one column, '{name}': it is not delimited by {options.delimiter!r}."
+                message = f"'{path}' has one column, '{name}': it isn't delimited by {options.delimiter!r}."
                 return [SourceError(message, hint=f"Say --delimiter {spelled}.", path=path)]
     return [*name_problems(path, names), *reserved_name_problems(path, names)]
 
@@ -376,11 +376,11 @@ def _check_rows(file: Located, options: CsvOptions, stream: CsvStream, *, found:
                 multiline |= reader.line_num - before > 1
                 before = reader.line_num
         except csv.Error as error:
-            message = f"'{path}': the quotes in the row that starts at line {before + 1} do not match ({error})."
+            message = f"'{path}': the quotes in the row that starts at line {before + 1} don't match ({error})."
             raise SourceError(message, hint=QUOTE_HINT, path=path) from error
         except (UnicodeError, EOFError, zlib.error, OSError) as error:
             if not bad:
-                message = f"'{path}' cannot be read from about line {before + 1} on: {error}."
+                message = f"'{path}' can't be read from about line {before + 1} on: {error}."
                 raise SourceError(message, hint="Check its encoding, or copy it again.", path=path) from error
     if bad:
         raise SourceError(
@@ -399,7 +399,7 @@ def _unparsed(path: str, found: str) -> SourceError:
     if "straddling" in found:
         message = f"'{path}' has a row of more than {BLOCK_BYTES:,} bytes, which is all that is read of CSV at a time."
         return SourceError(message, hint="Write it as parquet or JSON lines, whose values may be longer.", path=path)
-    return SourceError(f"'{path}' cannot be parsed: {found.rstrip('.')}.", hint=ROW_HINT, path=path)
+    return SourceError(f"'{path}' can't be parsed: {found.rstrip('.')}.", hint=ROW_HINT, path=path)
 
 
 def _values(count: int) -> str:

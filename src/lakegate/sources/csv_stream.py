@@ -184,14 +184,14 @@ class CsvStream(io.RawIOBase):
     def _take_header(self) -> tuple[str, ...]:
         """Read the first row; keep it only if it isn't a header."""
         self._pending = self._next_block()
-        text = self._pending.decode("utf-8", "ignore")  # a character cut at the block's end is not of the header
+        text = self._pending.decode("utf-8", "ignore")  # a character cut at the block's end isn't of the header
         lines = io.StringIO(text, newline="")
         reader = csv_reader(lines, self._options)
         try:
             row: list[str] = next((row for row in reader if row), [])
         except csv.Error as error:
             raise self._fail(
-                f"'{self._path}', line {reader.line_num}: the header's quotes do not match ({error}).", QUOTE_HINT
+                f"'{self._path}', line {reader.line_num}: the header's quotes don't match ({error}).", QUOTE_HINT
             ) from error
         if self._options.header:
             if lines.tell() == len(text) and len(self._pending) >= BLOCK_BYTES:
@@ -245,7 +245,7 @@ class CsvStream(io.RawIOBase):
             raise self._wrong_encoding(raw, error) from error
         except UnicodeError as error:  # no byte order mark
             raise self._fail(
-                f"'{self._path}' is not {self._options.encoding}: {error}.",
+                f"'{self._path}' isn't {self._options.encoding}: {error}.",
                 "Pass --encoding utf-16le or --encoding utf-16be, or whatever else it is.",
             ) from error
         return raw if self._options.encoding in _ASCII_COMPATIBLE else text.encode()
@@ -260,7 +260,7 @@ class CsvStream(io.RawIOBase):
             hint = "Name its encoding with --encoding."
         byte = error.object[error.start]
         return self._fail(
-            f"'{self._path}' is not {self._options.encoding}: byte 0x{byte:02x} in line {line} ({error.reason}).", hint
+            f"'{self._path}' isn't {self._options.encoding}: byte 0x{byte:02x} in line {line} ({error.reason}).", hint
         )
 
     def _require_text(self, block: bytes) -> None:
@@ -270,7 +270,7 @@ class CsvStream(io.RawIOBase):
         line = self._lines + block.count(b"\n", 0, at) + 1
         looks_wide = self._lines == 0 and at < 4  # the first character or two
         raise self._fail(
-            f"'{self._path}' is not text: it holds a NUL byte (line {line}).",
+            f"'{self._path}' isn't text: it holds a NUL byte (line {line}).",
             "It looks like UTF-16: pass --encoding utf-16le or utf-16be." if looks_wide else "Copy or write it again.",
         )
 

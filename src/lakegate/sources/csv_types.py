@@ -307,7 +307,7 @@ def _guess(values: Any) -> Kind:
 
 
 def _as_bool(texts: _Texts) -> Inference | None:
-    # Arrow takes 0 and 1 for booleans, Spark does not
+    # Arrow takes 0 and 1 for booleans, Spark doesn't
     shortest = len("true")
     if (texts.lengths[texts.present] < shortest).any():
         return None

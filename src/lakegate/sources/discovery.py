@@ -86,7 +86,6 @@ def discover(
         SourceError: When files are missing, damaged, or not what they say they are.
         SchemaError: When the columns of a file can't be taken, or differ from file to file. In all cases, one error
             names all problems of the batch.
-        StorageUnavailableError: When an object store does not answer.
     """
     if not paths:
         raise InputError(
@@ -243,7 +242,7 @@ def _copied_batch(
     own = [each.columns for each in inspections]
     # Only text in JSON may be taken for something else.
     columns = agreed(own) if kind == "json" else own
-    # What is inferred of one file may be narrower than of another: that is no difference.
+    # What is inferred of one file may be narrower than of another: that isn't a difference.
     wide = widened(columns) if inferred else columns
     compared = [replace(each, columns=has) for each, has in zip(inspections, wide, strict=True)]
     columns = [
@@ -355,7 +354,7 @@ def _in_threads(work: Callable[[Located], _T], files: Sequence[Located], limit: 
     try:
         return list(pool.map(work, files))
     finally:
-        # on an interrupt, files not yet begun are not begun any more
+        # on an interrupt, files not yet begun aren't begun any more
         pool.shutdown(wait=True, cancel_futures=True)
 
 

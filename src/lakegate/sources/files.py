@@ -70,7 +70,7 @@ class Located(ABC):
 
     @abstractmethod
     def content_version(self) -> str:
-        """Return what identifies its content; raises as :meth:`open`."""
+        """Return what identifies its content. Raises what :meth:`open` does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ class RemoteFile(Located):
 
 
 def stat_file(path: str, partition_keys: tuple[str, ...] = ()) -> LocalFile | None:
-    """Return the file at ``path``, ``None`` when it is not a regular file."""
+    """Return the file at ``path``, ``None`` when it isn't a regular file."""
     real = os.path.realpath(path)
     status = Path(real).stat()
     if not stat.S_ISREG(status.st_mode):
@@ -213,7 +213,7 @@ def path_of_uri(uri: str) -> str:
     """Return the path in a ``file:`` URI, still percent-encoded."""
     match = _FILE_URI.match(uri)
     if match is None:
-        raise InputError(f"'{uri}' is not the URI of a file here.", hint="Write it as file:///absolute/path.", path=uri)
+        raise InputError(f"'{uri}' isn't the URI of a file here.", hint="Write it as file:///absolute/path.", path=uri)
     return uri[match.end() :]
 
 

@@ -84,7 +84,7 @@ def unreadable(path: str, error: OSError) -> SourceError:
         return SourceError(f"'{path}' disappeared a moment ago.", hint="Run the command again.", path=path)
     if isinstance(error, ReplacedError):
         return SourceError(f"'{path}' was replaced while it was read.", hint="Run the command again.", path=path)
-    return SourceError(f"'{path}' cannot be read: {error.strerror or error}.", hint="Check its permissions.", path=path)
+    return SourceError(f"'{path}' can't be read: {error.strerror or error}.", hint="Check its permissions.", path=path)
 
 
 def combine(problems: Sequence[InputError]) -> InputError:
@@ -189,7 +189,7 @@ def _parquet_problems(head: bytes, tail: bytes, size_bytes: int) -> Iterator[tup
         yield "is encrypted parquet", "Write it without encryption."
     if not head.startswith(_PARQUET_MAGIC):
         hint = "Write it as parquet, or pass --format csv if it's text."
-        yield "is not a parquet file: it does not start with PAR1", hint
+        yield "isn't a parquet file: it doesn't start with PAR1", hint
     if tail != _PARQUET_MAGIC or size_bytes < _PARQUET_MIN_BYTES:
         hint = "Copy or download it again."
         yield f"is cut off: a parquet file whose footer is missing ({size_bytes:,} bytes)", hint
@@ -199,7 +199,7 @@ def _binary_problems(head: bytes, expected: Format) -> Iterator[tuple[str, str]]
     """Yield what is wrong with the first bytes of a file of another format than text or parquet."""
     if not head.startswith(expected.starts):
         foreign = next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)
-        what = f"is {foreign}, not {expected.name}" if foreign else f"is not {expected.name}, whatever its name says"
+        what = f"is {foreign}, not {expected.name}" if foreign else f"isn't {expected.name}, whatever its name says"
         yield what, "Name it after what it is, or pass its --format."
 
 
@@ -220,11 +220,11 @@ def _text_problems(path: str, head: bytes, expected: FileFormat | None) -> Itera
         known = "gzip or zstd" if expected == "json" else "gzip"
         yield f"has the ending of a compression other than {known}", "Decompress or rename it."
     if is_zstd and not head.startswith(_ZSTD_MAGIC):
-        yield "ends in .zst but is not zstd", "Rename or compress it."
+        yield "ends in .zst but isn't zstd", "Rename or compress it."
     if head.startswith(_GZIP_MAGIC) and not is_gzip(path):
         yield "is compressed with gzip", "Rename it so that it ends in .gz."
     if is_gzip(path) and not head.startswith(_GZIP_MAGIC):
-        yield "ends in .gz but is not gzip", "Rename or compress it."
+        yield "ends in .gz but isn't gzip", "Rename or compress it."
 
 
 def name_problems(path: str, names: Sequence[str]) -> Iterator[SchemaError]:
@@ -262,7 +262,7 @@ def reserved_name_problems(path: str, names: Sequence[str]) -> Iterator[SchemaEr
 
 
 def difference_problems(inspections: Sequence[Inspected], *, ordered: bool) -> Iterator[SchemaError]:
-    """Yield one problem for each file whose columns are not those of most files.
+    """Yield one problem for each file whose columns aren't those of most files.
 
     Args:
         ordered: Whether the order of columns counts (it does where columns are matched by position, as in CSV).
@@ -278,7 +278,7 @@ def difference_problems(inspections: Sequence[Inspected], *, ordered: bool) -> I
             path = shown(inspection.file.path)
             differs = "; ".join(differences)
             yield SchemaError(
-                f"'{path}' does not have the columns of '{shown(reference.file.path)}': {differs}.",
+                f"'{path}' doesn't have the columns of '{shown(reference.file.path)}': {differs}.",
                 hint="To take files with different columns in one batch, pass --schema evolve (the table gets what it "
                 "lacks) or --schema ignore_extra.",
                 path=path,

@@ -64,7 +64,7 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
         on_read: Called with the number of bytes read after each block.
 
     Raises:
-        SourceError: When it is not JSON, or holds something else than objects; by line.
+        SourceError: When it isn't JSON, or holds something other than objects; by line.
         SchemaError: When a column has values of two kinds.
     """
     path = shown(file.path)
@@ -266,7 +266,7 @@ class _Columns:
             except (ValueError, RecursionError) as problem:
                 reason = str(problem).partition(": line 1")[0] or type(problem).__name__
                 return SourceError(
-                    f"'{self._path}', line {number} is not valid JSON: {reason}.",
+                    f"'{self._path}', line {number} isn't valid JSON: {reason}.",
                     hint="Repair the line; each line must hold one whole object.",
                     path=self._path,
                 )
@@ -286,7 +286,7 @@ class _Columns:
                 return self._mixed(block, line, at)
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         return SourceError(
-            f"'{self._path}' cannot be parsed near line {line}: {reason}.",
+            f"'{self._path}' can't be parsed near line {line}: {reason}.",
             hint="Write one object a line, with plain values.",
             path=self._path,
         )
@@ -552,7 +552,7 @@ def _is_document(head: bytes) -> bool:
     except RecursionError:
         return False
     except ValueError as error:
-        # An object that goes on in the next line ends too early here; anything else is a fault of this line.
+        # An object that continues on the next line ends too early here; anything else is a fault of this line.
         return bool(end) and isinstance(error, json.JSONDecodeError) and error.pos >= len(line.decode("utf-8").rstrip())
     return False
 
@@ -580,7 +580,7 @@ def _require_utf8(path: str, block: bytes, line: int) -> None:
             block.decode("utf-8")
     except UnicodeDecodeError as error:
         at = line + block.count(b"\n", 0, error.start)
-        message = f"'{path}' is not UTF-8: byte 0x{block[error.start]:02x} in line {at}."
+        message = f"'{path}' isn't UTF-8: byte 0x{block[error.start]:02x} in line {at}."
         raise SourceError(message, hint="JSON is UTF-8; convert it, for example with iconv.", path=path) from error
 
 
@@ -597,7 +597,7 @@ def _document(path: str, content: bytes) -> Iterator[tuple[bytes, int]]:
                 yield "\n".join(lines).encode(), first
                 first, size, lines = first + len(lines), 0, []
     except json.JSONDecodeError as error:
-        message = f"'{path}' is not valid JSON: {error.msg} (line {error.lineno})."
+        message = f"'{path}' isn't valid JSON: {error.msg} (line {error.lineno})."
         raise SourceError(message, hint="Repair it; a list must hold objects only.", path=path) from error
     if lines:
         yield "\n".join(lines).encode(), first
@@ -624,6 +624,6 @@ def _elements(text: str) -> Iterator[str]:
 
 
 def _skipped(text: str, at: int) -> int:
-    """Return where the next thing begins that is no space."""
+    """Return where the next thing begins that isn't a space."""
     found = _SPACES.match(text, at)
     return at if found is None else found.end()

@@ -52,7 +52,6 @@ def list_files(
     Raises:
         InputError: When a path can't be one of files (empty, of an unknown scheme), whatever there is.
         SourceError: When a folder or bucket can't be read.
-        StorageUnavailableError: When an object store does not answer.
     """
     suffixes = suffixes_for(format)
     yield from _each_once(local.present(path, suffixes) for path in paths if not is_remote(path))
@@ -73,7 +72,7 @@ def _each_once(listings: Iterable[Iterator[Located]]) -> Iterator[FoundFile]:
 
 
 def _in_turns(listings: Iterable[Iterator[Located]]) -> Iterator[FoundFile]:
-    """Yield some files of each listing in turn: what lands in one place need not wait for a million in another."""
+    """Yield some files of each listing in turn: new files needn't wait for a million in another place."""
     waiting = deque(listings)
     while waiting:
         listing = waiting.popleft()

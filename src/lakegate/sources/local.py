@@ -56,7 +56,7 @@ def resolve(paths: Sequence[str], suffixes: Sequence[str]) -> tuple[tuple[LocalF
 
 
 def present(text: str, suffixes: Sequence[str]) -> Iterator[LocalFile]:
-    """Yield the files that one path names as they are found; what is not there, or vanishes meanwhile, is left out.
+    """Yield the files that one path names as they are found; what isn't there, or vanishes meanwhile, is left out.
 
     Args:
         text: As in :func:`resolve`.
@@ -65,7 +65,7 @@ def present(text: str, suffixes: Sequence[str]) -> Iterator[LocalFile]:
     try:
         path = _interpret(text)[0]
         if Path(path).is_dir() and not os.access(path, os.R_OK | os.X_OK):
-            message = f"Folder '{shown(path)}' cannot be read: permission denied."
+            message = f"Folder '{shown(path)}' can't be read: permission denied."
             raise SourceError(message, hint="Check its permissions.", path=path)
         yield from _resolve_one(text, suffixes, [])
     except RuntimeError as error:  # nobody knows whose home '~name' is
@@ -80,7 +80,7 @@ def _resolve_one(text: str, suffixes: Sequence[str], problems: list[InputError])
         yield from _take(literal, suffixes, problems, text)
         return
     if pattern is None:
-        problems.append(SourceError(f"'{shown(text)}' does not exist.", hint="Check the path.", path=text))
+        problems.append(SourceError(f"'{shown(text)}' doesn't exist.", hint="Check the path.", path=text))
         return
     # Path.glob takes no absolute pattern
     found = glob.iglob(pattern, recursive=True)  # noqa: PTH207
@@ -105,7 +105,7 @@ def _interpret(text: str) -> tuple[str, str | None]:
             "An empty path names no file.", hint="Give a file, a folder or a glob such as 'data/*.parquet'."
         )
     if "\0" in text:
-        raise InputError("A path cannot hold a NUL character.", hint="Check the path.")
+        raise InputError("A path can't hold a NUL character.", hint="Check the path.")
     if text.lower().startswith("file:/"):
         raw = path_of_uri(text)
         pattern = "".join(_decoded_pattern(raw))
@@ -113,7 +113,7 @@ def _interpret(text: str) -> tuple[str, str | None]:
     scheme = _SCHEME.match(text)
     if scheme is not None:
         raise InputError(
-            f"'{text}' cannot be read: {scheme[1]}:// is not supported.",
+            f"'{text}' can't be read: {scheme[1]}:// isn't supported.",
             hint="Copy the files to this machine or to an object store, and give their path (local paths, file://, "
             "s3://, gs:// and abfss:// work).",
             path=text,
@@ -147,7 +147,7 @@ def _take(path: str, suffixes: Sequence[str], problems: list[InputError], text: 
     try:
         file = stat_file(path)
     except FileNotFoundError:
-        message = f"'{shown(path)}' is a link to a file that does not exist."
+        message = f"'{shown(path)}' is a link to a file that doesn't exist."
         problems.append(SourceError(message, hint="Repair or remove the link.", path=text))
     except OSError as error:
         problems.append(_unusable(path, error))
@@ -155,7 +155,7 @@ def _take(path: str, suffixes: Sequence[str], problems: list[InputError], text: 
         if file is not None:
             yield file
             return
-        message = f"'{shown(path)}' is not a regular file."
+        message = f"'{shown(path)}' isn't a regular file."
         problems.append(SourceError(message, hint="Give a file, a folder or a glob.", path=text))
 
 
@@ -190,7 +190,7 @@ def _take_folder(folder: str, suffixes: Sequence[str], problems: list[InputError
 def _walk(folder: str, problems: list[InputError]) -> Iterator[str]:
     def note(error: OSError) -> None:
         where = shown(str(error.filename))
-        message = f"Folder '{where}' cannot be read: {_reason(error)}."
+        message = f"Folder '{where}' can't be read: {_reason(error)}."
         problems.append(SourceError(message, hint="Check its permissions.", path=where))
 
     seen: set[str] = set()
@@ -221,12 +221,12 @@ def _name_problems(file: LocalFile) -> Iterator[SourceError]:
             path=path,
         )
     if ":" in file.real and SPARK_GLOB_CHARACTERS & set(file.real):
-        message = f"'{path}' holds a ':' together with one of *?[]{{}}\\ , which Spark cannot read."
+        message = f"'{path}' holds a ':' together with one of *?[]{{}}\\ , which Spark can't read."
         yield SourceError(message, hint="Rename the file or folder.", path=path)
     try:
         file.real.encode()
     except UnicodeEncodeError:
-        message = f"'{path}' is not a UTF-8 name, which Spark cannot read."
+        message = f"'{path}' isn't a UTF-8 name, which Spark can't read."
         yield SourceError(message, hint="Rename the file or folder.", path=path)
 
 
@@ -236,7 +236,7 @@ def _codec(name: str) -> str:
 
 
 def _unusable(path: str, error: Exception, hint: str = "Check the path.") -> SourceError:
-    return SourceError(f"'{shown(path)}' cannot be looked at: {_reason(error)}.", hint=hint, path=path)
+    return SourceError(f"'{shown(path)}' can't be looked at: {_reason(error)}.", hint=hint, path=path)
 
 
 def _reason(error: Exception) -> str:

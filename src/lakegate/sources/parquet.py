@@ -96,7 +96,7 @@ def inspect_parquet(file: Located) -> tuple[ParquetInspection | None, Sequence[I
         return None, (unreadable(path, error),)
     except (OSError, ValueError, pa.ArrowException, MemoryError) as error:
         first_line = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        message = f"'{path}' is damaged: its parquet footer cannot be read ({first_line})."
+        message = f"'{path}' is damaged: its parquet footer can't be read ({first_line})."
         return None, (SourceError(message, hint="Copy or download it again.", path=path),)
     leaves = [metadata.schema.column(index) for index in range(metadata.num_columns)]
     problems = list(schema_problems(path, schema, leaves))
@@ -333,12 +333,12 @@ def chunks(footer: bytes) -> Iterator[Chunk]:
     """Yield all column chunks.
 
     Args:
-        footer: The serialized ``FileMetaData``; what follows it does not matter.
+        footer: The serialized ``FileMetaData``; what follows it doesn't matter.
     """
     try:
         yield from _Reader(footer).chunks()
     except (IndexError, RecursionError, UnicodeDecodeError) as error:
-        raise ValueError("Its columns cannot be read") from error
+        raise ValueError("Its columns can't be read") from error
 
 
 class _Reader:

@@ -88,7 +88,7 @@ class RemotePattern:
             suffixes: Lower-case endings of the files to take from folders.
 
         Returns:
-            The folders between the one that is meant and the object; ``None`` when the key is not meant.
+            The folders between the one that is meant and the object; ``None`` when the key isn't meant.
 
         Example:
             >>> days = RemotePattern.parse("s3://data/day=*")
@@ -213,7 +213,7 @@ def _pinned(pattern: RemotePattern, storage: StorageSettings) -> Iterator[Remote
     if found.version_id != pattern.version_id:
         now = f"its version is {found.version_id} by now" if found.version_id else "it has no versions"
         raise SourceError(
-            f"'{uri}' cannot be read in version {pattern.version_id}: {now}, and Spark reads current versions only.",
+            f"'{uri}' can't be read in version {pattern.version_id}: {now}, and Spark reads current versions only.",
             hint="Take the current one (without ?versionId=), or copy that version to a key of its own.",
             path=pattern.text,
         )
@@ -239,7 +239,7 @@ def _nothing(text: str, suffixes: Sequence[str]) -> SourceError:
     return SourceError(
         f"'{text}' is neither an object nor the folder of one that ends in {plain}.",
         hint="Check the path, or name files of other endings by a pattern together with --format. "
-        "Names that start with '_' or '.' are left out, and so are uploads that were not completed.",
+        "Names that start with '_' or '.' are left out, and so are uploads that weren't completed.",
         path=text,
     )
 
@@ -253,8 +253,8 @@ def _name_problems(file: RemoteFile) -> Iterator[SourceError]:
         )
     key = Address.parse(file.uri).key
     if ":" in key and SPARK_GLOB_CHARACTERS & set(key):
-        message = f"'{file.uri}' holds a ':' together with one of *?[]{{}}\\ , which Spark cannot read."
+        message = f"'{file.uri}' holds a ':' together with one of *?[]{{}}\\ , which Spark can't read."
         yield SourceError(message, hint="Copy it to another key.", path=file.uri)
     if any(part in {"", ".", ".."} for part in key.split("/")):
-        message = f"'{file.uri}' has an empty part, '.' or '..' in its key, which Spark cannot read."
+        message = f"'{file.uri}' has an empty part, '.' or '..' in its key, which Spark can't read."
         yield SourceError(message, hint="Copy it to a key without '//', '/./' and '/../'.", path=file.uri)

@@ -77,7 +77,7 @@ def generate(
     The same arguments give the same values, always. A file appears under its name only when it is complete.
 
     Args:
-        folder: Where to write; made when it is not there.
+        folder: Where to write; made when it isn't there.
         null_rate: Probability, 0 to 1, that a value of ``null_columns`` is NULL. Above 0, each file has at least one
             NULL in each of them; at 0 there are none anywhere.
         null_columns: Columns that may be NULL; ``passenger_count`` when none is given.
@@ -86,12 +86,12 @@ def generate(
 
     Raises:
         AlreadyExistsError: When files of these names exist and ``overwrite`` is false.
-        InputError: When an argument is out of range, a column does not exist, or the folder can't be written.
+        InputError: When an argument is out of range, a column doesn't exist, or the folder can't be written.
     """
     for is_wrong, message, hint in (
-        (files < 1, f"Cannot write {files} files.", "Give --files 1 or more."),
-        (rows < 0, f"Cannot write {rows} rows.", "Give --rows 0 or more."),
-        (not 0 <= null_rate <= 1, f"A share of {null_rate} NULLs is not possible.", "Give a --null-rate from 0 to 1."),
+        (files < 1, f"Can't write {files} files.", "Give --files 1 or more."),
+        (rows < 0, f"Can't write {rows} rows.", "Give --rows 0 or more."),
+        (not 0 <= null_rate <= 1, f"A share of {null_rate} NULLs isn't possible.", "Give a --null-rate from 0 to 1."),
         (seed < 0, f"Seed {seed} is negative.", "Give --seed 0 or more."),
     ):
         if is_wrong:
@@ -147,11 +147,11 @@ def _as_input_errors(folder: Path) -> Iterator[None]:
         yield
     except (FileExistsError, NotADirectoryError) as error:
         raise InputError(
-            f"'{folder}' is not a folder, or is below a file.", hint="Give another folder.", path=str(folder)
+            f"'{folder}' isn't a folder, or is below a file.", hint="Give another folder.", path=str(folder)
         ) from error
     except OSError as error:
         raise InputError(
-            f"Cannot write to '{folder}': {error.strerror or error}.",
+            f"Can't write to '{folder}': {error.strerror or error}.",
             hint="Check its permissions and the free space of its disk, or give another folder.",
             path=str(folder),
         ) from error
@@ -203,7 +203,7 @@ def draw(block: Block, schema: pa.Schema, null_rates: Mapping[str, float]) -> pa
     Args:
         null_rates: Probability of NULL by column. Where it is above 0, a file's first block has at least one.
     """
-    # two generators, so that the values that stay do not depend on which ones are taken away
+    # two generators, so that the values that stay don't depend on which ones are taken away
     values = np.random.Generator(np.random.PCG64([block.seed, block.file, block.index, 0]))
     nulls = np.random.Generator(np.random.PCG64([block.seed, block.file, block.index, 1]))
     columns = _draw_columns(block, values)

@@ -57,7 +57,7 @@ def test_german_numbers_and_dates(tmp_path: Path) -> None:
     [
         ({"date_format": "%d.%m.%y"}, "'%d.%m.%y' isn't a --date-format"),
         ({"timestamp_format": "%d.%m.%Y"}, "isn't a --timestamp-format"),
-        ({"delimiter": ",", "decimal": ","}, "cannot both be a comma"),
+        ({"delimiter": ",", "decimal": ","}, "can't both be a comma"),
         ({"types": {"nope": "long"}}, "There is no column 'nope'"),
         ({"types": {"betrag": "money"}}, "'money' isn't a type for column 'betrag'"),
         ({"types": {"betrag": "decimal(39, 2)"}}, "'decimal(39, 2)' isn't a type for column 'betrag'"),

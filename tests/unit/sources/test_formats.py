@@ -149,9 +149,9 @@ def test_json_keeps_each_value_exactly(tmp_path: Path, at_once: int, monkeypatch
         ('{"id": {"a": 1}}\n\n{"id": {"a": true}}\n', "line 3: 'id.a' is true or false, but a number before"),
         ('{"id": [1, "a"]}\n', "line 1: 'id[]' is a text, but a number before"),
         ('{"id": 9007199254740993}\n{"id": 0.5}\n', "'id' holds integers beyond 2^53 beside fractions"),
-        ('{"id": 1}\n{"id":\n', "line 2 is not valid JSON: Expecting value"),
-        ('{"id": 1}\n{"\\ud800": 1}\n', "line 2 is not valid JSON: 'utf-8' codec can't encode character '\\ud800'"),
-        ('{"id": 1, "id": 2}\n', "line 1 is not valid JSON: the key 'id' is there twice"),
+        ('{"id": 1}\n{"id":\n', "line 2 isn't valid JSON: Expecting value"),
+        ('{"id": 1}\n{"\\ud800": 1}\n', "line 2 isn't valid JSON: 'utf-8' codec can't encode character '\\ud800'"),
+        ('{"id": 1, "id": 2}\n', "line 1 isn't valid JSON: the key 'id' is there twice"),
         ('{"id": 1}\n[2]\n', "line 2 is a list, not an object"),
         ('null\n{"id": 4}\n', "line 1 is null, not an object"),
         ('{"id": "} null", "o": {}}\n null \n{"id": "x"}', "line 2 is null, not an object"),
@@ -164,11 +164,11 @@ def test_json_keeps_each_value_exactly(tmp_path: Path, at_once: int, monkeypatch
         ("[]", "holds no JSON object with a key"),
         ("\n \n", "holds no JSON object with a key"),
         ("", "is empty (0 bytes)"),
-        ("id,name\n1,a\n", "line 1 is not valid JSON"),
+        ("id,name\n1,a\n", "line 1 isn't valid JSON"),
         ('{"id": 1, "ID": 2}\n', "2 columns of the same name"),
         ('{"_pos": 1}\n', "has the name of an Iceberg metadata column"),
         ('{"": 1}\n', "column 1 has no name"),
-        ('{"id": "\udcfc"}'.encode("utf-8", "surrogateescape"), "is not UTF-8: byte 0xfc in line 1"),
+        ('{"id": "\udcfc"}'.encode("utf-8", "surrogateescape"), "isn't UTF-8: byte 0xfc in line 1"),
         ('{"id": 1}'.encode("utf-16"), "is UTF-16"),
         (b"PAR1....PAR1", "is parquet, not JSON"),
     ],
@@ -208,11 +208,11 @@ def test_what_parquet_has_no_type_for_is_refused_and_leaves_no_file(tmp_path: Pa
     [
         ("a.jsonl.gz", gzip.compress(b'{"id": 1}\n' * 999)[:-12], "is damaged gzip"),
         ("a.jsonl.zst", packed('{"id": 1}\n' * 999)[:-6], "is damaged zstd"),
-        ("a.jsonl.gz", b'{"id": 1}', "ends in .gz but is not gzip"),
-        ("a.jsonl.zst", b'{"id": 1}', "ends in .zst but is not zstd"),
+        ("a.jsonl.gz", b'{"id": 1}', "ends in .gz but isn't gzip"),
+        ("a.jsonl.zst", b'{"id": 1}', "ends in .zst but isn't zstd"),
         ("a.jsonl", packed('{"id": 1}'), "is compressed with zstd"),
         ("a.jsonl.bz2", b"BZh91AY", "is compressed with bzip2"),
-        ("a.avro", b'{"id": 1}', "is not an Avro file, whatever its name says"),
+        ("a.avro", b'{"id": 1}', "isn't an Avro file, whatever its name says"),
         ("a.orc", b"PK\x03\x04....", "is a zip archive (or an Excel workbook), not an ORC file"),
         ("a.avro", b"Obj\x01garbage", "is a damaged Avro file"),
         ("a.xlsx", sheet(text_cell("A1", " ")), "has no sheet with rows"),
@@ -390,7 +390,7 @@ def test_files_of_a_batch_agree_on_what_was_inferred(tmp_path: Path) -> None:
         discover([str(tmp_path)], copies=tmp_path / "copies")
     (tmp_path / "a.jsonl").write_text('{"n": 1, "t": "2024-01-01", "z": null}\n', encoding="utf-8")
     (tmp_path / "c.jsonl").write_text('{"n": 2}\n', encoding="utf-8")
-    with pytest.raises(LakegateError, match=r"c\.jsonl' does not have the columns"):
+    with pytest.raises(LakegateError, match=r"c\.jsonl' doesn't have the columns"):
         discover([str(tmp_path)], copies=tmp_path / "copies")
     (tmp_path / "d.csv").write_text("n\n1\n", encoding="utf-8")
     with pytest.raises(LakegateError, match="mixes formats"):
@@ -410,7 +410,7 @@ def test_lists_and_objects_without_values_are_of_any_type(tmp_path: Path) -> Non
     batch = discover([str(tmp_path)], copies=tmp_path / ".copies")
     assert [part.columns[1].inferred for part in batch.parts()] == ["list<unknown>", "list<string>"]
     (tmp_path / "c.jsonl").write_text('{"id": 3, "tags": [], "at": {"x": null}}')
-    with pytest.raises(SchemaError, match=r"c\.jsonl' does not have the columns"):
+    with pytest.raises(SchemaError, match=r"c\.jsonl' doesn't have the columns"):
         discover([str(tmp_path)], copies=tmp_path / ".copies")
 
 

@@ -59,7 +59,7 @@ def test_a_wildcard_in_a_uri_is_one_only_when_it_is_not_encoded(tmp_path: Path) 
     one, two = write(tmp_path / "a b1.csv"), write(tmp_path / "a b2.csv")
     assert found(f"file://{tmp_path}/a%20b*.csv") == [str(one), str(two)]
     _, (problem,) = resolve([f"file://{tmp_path}/a%20b%2A.csv"], SUFFIXES)
-    assert "does not exist" in problem.message
+    assert "doesn't exist" in problem.message
 
 
 def test_globs(tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_dot_dot_after_a_link_is_the_parent_of_its_target(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("ftp://bucket/a.parquet", "ftp:// is not supported"),
-        ("https://example.org/a.csv", "https:// is not supported"),
-        ("file://elsewhere/a.csv", "not the URI of a file here"),
+        ("ftp://bucket/a.parquet", "ftp:// isn't supported"),
+        ("https://example.org/a.csv", "https:// isn't supported"),
+        ("file://elsewhere/a.csv", "isn't the URI of a file here"),
         ("", "empty path"),
         ("a\0b", "NUL"),
     ],
@@ -129,13 +129,13 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         discover([str(tmp_path / name) for name in names])
     message = caught.value.message
     for words in (
-        "missing.csv' does not exist",
+        "missing.csv' doesn't exist",
         "No file matches",
         "empty' is empty",
         "other' holds no file that ends in .parquet, .csv, .tsv, .json, .jsonl",
         "zero.csv' is empty (0 bytes)",
         "_x.csv' has a name that Spark takes for a hidden",
-        "link to a file that does not exist",
+        "link to a file that doesn't exist",
     ):
         assert words in message
 
@@ -149,14 +149,14 @@ def test_a_long_list_of_problems_is_cut(tmp_path: Path) -> None:
 
 def test_other_kinds_of_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
-    with pytest.raises(SourceError, match="not a regular file"):
+    with pytest.raises(SourceError, match="isn't a regular file"):
         discover([str(tmp_path / "pipe.csv")])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_unreadable(tmp_path: Path) -> None:
     write(tmp_path / "a.csv").chmod(0)
-    with pytest.raises(SourceError, match=r"cannot be read: Permission denied"):
+    with pytest.raises(SourceError, match=r"can't be read: Permission denied"):
         discover([str(tmp_path / "a.csv")])
 
 
@@ -167,13 +167,13 @@ def test_a_file_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.Monkey
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(SourceError, match=r"a\.csv' cannot be read: Permission denied"):
+    with pytest.raises(SourceError, match=r"a\.csv' can't be read: Permission denied"):
         discover([str(file)])
 
 
 def test_names_that_spark_cannot_read(tmp_path: Path) -> None:
     write(tmp_path / "10:00 [1].csv")
-    with pytest.raises(SourceError, match="which Spark cannot read"):
+    with pytest.raises(SourceError, match="which Spark can't read"):
         discover([str(tmp_path / "10:00 [1].csv")])
     assert discover([str(write(tmp_path / "10:00.csv"))]).rows == 1
 

@@ -49,10 +49,10 @@ def damaged(tmp_path: Path) -> Iterator[tuple[str, bytes, str]]:
     footer = int.from_bytes(whole[-8:-4], "little")
     yield "truncated", whole[:-100], "cut off"
     yield "magic", b"PAR1", "cut off"
-    yield "text", b"a,b\n1,2\n", "does not start with PAR1"
+    yield "text", b"a,b\n1,2\n", "doesn't start with PAR1"
     yield "encrypted", b"PARE" + whole[4:-4] + b"PARE", "is encrypted parquet"
-    yield "footer", whole[: -footer - 8] + b"\xff" * footer + whole[-8:], "footer cannot be read"
-    yield "length", whole[:-8] + b"\xff\xff\xff\x7f" + whole[-4:], "footer cannot be read"
+    yield "footer", whole[: -footer - 8] + b"\xff" * footer + whole[-8:], "footer can't be read"
+    yield "length", whole[:-8] + b"\xff\xff\xff\x7f" + whole[-4:], "footer can't be read"
     yield "middle", whole[:4] + whole[-footer - 8 :], "names data beyond its end"
     yield "zero", b"", r"is empty \(0 bytes\)"
 
@@ -138,7 +138,7 @@ def test_the_order_of_a_struct_s_fields_makes_no_difference(tmp_path: Path, nest
         pq.write_table(pa.table({"s": [None]}, schema=schema), tmp_path / f"{name}.parquet")
     assert len(discover([str(tmp_path)]).parts()) == 2  # each file is read by its own names
     pq.write_table(pa.table({"s": pa.array([None], nested(pa.struct(fields[:1])))}), tmp_path / "c.parquet")
-    with pytest.raises(SchemaError, match=r"c\.parquet' does not have the columns of"):
+    with pytest.raises(SchemaError, match=r"c\.parquet' doesn't have the columns of"):
         discover([str(tmp_path)])
 
 
@@ -148,7 +148,7 @@ def test_every_difference_of_schema_is_told(tmp_path: Path) -> None:
     write(tmp_path / "c.parquet", i=["1"], f=[1], new=[True])
     with pytest.raises(SchemaError) as caught:
         discover([str(tmp_path)])
-    assert "c.parquet' does not have the columns of" in caught.value.message
+    assert "c.parquet' doesn't have the columns of" in caught.value.message
     for words in (
         "'i' is string instead of int64",
         "'f' is int64 instead of double",
@@ -164,7 +164,7 @@ def test_the_odd_one_out_is_blamed_whatever_its_place(tmp_path: Path) -> None:
         write(tmp_path / f"{name}.parquet", i=[1])
     with pytest.raises(SchemaError) as caught:
         discover([str(tmp_path)])
-    assert "a.parquet' does not have the columns of" in caught.value.message
+    assert "a.parquet' doesn't have the columns of" in caught.value.message
     assert "problems" not in caught.value.message
 
 
@@ -238,7 +238,7 @@ def test_few_files_are_not_narrated(tmp_path: Path) -> None:
 def test_real_files(request: pytest.FixtureRequest) -> None:
     data = request.config.rootpath.parent / "shared" / "data"
     if not data.is_dir():
-        pytest.skip("the shared data is not in this checkout")
+        pytest.skip("the shared data isn't in this checkout")
     batch = discover([str(data / "green_tripdata_2024-01.parquet")])
     assert (batch.rows, len(batch.columns)) == (56_551, 20)
     with pytest.raises(SourceError, match=r"yellow_truncated\.parquet' is cut off"):
