@@ -134,7 +134,7 @@ class Root(click.Group):
         except BrokenPipeError as error:
             raise ConnectionAbortedError(str(error)) from error
 
-    def main(  # type: ignore[override]  # always exits: our exit codes are not click's
+    def main(  # type: ignore[override]  # always exits: our exit codes aren't click's
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
         """Parse ``args``, run, report whatever went wrong, and exit."""
@@ -254,7 +254,7 @@ def _print(ending: _Ending) -> None:
 
 
 def settle(code: int, app: App) -> int:
-    """Flush standard output, report what could not be written, and return the exit code, by default ``code``."""
+    """Flush standard output, report what couldn't be written, and return the exit code, by default ``code``."""
     code, reason = streams.ending(code)
     if reason is not None:
         done = app.done or ("The command completed." if code == ExitCode.OUTPUT_LOST else None)

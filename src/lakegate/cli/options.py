@@ -417,7 +417,7 @@ def agreed(question: str, *, yes: bool) -> bool:
 
 
 def _line_of_terminal() -> str:
-    # Reading would miss a Ctrl+C that comes as it begins, and wait for a line all the same.
+    # Reading would miss a Ctrl+C that comes as it begins, and wait for a line anyway.
     while not select.select([sys.stdin], [], [], _GLANCE_S)[0]:
         pass
     line = sys.stdin.readline()

@@ -68,7 +68,7 @@ def cell(value: object) -> str:
 
 
 def count_at_most(number: int | None, most: int | None) -> str:
-    """Return a number, or the one that it does not exceed when only that is known.
+    """Return a number, or the one that it doesn't exceed when only that is known.
 
     Example:
         >>> count_at_most(289, 311), count_at_most(None, 311), count_at_most(None, None)
@@ -88,7 +88,7 @@ _FEW = 6
 def out() -> Console:
     """Return a console on standard output.
 
-    If it isn't a terminal and ``COLUMNS`` is not set, nothing is wrapped or cut: the reader is another program.
+    If it isn't a terminal and ``COLUMNS`` isn't set, nothing is wrapped or cut: the reader is another program.
     """
     from rich.console import Console
 

@@ -136,12 +136,8 @@ def surroundings() -> dict[str, Any]:
         "priority": [os.nice(0), os.sched_getscheduler(0), _read("/proc/self/oom_score_adj")],
         "limits": [resource.getrlimit(limit) for limit in dict.fromkeys(limits)],
         "machine": [os.readlink(f"/proc/self/{name}") for name in ("root", *(f"ns/{name}" for name in _NAMESPACES))],
-        "confinement": _confinement(),
+        "confinement": [line for line in _read("/proc/self/status").splitlines() if line.startswith(_CONFINEMENT)],
     }
-
-
-def _confinement() -> list[str]:
-    return [line for line in _read("/proc/self/status").splitlines() if line.startswith(_CONFINEMENT)]
 
 
 def _read(path: str) -> str:
@@ -297,7 +293,7 @@ def _is_in_background() -> bool:
     """Return whether the shell would stop this process if it read from the terminal."""
     try:
         return os.tcgetpgrp(0) != os.getpgrp()
-    except OSError:  # standard input is no terminal
+    except OSError:  # standard input isn't a terminal
         return False
 
 

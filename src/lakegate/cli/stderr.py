@@ -87,7 +87,7 @@ class LiveStep:
     def progress(self, done: int, total: int, unit: str) -> None:
         """Show ``done`` of ``total``."""
         amount = f"{size(done)} of {size(total)}" if unit == "bytes" else f"{done:,} of {total:,} {unit}"
-        # Zero of zero is not "finished": the amount of work is not known yet.
+        # Zero of zero isn't "finished": the amount of work isn't known yet.
         known: dict[str, Any] = {"completed": done, "total": total or None} if self._bar else {}
         self._progress.update(self._task, amount=amount, **known)
 

@@ -280,7 +280,7 @@ def test_dry_run_plans_and_prints_the_command_that_does_it() -> None:
     assert (told["exists"], told["rows"], told["checks"][0]["description"]) == (False, 100_000, "No NULLs.")
 
 
-# files that are not new -----------------------------------------------------------------------------------------------
+# files that aren't new -----------------------------------------------------------------------------------------------
 
 
 def test_skipped_files_are_told_with_the_run_that_published_them() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import click
 import psutil
 import pytest
 
+import lakegate
 from lakegate.cli import preload
 from lakegate.cli.main import cli
 
@@ -41,12 +43,12 @@ class _Project:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.startup = home / "startup" / "sitecustomize.py"
-        self.environment = ENVIRONMENT | {"PYTHONPATH": str(self.startup.parent)}
+        # A copy: the process ends when a file of the program changes, as by whoever works on it while this runs.
+        program = home / "program"
+        shutil.copytree(Path(lakegate.__file__).parent, program / "lakegate")
+        self.environment = ENVIRONMENT | {"PYTHONPATH": str(program)}
         self.state = home / ".lakegate" / "stack.json"
         (home / ".lakegate" / "logs").mkdir(parents=True)
-        self.startup.parent.mkdir()
-        self.startup.touch()
         self.state.write_text(json.dumps({"services": {"nessie": {"pid": os.getpid()}}}))
 
     def start(self, *words: str, **variables: str) -> subprocess.Popen[str]:

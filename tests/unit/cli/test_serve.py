@@ -64,7 +64,7 @@ def test_settings_come_from_the_project(served: list[app.Address], in_a_project:
     [
         (("--host", "0.0.0.0"), "without a token"),
         (("--token", TOKEN), "is a secret"),
-        (("--token", "env:NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE, which is not set"),
+        (("--token", "env:NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE, which isn't set"),
         (("--tls-key", "lakegate.toml"), "go together"),
         (("--port", "70000"), "70000"),
     ],
@@ -84,5 +84,5 @@ def test_a_missing_extra_is_one_line(served: list[app.Address], monkeypatch: pyt
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     done = serve()
     assert done.exit_code == 2
-    assert "Serving needs starlette and uvicorn, which are not installed." in done.stderr
+    assert "Serving needs starlette and uvicorn, which aren't installed." in done.stderr
     assert "pip install 'lakegate[serve]'" in done.stderr

@@ -196,7 +196,7 @@ def test_a_new_project_is_named_once_it_begins(tmp_path: Path) -> None:
     home = tmp_path / "new"
     home.mkdir()
     with connect(home, narrator=narrator) as lake:
-        with pytest.raises(InputError, match="does not exist"):
+        with pytest.raises(InputError, match="doesn't exist"):
             lake.ingest("nyc.trips", "typo.parquet")
         assert (narrator.note.mock_calls, list(home.iterdir())) == ([], [])
         lake.runs()

@@ -1,4 +1,4 @@
-"""Exit codes when what a command says cannot be written: the work keeps its verdict, in real processes."""
+"""Exit codes when what a command says can't be written: the work keeps its verdict, in real processes."""
 
 from __future__ import annotations
 

@@ -160,10 +160,10 @@ def test_the_second_ctrl_c_gives_the_run_up(landing: Path) -> None:
     ("words", "told"),
     [
         ("landing", "No table for the files"),
-        ("landing --table trips", "cannot name a table"),
-        ("landing --table System.trips", "'System' is not a namespace of the lake"),
+        ("landing --table trips", "can't name a table"),
+        ("landing --table System.trips", "'System' isn't a namespace of the lake"),
         ("landing --table a.b --route x", "--table and --route can't be combined"),
-        ("landing --route /l/*.csv", "does not say what"),
+        ("landing --route /l/*.csv", "doesn't say what"),
         ("landing --table a.b --every 5m --on-event", "can't be combined"),
         ("landing --table a.b --every 0s", "greater than zero"),
         ("landing --table a.b --every often", "Invalid duration"),

@@ -115,7 +115,7 @@ def backfill(app: App, /, *, dry_run: bool, parallel: int, stop_on_failure: bool
     backfill that was stopped, killed, or failed in parts again: it continues where it stopped, and is done when
     everything is published. The same bytes at another path count as another file; see --on-same-content.
 
-    Exits with 0 if everything is published, with 3 if a retry may get further, otherwise with 2 if a chunk could not be
+    Exits with 0 if everything is published, with 3 if a retry may get further, otherwise with 2 if a chunk couldn't be
     ingested, otherwise with 1 if one was rejected. A dry run exits with 2 if a chunk would be refused.
     """
     watcher = _watcher(app)
@@ -466,7 +466,7 @@ def chunk_line(result: ChunkResult) -> str:
 
 
 def reason(result: ChunkResult) -> str:
-    """Return why a chunk was not published; nothing if its outcome says it all."""
+    """Return why a chunk wasn't published; nothing if its outcome says it all."""
     if result.error is not None:
         return result.error.message
     if result.failed_checks:

@@ -51,7 +51,7 @@ _STYLES = {"published": "green", "rejected": "red", "dead-lettered": "yellow"}
     "--rows", type=click.IntRange(min=1000), metavar="N", default=_ROWS, show_default=True, help="Rows in each file."
 )
 def demo(app: App, /, *, on_aws: bool, folder: Path | None, rows: int) -> None:
-    """See write–audit–publish at work: a clean batch is published, one with NULLs is not.
+    """See write–audit–publish at work: a clean batch is published, one with NULLs isn't.
 
     Starts the local stack, generates taxi trips, and ingests them into demo.trips. Each time, it adds a new batch. It
     doesn't touch your own tables.

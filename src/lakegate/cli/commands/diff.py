@@ -89,7 +89,7 @@ def diff(app: App, /, *, left: str, right: str, table: str | None, rows: int | N
 
 
 def _payload(lake: Lake, difference: TableDifference, left: str, right: str) -> dict[str, Any]:
-    """Return one difference for machines; a side where the table does not exist is null."""
+    """Return one difference for machines; a side where the table doesn't exist is null."""
 
     def side(ref: str, pointer: TablePointer | None) -> dict[str, Any] | None:
         if pointer is None:

@@ -128,14 +128,14 @@ def _require_ended(run: Run) -> None:
     if run.status not in _EXIT_CODES:
         reason = run.error.message if run.error else f"its status is {run.status}"
         raise LakegateError(
-            f"Run {run.run_id} did not finish: {reason}",
+            f"Run {run.run_id} didn't finish: {reason}",
             hint=(run.error.hint if run.error else None) or f"lakegate runs {run.run_id}",
             run_id=run.run_id,
         )
 
 
 class _Policies(NamedTuple):
-    """What to do with files that are not new to the table."""
+    """What to do with files that aren't new to the table."""
 
     on_changed: OnChanged
     on_busy: OnBusy
@@ -262,7 +262,7 @@ _BUSY = {"wait": ("would wait for it", "yellow"), "skip": ("would be skipped", "
 
 
 def _notes(plan: IngestPlan, policies: _Policies) -> dict[str, tuple[str, str | None]]:
-    """Return, for each file that is not new, what would happen to it and why, and a style."""
+    """Return, for each file that isn't new, what would happen to it and why, and a style."""
     notes: dict[str, tuple[str, str | None]] = {}
     for one in plan.known.same_content:
         action, style = _SAME_CONTENT[policies.on_same_content]

@@ -63,7 +63,7 @@ def list_channels(app: App) -> None:
 def test(app: App, /, *, channel: str | None) -> None:
     """Send a test message to CHANNEL, or to all channels.
 
-    Exits with 3 if a message could not be delivered.
+    Exits with 3 if a message couldn't be delivered.
     """
     with app.lake() as lake:
         sent = lake.notify_test(channel)
@@ -80,7 +80,7 @@ def late(app: App) -> None:
 
     A table is late if nothing was published to it within the time set in notify.late. Run this from cron: it reports a
     late table once per period until something is published to it. Also sends the summaries of grouped messages that
-    are due. It reads the journal only and starts nothing. Exits with 3 if an alert could not be delivered.
+    are due. It reads the journal only and starts nothing. Exits with 3 if an alert couldn't be delivered.
     """
     with app.lake() as lake:
         found = lake.notify_late()

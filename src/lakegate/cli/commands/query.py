@@ -82,7 +82,7 @@ def query(app: App, /, *, sql: str, ref: str, at: str | None, file: Path | None)
 
 
 def _require_sql(text: str) -> None:
-    """Refuse what is no query at all, with what was meant."""
+    """Refuse what isn't a query, and say what was probably meant."""
     if not text.strip():
         raise click.UsageError("The query is empty.")
     if os.path.isfile(text):  # noqa: PTH113 - a query may be longer than a path
@@ -207,7 +207,7 @@ def _rows(result: pa.Table) -> Iterator[tuple[Any, ...]]:
 
 
 def _fitting(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
-    """Return how many columns fit beside each other, at least one, with room for a word about the others."""
+    """Return how many columns fit side by side, at least one, with room for a note about the others."""
     left = width
     for index, name in enumerate(names):
         left -= max([cell_len(name), *(cell_len(row[index]) for row in rows)]) + _BETWEEN

@@ -86,7 +86,7 @@ def _require_installed() -> None:
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigurationError(
-            f"Serving needs {' and '.join(missing)}, which {'are' if len(missing) > 1 else 'is'} not installed.",
+            f"Serving needs {' and '.join(missing)}, which {'are' if len(missing) > 1 else 'is'}n't installed.",
             hint="pip install 'lakegate[serve]'",
             extra="serve",
         )

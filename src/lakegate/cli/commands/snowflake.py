@@ -203,7 +203,7 @@ def refresh(app: App, /, *, tables: Sequence[str], name: str | None, recreate: b
         )
         show_rows(("", "table", "why"), shown, empty="No tables on main are sent there.")
     if any(state != "sent" for state in states.values()):
-        click.echo(f"What waits for Snowflake: {app.command('downstream', 'status', setup.name)}", err=True)
+        click.echo(f"To see what is queued for Snowflake: {app.command('downstream', 'status', setup.name)}", err=True)
         raise click.exceptions.Exit(ExitCode.RETRYABLE)
 
 

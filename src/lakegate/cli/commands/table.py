@@ -379,7 +379,7 @@ def connect_table(
     publishes on --ref, too.
 
     Tests run the snippets for pyiceberg, duckdb, polars, daft, spark and trino, as printed. Those for dremio,
-    snowflake, athena, redshift and clickhouse were not run.
+    snowflake, athena, redshift and clickhouse weren't run.
     """
     if rest_token and rest is None:
         raise click.UsageError("--rest-token needs --rest.")

@@ -28,7 +28,11 @@ _OF_A_KIND = 10
     ),
 )
 @click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_tables)
-@click.option("--deep", is_flag=True, help="Also compare rows and values with the footers of all parquet files.")
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Also compare rows and values with the footers of all parquet files, and read deletion vectors.",
+)
 @click.option("--pages", is_flag=True, help="Read these files as a whole, too, and check their pages' checksums.")
 @click.option(
     "--since",

@@ -205,7 +205,7 @@ def _stopped_by_signals(watching: Watch) -> Iterator[None]:
         asked = True
         watching.stop()
         if sys.stderr.isatty():
-            # A handler may come in the middle of another print, which a stream's own buffer would not survive.
+            # A handler may come in the middle of another print, which a stream's own buffer wouldn't survive.
             os.write(2, _STOPPING)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
