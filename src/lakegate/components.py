@@ -191,7 +191,7 @@ class Components:
 
     @cached_property
     def journal_for_pages(self) -> Journal:
-        """The same journal for reading: it waits for what others have locked as long as people wait for a page."""
+        """The same journal for reading: it waits for locks no longer than people wait for a page."""
         from lakegate.journal.factory import open_journal
 
         return open_journal(self.settings.journal, self.home, patience_s=_PATIENCE_S)
@@ -293,7 +293,7 @@ class Components:
         Raises:
             NotFoundError: The settings have no such source.
             ConfigurationError: A secret of it isn't there, or would go to another machine without TLS.
-            LocalStackError: Its driver can't be fetched, or Spark had to be started anew for it and somebody uses it.
+            LocalStackError: Its driver can't be fetched, or Spark had to be restarted for it and somebody uses it.
         """
         given = self.settings.sources.get(name)
         if given is None:

@@ -1021,7 +1021,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"Can't read {path}: {error}", file=str(path)) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(
-            f"{path} is not valid TOML: {error}", hint="See https://toml.io.", file=str(path)
+            f"{path} isn't valid TOML: {error}", hint="See https://toml.io.", file=str(path)
         ) from None
 
 

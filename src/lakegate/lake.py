@@ -388,7 +388,7 @@ class Lake:
         """Return what :meth:`ingest` would do, without writing anything.
 
         Args:
-            table: ``namespace.table``. It need not exist.
+            table: ``namespace.table``. It doesn't have to exist.
             paths: Files, folders or glob patterns; or rows, as :meth:`ingest` takes them.
             **options: The keywords of :meth:`ingest`.
 
@@ -968,7 +968,7 @@ class Lake:
             table: ``namespace.table``.
             rows: A local CSV or Parquet file, a pandas or Polars frame, a DuckDB relation, an Arrow table, or a list of
                 dicts: the table's columns, and ``_quarantine_id``, which says which quarantined row each is of. Other
-                columns of the quarantine table are left out, and rows that aren't given go on waiting.
+                columns of the quarantine table are left out, and rows that aren't given keep waiting.
 
         Returns:
             The run, a transaction. The quarantined rows stay as they were, marked with its id.
@@ -1581,7 +1581,7 @@ class Lake:
         """
         ref = find(self._components.catalog, name)
         if ref.kind != "tag":
-            raise InputError(f"'{name}' is not a tag.", hint="lakegate tag list", ref=name)
+            raise InputError(f"'{name}' isn't a tag.", hint="lakegate tag list", ref=name)
         self._components.catalog.delete_ref(ref)
         return ref
 
@@ -2149,7 +2149,8 @@ class Lake:
 
         Args:
             tables: Tables to look at. Default: all, and files that nothing references, too.
-            deep: Also compare rows and values with the footers of all parquet files.
+            deep: Also compare rows and values with the footers of all parquet files, and deletion vectors with their
+                checksums.
             pages: Do that, read these files as a whole, and compare their pages with the checksums that Spark writes.
             since: A time, tag or commit of ``main``. Commits up to it that no run made aren't reported.
             grace: Files younger than this aren't orphaned, such as ``1d``. Default: ``gc.grace``.
@@ -2244,7 +2245,7 @@ class Lake:
         Claims nothing. Only opens files whose path was published before, or that have several names.
 
         Args:
-            table: ``namespace.table``. It need not exist.
+            table: ``namespace.table``. It doesn't have to exist.
             uris: Files, as :attr:`lakegate.model.batch.SourceFile.uri` names them.
 
         Returns:

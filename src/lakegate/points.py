@@ -105,7 +105,7 @@ def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None, *, ind
 
 
 def find(catalog: Catalog, name: str, *, index: CommitIndex | None = None) -> Ref:
-    """Return a branch, a tag, or the commit whose hash is or begins with ``name``; raises as :func:`resolve`."""
+    """Return a branch, a tag, or the commit whose hash begins with ``name``. Raises what :func:`resolve` does."""
     try:
         return catalog.get_ref(name)
     except NotFoundError as error:
@@ -123,7 +123,7 @@ def is_beginning(text: str) -> bool:
 
 
 def completed(catalog: Catalog, ref: str, *, index: CommitIndex | None = None) -> str:
-    """Return ``ref``, or the whole hash of the commit that begins with it; raises as :func:`resolve`."""
+    """Return ``ref``, or the whole hash of the commit that begins with it. Raises what :func:`resolve` does."""
     return find(catalog, ref, index=index).name if _BEGINNING.fullmatch(ref) else ref
 
 

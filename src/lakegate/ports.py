@@ -1,6 +1,6 @@
 """Every interface of lakegate, once: what catalogs, engines, alerts and front doors provide.
 
-An implementation need not inherit from these; what it promises is written here and not again there.
+An implementation doesn't have to inherit from these; what it promises is written here and not again there.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Downstream(Protocol):
             run: The run that did it, if the journal knows it. Its reports may hold example rows.
 
         Raises:
-            DownstreamUnavailableError: When trying again later may help; any other exception is taken likewise.
+            DownstreamUnavailableError: When trying again later may help; any other exception is treated the same.
             DownstreamError: When it would fail again. It's given up at once, and an alert is sent.
         """
 
@@ -146,7 +146,7 @@ class Catalog(Protocol):
         """
 
     def create_tag(self, name: str, source: Ref) -> Ref:
-        """Create a tag at ``source``'s hash; raises as :meth:`create_branch`."""
+        """Create a tag at ``source``'s hash. Raises what :meth:`create_branch` does."""
 
     def assign_ref(self, ref: Ref, target: Ref) -> Ref:
         """Point ``ref`` at ``target``'s hash, if its head is still ``ref.hash``.
@@ -157,7 +157,7 @@ class Catalog(Protocol):
         """
 
     def delete_ref(self, ref: Ref) -> None:
-        """Delete ``ref`` if its head is still ``ref.hash``; raises as :meth:`assign_ref`."""
+        """Delete ``ref`` if its head is still ``ref.hash``. Raises what :meth:`assign_ref` does."""
 
     def history(
         self, ref: str, *, until: str | None = None, run_id: str | None = None, operations: bool = False
@@ -333,13 +333,13 @@ class TableReader(Protocol):
                 They are skipped, and those that are looked at now are added.
 
         Raises:
-            ConfigurationError: When the store does not accept the credentials, or a file may not be read.
+            ConfigurationError: When the store doesn't accept the credentials, or a file may not be read.
             SourceError: When the store refuses for another reason.
             RetryableError: When a file can't be read just now.
         """
 
     def footer_flaws(self, files: Sequence[NeededFile], *, pages: bool) -> Iterator[Flaw | None]:
-        """Yield what each parquet file's footer says otherwise than the metadata, or why it can't be read.
+        """Yield what a parquet file's footer or a deletion vector says otherwise than the metadata, or is unreadable.
 
         Raises:
             LakegateError: When a file may not be read, or its store doesn't serve it.
@@ -539,12 +539,21 @@ class Engine(Protocol):
             QueryError: When it's another statement, or names anything but the branch's tables and ``batch``.
         """
 
-    def count_failing(self, rows: AddedRows, predicates: Sequence[Any], *, key: IntegerKey | None = None) -> ScanResult:
+    def count_failing(
+        self,
+        rows: AddedRows,
+        predicates: Sequence[Any],
+        *,
+        key: IntegerKey | None = None,
+        only: Mapping[int, str] | None = None,
+    ) -> ScanResult:
         """Count rows for which each predicate is true, all in one aggregation over just ``rows``.
 
         Args:
             predicates: SQL as text, or a ``Column`` that a user's check made with :mod:`pyspark.sql.functions`.
             key: A key to prove unique on the way (:attr:`~lakegate.model.tables.ScanResult.is_unique`).
+            only: By index of a predicate in SQL, another that each row meets for which it is true; where files' own
+                metadata shows that there are none, their rows needn't be read for it.
         """
 
     def passing_texts(self, rows: AddedRows, asked: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
@@ -676,7 +685,7 @@ class Engine(Protocol):
         """
 
     def stream(self, frame: Any) -> Iterator[pa.RecordBatch]:
-        """Run a DataFrame of :meth:`query` and yield its rows as they come; raises as :meth:`fetch`."""
+        """Run a DataFrame of :meth:`query` and yield its rows as they come. Raises what :meth:`fetch` does."""
 
     def cancel(self) -> None:
         """Stop whatever this engine is running for us. Best effort, never raises."""

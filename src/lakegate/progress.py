@@ -181,10 +181,10 @@ class LogNarrator:
         >>> import io, json
         >>> stream = io.StringIO()
         >>> with bound(run_id="r1"):
-        ...     LogNarrator(stream, command="nightly").note("Branch wap/x could not be dropped.")
+        ...     LogNarrator(stream, command="nightly").note("Branch wap/x was kept.")
         >>> line = json.loads(stream.getvalue())
         >>> line["event"], line["run_id"], line["command"], line["table"]
-        ('Branch wap/x could not be dropped.', 'r1', 'nightly', None)
+        ('Branch wap/x was kept.', 'r1', 'nightly', None)
     """
 
     def __init__(

@@ -28,7 +28,7 @@ class RowDifference:
 
     Attributes:
         added: Rows that only the right one has; ``None`` if the table's metadata says that there are none.
-        removed: Rows that only the left one has; ``None`` likewise.
+        removed: Rows that only the left one has; ``None`` in the same case.
         changed: With a key, rows of which both have another version, as structs ``before`` and ``after``.
     """
 
@@ -236,7 +236,7 @@ class Query:
         return Query(self.dataframe.limit(rows), self._fetch, self._stream, reads=self.reads, commit=self.commit)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Iterate over the rows as Arrow record batches, as Spark sends them; raises as :meth:`to_arrow`.
+        """Iterate over the rows as Arrow record batches, as Spark sends them. Raises what :meth:`to_arrow` does.
 
         Example:
             >>> sum(batch.num_rows for batch in lake.query("SELECT * FROM nyc.trips").to_batches())
@@ -253,11 +253,11 @@ class Query:
         return self._fetch(self.dataframe)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return all rows as a pandas DataFrame; raises as :meth:`to_arrow`."""
+        """Return all rows as a pandas DataFrame. Raises what :meth:`to_arrow` does."""
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> pl.DataFrame:
-        """Return all rows as a Polars DataFrame (``lakegate[polars]``); raises as :meth:`to_arrow`.
+        """Return all rows as a Polars DataFrame (``lakegate[polars]``); raises the same errors as :meth:`to_arrow`.
 
         Raises:
             ConfigurationError: Polars isn't installed.
@@ -266,7 +266,7 @@ class Query:
         return _to_polars(package, self.to_arrow())
 
     def to_duckdb(self, *, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """Return all rows as a DuckDB relation (``lakegate[duckdb]``), held in memory; raises as :meth:`to_arrow`.
+        """Return all rows as a DuckDB relation (``lakegate[duckdb]``) in memory. Raises what :meth:`to_arrow` does.
 
         Args:
             connection: The DuckDB connection that the relation is of. Default: DuckDB's default one.

@@ -42,11 +42,7 @@ class AppriseSender:
             raise UndeliveredError("Apprise doesn't know this kind of address")
 
     def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
-        """Send the message. Apprise gives no reason; ``apprise -vv URL`` does.
-
-        Raises:
-            UndeliveredError: When it could not be sent.
-        """
+        """Send the message. Apprise gives no reason; ``apprise -vv URL`` does."""
         del deadline, thread
         sent = self._service.notify(
             title=clip(_text(message.title), _LONGEST_TITLE),

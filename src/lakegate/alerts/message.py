@@ -317,7 +317,7 @@ def _commands_without_run(notice: Notice) -> Iterator[tuple[str, str]]:
         if file.run_id is not None:
             yield "See its last run", shlex.join(("lakegate", "runs", file.run_id))
         command = shlex.join(("lakegate", "ingest", file.table, redact(file.uri)))
-        # Others can be no part of a command that people copy: they do not see all of it, or not as it is.
+        # Others can't be part of a command that people copy: they don't see all of it, or not as it is.
         if _PLAIN.fullmatch(file.uri) and len(command) <= _LONGEST_COMMAND:
             yield "Try it yourself", command
         return
@@ -365,9 +365,6 @@ class Sender(Protocol):
 
         Returns:
             What names the message as a thread, where there are threads.
-
-        Raises:
-            UndeliveredError: If it did not arrive, or may not have arrived.
         """
         ...
 

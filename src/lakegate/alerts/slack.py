@@ -44,11 +44,7 @@ class WebhookSlackSender:
         self._client.proxy = None  # the SDK's choice knows no NO_PROXY; urllib's does
 
     def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
-        """Send the message.
-
-        Raises:
-            UndeliveredError: When Slack did not take it.
-        """
+        """Send the message."""
         del thread
         self._client.timeout = _seconds(deadline)
         with _explained():
@@ -79,11 +75,7 @@ class BotSlackSender:
         self._client.proxy = None
 
     def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
-        """Send the message and return its time stamp, which names a thread.
-
-        Raises:
-            UndeliveredError: When Slack did not take it.
-        """
+        """Send the message and return its time stamp, which names a thread."""
         self._client.timeout = _seconds(deadline)
         body = {
             "channel": self._channel,

@@ -27,11 +27,7 @@ class WebhookSender:
         self._post = SignedPost(url, secret)
 
     def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
-        """Send the message; any answer of 2xx will do. Redirects lead away from whom we know, and are not followed.
-
-        Raises:
-            UndeliveredError: When there was no such answer.
-        """
+        """Send the message; any answer of 2xx will do. Redirects lead away from whom we know, and aren't followed."""
         del thread
         body = json.dumps(payload(message), ensure_ascii=True).encode()
         self._post.send(body, event=message.notice.event, key=message.key, timeout_s=deadline.left_s)

@@ -37,7 +37,7 @@ class Secret:
         reference: ``env:NAME``, ``file:/path`` or ``aws-secret:name-or-arn#json-key``.
 
     Raises:
-        ConfigurationError: When it is not a reference. It is not shown: it may be the secret itself.
+        ConfigurationError: When it isn't a reference. It isn't shown: it may be the secret itself.
 
     Example:
         >>> Secret("env:NESSIE_TOKEN", setting="catalog.token")
@@ -62,8 +62,8 @@ class Secret:
         """Return the secret as it is now; one of AWS as it was in the last five minutes. Logs leave it out from now on.
 
         Raises:
-            ConfigurationError: When it is not there, is empty, or may not be read; or when everybody can read its file.
-            RetryableError: When AWS Secrets Manager does not answer, or can't serve now.
+            ConfigurationError: When it isn't there, is empty, or may not be read; or when everybody can read its file.
+            RetryableError: When AWS Secrets Manager doesn't answer, or can't serve now.
         """
         value = _READERS[self._reference.scheme](self._reference, self._setting)
         hide(value)
@@ -80,7 +80,7 @@ def trusting(ca_file: Path | str | None, *, setting: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:  # of which ssl.SSLError is one
-        reason = "holds no certificates" if isinstance(error, ssl.SSLError) else f"cannot be read: {error.strerror}"
+        reason = "holds no certificates" if isinstance(error, ssl.SSLError) else f"can't be read: {error.strerror}"
         raise ConfigurationError(
             f"The file {ca_file} with the authorities to trust {reason}.",
             hint=f"Name a file in PEM format in {setting}.",
@@ -103,7 +103,7 @@ def _read_variable(reference: SecretReference, setting: str) -> str:
     value = os.environ.get(reference.place)
     if not value:
         raise ConfigurationError(
-            f"Setting {setting} refers to the variable {reference.place}, which is not set.",
+            f"Setting {setting} refers to the variable {reference.place}, which isn't set.",
             hint=f"export {reference.place}=…",
             setting=setting,
         )
@@ -117,7 +117,7 @@ def _read_file(reference: SecretReference, setting: str) -> str:
             _require_private(path, os.fstat(file.fileno()), setting)
             content = file.read(_LONGEST_BYTES + 1)
     except OSError as error:
-        raise _unusable(setting, path, f"cannot be read: {error.strerror}") from None
+        raise _unusable(setting, path, f"can't be read: {error.strerror}") from None
     try:
         value = content.decode().rstrip("\r\n")
     except UnicodeDecodeError:
@@ -131,7 +131,7 @@ def _read_file(reference: SecretReference, setting: str) -> str:
 
 def _require_private(path: Path, found: os.stat_result, setting: str) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise _unusable(setting, path, "is not a file")
+        raise _unusable(setting, path, "isn't a file")
     # Container engines mount secrets there for one container alone, and readable for whoever runs in it.
     readable = stat.S_IROTH if not any(path.is_relative_to(folder) for folder in _MOUNTED) else 0
     if found.st_mode & (stat.S_IWOTH | readable):
@@ -229,7 +229,7 @@ def _refused(error: Any, reference: SecretReference, setting: str) -> LakegateEr
         return _unavailable(reference, setting, code)
     if code == "ResourceNotFoundException":
         return _secret_unusable(
-            reference, setting, "does not exist", hint="Check its name, and the region (AWS_REGION) and account."
+            reference, setting, "doesn't exist", hint="Check its name, and the region (AWS_REGION) and account."
         )
     return _secret_unusable(reference, setting, f"can't be read ({code})", hint=_PERMISSION_HINT)
 

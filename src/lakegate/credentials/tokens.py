@@ -120,8 +120,8 @@ class ClientCredentials:
         """Return an access token that is good for a while yet.
 
         Raises:
-            CatalogUnavailableError: When the endpoint does not answer, or can't serve now.
-            ConfigurationError: When it refuses the client, or answers with something else than a token.
+            CatalogUnavailableError: When the endpoint doesn't answer, or can't serve now.
+            ConfigurationError: When it refuses the client, or answers with something other than a token.
         """
         with self._lock:
             if self._clock() >= self._kept_until:
@@ -211,7 +211,7 @@ def catalog_token(settings: CatalogSettings) -> Token | None:
     missing = next((name for name in _NEEDED if name not in given), None)
     if missing is not None:
         raise ConfigurationError(
-            f"catalog.{given[0]} is set, catalog.{missing} is not.",
+            f"catalog.{given[0]} is set, catalog.{missing} isn't.",
             hint="OAuth 2 needs all of catalog.oauth2_token_endpoint, oauth2_client_id and oauth2_client_secret.",
             setting=f"catalog.{missing}",
         )
@@ -229,7 +229,7 @@ def _require_tls(address: str | None, setting: str) -> None:
     url = urlsplit(address or "")
     if url.username is not None or (address is not None and url.scheme not in ("http", "https")):
         raise ConfigurationError(
-            f"{setting} is not an http or https address without user and password.", setting=setting
+            f"{setting} isn't an http or https address without user and password.", setting=setting
         )
     if url.scheme == "http" and not is_loopback(url.hostname or ""):
         raise ConfigurationError(

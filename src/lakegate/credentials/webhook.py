@@ -28,7 +28,7 @@ _SENDING: ContextVar[bool] = ContextVar("lakegate_notify_sending", default=False
 
 
 class UndeliveredError(Exception):
-    """A message that could not be sent.
+    """A message that couldn't be sent.
 
     Attributes:
         again: Whether trying again may help.
@@ -60,9 +60,6 @@ class SignedPost:
 
         Args:
             key: Names the message over all tries.
-
-        Raises:
-            UndeliveredError: When there was no such answer.
         """
         headers = {"Content-Type": "application/json", EVENT: event, DELIVERY: key}
         if self._secret is not None:

@@ -28,7 +28,7 @@ class BranchOverview(Value):
         failing: Failed checks, those that block the publish first: table, column, failing rows of all.
         changes: What it would change: rows of each table on the branch against ``main``.
         target: Branch that its run publishes to; ``None`` if the journal knows no run.
-        base: Commit of the target that the run started from; ``None`` likewise.
+        base: Commit of the target that the run started from; ``None`` in the same case.
         as_staged: Whether its tables are as the run left them; ``None`` if unknown.
     """
 

@@ -32,10 +32,10 @@ MOST_ON_A_PAGE = 1_000
 
 
 class Problem(Value):
-    """A part of the lake that could not be read; what doesn't need it is shown.
+    """A part of the lake that couldn't be read; what doesn't need it is shown.
 
     Attributes:
-        part: What could not be read: the ``catalog``, the ``journal``, a ``table``'s files or the ``engine``.
+        part: What couldn't be read: the ``catalog``, the ``journal``, a ``table``'s files or the ``engine``.
         subject: The table, branch or run it's about, if it's about one.
         code: The error's code, such as ``catalog-unavailable``.
     """
@@ -125,7 +125,7 @@ def offset_of(cursor: str | None) -> int:
 
 def no_cursor(cursor: str) -> InputError:
     """Return the error for a text that isn't a cursor."""
-    return InputError(f"'{cursor[:80]}' is not the start of a page.", hint="Start at the first page.")
+    return InputError(f"'{cursor[:80]}' isn't the start of a page.", hint="Start at the first page.")
 
 
 def cut(items: Sequence[Item], cursor: str | None, limit: int) -> tuple[tuple[Item, ...], str | None]:
@@ -218,7 +218,7 @@ class ReadModel:
 
     @property
     def journal(self) -> Journal:
-        """The journal. Raises as its methods do."""
+        """The journal. Its methods raise their own errors."""
         self._require_back("journal")
         return self._get("journal")  # type: ignore[return-value]
 
@@ -245,7 +245,7 @@ class ReadModel:
                     self._opened.pop("catalog", None)
 
     def forget(self) -> None:
-        """Ask what was away again at once, and list the branches anew: somebody pressed a button."""
+        """Ask what was away again at once, and list the branches again: somebody pressed a button."""
         with self._lock:
             self._away.clear()
             self._refs = None
@@ -266,11 +266,11 @@ class ReadModel:
         return found
 
     def branches(self) -> tuple[Ref, ...]:
-        """Return all branches but ``main``, by name; raises as :meth:`refs`."""
+        """Return all branches but ``main``, by name. Raises what :meth:`refs` does."""
         return tuple(ref for ref in self.refs() if ref.kind == "branch" and ref.name != MAIN)
 
     def tables(self, ref: Ref) -> Mapping[str, TablePointer]:
-        """Return all tables at a commit by name; raises as :meth:`refs`."""
+        """Return all tables at a commit by name. Raises what :meth:`refs` does."""
         return self._tables_at(ref.hash, ref.name)
 
     def table(self, table: TableIdentifier, ref: Ref) -> TablePointer:
@@ -286,11 +286,11 @@ class ReadModel:
         return found
 
     def metadata(self, pointer: TablePointer) -> TableMetadata:
-        """Return what a metadata file says; raises as the reader does."""
+        """Return what a metadata file says; raises what the reader does."""
         return self._metadata(pointer)
 
     def facts(self, pointer: TablePointer) -> TableFacts:
-        """Return what a metadata file says in numbers; raises as the reader does."""
+        """Return what a metadata file says in numbers; raises what the reader does."""
         return self._facts(pointer)
 
     def remembered(self, key: Hashable, make: Callable[[], _Found]) -> _Found:
@@ -313,7 +313,6 @@ class ReadModel:
         Raises:
             InputError: ``at`` is neither a time, nor a tag, nor a commit.
             NotFoundError: The ref or the commit doesn't exist.
-            CatalogUnavailableError: The catalog is unavailable.
         """
         return resolve(self.catalog, ref, at or None, index=self._commits() if at or is_beginning(ref) else None)
 

@@ -152,7 +152,7 @@ def overview(
         needing: Only tables that need a human.
 
     Returns:
-        The page. What could not be read is in its ``problems``.
+        The page. What couldn't be read is in its ``problems``.
     """
     problems: list[Problem] = []
     known = read_facts(model, problems)

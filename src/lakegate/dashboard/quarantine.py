@@ -27,7 +27,7 @@ from lakegate.model.rows import json_safe
 from lakegate.model.schema import masked_row
 from lakegate.wap.release import quarantined_rows, summaries
 
-_MOST_ROWS = 20
+_MOST_ROWS = 10
 _NO_EXAMPLES = re.compile(r"\bexamples=0\b")
 
 
@@ -65,14 +65,11 @@ class QuarantineDetail(Value):
     commands: tuple[Command, ...] = ()
 
 
-def get_quarantine(
-    model: ReadModel, table: str, *, run_id: str | None = None, examples: int = 10
-) -> QuarantineDetail | None:
+def get_quarantine(model: ReadModel, table: str, *, run_id: str | None = None) -> QuarantineDetail | None:
     """Return the quarantined rows of a table, as ``main`` has them.
 
     Args:
         run_id: Only those that this run set aside.
-        examples: Rows to show, at most; never more than ``ui.examples``.
 
     Returns:
         The rows; ``None`` if none was ever set aside.
@@ -88,7 +85,7 @@ def get_quarantine(
     if not found:
         return None
     waiting = sum(one.waiting for one in found)
-    shown = min(examples, model.settings.ui.examples, _MOST_ROWS) if waiting else 0
+    shown = min(model.settings.ui.examples, _MOST_ROWS) if waiting else 0
     return QuarantineDetail(
         table=table,
         rows=sum(one.rows for one in found),

@@ -228,7 +228,7 @@ def list_run_files(
 
 
 def find_run(model: ReadModel, run_id: str) -> Run:
-    """Return the run whose id this is, or starts with it; raises as :func:`get_run`."""
+    """Return the run whose id this is, or starts with it. Raises what :func:`get_run` does."""
     run_id = searchable(run_id[:_LONGEST_ID])
     journal = model.journal
     run = journal.get(run_id) if run_id else None
@@ -401,7 +401,7 @@ class FileLine(Value):
     Attributes:
         name: Last part of its path, as people wrote it.
         size_bytes: Length in bytes; ``None`` if the journal only knows it from a commit.
-        rows: Number of rows; ``None`` likewise.
+        rows: Number of rows; ``None`` in the same case.
         published: Whether its rows are on ``main``.
         status: That run's status; ``None`` if the journal doesn't know it.
         at: When that run ended, or began if it hasn't ended.

@@ -89,7 +89,7 @@ class SnapshotLine(Value):
     Attributes:
         operation: ``append``, ``overwrite``, ``delete`` or ``replace``.
         rows_added: Rows added; ``None`` if its summary doesn't say.
-        rows_removed: Rows removed; ``None`` likewise.
+        rows_removed: Rows removed; ``None`` in the same case.
         rows: Rows of the table after it; ``None`` if delete files hide the number.
         size_bytes: Bytes in all data files after it.
         run_id: The run that wrote it; ``None`` for another writer's.
@@ -115,7 +115,7 @@ class ColumnPoint(Value):
         nulls: NULLs among them; ``None`` if a file lacks the count.
         null_share: Their share, from 0 to 1.
         lower: Lower bound of the values; ``None`` if unknown. Text may be cut short.
-        upper: Upper bound, likewise.
+        upper: Upper bound; as for ``lower``.
     """
 
     snapshot_id: str

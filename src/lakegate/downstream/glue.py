@@ -78,7 +78,6 @@ class GlueTarget:
         """Let each table of the event point at its metadata, or drop it.
 
         Raises:
-            DownstreamUnavailableError: When AWS can't be reached, or is busy.
             DownstreamError: When it denies access, or somebody else changed a table.
         """
         del run

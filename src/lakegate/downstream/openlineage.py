@@ -36,7 +36,6 @@ class OpenlineageTarget:
         """Send a run's events: that it started, and how it ended. Without a run there is nothing to send.
 
         Raises:
-            DownstreamUnavailableError: When the server can't be reached or is busy.
             DownstreamError: When it refuses the events, or the file can't be written.
         """
         if run is None:

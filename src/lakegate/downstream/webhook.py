@@ -29,7 +29,6 @@ class WebhookTarget:
 
         Raises:
             DownstreamUnavailableError: When there was no answer, or one that says to try again: 408, 429, 5xx.
-            DownstreamError: When it was refused.
         """
         del run
         self._send(event.model_dump_json().encode(), event.kind, event.event_id)

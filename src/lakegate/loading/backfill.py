@@ -59,7 +59,7 @@ _AWAY = frozenset(
 )
 _AWAY_ENOUGH = 3
 _LOOK_S = 0.5
-"""A signal that comes just before a thread begins to wait for a lock does not end that wait (CPython's locks)."""
+"""A signal that comes just before a thread begins to wait for a lock doesn't end that wait (CPython's locks)."""
 
 
 class WorkerPool:
@@ -233,7 +233,7 @@ class Backfill:
         paths: Files, folders, globs; also with a date in them, ``trips/%Y/%m/green_%Y-%m-%d*.parquet``
             (:class:`~lakegate.loading.periods.Template`).
         since: Start of the range: a date, month or time; open if ``None``.
-        until: Likewise its end, inclusive.
+        until: Its end, inclusive; open if ``None``.
         by: Where a file's time comes from: a date in its path, or its modification time.
         chunk: Chunk size: ``hour``, ``day``, ``month``, ``year``, ``file`` or a number of files; by
             default the finest unit of the dates in the files' paths.

@@ -503,7 +503,7 @@ class FileOutcomes:
 
 
 def find_run(lake: Lake, run_id: str) -> Run | None:
-    """Return the run; ``None`` when the journal does not know it (any more)."""
+    """Return the run; ``None`` when the journal doesn't know it (any more)."""
     try:
         run = lake.run(run_id)
     except NotFoundError:

@@ -121,7 +121,7 @@ def parse_range(since: str | date | None, until: str | date | None) -> TimeRange
 
     Args:
         since: As :func:`parse_period` reads it, or a date or time; open when ``None``.
-        until: Likewise. ``2024-03`` is up to the end of March, ``2024-03-31T12`` up to one o'clock.
+        until: Its end, read the same way. ``2024-03`` is up to the end of March, ``2024-03-31T12`` up to one o'clock.
 
     Example:
         >>> parse_range("2024-02", date(2024, 2, 29)).end.isoformat()
@@ -361,7 +361,7 @@ def _name_of(unit: Unit) -> str:
 
 def _unusable(text: str, why: str, what_to_do: str) -> InputError:
     return InputError(
-        f"'{text}' {why}, so that its files' dates cannot be read.",
+        f"'{text}' {why}, so that its files' dates can't be read.",
         hint=f"{what_to_do}, or write %% for a percent sign.",
         path=text,
     )

@@ -52,7 +52,7 @@ def require_there(paths: Sequence[str]) -> None:
     """Make sure that local paths exist, before they are polled again and again."""
     missing = Places(paths).missing()
     if missing:
-        raise InputError(f"'{missing[0]}' does not exist.", hint="Check the path, or make the folder.", path=missing[0])
+        raise InputError(f"'{missing[0]}' doesn't exist.", hint="Check the path, or make the folder.", path=missing[0])
 
 
 def expression(pattern: str) -> re.Pattern[str]:
@@ -241,10 +241,10 @@ def _parse(text: str) -> _Route:
     names = [name for name, _, _ in found]
     is_open = any(colon and not all(allowed.split("|")) for _, colon, allowed in found)
     if not pattern or is_open or not all(name.isidentifier() for name in names) or len(set(names)) != len(names):
-        raise InputError(f"'{text}' is not a route.", hint=_HINT)
+        raise InputError(f"'{text}' isn't a route.", hint=_HINT)
     missing = [name for name in _NAME.findall(target) if name not in names]
     if missing:
-        raise InputError(f"The route '{text}' does not say what {{{missing[0]}}} is.", hint=_HINT)
+        raise InputError(f"The route '{text}' doesn't say what {{{missing[0]}}} is.", hint=_HINT)
     try:
         TableIdentifier.parse(_NAME.sub("x", target))
     except IdentifierError:

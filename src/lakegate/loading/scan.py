@@ -162,7 +162,7 @@ class Intake:
 
         Raises:
             RetryableError: If the catalog or engine is unreachable. It doesn't count as a try.
-            OutcomeUnknownError: Likewise.
+            OutcomeUnknownError: For the same reason.
             ConfigurationError: If the settings are wrong. It doesn't count either.
         """
         self.noted = ()
@@ -202,7 +202,7 @@ class Intake:
 
         Args:
             run: The run as it ended; ``None`` if there's none.
-            error: Why it failed. An error that another try may not meet is not counted; but when the engine failed at a
+            error: Why it failed. An error that another try may not meet isn't counted; but when the engine failed at a
                 run until that was given up, several files go apart, and a single one is counted if others worked.
             others_worked: Whether others did, though not by this intake.
         """

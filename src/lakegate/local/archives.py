@@ -197,7 +197,7 @@ def _dump(job: Job, path: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Return a server's environment without the user's options for Java, which are not meant for this."""
+    """Return a server's environment without the user's options for Java, which aren't meant for this."""
     return {name: value for name, value in process.environment({}).items() if name != "JAVA_TOOL_OPTIONS"}
 
 

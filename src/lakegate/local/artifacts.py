@@ -69,7 +69,7 @@ def prepare(
         Where each jar is.
 
     Raises:
-        LocalStackError: When the cache can't be written, or a jar can't be fetched or is not the one expected.
+        LocalStackError: When the cache can't be written, or a jar can't be fetched or isn't the one expected.
         ConfigurationError: When nothing says which jar is expected.
     """
     folder = cache or cache_folder()
@@ -85,9 +85,7 @@ def prepare(
                 _fetch(missing, folder, narrator)
     except OSError as error:
         raise LocalStackError(
-            f"The cache {folder} cannot be used: {error.filename or ''} {error.strerror or error}.".replace(
-                ":  ", ": "
-            ),
+            f"The cache {folder} can't be used: {error.filename or ''} {error.strerror or error}.".replace(":  ", ": "),
             hint="Make it a folder that you may write to, or point XDG_CACHE_HOME at one.",
             folder=str(folder),
         ) from error
@@ -269,7 +267,7 @@ def _size(path: Path) -> int:
 def _ivy_reason(log: Path) -> str:
     text = log.read_text(encoding="utf-8", errors="replace")
     found = next(filter(None, (pattern.search(text) for pattern in _IVY_REASONS)), None)
-    return found.group(0).strip()[:_MAX_REASON] if found else "the repository does not answer"
+    return found.group(0).strip()[:_MAX_REASON] if found else "the repository doesn't answer"
 
 
 def _fetch_failed(missing: Sequence[Artifact], folder: Path, reason: str) -> LocalStackError:
@@ -277,11 +275,11 @@ def _fetch_failed(missing: Sequence[Artifact], folder: Path, reason: str) -> Loc
     hint = "The first start needs the network once; check it and try again. Behind a proxy set HTTPS_PROXY."
     if "SSL" in reason or "PKIX" in reason:
         hint = (
-            "Java does not trust the certificate it was shown. Point SSL_CERT_FILE at a bundle with your proxy's "
+            "Java doesn't trust the certificate it was shown. Point SSL_CERT_FILE at a bundle with your proxy's "
             "certificate, or JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=… at a Java trust store that has it."
         )
     return LocalStackError(
-        f"Could not fetch {names} from the Maven repository: {reason}. Log: {folder / 'fetch.log'}",
+        f"Couldn't fetch {names} from the Maven repository: {reason}. Log: {folder / 'fetch.log'}",
         hint=f"{hint} On a machine without network, copy the jars into {folder / 'jars'} from one that has them.",
         files=[artifact.file_name for artifact in missing],
         log=str(folder / "fetch.log"),
@@ -300,7 +298,7 @@ def driver_class(artifact: Artifact, narrator: Narrator) -> str:
     """Return the class of a driver, which is in the cache then.
 
     Raises:
-        LocalStackError: When it can't be fetched, or is not the jar that the settings expect.
+        LocalStackError: When it can't be fetched, or isn't the jar that the settings expect.
         ConfigurationError: When the settings don't say which jar they expect, or it holds no driver.
     """
     jar = prepare(narrator, artifacts=[artifact])[artifact]

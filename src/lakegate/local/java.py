@@ -22,7 +22,7 @@ def java() -> Path:
 
 
 def keytool() -> Path:
-    """Return the ``keytool`` program of the bundled JRE; raises as :func:`java`."""
+    """Return the ``keytool`` program of the bundled JRE. Raises what :func:`java` does."""
     return _bundled("keytool")
 
 
@@ -31,7 +31,7 @@ def spark_version() -> str:
     try:
         return metadata.version("pyspark")
     except metadata.PackageNotFoundError:
-        raise _no_spark("PySpark is not installed") from None
+        raise _no_spark("PySpark isn't installed") from None
 
 
 def spark_jars() -> Path:
@@ -49,7 +49,7 @@ def spark_jars() -> Path:
 
 
 def ivy_jar() -> Path:
-    """Return Spark's copy of Apache Ivy; raises as :func:`spark_jars`."""
+    """Return Spark's copy of Apache Ivy. Raises what :func:`spark_jars` does."""
     found = sorted(spark_jars().glob("ivy-*.jar"))
     if not found:
         raise _no_spark(f"{spark_jars()} has no ivy-*.jar")
@@ -144,14 +144,12 @@ def _serialize(content: bytes) -> bytes | None:
 
     entries = []
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # old roots break today's rules for serial numbers, and are trusted all the same
+        warnings.simplefilter("ignore")  # old roots break today's rules for serial numbers, and are trusted anyway
         for number, block in enumerate(_PEM.findall(content)):
             try:
                 certificate = x509.load_pem_x509_certificate(block)
             except ValueError:
-                continue  # one root that cannot be parsed must not cost us the others
+                continue  # one root that can't be parsed must not cost us the others
             entries.append(pkcs12.PKCS12Certificate(certificate, f"ca-{number}".encode()))
         if not entries:
             return None

@@ -1,6 +1,6 @@
 """AWS on this machine, as far as the demo needs it: MiniStack serves S3, SQS, Lambda and CloudFormation on loopback.
 
-It checks no credentials, so those it is asked with are no secrets. What is in it is kept in its folder over a stop;
+It checks no credentials, so those in requests to it aren't secrets. What is in it is kept in its folder over a stop;
 when it is killed, it keeps no more than the objects of S3.
 """
 
@@ -61,7 +61,7 @@ class MiniStack:
 
     @property
     def endpoint(self) -> str | None:
-        """Where it serves; ``None`` while it does not run."""
+        """Where it serves; ``None`` while it doesn't run."""
         port = self._running()
         return None if port is None else _endpoint(port)
 
@@ -70,11 +70,11 @@ class MiniStack:
         """Variables that point AWS's tools and libraries at it, and nothing else: no profile, no file of the user's."""
         endpoint = self.endpoint
         if endpoint is None:
-            raise LocalStackError("MiniStack does not run.", hint="lakegate demo --aws")
+            raise LocalStackError("MiniStack doesn't run.", hint="lakegate demo --aws")
         return {**variables(endpoint), **_without_proxy(os.environ)}
 
     def start(self) -> str:
-        """Start it if it does not run, and return its endpoint when it answers. The first time, install it.
+        """Start it if it doesn't run, and return its endpoint when it answers. The first time, install it.
 
         Raises:
             LocalStackError: When it can't be installed or started; names its log and its most telling line.
@@ -134,7 +134,7 @@ class MiniStack:
     def _spawn(self, python: Path, port: int) -> subprocess.Popen[bytes]:
         self._tmp.mkdir(mode=0o700, exist_ok=True)
         instance = secrets.token_hex(16)
-        # Options that Python does not know are kept and ignored; by these the process is recognised.
+        # Options that Python doesn't know are kept and ignored; by these the process is recognised.
         words = [word for mark in process.marks(self._folder, _NAME, instance) for word in ("-X", mark)]
         child = process.spawn(
             [str(python), "-P", *words, "-m", _NAME],
@@ -184,13 +184,13 @@ class MiniStack:
                 return True
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(_POLL_S)
-        raise self._failed(f"it did not answer within {_START_TIMEOUT_S:g} s")
+        raise self._failed(f"it didn't answer within {_START_TIMEOUT_S:g} s")
 
     def _failed(self, what: str) -> LocalStackError:
         line = servers.telling_line(self.log)
         said = f'says: "{line}"' if line else "is empty."
         return LocalStackError(
-            f"MiniStack did not start: {what}. Its log ({self.log}) {said}",
+            f"MiniStack didn't start: {what}. Its log ({self.log}) {said}",
             hint=f"Read the log {self.log}, then try again.",
             log=str(self.log),
         )
@@ -310,8 +310,8 @@ def prepare_ministack(narrator: Narrator, *, cache: Path | None = None) -> Path:
         The Python of MiniStack's environment.
 
     Raises:
-        ConfigurationError: When uv is not installed.
-        LocalStackError: When the cache can't be written, or the packages can't be fetched or are not the locked ones.
+        ConfigurationError: When uv isn't installed.
+        LocalStackError: When the cache can't be written, or the packages can't be fetched or aren't the locked ones.
     """
     folder = (cache or cache_folder()) / "ministack"
     place = folder / _key()
@@ -324,7 +324,7 @@ def prepare_ministack(narrator: Narrator, *, cache: Path | None = None) -> Path:
                 _make(place, folder, narrator)
     except OSError as error:
         raise LocalStackError(
-            f"The cache {folder} cannot be used: {error.strerror or error}.",
+            f"The cache {folder} can't be used: {error.strerror or error}.",
             hint="Make it a folder that you may write to, or point XDG_CACHE_HOME at one.",
             folder=str(folder),
         ) from error
@@ -398,10 +398,10 @@ def _watch(installer: subprocess.Popen[bytes], work: Path, step: Step) -> None:
 def _failed(log: Path) -> LocalStackError:
     text = log.read_text(encoding="utf-8", errors="replace")
     found = next(filter(None, (pattern.search(text) for pattern in _REASONS)), None)
-    reason = redact(found.group(0)).strip()[:_MAX_REASON] if found else "the installer does not say why"
+    reason = redact(found.group(0)).strip()[:_MAX_REASON] if found else "the installer doesn't say why"
     hint = "The first demo needs the network once; check it and try again. Behind a proxy set HTTPS_PROXY."
     if "certificate" in reason:
         hint = "Point SSL_CERT_FILE at a bundle with your proxy's certificate, and try again."
     return LocalStackError(
-        f"MiniStack {VERSION} could not be installed: {reason.rstrip('.')}. Log: {log}", hint=hint, log=str(log)
+        f"MiniStack {VERSION} couldn't be installed: {reason.rstrip('.')}. Log: {log}", hint=hint, log=str(log)
     )

@@ -1,7 +1,7 @@
 """Processes that outlive the one that started them: spawn, recognise, stop.
 
-A process is recognised by a random text on its own command line. That holds where a pid alone does not (pids are
-reused) and where a start time does not either (it moves when the clock is set).
+A process is recognised by a random text on its own command line. That holds where a pid alone doesn't (pids are
+reused) and where a start time doesn't either (it moves when the clock is set).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Pat
             )
     except OSError as error:
         raise LocalStackError(
-            f"{Path(command[0]).name} cannot be started: {error.filename or command[0]}: {error.strerror or error}.",
+            f"{Path(command[0]).name} can't be started: {error.filename or command[0]}: {error.strerror or error}.",
             hint=f"Check that {command[0]} can be executed and {log.parent} can be written.",
             program=command[0],
         ) from error
@@ -175,7 +175,7 @@ def find_below(folder: Path) -> tuple[Target, ...]:
 def listens(pid: int, port: int) -> bool:
     """Return whether it is this process that listens on ``port``, and not another one that was quicker.
 
-    True where the operating system does not let us look.
+    True where the operating system doesn't let us look.
     """
     import psutil
 
@@ -248,7 +248,7 @@ def stop(targets: Sequence[Target], *, grace_s: float) -> None:
     stubborn = [process.pid for process in _wait_gone(alive, grace_s)]
     if stubborn:
         raise LocalStackError(
-            f"Process {', '.join(map(str, stubborn))} of the local stack does not end.",
+            f"Process {', '.join(map(str, stubborn))} of the local stack doesn't end.",
             hint=f"It hangs in the operating system, often in input or output on {sys.platform}; look at the disk.",
             pids=stubborn,
         )
@@ -264,7 +264,7 @@ def _wait_gone(processes: Sequence[psutil.Process], timeout_s: float) -> list[ps
 
 
 def _is_gone(process: psutil.Process) -> bool:
-    """Return whether a process has ended, even if its parent has not looked.
+    """Return whether a process has ended, even if its parent hasn't looked.
 
     In many containers process 1 never does, and zombies stay. One that still has threads may hold files and ports.
     """
@@ -281,7 +281,7 @@ def _is_gone(process: psutil.Process) -> bool:
 def is_free(port: int) -> bool:
     """Return whether nobody listens on ``port`` of the loopback interface, IPv4 or IPv6.
 
-    IPv6 matters although we do not listen there: clients that look up ``localhost`` may try it first.
+    IPv6 matters although we don't listen there: clients that look up ``localhost`` may try it first.
     """
     for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         try:

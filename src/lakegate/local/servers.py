@@ -27,7 +27,7 @@ _MAX_SPARK_MIB = 8192
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 # What Spark's own launcher passes (JavaModuleOptions in Spark 4.1), without `--add-modules=jdk.incubator.vector`,
-# which the bundled JRE does not have and Spark does not need.
+# which the bundled JRE doesn't have and Spark doesn't need.
 _SPARK_JAVA_OPTIONS = (
     *(
         f"--add-opens={package}=ALL-UNNAMED"
@@ -68,9 +68,9 @@ def spark_answers(port: int, *, timeout_s: float = 1.0) -> bool:
     return len(frame) == _HTTP2_FRAME_HEADER_BYTES and frame[3] == _HTTP2_SETTINGS
 
 
-def ministack_answers(port: int, *, timeout_s: float = 1.0) -> bool:
+def ministack_answers(port: int) -> bool:
     """Return whether MiniStack serves on ``port``."""
-    return _ask(port, _MINISTACK_QUESTION, len(_MINISTACK_ANSWER), timeout_s) == _MINISTACK_ANSWER
+    return _ask(port, _MINISTACK_QUESTION, len(_MINISTACK_ANSWER), 1.0) == _MINISTACK_ANSWER
 
 
 def telling_line(log: Path) -> str | None:
@@ -115,7 +115,7 @@ def _ask(port: int, question: bytes, answer_bytes: int, timeout_s: float) -> byt
 class Launch:
     """All that one start of one server depends on.
 
-    ``token`` travels in the environment, where ``ps`` does not look. ``class_options`` use an archive of classes, or
+    ``token`` travels in the environment, where ``ps`` doesn't look. ``class_options`` use an archive of classes, or
     list them for one.
     """
 
@@ -134,8 +134,8 @@ class Launch:
 class Server:
     """One of the two servers.
 
-    ``classes`` returns the Java options that decide where its classes come from, the last of which is the class path;
-    what it may have behind that for object stores is not part of them.
+    ``classes`` returns the Java options that decide where its classes come from, ending with the class path. Jars of
+    object stores are appended to that later.
     """
 
     name: ServiceName
@@ -193,7 +193,7 @@ def _nessie_command(launch: Launch) -> tuple[str, ...]:
     properties = {
         "quarkus.http.host": "127.0.0.1",
         "quarkus.http.port": launch.port,
-        "quarkus.http.access-log.enabled": "false",  # one line a request, for ever
+        "quarkus.http.access-log.enabled": "false",  # one line a request, forever
         "quarkus.management.host": "127.0.0.1",
         "quarkus.management.port": launch.management_port,
         "quarkus.otel.sdk.disabled": "true",
@@ -271,10 +271,6 @@ def _spark_variables(launch: Launch) -> Mapping[str, str]:
     }
 
 
-def _nessie_variables(launch: Launch) -> Mapping[str, str]:
-    return {"TMPDIR": str(temporary_folder(launch.folder, "nessie"))}
-
-
 NESSIE_SERVER = Server(
     name="nessie",
     title="Nessie",
@@ -283,7 +279,7 @@ NESSIE_SERVER = Server(
     version=lambda: NESSIE.version,
     command=_nessie_command,
     classes=_nessie_classes,
-    variables=_nessie_variables,
+    variables=lambda launch: {"TMPDIR": str(temporary_folder(launch.folder, "nessie"))},
     answers=nessie_answers,
     address="http://127.0.0.1:{}/api/v2".format,
 )

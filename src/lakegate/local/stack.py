@@ -1,6 +1,6 @@
 """The embedded stack of one project: brought up, looked at, brought down.
 
-Everything that starts or stops servers holds the stack's lock. Looking does not, so that the common case (all is well)
+Everything that starts or stops servers holds the stack's lock. Looking doesn't, so that the common case (all is well)
 costs a few milliseconds.
 """
 
@@ -46,7 +46,7 @@ _HEAP_REFUSED = re.compile(
 
 
 class Startup:
-    """One start of whatever servers are not running. Its caller holds the stack's lock."""
+    """One start of whatever servers aren't running. Its caller holds the stack's lock."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Startup:
             file: State in which every server listed is alive and answers.
 
         Raises:
-            LocalStackError: When one does not start. None that this call started is left then, nor after an interrupt.
+            LocalStackError: When one doesn't start. None that this call started is left then, nor after an interrupt.
         """
         missing = [SERVERS[name] for name in SERVICE_NAMES if name not in file.services]
         before = file
@@ -182,7 +182,7 @@ class Startup:
         return self._spawn(server, file.without(server.name))
 
     def _undo(self, before: StateFile, error: BaseException) -> None:
-        """End whatever runs for this folder and did not before, even a process we had no time to take note of."""
+        """End whatever runs for this folder and didn't before, even a process we had no time to take note of."""
         known = {service.pid for service in before.services.values()}
         strays = [pid for pid in process.find_marked(self._folder.home) if pid not in known]
         try:
@@ -198,7 +198,7 @@ class Startup:
             hint = f"Give it a heap that fits this machine: set local.{service.name}_memory in lakegate.toml."
         end = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return LocalStackError(
-            f"{SERVERS[service.name].title} did not start: it {end}. {self._quote(line, service)}",
+            f"{SERVERS[service.name].title} didn't start: it {end}. {self._quote(line, service)}",
             hint=hint,
             service=service.name,
             log=service.log,
@@ -206,7 +206,7 @@ class Startup:
 
     def _too_slow(self, service: ServiceState) -> LocalStackError:
         return LocalStackError(
-            f"{SERVERS[service.name].title} did not answer within {self._settings.start_timeout_s:g} s of its start. "
+            f"{SERVERS[service.name].title} didn't answer within {self._settings.start_timeout_s:g} s of its start. "
             f"{self._quote(self._last_words(service), service)}",
             hint="On a slow or busy machine set local.start_timeout_s higher (LAKEGATE_LOCAL_START_TIMEOUT_S); else "
             f"read the log {service.log}.",
@@ -263,7 +263,7 @@ class LocalStack:
         self._idle_s = idle_s
 
     def up(self, stores: SparkStores | None = None) -> StackState:
-        """Start what is not running, and return when both servers answer.
+        """Start what isn't running, and return when both servers answer.
 
         Idempotent; several callers at once start one stack. What this call started is ended again when it fails or is
         interrupted. A Spark that can't reach the requested stores is restarted, unless others use it.
@@ -274,7 +274,7 @@ class LocalStack:
 
         Raises:
             LocalStackError: When a server can't be started; names its log and its most telling line. Or when
-                Spark had to be started anew and somebody uses it.
+                Spark had to be restarted and somebody uses it.
             ConfigurationError: When the configuration of the warehouse's store is wrong.
         """
         wanted = stores or SparkStores()
@@ -300,7 +300,7 @@ class LocalStack:
     def use(self, stores: SparkStores | None = None) -> StackState:
         """Return what :meth:`up` does, with a Spark that reaches the warehouse, too.
 
-        From now on nobody else starts Spark anew, until :meth:`release`.
+        From now on nobody else restarts Spark, until :meth:`release`.
         """
         wanted = self._warehouse().having(stores or SparkStores())
         state = self.up(wanted)
@@ -380,7 +380,7 @@ class LocalStack:
         self._stop_strays(file)
         for name in tuple(file.services):
             if not self._comes_round(file.services[name]):
-                self._narrator.note(f"{SERVERS[name].title} does not answer and is started again.")
+                self._narrator.note(f"{SERVERS[name].title} doesn't answer and is started again.")
                 file = self._stop(SERVERS[name], file)
         with contextlib.ExitStack() as restart:
             if wanted:
@@ -400,7 +400,7 @@ class LocalStack:
             process.spawn(command, env=process.environment({}), cwd=self._folder.path, log=log)
 
     def _make_way(self, file: StateFile, wanted: SparkStores, restart: contextlib.ExitStack) -> StateFile:
-        """Stop a Spark that does not serve what is wanted; nobody begins to use it before ``restart`` is left."""
+        """Stop a Spark that doesn't serve what is wanted; nobody begins to use it before ``restart`` is left."""
         service = file.services.get("spark")
         if service is None or _serves(service, wanted):
             return file
@@ -418,7 +418,7 @@ class LocalStack:
         answers = SERVERS[service.name].answers
         if answers(service.port):
             return True
-        with self._narrator.step(f"Waiting for {SERVERS[service.name].title}, which runs and does not answer"):
+        with self._narrator.step(f"Waiting for {SERVERS[service.name].title}, which runs and doesn't answer"):
             while time.monotonic() < deadline and process.is_instance(service.pid, service.instance):
                 if answers(service.port):
                     return True
@@ -432,7 +432,7 @@ class LocalStack:
         return file.without(server.name)
 
     def _stop_strays(self, file: StateFile) -> tuple[str, ...]:
-        """End servers of this folder that the state file does not know: it was lost, or its writer was killed."""
+        """End servers of this folder that the state file doesn't know: it was lost, or its writer was killed."""
         known = {service.pid for service in file.services.values()}
         strays = {pid: name for pid, name in process.find_marked(self._folder.home).items() if pid not in known}
         if strays:

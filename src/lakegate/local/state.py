@@ -91,8 +91,8 @@ class StackState(Value):
 class ServiceStatus(Value):
     """What can be seen of one server without touching it.
 
-    ``state``: ``running`` answers; ``unresponsive`` is alive and does not answer (it may be starting); ``stopped``
-    is not there.
+    ``state``: ``running`` answers; ``unresponsive`` is alive and doesn't answer (it may be starting); ``stopped``
+    isn't there.
     """
 
     name: ServiceName
@@ -127,7 +127,7 @@ class StateFile(Value):
         )
 
     def without(self, *names: str) -> StateFile:
-        """Return a copy in which the named servers are not running; their ports stay remembered."""
+        """Return a copy in which the named servers aren't running; their ports stay remembered."""
         return self.model_copy(update={"services": {k: v for k, v in self.services.items() if k not in names}})
 
 
@@ -203,7 +203,7 @@ class StackFolder:
     def unusable(self, error: OSError) -> LocalStackError:
         """Return the error for one of our folders or files that the operating system refuses."""
         return LocalStackError(
-            f"The local stack cannot use {error.filename or self.path}: {error.strerror or error}.",
+            f"The local stack can't use {error.filename or self.path}: {error.strerror or error}.",
             hint=f"Make {self.path} a folder that you may write to, with free space, or run lakegate elsewhere.",
             folder=str(self.path),
         )

@@ -15,7 +15,7 @@ _TASK_ATTEMPTS = 4
 
 
 class SparkStores(Value):
-    """Object stores and databases that Spark reaches, or is to reach; a store is ``None`` when it does not.
+    """Object stores and databases that Spark reaches, or is to reach; a store is ``None`` when it doesn't.
 
     Attributes:
         s3: Where S3 is.
@@ -61,7 +61,7 @@ def stores_of(uris: Iterable[str], storage: StorageSettings) -> SparkStores:
         uris: Files or folders; those on this machine take no store.
 
     Raises:
-        ConfigurationError: When the library of a store is not installed, or its own configuration is wrong.
+        ConfigurationError: When the library of a store isn't installed, or its own configuration is wrong.
     """
     from lakegate.storage.objects import Address, is_remote
 
@@ -90,9 +90,9 @@ def store_artifacts(stores: SparkStores) -> tuple[Artifact, ...]:
 
 
 def spark_master(stores: SparkStores) -> str:
-    """Return Spark's master: all cores; a task that reads from a store is tried again when a connection is cut.
+    """Return Spark's master: all cores; a task that reads from a store is retried when a connection breaks.
 
-    Hadoop's S3A repeats requests by itself, but not a vectored read whose answer breaks off.
+    Hadoop's S3A repeats requests by itself, but not a vectored read whose response is cut off.
     """
     return f"local[*, {_TASK_ATTEMPTS}]" if stores else "local[*]"
 
@@ -168,7 +168,7 @@ def s3_properties(s3: S3Settings) -> Mapping[str, str]:
 
 
 GCS_ARTIFACTS = (
-    # Google's libraries for Iceberg's GCSFileIO, which itself is in the runtime. That of 1.12.0 could not be resolved.
+    # Google's libraries for Iceberg's GCSFileIO, which itself is in the runtime. That of 1.12.0 couldn't be resolved.
     Artifact(
         group="org.apache.iceberg",
         name="iceberg-gcp-bundle",

@@ -73,7 +73,7 @@ def age(seconds: float) -> str:
 
 
 def count(number: int | None) -> str:
-    """Return a number with its thousands apart; nothing when it is not known.
+    """Return a number with its thousands apart; nothing when it isn't known.
 
     Example:
         >>> count(200000), count(None)

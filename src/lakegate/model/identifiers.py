@@ -11,7 +11,7 @@ from lakegate.errors import IdentifierError
 from lakegate.model.base import Value
 
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
-# Nessie's Validation.REF_NAME_PATTERN, without the parts it allows and URLs do not like.
+# Nessie's Validation.REF_NAME_PATTERN, without the parts it allows and URLs don't like.
 _REF = re.compile(r"[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
 _HASH = re.compile(r"[0-9a-f]{16,64}")
 _RUN_ID = re.compile(r"[A-Za-z0-9](?:(?:(?!\.\.)[A-Za-z0-9._-]){0,98}[A-Za-z0-9])?")
@@ -19,7 +19,7 @@ _ORCHESTRATOR = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 _MAX_REF_LENGTH = 200
 
 RESERVED_NAMESPACES = frozenset({"global_temp", "lakegate", "session", "spark_catalog", "system"})
-"""First levels that Spark SQL reads as something else than a namespace of the lake: catalogs, and its own databases."""
+"""First levels that aren't namespaces of the lake in Spark SQL: catalogs, and its own databases."""
 
 
 def quote(name: str) -> str:
@@ -73,7 +73,7 @@ def validate_ref_name(name: str) -> str:
     """
     if len(name) > _MAX_REF_LENGTH or not _REF.fullmatch(name) or "//" in name or is_commit_hash(name):
         raise IdentifierError(
-            f"'{name}' cannot name a branch or tag.",
+            f"'{name}' can't name a branch or tag.",
             hint="Start with a letter; use letters, digits, '.', '_', '-' and single '/'; end with a letter or digit; "
             f"at most {_MAX_REF_LENGTH} characters; not something that reads as a commit hash.",
             ref=name,
@@ -93,7 +93,7 @@ def validate_run_id(run_id: str) -> str:
     """
     if not _RUN_ID.fullmatch(run_id):
         raise IdentifierError(
-            f"'{run_id}' cannot name a run.",
+            f"'{run_id}' can't name a run.",
             hint="Use ASCII letters, digits, '.', '_' and '-', at most 100, a letter or digit at both ends.",
             run_id=run_id,
         )
@@ -154,11 +154,11 @@ class TableIdentifier(Value):
         try:
             table = cls(namespace=tuple(namespace), name=name)
         except IdentifierError as error:
-            message = f"'{text}' cannot name a table: {error.message}"
+            message = f"'{text}' can't name a table: {error.message}"
             raise IdentifierError(message, hint=error.hint, table=text) from None
         if table.namespace[0].lower() in RESERVED_NAMESPACES:
             raise IdentifierError(
-                f"'{text}' cannot name a table: in Spark SQL '{table.namespace[0]}' is not a namespace of the lake.",
+                f"'{text}' can't name a table: in Spark SQL '{table.namespace[0]}' isn't a namespace of the lake.",
                 hint=f"Use another namespace; reserved are {', '.join(sorted(RESERVED_NAMESPACES))}.",
                 table=text,
             )
@@ -196,7 +196,7 @@ def _validate_part(part: str) -> str:
     if _PART.fullmatch(part):
         return part
     raise IdentifierError(
-        f"'{part}' is not a plain name." if part else "a part of the name is empty.",
+        f"'{part}' isn't a plain name." if part else "a part of the name is empty.",
         hint="Use namespace.table with ASCII letters, digits, '_' and '-', each part starting with a letter or '_' "
         "(at most 128 characters a part).",
     )

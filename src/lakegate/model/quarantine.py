@@ -145,7 +145,7 @@ class Provenance:
     Attributes:
         at: When they are set aside.
         sources: URI and number of rows of each source file, in the order in which they were written; one whose rows
-            were not written in order is known by its URI only if it's the only one.
+            weren't written in order is known by its URI only if it's the only one.
         offsets: Data file to the number of rows that were written before it, where the rows are in the order of
             ``sources``; empty if they aren't.
     """

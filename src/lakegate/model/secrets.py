@@ -53,7 +53,7 @@ class SecretReference:
         for scheme in get_args(Scheme):
             if name == scheme and key != "" and _PLACES[scheme].fullmatch(place):
                 return cls(scheme, place, key)
-        raise ValueError(f"is not a reference to a secret, such as {FORMS}")
+        raise ValueError(f"isn't a reference to a secret, such as {FORMS}")
 
     def __str__(self) -> str:
         return f"{self.scheme}:{self.place}" + (f"#{self.key}" if self.key else "")

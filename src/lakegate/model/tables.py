@@ -40,7 +40,7 @@ class TableChange(Value):
     """What happened to a table between two of its states, by its lineage and its metadata.
 
     - ``append``: the same table, defined as before, with rows on top of the ones it had, and nothing else;
-    - ``evolve``: likewise, but it got columns that can be NULL on the way, or columns of a wider type;
+    - ``evolve``: as ``append``, but it got columns that can be NULL on the way, or columns of a wider type;
     - ``create``: a table that wasn't there, and whose snapshots, if any, all append, beginning with nothing;
     - ``metadata``: the same snapshots; the schema, partitioning, sort order or properties differ;
     - ``expire``: the same state of the same table; it only forgot older snapshots;
@@ -49,7 +49,7 @@ class TableChange(Value):
 
     Attributes:
         snapshots: From the one after the current snapshot before up to the current one after, oldest first. Empty when
-            the one does not descend from the other, or what lies between is not known any more.
+            the one doesn't descend from the other, or what lies between isn't known any more.
         written: All snapshots that the table has after it and didn't have before, oldest first.
         parent_snapshot_id: The current snapshot before; ``None`` for a table without one.
         rows_added: Rows added on the way; ``None`` when that isn't known.
@@ -141,7 +141,7 @@ class TableMetadata(Value):
 
     @property
     def rows(self) -> int | None:
-        """Number of rows; ``None`` where the snapshot's summary does not prove one.
+        """Number of rows; ``None`` where the snapshot's summary doesn't prove one.
 
         It counts the rows of data files. With delete files, only reading counts them: two of them may hit one
         row, or none.
@@ -208,7 +208,7 @@ class StoredFile(Value):
 
 
 class CreateTable(Value):
-    """How to create a table that does not exist yet.
+    """How to create a table that doesn't exist yet.
 
     Attributes:
         location: Folder for the table's files; a new one for every table ever created.

@@ -34,9 +34,7 @@ _SHORT = 12
 _PROVEN: dict[str, str] = {"manifest": "file metrics", "scan": "rows read", "journal": "earlier runs"}
 
 
-def run_page(
-    run: Run, *, examples: Examples | None = None, link: str | None = None, now: datetime | None = None
-) -> str:
+def run_page(run: Run, *, examples: Examples | None = None, link: str | None = None) -> str:
     """Return the page of a run, in one file that loads nothing.
 
     Args:
@@ -59,7 +57,6 @@ def run_page(
         _steps(run.steps),
         _files(run),
         _alerts(run),
-        now=now,
     )
 
 

@@ -28,7 +28,7 @@ class Access:
     """Lets requests through that may ask, and logs each of them, without tokens and queries.
 
     Args:
-        token: Returns the bearer token to ask for, read anew for each request; ``None`` to ask for none. Without one,
+        token: Returns the bearer token to ask for, read again for each request; ``None`` to ask for none. Without one,
             only requests for this machine's own names are answered: a page in somebody's browser can make its own name
             lead here.
     """

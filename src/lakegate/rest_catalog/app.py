@@ -73,9 +73,9 @@ def create_app(
 
     Args:
         catalog: The catalog with all branches; only what is in the history of ``main`` can be seen through the app.
-        token: Returns the bearer token that requests must bring, read anew for each; ``None`` for no token, which lets
+        token: Returns the bearer token that requests must bring, read again for each; ``None`` for no token, which lets
             only requests to ``localhost`` through.
-        find_again: Returns the catalog when it doesn't answer: one that was started anew may have another address.
+        find_again: Returns the catalog when it doesn't answer: one that was restarted may have another address.
     """
     current = _Current(catalog, find_again or (lambda: catalog))
     api = _Api(Published(current), Contents(current, files))
@@ -239,7 +239,7 @@ class _Api:
             ref, pointer = self._published.table(_prefix(request), table)
         except ConfigurationError:
             raise
-        except InputError:  # no name of a table, or that of a view or a namespace
+        except InputError:  # not the name of a table, or that of a view or a namespace
             raise no_table(".".join((*namespace, name))) from None
         if pointer is None:
             raise no_table(str(table))
@@ -268,7 +268,7 @@ def _text(request: Request, parameter: str) -> str:
     try:
         return unquote(request.path_params[parameter], errors="strict")
     except UnicodeDecodeError:
-        raise bad_request("The path is not UTF-8.") from None
+        raise bad_request("The path isn't UTF-8.") from None
 
 
 def _prefix(request: Request) -> str:

@@ -68,12 +68,12 @@ def bad_request(message: str) -> RefusedError:
 
 def no_table(name: str) -> RefusedError:
     """Return the error of a table that isn't there."""
-    return RefusedError(HTTPStatus.NOT_FOUND, "NoSuchTableException", f"Table does not exist: {_clipped(name)}")
+    return RefusedError(HTTPStatus.NOT_FOUND, "NoSuchTableException", f"Table doesn't exist: {_clipped(name)}")
 
 
 def no_namespace(name: str) -> RefusedError:
     """Return the error of a namespace that isn't there."""
-    message = f"Namespace does not exist: {_clipped(name)}"
+    message = f"Namespace doesn't exist: {_clipped(name)}"
     return RefusedError(HTTPStatus.NOT_FOUND, "NoSuchNamespaceException", message)
 
 
@@ -171,7 +171,7 @@ class Contents:
         self._tables = _Kept(bytes_kept)
 
     def listing(self, ref: Ref) -> Listing:
-        """Return the names at ``ref.hash``; raises as the catalog does."""
+        """Return the names at ``ref.hash``; raises what the catalog does."""
         with self._lock:  # many clients that begin at once are answered by one reading
             return self._listing(ref.hash)
 
@@ -317,7 +317,7 @@ class Published:
         """Return the commit that ``prefix`` names, and the state of ``table`` there; ``None`` when it isn't there.
 
         For ``main``, that's one request to the catalog. Quarantine tables aren't there: their rows failed a check.
-        Raises as :meth:`ref`.
+        Raises the same errors as :meth:`ref`.
         """
         if is_quarantine(table):
             return self.ref(prefix), None
@@ -328,11 +328,11 @@ class Published:
         return ref, self._catalog().get_table(table, ref)
 
     def has(self, commit: str) -> bool:
-        """Return whether a commit is in the history of ``main``; raises as :meth:`ref`."""
+        """Return whether a commit is in the history of ``main``. Raises what :meth:`ref` does."""
         return is_commit_hash(commit) and self._history.has(commit)
 
     def prefix(self, warehouse: str) -> str:
-        """Return the prefix for the ``warehouse`` that a client asks for; raises as :meth:`ref`."""
+        """Return the prefix for the ``warehouse`` that a client asks for. Raises what :meth:`ref` does."""
         if warehouse in ("", MAIN):
             return MAIN
         if warehouse == PINNED:
@@ -375,7 +375,7 @@ class _History:
             return False
 
     def _follow(self, head: str) -> None:
-        """Add what came on top; begin anew when ``main`` went elsewhere, or far ahead."""
+        """Add what came on top; start over when ``main`` went elsewhere, or far ahead."""
         if head == self._head:
             return
         added = list(islice(self._catalog().history(head, until=self._head), self._at_once))

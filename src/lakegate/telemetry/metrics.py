@@ -7,16 +7,13 @@ never goes down, whoever counted, and reading them takes as long as there are se
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from lakegate.model.run import Run
-
-if TYPE_CHECKING:
-    from lakegate.telemetry.tracing import Observer
 
 BUCKETS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 """Upper bounds of histograms, seconds."""
@@ -33,6 +30,8 @@ class Metric(NamedTuple):
     text: str
     labels: tuple[str, ...] = ()
 
+
+Observer = Callable[[Metric, float, dict[str, str]], None]
 
 RUNS = Metric("lakegate_runs", "counter", "Runs that ended.", ("kind", "status"))
 TABLE_RUNS = Metric(

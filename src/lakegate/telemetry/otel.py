@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from opentelemetry import context, metrics, trace
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -31,10 +31,8 @@ from lakegate.errors import LakegateError
 from lakegate.model.run import Run
 from lakegate.telemetry.metrics import BUCKETS, TIME, Metric
 
-if TYPE_CHECKING:
-    from lakegate.telemetry.tracing import Signal
-
 _LOG = logging.getLogger(__name__)
+Signal = Literal["TRACES", "METRICS"]
 FLUSH_S = 5.0
 """Seconds that the end of a process may take when the collector doesn't answer."""
 _NAME = "lakegate"

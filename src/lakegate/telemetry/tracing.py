@@ -14,15 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lakegate.model.run import Run
-    from lakegate.telemetry.metrics import Metric
+    from lakegate.telemetry.metrics import Observer
+    from lakegate.telemetry.otel import Signal
 
 _LOG = logging.getLogger(__name__)
-Signal = Literal["TRACES", "METRICS"]
-Observer = Callable[["Metric", float, dict[str, str]], None]
 
 
 def wanted(signal: Signal) -> bool:

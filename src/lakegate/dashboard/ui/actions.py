@@ -233,7 +233,6 @@ def ask(run_id: str, *, may_act: bool) -> None:
 
     Raises:
         InputError: There's no such run.
-        RetryableError: The journal can't be reached.
     """
     done: Work | None = st.session_state.get(_DONE)
     if done is not None and done.about == run_id:
@@ -309,7 +308,7 @@ def _plan(run_id: str, *, cascade: bool) -> Run:
 
 def _revert(run: Run, *, cascade: bool) -> None:
     lake, name = shared().lake, actor()
-    # Drawing the page anew would look as if nothing happened.
+    # Redrawing the page would look as if nothing happened.
     st.session_state[BUSY] = True
     work = Work("revert", run.run_id, name).begin(lambda: lake.revert(run.run_id, cascade=cascade, actor=name))
     try:

@@ -102,7 +102,7 @@ def first_part(content: Markup, font: str | None = None) -> str:
     """Return the first part of a page, where Streamlit will draw it, with the style of our elements.
 
     Args:
-        font: Address of Streamlit's own font, which its style sheet would name later.
+        font: Address of Streamlit's own font, so that it loads before Streamlit's style sheet does.
     """
     face = "" if font is None else _FACE.format(font)
     look = _FIRST.format(
@@ -124,7 +124,7 @@ def waiting() -> str:
 _PATIENCE_S = 1.5
 """Seconds that a document waits for the tables; a catalog that is slow is waited for by the page, which says so."""
 _AT_ONCE = 2
-# A click on one of our links would load the whole page anew; now Streamlit goes there as if the visitor had gone back
+# A click on one of our links would reload the whole page; now Streamlit goes there as if the visitor had gone back
 # or forward. The browser still opens the link in a new tab, or copies it.
 _FOLLOW_LINKS = """
 document.addEventListener("click", (event) => {

@@ -44,7 +44,7 @@ def still_here() -> None:
 
 
 def watch(*jobs: Job, key: str) -> None:
-    """Show what runs and how far it is, with a button to stop it; draw the page anew once all have ended.
+    """Show what runs and how far it is, with a button to stop it; redraw the page once all have ended.
 
     Args:
         *jobs: What runs, one after the other.

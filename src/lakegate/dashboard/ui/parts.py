@@ -106,7 +106,7 @@ def search_box(label: str, *, key: str, cursor_name: str = "after") -> str:
 
     Args:
         key: The query parameter, and the widget's key.
-        cursor_name: Query parameter of the page of results, which starts anew.
+        cursor_name: Query parameter of the page of results, which starts over.
     """
     _note_filter(key)
     return st.text_input(

@@ -160,7 +160,7 @@ def _await_last_words() -> None:
     A run ends in a thread of its own, and the server's loop hears of it a moment later. A timer's request that comes in
     between begins a run at once, and Streamlit then drops whatever the one before has said: a click, and nothing
     happens. The busier the machine, the longer that moment. Only requests for fragments come here with a run that's
-    ending; others stop it, and draw the whole page anew.
+    ending; others stop it, and redraw the whole page.
     """
     begin = getattr(AppSession, "_create_scriptrunner", None)
     if begin is None or begin.__module__ == __name__:

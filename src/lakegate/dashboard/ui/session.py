@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakegate.lake import Lake
 
 BUSY = "lg-busy"
-"""Key of the session's state that is set while drawing the page anew would hide what's under way."""
+"""Key of the session's state that is set while redrawing the page would hide what's under way."""
 _WAIT_S = 0.2
 _KEPT = 200
 """Actions whose end nobody has seen yet that are remembered, of all visitors."""
@@ -76,7 +76,7 @@ _shared: Shared | None = None
 
 
 def share(shared: Shared | None) -> None:
-    """Set what the pages of this process work with; Streamlit runs their script anew for each visitor and click."""
+    """Set what the pages of this process work with; Streamlit runs their script again for each visitor and click."""
     global _shared  # noqa: PLW0603 - Streamlit gives a script nothing else to hold on to
     _shared = shared
 

@@ -49,7 +49,6 @@ def put(
 
     Raises:
         DownstreamError: A table or view of that name isn't lakegate's, or Snowflake refuses.
-        DownstreamUnavailableError: Snowflake can't serve now.
     """
     settings = session.settings
     place = sql.place_of(table.table, settings)
@@ -182,7 +181,6 @@ def survey(session: Session) -> Survey:
 
     Raises:
         DownstreamError: Snowflake refuses the sign-in, or a role or warehouse doesn't exist.
-        DownstreamUnavailableError: Snowflake can't serve now.
     """
     settings = session.settings
     require_warehouse(session)

@@ -98,10 +98,10 @@ def spark_source(architecture: Architecture, base: str | None = None) -> ImageSo
     return ImageSource("spark", architecture, base or _base("spark"))
 
 
-def function_source(architecture: Architecture, python: str, package: Path, base: str | None = None) -> ImageSource:
+def function_source(architecture: Architecture, python: str, package: Path) -> ImageSource:
     """Return the source of the function's image: AWS's image of that Python, and the content of the zip."""
     image = _base("function").rpartition(":")[0]
-    return ImageSource("function", architecture, base or f"{image}:{python}", package)
+    return ImageSource("function", architecture, f"{image}:{python}", package)
 
 
 def _base(kind: Kind) -> str:
@@ -143,8 +143,7 @@ class Repository:
         found = self.describe()
         if found is not None and not self.is_ours():
             raise DeploymentError(
-                f"Repository {self.name} does not belong to stack {self._stack}: it lacks the tag "
-                f"{_TAG}={self._stack}.",
+                f"Repository {self.name} doesn't belong to stack {self._stack}: it lacks the tag {_TAG}={self._stack}.",
                 hint="Choose another --name, or tag the repository if it is this deployment's.",
                 repository=self.name,
             )

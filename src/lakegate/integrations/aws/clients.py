@@ -95,7 +95,7 @@ def open_clients(region: str | None = None, profile: str | None = None) -> Clien
         profile: Of AWS's own configuration; default ``AWS_PROFILE``.
 
     Raises:
-        ConfigurationError: When the library is not installed, there is no such profile, or no region.
+        ConfigurationError: When the library isn't installed, there is no such profile, or no region.
     """
     try:
         import boto3
@@ -215,7 +215,7 @@ def translated(doing: str, *, unless: Collection[str] = ()) -> Iterator[None]:
 
     Raises:
         ConfigurationError: When there are no credentials or no region, or a permission is missing.
-        RetryableError: When AWS does not answer, or can't serve now.
+        RetryableError: When AWS doesn't answer, or can't serve now.
         DeploymentError: When AWS refuses for another reason.
     """
     from botocore import exceptions

@@ -67,7 +67,7 @@ class Data:
             if owner == self._stack:
                 return
             raise DeploymentError(
-                f"Bucket {bucket} does not belong to stack {self._stack}: it lacks the tag {_TAG}={self._stack}.",
+                f"Bucket {bucket} doesn't belong to stack {self._stack}: it lacks the tag {_TAG}={self._stack}.",
                 hint="Choose another --name, or tag the bucket if it is this deployment's.",
                 bucket=bucket,
             )
@@ -241,7 +241,7 @@ class Data:
         answer = self._clients.s3.delete_objects(Bucket=bucket, Delete={"Objects": keys, "Quiet": True})
         for problem in answer.get("Errors", []):
             raise DeploymentError(
-                f"{problem.get('Key')} in bucket {bucket} cannot be deleted: {problem.get('Message')}.", bucket=bucket
+                f"{problem.get('Key')} in bucket {bucket} can't be deleted: {problem.get('Message')}.", bucket=bucket
             )
 
 

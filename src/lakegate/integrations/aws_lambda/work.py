@@ -74,7 +74,7 @@ class Function:
             section, _, key = name.partition(".")
             if not getattr(getattr(settings, section), key):
                 raise ConfigurationError(
-                    f"The function needs {name}, which is not set.", hint=f"Set the variable {variable}.", setting=name
+                    f"The function needs {name}, which isn't set.", hint=f"Set the variable {variable}.", setting=name
                 )
         self.settings = settings
         self.narrator = narrator

@@ -84,7 +84,7 @@ class _Given:
             return self.checked("table_name", name, TableIdentifier.parse)
         if "." in name:
             raise ConfigurationError(
-                f"TABLE_NAME (--table_name) '{name}' is not in NAMESPACE (--namespace) '{namespace}'.",
+                f"TABLE_NAME (--table_name) '{name}' isn't in NAMESPACE (--namespace) '{namespace}'.",
                 hint="Name the namespace once.",
             )
         return self.checked("table_name", f"{namespace}.{name}", TableIdentifier.parse)
@@ -100,7 +100,7 @@ class _Given:
         cron: str | None = self._flags["schedule"]
         if cron not in (None, _OFF) and not croniter.is_valid(cron, second_at_beginning=True):
             raise ConfigurationError(
-                f"--schedule '{cron}' is not a cron expression.",
+                f"--schedule '{cron}' isn't a cron expression.",
                 hint="Minute, hour, day, month, weekday: '*/5 * * * *' is every five minutes. To end it, pass off.",
             )
         return cron

@@ -192,7 +192,7 @@ def _checked(url: str) -> str:
         parsed = None
     if parsed is None or parsed.get_backend_name() not in ("postgresql", "sqlite") or not parsed.database:
         raise ConfigurationError(
-            "system_database_url is not a URL of a Postgres or SQLite database.",
+            "system_database_url isn't a URL of a Postgres or SQLite database.",
             hint="Write it as postgresql://user:${PGPASSWORD}@host:5432/database or sqlite:///dbos.db, "
             f"in {FILE_NAME} or in {URL_VARIABLE}.",
             setting="system_database_url",
@@ -208,7 +208,7 @@ def _read(path: Path, variables: Mapping[str, str]) -> _File:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f" (line {mark.line + 1})"
-        raise ConfigurationError(f"{path} is not valid YAML{place}.", file=str(path)) from None
+        raise ConfigurationError(f"{path} isn't valid YAML{place}.", file=str(path)) from None
     if not isinstance(content, dict):
         raise ConfigurationError(f"{path} has no keys.", hint="It starts with: name: lakegate", file=str(path))
     try:

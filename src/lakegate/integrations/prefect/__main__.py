@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
+from click.core import augment_usage_errors
 
 from lakegate.errors import ExitCode, LakegateError, OutcomeUnknownError, RetryableError
 from lakegate.integrations.prefect import require_prefect
@@ -78,11 +79,8 @@ def _path(value: str) -> str:
 class _Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse ``args``. An error names this command; click leaves it out when an option's value is missing."""
-        try:
+        with augment_usage_errors(ctx):
             return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            error.ctx = error.ctx or ctx
-            raise
 
 
 @click.group(invoke_without_command=True, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})

@@ -86,9 +86,9 @@ def wap_flow(
         checks: Checks of the batch, such as ``not_null(id)``, in addition to those of the table's settings.
         partition_by: Partitioning of a new table, such as ``days(pickup)``.
         on_failure: Keep or drop the branch of a rejected batch: ``keep`` or ``drop``. Default: the settings.
-        on_changed: A file published before with other content: ``refuse``, ``append`` or ``replace``. Likewise.
-        on_same_content: A file with the bytes of another one: ``append``, ``skip`` or ``refuse``. Likewise.
-        on_busy: A file that another run is ingesting: ``wait`` for that run, or ``skip`` the file. Likewise.
+        on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
+        on_same_content: Files with the bytes of others: ``append``, ``skip`` or ``refuse``. Default: the settings.
+        on_busy: Files that other runs are ingesting: ``wait`` for them, or ``skip`` these. Default: the settings.
         home: The project's folder, where the flow runs. Default: the nearest one upwards from the working folder.
         with_examples: Whether the report in Prefect shows failing rows.
         run_id: A suspended run of this table to resume instead of starting a new one.
@@ -164,7 +164,7 @@ def _server_away(run_id: str, error: Exception) -> LakegateError:
 
 
 def _given_up(run_id: str, home: str | None, error: LakegateError) -> State[Any]:
-    """Return the last state of a flow run that an error stopped; its run may have been published all the same."""
+    """Return the last state of a flow run that an error stopped; its run may have been published anyway."""
     try:
         with open_lake(home) as lake:
             run = lake.run(run_id)
@@ -227,8 +227,8 @@ def backfill_flow(
         parallel: Number of chunks to ingest at a time.
         checks: Checks of each chunk, in addition to those of the table's settings.
         on_failure: Keep or drop the branch of a rejected chunk: ``keep`` or ``drop``. Default: the settings.
-        on_changed: A file published before with other content: ``refuse``, ``append`` or ``replace``. Likewise.
-        on_same_content: A file with the bytes of another one: ``append``, ``skip`` or ``refuse``. Likewise.
+        on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
+        on_same_content: Files with the bytes of others: ``append``, ``skip`` or ``refuse``. Default: the settings.
         home: The project's folder, where the flow runs.
 
     Returns:

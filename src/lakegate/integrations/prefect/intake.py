@@ -89,8 +89,8 @@ def intake_flow(
         routes: patterns that say which: ``landing/{namespace}/{table}/*.parquet``.
         checks: Checks of each chunk, in addition to those of the tables' settings.
         on_failure: Keep or drop the branch of a rejected chunk: ``keep`` or ``drop``. Default: the settings.
-        on_changed: A file published before with other content: ``refuse``, ``append`` or ``replace``. Likewise.
-        on_same_content: A file with the bytes of another one: ``append``, ``skip`` or ``refuse``. Likewise.
+        on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
+        on_same_content: Files with the bytes of others: ``append``, ``skip`` or ``refuse``. Default: the settings.
         settle_s: Seconds for which a file must stay unchanged before it is ingested.
         max_files: Maximum number of files in a chunk.
         home: The project's folder, where the flow runs.
@@ -159,7 +159,7 @@ def _take(lake: Lake, intake: Intake, chunk: Chunk, parameters: dict[str, Any]) 
     Raises:
         RetryableError: The lake is unavailable, so other chunks would fail, too. (An engine that fails with this one
             may succeed with others.)
-        OutcomeUnknownError: Likewise.
+        OutcomeUnknownError: For the same reason.
         ConfigurationError: The settings are wrong.
     """
     # After a failure, the files of a chunk are ingested one by one, and nobody looks at the branch of all of them.
@@ -351,7 +351,7 @@ def announce(table: str, path: str) -> None:
 
     Raises:
         IdentifierError: When ``table`` can't name a table.
-        RetryableError: When Prefect did not take the event.
+        RetryableError: When Prefect didn't take the event.
     """
     name = str(TableIdentifier.parse(table))
     event = Event(
@@ -362,7 +362,7 @@ def announce(table: str, path: str) -> None:
     )
     try:
         with get_client(sync_client=True) as client:
-            # Prefect's emit_event sends in the background, and merely logs what does not arrive.
+            # Prefect's emit_event sends in the background, and merely logs what doesn't arrive.
             client.request("POST", "/events", json=[event.model_dump(mode="json")])
     except (httpx.HTTPError, PrefectException) as error:
         raise RetryableError(

@@ -204,7 +204,7 @@ class Patience:
 
         found = self.wait(f"{file.kind} file: waiting until it is {file.expected}", look)
         if found is None:
-            raise self._trouble(f"{uri} was not {file.expected} within {self._timeout_s:g} s.")
+            raise self._trouble(f"{uri} wasn't {file.expected} within {self._timeout_s:g} s.")
         if found.outcome != file.expected:
             raise self._trouble(f"{uri} was {found.outcome}, it should have been {file.expected}.")
         return found
@@ -239,7 +239,7 @@ class DemoHome:
     """The folder.
 
     Args:
-        path: Where it is; need not exist.
+        path: Where it is; doesn't have to exist.
     """
 
     def __init__(self, path: Path) -> None:
