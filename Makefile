@@ -100,9 +100,9 @@ coverage: $(READY) ## Show which lines of src/ the tests without a JVM reach
 	@$(COMPILE)
 	$(BIN)/pytest -q -m "not jvm" $(BY_GROUP) --cov --cov-report=term:skip-covered --cov-report=html
 
-mutants: $(READY) ## Break the code that publishes, place by place, and list what no unit test notices (hours)
+mutants: $(READY) ## Break the code that publishes, place by place, and list what no unit test notices (hours); ONLY=GLOB
 	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv run --no-project --python $(BIN)/python \
-		--with mutmut==$(MUTMUT_VERSION) mutmut run
+		--with mutmut==$(MUTMUT_VERSION) mutmut run $(if $(ONLY),'$(ONLY)')
 	@$(BIN)/python tests/mutation_score.py
 
 reference: $(READY) ## Regenerate the reference pages: checks, commands, settings, Python API, errors
