@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from _pytest.doctest import DoctestModule
 
 from lakegate.components import Components, local_stack
 from lakegate.config import LocalSettings, load_settings
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from support.s3_server import S3Server
 
 # How long an example takes says something of the machine, and nothing of the code.
-hypothesis.settings.register_profile("lakegate", deadline=None, max_examples=examples(60, 100))
+hypothesis.settings.register_profile("lakegate", deadline=None, max_examples=examples(40, 100))
 hypothesis.settings.load_profile("lakegate")
 
 # The background job of a shell ignores Ctrl+C, and so would the commands that tests interrupt.
@@ -91,6 +92,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None if ">>>" in text else True
     marked = _ALL_MARKED.search(text)
     return True if marked and f"not {marked[1]}" in config.option.markexpr else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for no examples in files of tests, which have none: each function and class would be looked through."""
+    found = yield
+    is_tests = file_path.name.startswith("test_")
+    return [one for one in found if not (is_tests and isinstance(one, DoctestModule))]
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -187,7 +187,7 @@ def test_what_only_spark_reads_of_version_3_and_views_are_refused(lake: Lake, sp
     with pytest.raises(InputError, match="such as a variant column, that only Spark reads") as refused:
         lake.table("anyengine.varied", ref=branch).to_arrow()
     assert "lake.query()" in (refused.value.hint or "")
-    with pytest.raises(InputError, match="is not a table but"):
+    with pytest.raises(InputError, match="isn't a table but"):
         lake.table("anyengine.seen", ref=branch)
 
 

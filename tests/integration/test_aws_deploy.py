@@ -52,7 +52,7 @@ def handler(event, context):
         seen = boto3.client("s3").list_objects_v2(Bucket=bucket, Prefix="seen/").get("Contents", [])
         bodies = [boto3.client("s3").get_object(Bucket=bucket, Key=one["Key"])["Body"].read() for one in seen]
         done = any(key.encode() in body for body in bodies)
-        waiting = {"outcome": "waiting", "reason": "Spark does not answer."}
+        waiting = {"outcome": "waiting", "reason": "Spark doesn't answer."}
         return {"outcome": "done", "run_id": "r1"} if done else waiting
     bucket = os.environ["LAKEGATE_CATALOG_WAREHOUSE"].removeprefix("s3://").partition("/")[0]
     for record in event["Records"]:
@@ -193,7 +193,7 @@ def _names() -> dict[str, list[str]]:
 def _eventually(find: Callable[[], Any]) -> Any:
     deadline = time.monotonic() + _PATIENCE_S
     while not (found := find()):
-        assert time.monotonic() < deadline, "it did not come about"
+        assert time.monotonic() < deadline, "it didn't come about"
         time.sleep(0.1)
     return found
 
@@ -289,7 +289,7 @@ def test_smoke_says_what_to_look_at_when_nothing_comes_through(demo: Deployment,
     outputs = demo.deploy({**BROUGHT, "BatchWindow": "300"}, package).outputs
 
     with pytest.raises(
-        DeploymentError, match=r"not published within 0 s: Spark does not answer; .* notifications are waiting"
+        DeploymentError, match=r"not published within 0 s: Spark doesn't answer; .* notifications are waiting"
     ) as caught:
         # The emulator doesn't wait for the window to end: given a second, the file may come through.
         demo.smoke(outputs, timeout_s=0)

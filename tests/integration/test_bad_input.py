@@ -54,12 +54,12 @@ def require_refusal(error: LakegateError, *words: str) -> None:
 
 
 BAD_FILES: dict[str, tuple[Make, tuple[str, ...]]] = {
-    "missing": (lambda folder: folder / "nope.parquet", ("nope.parquet' does not exist",)),
+    "missing": (lambda folder: folder / "nope.parquet", ("nope.parquet' doesn't exist",)),
     "empty glob": (lambda folder: str(folder / "nope-*.parquet"), ("No file matches", "nope-*.parquet")),
     "empty folder": (lambda folder: folder, ("is empty",)),
     "zero bytes": (text_file("zero.parquet", ""), ("zero.parquet' is empty (0 bytes)",)),
     "zero bytes of CSV": (text_file("zero.csv", ""), ("zero.csv' is empty (0 bytes)",)),
-    "text": (text_file("text.parquet", "id,passengers\n1,2\n"), ("text.parquet' is not a parquet file",)),
+    "text": (text_file("text.parquet", "id,passengers\n1,2\n"), ("text.parquet' isn't a parquet file",)),
     "cut off": (
         lambda folder: text_file("cut.parquet", write_trips(folder / "a.parquet", 100).read_bytes()[:-100])(folder),
         ("cut.parquet' is cut off", "footer"),
@@ -72,14 +72,14 @@ BAD_FILES: dict[str, tuple[Make, tuple[str, ...]]] = {
     "text after a quote": (text_file("quote.csv", 'id,note\n1,a\n2,"b"c\n'), ("quote.csv", "quotes", "line 3")),
     "wrong encoding": (
         text_file("latin.csv", "id,note\n1,Zürich\n".encode("latin-1")),
-        ("latin.csv' is not utf-8", "0xfc", "line 2"),
+        ("latin.csv' isn't utf-8", "0xfc", "line 2"),
     ),
     "two schemas": (
         lambda folder: [
             write_trips(folder / "a.parquet", 5),
             write(folder / "b.parquet", trips(5).drop_columns(["note"]).append_column("tip", pa.array([1.0] * 5))),
         ],
-        ("b.parquet' does not have the columns of", "a.parquet", "'note' (string) is missing", "'tip' (double) is add"),
+        ("b.parquet' doesn't have the columns of", "a.parquet", "'note' (string) is missing", "'tip' (double) is add"),
     ),
     "two formats": (
         lambda folder: [write_trips(folder / "a.parquet", 5), text_file("b.csv", "id\n1\n")(folder)],
@@ -148,7 +148,7 @@ def test_every_difference_to_the_table_is_told(lake: Lake, table: str, tmp_path:
         "'id' is double in the batch and long in the table",
         "'passengers' is string in the batch and int in the table",
         "'pickup' (timestamp) is missing in the batch",
-        "'picked_up' (double) is not in the table (the table has 'pickup')",
+        "'picked_up' (double) isn't in the table (the table has 'pickup')",
     )
     assert len(caught.value.to_dict()["context"]["differences"]) == 4  # type: ignore[index]  # JSON
 
@@ -158,17 +158,17 @@ BAD_CHECKS = {
     "unique(id, nte)": ("there is no column 'nte'", "Did you mean 'note'?"),
     "sql('pasengers > 3')": ("there is no column 'pasengers'", "Did you mean 'passengers'?"),
     "in_range(note, 1, 5)": ("column 'note' is of type string", "column's type"),
-    "in_range(passengers, 'few', 'many')": ("column 'passengers' is of type int", "'few' is not a number"),
+    "in_range(passengers, 'few', 'many')": ("column 'passengers' is of type int", "'few' isn't a number"),
     "in_range(passengers, 5, 1)": ("column 'passengers'", "smaller one first"),
     "matches(id, 'x')": ("column 'id' is of type long", "sql("),
     "accepted_values(passengers, ['one'])": ("column 'passengers' is of type int", "type"),
     "matches(note, '(')": ("the pattern '('", "example"),
     "notnull(id)": ("no check called 'notnull'", "Did you mean 'not_null'?"),
-    "not_null(id": ("not_null(id cannot be read", "not_null(column, …)"),
-    "not_null": ("not_null cannot be read", "not_null(column, …)"),
+    "not_null(id": ("not_null(id can't be read", "not_null(column, …)"),
+    "not_null": ("not_null can't be read", "not_null(column, …)"),
     "not_null()": ("not_null", "not_null(passenger_count)"),
     "in_range(id, low=3)": ("'low'", "in_range("),
-    "sql('passengers >')": ("not valid SQL", "sql('fare_amount < 0')"),
+    "sql('passengers >')": ("isn't valid SQL", "sql('fare_amount < 0')"),
     "sql('1 = 1; DROP TABLE x')": ("sql", "sql("),
     "not_null(id, severity='fatal')": ("'fatal'", "warn"),
     "": ("A check is empty", "not_null"),
@@ -207,7 +207,7 @@ def test_names_that_no_table_can_have(lake: Lake, tmp_path: Path, name: str) -> 
         for use in (lambda: lake.ingest(name, source), lambda: lake.table(name), lambda: lake.audit(name, branch="x")):
             with pytest.raises(IdentifierError) as caught:
                 use()
-            require_refusal(caught.value, f"'{name}' cannot name a table")
+            require_refusal(caught.value, f"'{name}' can't name a table")
 
 
 @pytest.mark.parametrize("name", ["select.table", "from.where.group", "order.by", "_x.a-b", "NULL.True"])
@@ -236,7 +236,7 @@ def test_names_that_no_branch_can_have(lake: Lake, table: str, tmp_path: Path, b
         for use in (lambda: lake.ingest(table, source, branch=branch), lambda: lake.create_branch(branch)):
             with pytest.raises(IdentifierError) as caught:
                 use()
-            require_refusal(caught.value, f"'{branch}' cannot name a branch")
+            require_refusal(caught.value, f"'{branch}' can't name a branch")
 
 
 BAD_PARTITIONING = {

@@ -91,7 +91,7 @@ def has_ended(process: subprocess.Popen[str]) -> bool:
 def until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + _PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
+        assert time.monotonic() < deadline, "it didn't come to that"
         time.sleep(0.2)
 
 

@@ -197,7 +197,7 @@ def test_data_survives_down_and_up_and_down_leaves_no_process(home: Path) -> Non
 
 def test_a_heap_that_does_not_fit_is_explained(tmp_path: Path) -> None:
     settings = LocalSettings(spark_memory="900000g")
-    with pytest.raises(LocalStackError, match="Spark Connect did not start") as caught:
+    with pytest.raises(LocalStackError, match="Spark Connect didn't start") as caught:
         LocalStack(tmp_path, settings, _Silent()).up()
     assert caught.value.hint is not None
     assert "local.spark_memory" in caught.value.hint
@@ -220,7 +220,7 @@ def test_without_network_the_error_says_what_to_do(tmp_path: Path, monkeypatch: 
     monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
     for variable in ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY"):
         monkeypatch.setenv(variable, f"http://127.0.0.1:{process.free_port()}")
-    with pytest.raises(LocalStackError, match=r"Could not fetch javax\.inject-1\.jar") as caught:
+    with pytest.raises(LocalStackError, match=r"Couldn't fetch javax\.inject-1\.jar") as caught:
         prepare(_Silent(), artifacts=[_INJECT], cache=tmp_path)
     assert "refused" in caught.value.message
     assert caught.value.hint is not None

@@ -109,7 +109,7 @@ def test_keys_that_repeat_or_are_null_are_refused_with_examples(lake: Lake, fill
     assert int(refused.value.exit_code) == 2
     assert not [ref.name for ref in lake.branches() if filled in ref.name]
     created = f"{filled}_created"
-    with pytest.raises(InputError, match="not unique"):
+    with pytest.raises(InputError, match="isn't unique"):
         lake.ingest(created, parquet("twice", id=[5, 5]), mode="upsert", key=["id"])
     lake.ingest(created, parquet("new", id=[5, 6], gone=[False, True]), mode="upsert", key=["id"], delete_when="gone")
     assert rows(lake, created) == [(5, False)]

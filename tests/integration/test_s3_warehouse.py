@@ -287,7 +287,7 @@ def test_a_warehouse_that_cannot_be_written_to_is_named_before_anything_is(world
     with (
         world.way.troubled(lambda _number, method, _path: "denied" if method == "PUT" else "none"),
         unchanged(world.lake),
-        pytest.raises(ConfigurationError, match="cannot be used: access denied") as denied,
+        pytest.raises(ConfigurationError, match="can't be used: access denied") as denied,
     ):
         world.lake.ingest(world.table, world.file("a", 10))
     assert not isinstance(denied.value, RetryableError)

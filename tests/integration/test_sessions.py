@@ -104,7 +104,7 @@ def state(session: Any) -> list[Any]:
 
 
 def require_both_outcomes(lake: Lake, table: str, folder: Path) -> None:
-    """A clean batch is published, one with NULLs is not."""
+    """A clean batch is published, one with NULLs isn't."""
     checks = ["unique(id)", "not_null(passengers)"]
     published = lake.ingest(
         table, write_trips(folder / "clean.parquet", 20), checks=checks, partition_by=["days(pickup)"]
@@ -207,7 +207,7 @@ def _java() -> str:
     """Return the home of a system Java that can run Spark, or skip."""
     java = shutil.which("java")
     if java is None:
-        pytest.skip("no system Java; PySpark's own launcher cannot use the bundled one")
+        pytest.skip("no system Java; PySpark's own launcher can't use the bundled one")
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = told.partition('"')[2].partition('"')[0].partition(".")[0]
     if not version.isdigit() or int(version) < _OLDEST_JAVA:

@@ -144,7 +144,7 @@ def test_upsert_updates_and_inserts(filled: OnBranch) -> None:
 
 def test_the_first_upsert_creates_the_table_and_checks_its_keys(on: OnBranch) -> None:
     on.add_namespace()
-    with pytest.raises(InputError, match=r"key 'id' is not unique.*\(1\) in 2 rows"):
+    with pytest.raises(InputError, match=r"key 'id' isn't unique.*\(1\) in 2 rows"):
         on.tx.upsert(on.name(), [{"id": 1}, {"id": 1}], ["id"], on.create())
     assert on.pointer() is None
     on.tx.upsert(on.name(), [{"id": 1}, {"id": 2}], ["id"], on.create())
@@ -181,7 +181,7 @@ def test_rows_that_are_computed_anew_each_time_are_upserted_as_they_were_checked
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([{"id": 1, "v": "x"}, {"id": 1, "v": "y"}], r"key 'id' is not unique .*: \(1\) in 2 rows"),
+        ([{"id": 1, "v": "x"}, {"id": 1, "v": "y"}], r"key 'id' isn't unique .*: \(1\) in 2 rows"),
         ([{"id": None, "v": "x"}, {"id": 5, "v": "y"}], r"key 'id' holds NULL .*: \(NULL\) in 1 row"),
         ([{"id": 1.5, "v": "x"}], "Column 'id' holds 1.5, which long would round"),
         ([{"id": "1", "v": "x"}], "Key 'id' .* is of type bigint, the given rows have string"),
@@ -204,7 +204,7 @@ def test_keys_that_will_not_do_are_refused_before_anything_is_written(
         (pa.table({"id": [1], "v": ["x"], "V": ["x"]}), SchemaError, "several columns of one name: 'v', 'V'"),
         ([{"id": "x", "v": "x"}], SchemaError, "Cannot safely cast `id`"),
         (pa.table({"id": pa.array([2**63], pa.uint64()), "v": ["x"]}), InputError, "uint64"),
-        ([{"id": 1, "v": "x"}, {"id": "1", "v": "x"}], InputError, "values of 'id' are not of one type"),
+        ([{"id": 1, "v": "x"}, {"id": "1", "v": "x"}], InputError, "values of 'id' aren't of one type"),
         ([{"id": 1.5, "v": "x"}], InputError, "Column 'id' holds 1.5, which long would round"),
         ([1, 2], InputError, "write rows of type list"),
         ("SELECT 1 AS id, 'x' AS v", InputError, "write rows of type str"),

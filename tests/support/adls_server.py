@@ -58,10 +58,10 @@ class AdlsServer:
         self._client.get_blob_client(container, key).delete_blob()
 
     def start(self) -> None:
-        """Install it when it is not there yet, and start it.
+        """Install it when it isn't there yet, and start it.
 
         Raises:
-            UnavailableError: When it cannot be installed.
+            UnavailableError: When it can't be installed.
         """
         self._process = subprocess.Popen(
             [

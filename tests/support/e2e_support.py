@@ -106,7 +106,7 @@ class Cli:
             return standing(lake)
 
     def count(self, table: str, ref: str = "main") -> int | None:
-        """Return the rows of ``table`` by metadata; ``None`` when it is not there."""
+        """Return the rows of ``table`` by metadata; ``None`` when it isn't there."""
         with connect(self.home) as lake:
             try:
                 return lake.table(table, ref=ref).rows

@@ -211,7 +211,14 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         table = TableIdentifier.parse(into)
         return (table, *map(TableIdentifier.parse, using)), (table,)
 
-    def count_failing(self, rows: AddedRows, predicates: Sequence[str], *, key: IntegerKey | None = None) -> ScanResult:
+    def count_failing(
+        self,
+        rows: AddedRows,
+        predicates: Sequence[str],
+        *,
+        key: IntegerKey | None = None,
+        only: Mapping[int, str] | None = None,
+    ) -> ScanResult:
         self.scans += 1
         counts = "".join(f", coalesce(sum(CASE WHEN {p} THEN 1 ELSE 0 END), 0)" for p in predicates)
         total, *failing = self._select(rows, f"SELECT count(*){counts} FROM batch")[0]

@@ -48,7 +48,7 @@ def test_tables_hold_checks_and_partitioning(tmp_path: Path) -> None:
         ("[catalog]\ntimeout_s = 'x'", ["'catalog.timeout_s'", "number"]),
         ("[tables.'nyc.trips'.columns]\nFare = 'a'\nfare = 'b'", ["'fare' can't be both 'a' and 'b'"]),
         ("[tables.'nyc.trips'.columns]\nFare = ''", ["the name of a column is empty"]),
-        ("catalog = ", ["not valid TOML"]),
+        ("catalog = ", ["isn't valid TOML"]),
     ],
 )
 def test_a_wrong_setting_names_file_key_and_what_is_known(tmp_path: Path, text: str, words: list[str]) -> None:

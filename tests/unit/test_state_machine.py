@@ -39,7 +39,7 @@ FOUND: dict[str, History] = {
     "a sleeper does not publish again what was reverted": (
         Ingest("w.a", FILE, checks="none", at=(At("before-publish", Stall((PLAIN, Revert(0)))),)),
     ),
-    "a branch that could not be dropped is known": (
+    "a branch that couldn't be dropped is known": (
         Ingest("w.a", FILE, checks="none", at=(At("delete_ref", Break("away")),)),
     ),
     "recovery leaves a reverted run reverted": (

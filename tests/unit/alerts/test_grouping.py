@@ -64,19 +64,19 @@ def journal(clock: Clock) -> Journal:
     return Journal(MemoryDatabase(clock=clock))
 
 
-def test_five_hundred_of_the_same_are_one_message(server: SlackServer) -> None:
+def test_three_hundred_of_the_same_are_one_message(server: SlackServer) -> None:
     journal = Journal(MemoryDatabase())
     settings = channels(server, WEBHOOK)
-    told = [dispatcher(settings, journal).send(rejection(rejected_run(number)))[0] for number in range(500)]
-    assert [one.outcome for one in told] == ["sent", *["grouped"] * 499]
-    assert told[-1].reason == "number 500 of the same, covered by an earlier message"
+    told = [dispatcher(settings, journal).send(rejection(rejected_run(number)))[0] for number in range(300)]
+    assert [one.outcome for one in told] == ["sent", *["grouped"] * 299]
+    assert told[-1].reason == "number 300 of the same, covered by an earlier message"
     assert len(server.received) == 1
 
 
 def test_a_bot_puts_the_same_into_one_thread(server: SlackServer) -> None:
     journal = Journal(MemoryDatabase())
     settings = channels(server, BOT)
-    for number in range(500):
+    for number in range(300):
         dispatcher(settings, journal).send(rejection(rejected_run(number)))
     first, *replies = server.messages
     assert "thread_ts" not in first
@@ -109,16 +109,16 @@ def test_a_journal_that_is_away_keeps_nobody_from_being_told(server: SlackServer
 
 def test_how_many_there_were_is_told_when_the_hour_is_over(server: SlackServer, journal: Journal, clock: Clock) -> None:
     settings = channels(server, WEBHOOK)
-    for number in range(500):
+    for number in range(300):
         dispatcher(settings, journal).send(rejection(rejected_run(number)))
     dispatcher(settings, journal).send(QUIET)
     assert len(server.messages) == 1
     clock.sleep(HOUR_S + 1)
     assert dispatcher(settings, journal).send(QUIET) == ()
     _, counted = server.messages
-    assert counted["text"].startswith("nyc.trips: 499 more rejected")
+    assert counted["text"].startswith("nyc.trips: 299 more rejected")
     told = json.dumps(counted)
-    assert "500 of the same in all" in told
+    assert "300 of the same in all" in told
     assert "lakegate runs --table nyc.trips --status rejected" in told
     clock.sleep(HOUR_S + 1)
     dispatcher(settings, journal).send(QUIET)
@@ -258,18 +258,18 @@ def test_a_file_that_nobody_could_be_told_of_is_told_of_when_somebody_can(
 
 
 @pytest.mark.parametrize(("channel", "messages"), [(WEBHOOK, 1), (BOT, 9)], ids=["webhook", "bot"])
-def test_five_hundred_files_are_one_message_or_one_thread(
+def test_three_hundred_files_are_one_message_or_one_thread(
     server: SlackServer, journal: Journal, clock: Clock, channel: dict[str, Any], messages: int
 ) -> None:
     settings = channels(server, channel)
-    told = [dispatcher(settings, journal).send(given_up(lost_file(f"{n}.csv")))[0] for n in range(500)]
+    told = [dispatcher(settings, journal).send(given_up(lost_file(f"{n}.csv")))[0] for n in range(300)]
     assert [one.outcome for one in told].count("sent") == len(server.messages) == messages
     assert len({message.get("thread_ts") for message in server.messages}) <= 2
     clock.sleep(HOUR_S + 1)
     dispatcher(settings, journal).send_counted()
     last = server.messages[-1]
-    assert last["text"].startswith(f"nyc.trips: {499 if channel is WEBHOOK else 244} more files given up")
-    assert "500 of the same in all" in json.dumps(last)
+    assert last["text"].startswith(f"nyc.trips: {299 if channel is WEBHOOK else 44} more files given up")
+    assert "300 of the same in all" in json.dumps(last)
 
 
 def test_files_with_other_kinds_of_trouble_are_told_of_by_themselves(server: SlackServer) -> None:

@@ -200,7 +200,7 @@ def test_one_that_fails_does_not_keep_others_from_being_told(
         (
             "signed",
             "failed",
-            "Setting notify.channels.signed.secret refers to the variable HOOK_SECRET, which is not set.",
+            "Setting notify.channels.signed.secret refers to the variable HOOK_SECRET, which isn't set.",
         ),
         ("bad", "failed", "Apprise doesn't know this kind of address"),
         ("bot", "sent", None),

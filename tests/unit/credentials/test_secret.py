@@ -92,7 +92,7 @@ def test_a_variable_must_be_set(value: str | None, monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("MY_TOKEN", raising=False)
     if value is not None:
         monkeypatch.setenv("MY_TOKEN", value)
-    assert "MY_TOKEN, which is not set" in refused("env:MY_TOKEN").message
+    assert "MY_TOKEN, which isn't set" in refused("env:MY_TOKEN").message
 
 
 @pytest.mark.parametrize("value", ["planted-s3cret", "abc"], ids=["long", "short"])
@@ -164,9 +164,9 @@ def test_a_file_without_a_secret_is_refused(file: Path, content: bytes, reason: 
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    assert "cannot be read: Is a directory" in refused(f"file:{tmp_path}").message
+    assert "can't be read: Is a directory" in refused(f"file:{tmp_path}").message
     assert "No such file" in refused(f"file:{tmp_path}/none").message
-    assert "is not a file" in refused("file:/dev/null").message
+    assert "isn't a file" in refused("file:/dev/null").message
 
 
 def test_a_secret_of_aws_is_fetched_once(manager: SecretsManager) -> None:
@@ -227,7 +227,7 @@ def test_a_secret_of_aws_that_is_otherwise_is_refused(
 @pytest.mark.parametrize(
     ("refusal", "kind", "words"),
     [
-        (None, ConfigurationError, "does not exist"),
+        (None, ConfigurationError, "doesn't exist"),
         ((400, "AccessDeniedException"), ConfigurationError, "can't be read (AccessDeniedException)"),
         ((400, "ThrottlingException"), RetryableError, "couldn't return"),
         ((500, "InternalServiceError"), RetryableError, "couldn't return"),

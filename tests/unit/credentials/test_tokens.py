@@ -160,13 +160,13 @@ def test_settings_name_one_way_or_none() -> None:
     ("changes", "words"),
     [
         ({"token": "env:CLIENT_SECRET"}, "catalog.token and catalog.oauth2_token_endpoint are both set"),
-        ({"oauth2_client_id": None}, "catalog.oauth2_client_id is not"),
-        ({"oauth2_client_secret": None}, "catalog.oauth2_client_secret is not"),
+        ({"oauth2_client_id": None}, "catalog.oauth2_client_id isn't"),
+        ({"oauth2_client_secret": None}, "catalog.oauth2_client_secret isn't"),
         ({"oauth2_client_secret": SECRET}, "isn't a reference"),
         ({"uri": "http://nessie.test/api/v2"}, "catalog.uri is 'http://nessie.test/api/v2': a token or secret isn't"),
         ({"oauth2_token_endpoint": "http://id.test/token"}, "catalog.oauth2_token_endpoint is 'http://id.test/token'"),
         ({"oauth2_token_endpoint": "https://me:s3cret@id.test/"}, "without user and password"),
-        ({"oauth2_token_endpoint": "id.test/token"}, "not an http or https address"),
+        ({"oauth2_token_endpoint": "id.test/token"}, "isn't an http or https address"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -85,7 +85,7 @@ def test_names_that_are_no_branch(model: ReadModel, house: FakeLakehouse) -> Non
             get_branch(model, name)
     with pytest.raises(NotFoundError):
         get_branch(model, "<script>")
-    with pytest.raises(InputError, match="is not the start of a page"):
+    with pytest.raises(InputError, match="isn't the start of a page"):
         list_branches(model, cursor="<script>")
 
 

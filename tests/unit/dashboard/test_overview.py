@@ -143,7 +143,7 @@ def test_a_table_whose_metadata_is_gone_leaves_the_others(tmp_path: Path) -> Non
     assert gone.table == lake.tables[0]
     assert gone.needs[0] == "unreadable"
     assert gone.problem is not None
-    assert "does not exist" in gone.problem.message
+    assert "doesn't exist" in gone.problem.message
     assert gone.last_publish is not None
     assert sum(one.rows is not None for one in page.items) == 2
 

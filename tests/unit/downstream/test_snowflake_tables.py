@@ -351,7 +351,7 @@ def test_the_table_s_id_is_read_from_its_metadata_file(
     target = open_downstream("snowflake", section, Around(tmp_path, WAREHOUSE, Settings()))
     target.deliver(event(changed(TRIPS)), None)
     assert account.table("nyc", "trips").comment == f"lakegate nyc.trips (table {made.table_uuid})"
-    with pytest.raises(NotFoundError, match=r"Metadata file .+ does not exist"):
+    with pytest.raises(NotFoundError, match=r"Metadata file .+ doesn't exist"):
         target.deliver(event(changed(ZONES)), None)
 
 

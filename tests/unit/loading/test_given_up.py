@@ -136,7 +136,7 @@ def home(tmp_path: Path, server: SlackServer, monkeypatch: pytest.MonkeyPatch) -
 
 
 def attempt(home: Path, lake: Lake, clock: FakeClock) -> Scan:
-    """Look, and note that what was found cannot be read, as orchestrators do that run the steps themselves."""
+    """Look, and note that what was found can't be read, as orchestrators do that run the steps themselves."""
     clock.sleep(1.0)
     intake = Intake(lake, [str(home / "landing")], Routes.to(TABLE), settle_s=0.0, max_tries=2, clock=clock)
     found = intake.scan()

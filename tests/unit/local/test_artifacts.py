@@ -114,7 +114,7 @@ def test_a_full_disk_is_told_before_the_fetch(
 def test_a_cache_that_cannot_be_written_is_a_clear_error(tmp_path: Path, repository: _Repository) -> None:
     cache = tmp_path / "cache"
     cache.touch()
-    with pytest.raises(LocalStackError, match="cannot be used") as caught:
+    with pytest.raises(LocalStackError, match="can't be used") as caught:
         _prepare(cache)
     assert str(cache) in caught.value.message
 

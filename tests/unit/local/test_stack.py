@@ -179,7 +179,7 @@ def test_an_unresponsive_server_is_started_again(home: Path, monkeypatch: pytest
     second = _stack(home, recorder).up()
     assert second.nessie.pid != first.nessie.pid
     assert second.spark == first.spark
-    assert "Nessie does not answer and is started again." in recorder.texts
+    assert "Nessie doesn't answer and is started again." in recorder.texts
 
 
 def test_a_remembered_port_that_was_taken_is_given_up(home: Path) -> None:
@@ -263,7 +263,7 @@ def test_when_one_dies_none_is_left_and_the_log_is_quoted(home: Path, scripts: C
     scripts("spark", _DIE)
     with pytest.raises(LocalStackError, match="ERROR no luck today") as caught:
         _stack(home).up()
-    assert "Spark Connect did not start: it ended with exit code 3" in caught.value.message
+    assert "Spark Connect didn't start: it ended with exit code 3" in caught.value.message
     assert str(StackFolder(home).log("spark")) in caught.value.message
     assert process.find_marked(home) == {}
     assert {status.state for status in _stack(home).status()} == {"stopped"}
@@ -283,7 +283,7 @@ def test_a_failed_start_leaves_the_one_that_ran_before(home: Path, scripts: Call
 
 def test_a_server_that_never_answers_is_given_up(home: Path, scripts: Callable[[str, str], None]) -> None:
     scripts("nessie", _HANG)
-    with pytest.raises(LocalStackError, match=r"Nessie did not answer within 1\.5 s") as caught:
+    with pytest.raises(LocalStackError, match=r"Nessie didn't answer within 1\.5 s") as caught:
         _stack(home, timeout_s=1.5).up()
     assert caught.value.hint is not None
     assert "start_timeout_s" in caught.value.hint
@@ -359,7 +359,7 @@ def test_status_of_running_servers(home: Path) -> None:
 def test_a_home_that_is_a_file_is_a_clear_error(tmp_path: Path, scripts: Callable[[str, str], None]) -> None:
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(LocalStackError, match="cannot use") as caught:
+    with pytest.raises(LocalStackError, match="can't use") as caught:
         _stack(file).up()
     assert str(file) in caught.value.message
     assert {status.state for status in _stack(file).status()} == {"stopped"}

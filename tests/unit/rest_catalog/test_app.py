@@ -212,7 +212,7 @@ def test_pages_that_make_no_sense_are_refused(world: RestWorld, query: str) -> N
 
 def test_a_catalog_that_is_away_is_asked_later(world: RestWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object) -> None:
-        raise CatalogUnavailableError("The catalog at http://inside:19120 does not answer.")
+        raise CatalogUnavailableError("The catalog at http://inside:19120 doesn't answer.")
 
     world.commit(world.new_state("nyc.trips"))
     client = world.client()
@@ -256,7 +256,7 @@ def test_a_catalog_that_was_started_anew_is_found(world: RestWorld, monkeypatch:
 
 def test_a_refused_token_of_ours_is_no_missing_table(world: RestWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise ConfigurationError("The catalog at http://inside:19120 does not accept the token.")
+        raise ConfigurationError("The catalog at http://inside:19120 doesn't accept the token.")
 
     world.commit(world.new_state("nyc.trips"))
     monkeypatch.setattr(world.catalog, "get_ref_with_tables", refuse)

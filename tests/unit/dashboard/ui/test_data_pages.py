@@ -102,7 +102,7 @@ def test_history_marks_reverts_and_what_no_audit_saw(made: BigLake) -> None:
     assert f"/run?run={published.run_id}" in page
     assert "Revert…" not in page
     assert ">1970" not in page
-    assert "is not the start of a page" in shown("history", after="nonsense")
+    assert "the start of a page" in shown("history", after="nonsense")
     assert "wap/none" in shown("history", ref="wap/none")
 
 
@@ -156,7 +156,7 @@ def test_files_are_found_by_name_and_table(made: BigLake) -> None:
     nothing = shown("files", search="no such file")
     assert "No such file was published" in nothing
     assert "./runs?q=no+such+file" in nothing
-    assert "is not the start of a page" in shown("files", after="nonsense")
+    assert "the start of a page" in shown("files", after="nonsense")
 
 
 def test_an_empty_lake_says_what_to_do(tmp_path: Any) -> None:

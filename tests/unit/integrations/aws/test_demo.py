@@ -185,7 +185,7 @@ def test_a_file_is_waited_for_until_its_run_has_ended(monkeypatch: pytest.Monkey
     [
         (FakeLake("rejected"), FakeCloud(), "was rejected, it should have been published."),
         (FakeLake("failed"), FakeCloud(LETTER), "was dead-lettered, it should have been published."),
-        (FakeLake(), FakeCloud(), "was not published within 0 s."),
+        (FakeLake(), FakeCloud(), "wasn't published within 0 s."),
     ],
 )
 def test_what_goes_wrong_is_told_with_the_functions_log(lake: FakeLake, cloud: FakeCloud, message: str) -> None:

@@ -351,7 +351,7 @@ def test_status_tells_why_a_server_stopped_and_a_file_was_put_off() -> None:
         {"stoppedAt": START - timedelta(minutes=5), "stoppedReason": "Scaling activity"},
     ]
     aws.answers("describe_tasks", {"tasks": stops}, {"cluster": "cluster-1", "tasks": tasks}, "ecs")
-    line = {"level": "warning", "file": "s3://lake/a", "outcome": "put off", "reason": "Spark does not answer."}
+    line = {"level": "warning", "file": "s3://lake/a", "outcome": "put off", "reason": "Spark doesn't answer."}
     for message in (json.dumps(line), "not JSON"):
         event = {"timestamp": int(START.timestamp() * 1000), "message": message}
         aws.answers("filter_log_events", {"events": [event]}, None, "logs")
@@ -361,7 +361,7 @@ def test_status_tells_why_a_server_stopped_and_a_file_was_put_off() -> None:
 
     assert (server.name, server.running, server.wanted) == ("spark-1", 0, 1)
     assert server.stopped == "2026-01-31 07:05:09 UTC: Essential container in task exited; spark: OutOfMemoryError"
-    assert read == LoggedError(time=START, text="s3://lake/a: Spark does not answer.")
+    assert read == LoggedError(time=START, text="s3://lake/a: Spark doesn't answer.")
     assert unread == LoggedError(time=START, text="not JSON")
 
 
@@ -557,7 +557,7 @@ def test_a_bucket_of_others_is_not_used(aws: Aws, demo: Deployment, package: Pat
     aws.answers("delete_change_set", {}, {"ChangeSetName": CHANGES})
     aws.answers("delete_stack", {}, {"StackName": STACK_ID})
 
-    with pytest.raises(DeploymentError, match="does not belong to stack"):
+    with pytest.raises(DeploymentError, match="doesn't belong to stack"):
         demo.deploy({}, package)
 
 

@@ -278,7 +278,7 @@ def test_roles_are_assumed_by_services_for_this_account_alone(template: dict[str
 
 
 def test_the_function_s_code_can_do_nothing_with_network_interfaces(template: dict[str, Any]) -> None:
-    """Lambda needs that right of the role to put the function in a network; the code in it does not."""
+    """Lambda needs that right of the role to put the function in a network; the code in it doesn't."""
     rights = {one.get("Sid"): one for name, one in _statements(template) if name == "FunctionRole"}
     denied = rights["NoNetworkInterfacesForTheCode"]
 

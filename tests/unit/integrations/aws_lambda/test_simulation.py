@@ -22,12 +22,12 @@ DAY = 86_400.0
         pytest.param(replace(SOME, files=100, outage_s=300.0, poison=2), 9_000.0, id="Spark is away for five minutes"),
         pytest.param(replace(SOME, files=100, outage_s=3_600.0, poison=2), 9_000.0, id="Spark is away for an hour"),
         pytest.param(
-            replace(SOME, files=40, outage_at_s=0.0, outage_s=DAY, poison=1),
+            replace(SOME, files=20, outage_at_s=0.0, outage_s=DAY, poison=1),
             DAY + 2.5 * 3600,
             id="Spark is away for a day",
         ),
         pytest.param(
-            replace(SOME, files=40, outage_at_s=0.0, outage_s=7 * DAY),
+            replace(SOME, files=20, outage_at_s=0.0, outage_s=7 * DAY),
             7 * DAY + 5 * 3600,
             id="Spark is away for a week",
         ),

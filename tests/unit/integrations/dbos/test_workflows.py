@@ -227,9 +227,9 @@ def test_a_final_error_is_not_tried_again_and_the_run_undone(lake: FakeLake) -> 
 
 
 def test_who_asks_later_is_told_the_same_error(lake: FakeLake) -> None:
-    lake.raises["write"] = [InputError("'x' does not exist.")]
+    lake.raises["write"] = [InputError("'x' doesn't exist.")]
     for _ in range(2):
-        with pytest.raises(InputError, match="'x' does not exist"):
+        with pytest.raises(InputError, match="'x' doesn't exist"):
             program.run_one(ORDER, "later")
     assert lake.steps("later") == ["write", "undo"]
 
