@@ -1,13 +1,17 @@
 """``python -m benchmarks.scale [--commits N]``: what everyday commands cost in a lake, against one a tenth as large.
 
 Each lake has a Nessie of its own, on RocksDB as in a project's local stack, with N commits of as many runs, and a
-hundredth of them tables and branches, up to 1,000. No Spark: publishes are of runs that PyIceberg staged. A lake that
-is kept (``--keep FOLDER``) is filled further by the next call, as making 100,000 commits takes a while.
+hundredth of them tables and branches, up to 1,000. No Spark: publishes are of runs that PyIceberg staged. Calls are
+measured in this process, which shows what grows; some also as a user types them, each in a process of its own, which
+shows what of that anybody notices. A lake that is kept (``--keep FOLDER``) is filled further by the next call, as
+making 100,000 commits takes a while.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -58,9 +62,10 @@ class Scaled:
     commits: list[Commit]
     home: Path
 
-    def named(self, number: int) -> Commit:
-        """Return a commit of a run, by its place from the newest."""
-        return self.commits[number]
+    @property
+    def middle(self) -> Commit:
+        """A commit halfway back. Its hash begins with a letter: a branch may be called so, which takes a look-up."""
+        return next(one for one in self.commits[len(self.commits) // 2 :] if one.hash[0].isalpha())
 
 
 _Work = Callable[[Scaled], Callable[[], object]]
@@ -166,7 +171,12 @@ def measure(few: Scaled, many: Scaled, rounds: int, until: float) -> Iterator[Fi
     progress(f"{len(many.commits):,} commits, {len(many.tables):,} tables / {len(few.commits):,}, {len(few.tables):,}")
     for work in _COMMANDS.values():  # a server that has just started is slower
         _compared("", work, few, many, None, _WARM_UP)
-    for works, limit, times in ((_COMMANDS, _LIMIT, rounds), (_ONCE, None, 1)):
+    for works, limit, times in (
+        (_COMMANDS, _LIMIT, rounds),
+        (_TYPED, _LIMIT, rounds),
+        (_GROWING, None, rounds),
+        (_ONCE, None, 1),
+    ):
         for name, work in works.items():
             if time.monotonic() > until:
                 progress(f"no time left for: {name}")
@@ -225,7 +235,7 @@ def _branching(one: Scaled) -> Callable[[], object]:
 
 
 def _tagging(one: Scaled) -> Callable[[], object]:
-    commit = one.named(len(one.commits) // 2)
+    commit = one.middle
 
     def work() -> None:
         one.lake.create_tag("mine", at=commit.hash)
@@ -235,7 +245,7 @@ def _tagging(one: Scaled) -> Callable[[], object]:
 
 
 def _looking(one: Scaled, at: Callable[[Commit], str | datetime]) -> Callable[[], object]:
-    commit = one.named(len(one.commits) // 2)
+    commit = one.middle
     return lambda: one.lake.table(str(one.tables[0]), at=at(commit))
 
 
@@ -245,6 +255,18 @@ def _fresh(one: Scaled) -> Callable[[], object]:
     return lambda: sync(context, MAIN)
 
 
+def _typed(*words: str) -> _Work:
+    def make(one: Scaled) -> Callable[[], object]:
+        given = {"commit": one.middle.hash[:8], "table": str(one.tables[0])}
+        command = [sys.executable, "-m", "lakegate", "--home", str(one.home), *(word.format(**given) for word in words)]
+        catalog = one.lake.settings.catalog
+        variables = {"LAKEGATE_CATALOG_URI": catalog.uri, "LAKEGATE_CATALOG_WAREHOUSE": catalog.warehouse}
+        env = {**os.environ, **{name: str(value) for name, value in variables.items()}}
+        return lambda: subprocess.run(command, env=env, check=True, capture_output=True)
+
+    return make
+
+
 def _newest(one: Scaled) -> Run:
     return one.lake.runs(limit=1, status="published")[0]
 
@@ -252,8 +274,8 @@ def _newest(one: Scaled) -> Run:
 _COMMANDS: Mapping[str, _Work] = {
     "publish": _publishing,
     "sync, nothing new": lambda one: lambda: sync(one.context, MAIN),
-    "log": lambda one: lambda: list(one.lake.log(limit=_SHOWN)),
-    "log, by 8 digits": lambda one: lambda: list(one.lake.log(one.named(len(one.commits) // 2).hash[:8], limit=_SHOWN)),
+    "log": lambda one: lambda: list(one.lake.log(limit=_SHOWN, operations=False)),
+    "log, by 8 digits": lambda one: lambda: list(one.lake.log(one.middle.hash[:8], limit=_SHOWN, operations=False)),
     "table at a commit": lambda one: _looking(one, lambda commit: commit.hash[:12]),
     "table at a time": lambda one: _looking(one, lambda commit: commit.time),
     "table": lambda one: lambda: one.lake.table(str(one.tables[0])),
@@ -266,8 +288,21 @@ _COMMANDS: Mapping[str, _Work] = {
     "recover": lambda one: one.lake.recover,
     "known files": lambda one: lambda: one.lake.known_files(str(one.tables[0]), ["file:///incoming/x.parquet"]),
 }
-_ONCE: Mapping[str, _Work] = {
+_TYPED: Mapping[str, _Work] = {
+    "$ lakegate log": _typed("log"),
+    "$ lakegate log COMMIT": _typed("log", "{commit}"),
+    "$ lakegate log -o json": _typed("log", "-o", "json"),
+    "$ lakegate runs": _typed("runs"),
+    "$ lakegate table show TABLE": _typed("table", "show", "{table}"),
+    "$ lakegate table show TABLE --at COMMIT": _typed("table", "show", "{table}", "--at", "{commit}"),
+    "$ lakegate journal status": _typed("journal", "status"),
+}
+_GROWING: Mapping[str, _Work] = {
+    "log, with what each commit changed": lambda one: lambda: list(one.lake.log(limit=_SHOWN)),
     "journal status": lambda one: one.lake.journal_status,
+}
+"""Calls that are known to cost more: by what Nessie keeps of all tables in each commit, or by what is counted."""
+_ONCE: Mapping[str, _Work] = {
     "branches (all)": lambda one: one.lake.branches,
     "tag an older commit (of all tables)": _tagging,
     "tables (all)": lambda one: one.lake.tables,

@@ -1585,12 +1585,14 @@ class Lake:
         self._components.catalog.delete_ref(ref)
         return ref
 
-    def log(self, ref: str = MAIN, *, limit: int | None = None) -> Iterator[Commit]:
+    def log(self, ref: str = MAIN, *, limit: int | None = None, operations: bool = True) -> Iterator[Commit]:
         """Iterate over the commits of a ref, newest first.
 
         Args:
             ref: Branch, tag or commit hash.
             limit: Maximum number of commits. Default: all.
+            operations: Fill :attr:`Commit.tables` and :attr:`Commit.puts`. Without them, a catalog of many tables
+                answers faster; commits by lakegate name their tables in the property ``lakegate.tables``, too.
 
         Returns:
             The commits, read as you iterate.
@@ -1603,7 +1605,7 @@ class Lake:
             [True]
         """
         catalog = self._components.catalog
-        return islice(catalog.history(self._find(ref).name, operations=True), limit)
+        return islice(catalog.history(self._find(ref).name, operations=operations), limit)
 
     def diff(self, left: str, right: str) -> Sequence[TableDifference]:
         """Return the tables that differ between two refs.

@@ -71,7 +71,7 @@ def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None, *, ind
     Args:
         ref: Branch, tag, commit, or the beginning of a commit's hash (6 digits or more).
         at: A time, a tag, a commit or the beginning of its hash; see :func:`parse_at`. Default: now.
-        index: The commits of ``main``; without it, its history is read.
+        index: All commits of ``main`` up to its head; without it, its history is read.
 
     Returns:
         The reference at its head; with ``at``, a pinned commit, whose kind is ``detached``.
@@ -87,8 +87,11 @@ def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None, *, ind
         made = index.at(ref, when) if index is not None and ref == MAIN else None
         if made is not None:
             return Ref(name=ref, hash=made, kind="detached")
+    commit = _commit(catalog, ref, when, index) if isinstance(when, str) else None
+    if commit is not None and index is not None and ref == MAIN and index.has(ref, commit):
+        return Ref(name=ref, hash=commit, kind="detached")
     try:
-        found = catalog.resolve(ref, _commit(catalog, ref, when, index) if isinstance(when, str) else when)
+        found = catalog.resolve(ref, when if commit is None else commit)
     except NotFoundError:
         if is_commit_hash(ref) or any(one.name == ref for one in catalog.list_refs()):
             raise
@@ -161,13 +164,11 @@ def _require_past(when: datetime) -> None:
 
 def _is_in_history(catalog: Catalog, ref: str, commit: str, index: CommitIndex | None) -> bool:
     """Return whether ``commit`` is in the history of ``ref``, of which only what was made about then is read."""
-    if index is not None and ref == MAIN and index.has(ref, commit):
-        return True
     made = next(iter(catalog.history(commit)), None)
     if made is None or catalog.get_ref(ref).hash == commit:
         return True  # the beginning of all histories, or the head
     if index is not None and ref == MAIN:
-        return False
+        return False  # it isn't one of them, or :func:`resolve` had found it
     try:
         newest = catalog.resolve(ref, made.time + _CLOCKS_DIFFER)
     except NotFoundError:
@@ -217,7 +218,7 @@ def _tag(catalog: Catalog, name: str) -> str | None:
 def _beginning_with(catalog: Catalog, beginning: str, refs: Sequence[str], index: CommitIndex | None) -> str | None:
     """Return the hash of the commit in the newest history of ``refs`` that begins so."""
     found = set() if index is None else set(index.beginning(MAIN, beginning, limit=_SHOWN))
-    for ref in refs:
+    for ref in refs if index is None else [one for one in refs if one != MAIN]:
         for commit in islice(catalog.history(ref), _LOOKED_THROUGH):
             if index is not None and index.has(MAIN, commit.hash):
                 break  # from here on, it's the history of main

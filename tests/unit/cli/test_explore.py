@@ -7,6 +7,7 @@ import io
 import json
 import re
 import sys
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from lakegate.errors import NotFoundError
 from lakegate.model.batch import SourceFile
 from lakegate.model.checks import CheckResult
 from lakegate.model.quarantine import QuarantineSummary
-from lakegate.model.refs import Ref, TableDifference
+from lakegate.model.refs import Commit, Ref, TableDifference
 from lakegate.model.schema import ColumnChange
 from lakegate.snippets.snippet import Snippet
 from lakegate.table import RowDifference
@@ -114,7 +115,7 @@ def test_branch_commands() -> None:
 
 
 def test_log_shows_full_hashes_and_says_when_there_is_more() -> None:
-    outcome = invoke("log -n 3", FakeLake(log=iter(COMMITS)))
+    outcome = invoke("log -n 3", FakeLake(log=COMMITS))
     assert outcome.stdout.count("commit 0") == 3
     assert COMMITS[2].hash in outcome.stdout
     assert "earlier commits" in outcome.stderr
@@ -134,13 +135,36 @@ def test_log_names_source_files_and_leaves_out_what_is_said_twice() -> None:
         "team": "data",
     }
     commit = COMMITS[0].model_copy(update={"properties": properties, "tables": ("nyc", "nyc.trips")})
-    lines = [line.strip() for line in invoke("log", FakeLake(log=iter([commit]))).stdout.splitlines()]
+    lake = FakeLake(log=iter([commit]))
+    lines = [line.strip() for line in invoke("log", lake).stdout.splitlines()]
+    assert lake.asked("log")["operations"] is False
     assert "files: trips 0.parquet, trips 1.parquet, trips 2.parquet and 2 more" in lines
     assert [line for line in lines if "nyc.trips" in line and ":" in line] == ["tables: nyc.trips"]
     assert {"run-id: 20260131T070000-1", "team: data"} <= set(lines)
 
     newer = commit.model_copy(update={"properties": {"lakegate.files": '{"format":99}'}})
-    assert "newer lakegate" in invoke("log", FakeLake(log=iter([newer]))).stdout
+    assert "newer lakegate" in invoke("log", FakeLake(log=[newer])).stdout
+
+
+def test_log_asks_for_tables_from_the_first_commit_on_that_does_not_name_its_own() -> None:
+    named = [commit.model_copy(update={"properties": {"lakegate.tables": "nyc.trips"}}) for commit in COMMITS]
+    foreign = COMMITS[2].model_copy(update={"tables": ("a.foreign",)})
+    asked = []
+
+    class Lake(FakeLake):
+        def log(self, ref: str, *, limit: int, operations: bool = True) -> Iterator[Commit]:
+            asked.append((ref, limit, operations))
+            left_out = {"tables": ()}
+            commits = [*named[:2], foreign, *named[3:]]
+            at = next((place for place, one in enumerate(commits) if one.hash == ref), 0)
+            return iter(c if operations else c.model_copy(update=left_out) for c in commits[at : at + limit])
+
+    outcome = invoke("log -n 4", Lake())
+    assert outcome.stdout.count("commit 0") == 4
+    assert [line.strip() for line in outcome.stdout.splitlines() if "tables:" in line] == [
+        *["tables: nyc.trips"] * 2, "tables: a.foreign", "tables: nyc.trips",
+    ]  # fmt: skip
+    assert asked == [("main", 5, False), (foreign.hash, 3, True)]
 
 
 def test_diff_counts_rows_on_both_sides() -> None:

@@ -25,6 +25,7 @@ from lakegate.wap.history import (
 )
 
 if TYPE_CHECKING:
+    from lakegate.lake import Lake
     from lakegate.model.refs import Commit
 
 _LONGEST_VALUE = 300
@@ -44,7 +45,11 @@ def log(app: App, /, *, ref: str, limit: int, oneline: bool) -> None:
     Wherever a command takes a commit, you can give the first six or more digits of its hash.
     """
     with app.lake() as lake:
-        commits = lake.log(ref, limit=limit + 1)
+        if app.json:
+            commits = lake.log(ref, limit=limit + 1)
+        else:
+            commits = lake.log(ref, limit=limit + 1, operations=False)
+            commits = commits if oneline else _with_tables(lake, commits, limit + 1)
         shown = islice(commits, limit)
         if app.json:
             echo_json([commit_payload(commit) for commit in shown])
@@ -54,6 +59,15 @@ def log(app: App, /, *, ref: str, limit: int, oneline: bool) -> None:
             show_commits(shown)
         if next(commits, None) is not None:
             click.echo(f"There are earlier commits. To see more, pass --limit {10 * limit}.", err=True)
+
+
+def _with_tables(lake: Lake, commits: Iterable[Commit], limit: int) -> Iterator[Commit]:
+    """Yield commits whose tables are known: from the first one that doesn't name its own on, the catalog is asked."""
+    for number, commit in enumerate(commits):
+        if not tables_in(commit):
+            yield from lake.log(commit.hash, limit=limit - number)
+            return
+        yield commit
 
 
 def commit_payload(commit: Commit) -> dict[str, Any]:
