@@ -99,9 +99,7 @@ class Transaction:
 
     def values(self, values: Collection[str]) -> Select[Any]:
         """Return strings for ``IN``, in one parameter however many they are."""
-        given: BindParameter[str] = bindparam("given", json.dumps([[value] for value in values]), unique=True)
-        source = text(self._database.from_json).bindparams(given)
-        return select(literal_column(self._database.field(0, str))).select_from(source)
+        return self._database.strings(values)
 
 
 class Database(ABC):
@@ -159,6 +157,11 @@ class Database(ABC):
     @abstractmethod
     def field(self, at: int, kind: type) -> str:
         """Return the SQL for a field of ``value``."""
+
+    def strings(self, values: Collection[str]) -> Select[Any]:
+        """Return the query for these strings."""
+        given: BindParameter[str] = bindparam("given", json.dumps([[value] for value in values]), unique=True)
+        return select(literal_column(self.field(0, str))).select_from(text(self.from_json).bindparams(given))
 
     @abstractmethod
     def upgrading(self) -> AbstractContextManager[Transaction]:

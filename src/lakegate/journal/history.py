@@ -401,6 +401,7 @@ class CommitIndex:
         """Return whether ``commit`` is one of them, and no more than ``within`` came after it."""
         made = select(EVENTS.c.committed_at).where(*_is(target, commit)).scalar_subquery()
         later = select(EVENTS.c.commit_hash).where(EVENTS.c.target == target, EVENTS.c.committed_at > made)
+        later = later.order_by(EVENTS.c.committed_at.desc())  # or Postgres would look for these few in all there are
         with self._database.reading() as tx:
             number = tx.scalar(select(func.count()).select_from(later.limit(within + 1).subquery()))
             return tx.scalar(select(made)) is not None and int(number or 0) <= within

@@ -7,14 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, cast
 
 import sqlalchemy as sa
-from sqlalchemy import URL, Connection, create_engine, event, func, select
+from sqlalchemy import (
+    URL,
+    BindParameter,
+    Connection,
+    Select,
+    bindparam,
+    create_engine,
+    event,
+    func,
+    literal_column,
+    select,
+    text,
+)
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -88,6 +100,15 @@ class PostgresDatabase(Database):
     def field(self, at: int, kind: type) -> str:
         """Return the SQL for a field of ``value``."""
         return f"CAST(value ->> {at} AS {_TYPES.get(kind, 'TEXT')})"
+
+    def strings(self, values: Collection[str]) -> Select[Any]:
+        """Return the query for these strings, from an array: of JSON, Postgres would take 100 to come for granted.
+
+        For few rows it then reads a table from end to end.
+        """
+        given: BindParameter[list[str]] = bindparam("given", list(values), unique=True)
+        source = text("unnest(CAST(:given AS text[])) AS one(value)").bindparams(given)
+        return select(literal_column("one.value")).select_from(source)
 
     @contextmanager
     def upgrading(self) -> Iterator[Transaction]:
