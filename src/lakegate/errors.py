@@ -185,6 +185,12 @@ class StorageUnavailableError(RetryableError):
     code = "storage-unavailable"
 
 
+class ClockError(RetryableError):
+    """A machine's clock is wrong by more than a minute: a table with its times couldn't be written to by others."""
+
+    code = "clock"
+
+
 class DownstreamError(LakegateError):
     """A downstream system refuses what it's sent, and would refuse it again: wrong rights, names or settings."""
 

@@ -79,7 +79,7 @@ from lakegate.wap.context import Context
 from lakegate.wap.deadline import Deadline
 from lakegate.wap.discard import discard, discard_run
 from lakegate.wap.downstream import check, send
-from lakegate.wap.gc import drop_orphaned_branches, gc
+from lakegate.wap.gc import drop_orphaned_branches, gc, right_now
 from lakegate.wap.history import sync
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.modes import choose_mode
@@ -2132,7 +2132,7 @@ class Lake:
             files=self._components.files,
             keep_rejected=_duration(self.settings.ingest.keep_rejected if keep_rejected is None else keep_rejected),
             grace=_duration(self.settings.gc.grace if grace is None else grace),
-            now=datetime.now(UTC),
+            now=datetime.now(UTC) if dry_run else right_now(self._context, self._components.files),
             dry_run=dry_run,
             history=None if history is None else parse_duration(history),
             keep_detail=None if keep_detail is None else parse_duration(keep_detail),

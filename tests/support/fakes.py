@@ -311,6 +311,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
             properties=dict(version.properties),
             snapshot=snapshot,
             uuid=version.location,
+            updated_at=max((one.time for one in version.snapshots), default=None),
         )
 
     def snapshots(self, pointer: TablePointer) -> Sequence[Snapshot]:

@@ -145,10 +145,11 @@ def test_gc_takes_spans_or_the_settings(
         return GcReport(dry_run=options["dry_run"])
 
     monkeypatch.setattr("lakegate.lake.gc", fake_gc)
+    monkeypatch.setattr("lakegate.lake.right_now", lambda _context, _files: START)
     assert open_lake(house).gc(dry_run=True, **given).dry_run
     assert (asked["keep_rejected"], asked["grace"], asked["history"]) == (keep, grace, None)
     open_lake(house, gc={"history": "90d"}).gc()
-    assert (asked["history"], asked["dry_run"]) == (timedelta(days=90), False)
+    assert (asked["history"], asked["dry_run"], asked["now"]) == (timedelta(days=90), False, START)
 
 
 def test_gc_refuses_what_is_no_length_of_time(house: FakeLakehouse) -> None:

@@ -196,6 +196,11 @@ def now_ms(document: Document) -> int:
     return max(time.time_ns() // 1_000_000, int(document["last-updated-ms"]))
 
 
+def updated_at(document: Document) -> datetime:
+    """Return when a metadata file was made, by the clock of whoever made it."""
+    return _EPOCH + timedelta(milliseconds=int(document["last-updated-ms"]))
+
+
 def with_totals(summary: Mapping[str, str], before: Document | None) -> dict[str, str]:
     """Return ``summary`` with the totals of the table after it, except those that ``before`` lacks."""
     known = dict.fromkeys(_TOTALS, "0") if before is None else before.get("summary") or {}

@@ -84,6 +84,7 @@ class IcebergTableReader:
             snapshot=None if snapshot is None else metadata.snapshot_value(snapshot),
             format_version=document["format-version"],
             uuid=document["table-uuid"],
+            updated_at=metadata.updated_at(document),
         )
 
     def snapshots(self, pointer: TablePointer) -> Sequence[Snapshot]:

@@ -151,6 +151,9 @@ class Database(ABC):
     def now(self, connection: Connection) -> datetime:
         """Return the time by the clock that leases go by."""
 
+    has_own_clock = False
+    """Whether :meth:`now` goes by another clock than this machine's."""
+
     from_json: str
     """SQL for the rows of the JSON array ``:given``, each in a column ``value``."""
 

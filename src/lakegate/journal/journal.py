@@ -14,7 +14,7 @@ from sqlalchemy import Row as SqlRow
 
 from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.journal import alerts, files, history, metrics, runs
-from lakegate.journal.database import Database, Transaction, Waiting
+from lakegate.journal.database import Database, Transaction, Waiting, utc_now
 from lakegate.journal.history import CommitIndex
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.outbox import Outbox, PublishQueue, queue_end, withdraw
@@ -22,6 +22,7 @@ from lakegate.journal.pages import JournalPages, RunFilter
 from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUNS, as_text, ensure_schema, is_time
 from lakegate.journal.soundness import BadRow, bad_rows
 from lakegate.model.batch import Claim, KnownFile, SourceFile
+from lakegate.model.clocks import fast_clock, is_ahead
 from lakegate.model.downstream import AlertGroup, CountedAlert, Notice
 from lakegate.model.journal import FileCheckpoint, HistoryEvent, Lease, PastCommit
 from lakegate.model.request import OnSameContent
@@ -556,6 +557,16 @@ class Journal:
 
     def _take(self, tx: Transaction, run_id: str) -> str:
         lease, now = _locked(tx, run_id), tx.now()
+        if self._database.has_own_clock and is_ahead(ours := utc_now(), now):
+            raise fast_clock(
+                ours,
+                now,
+                whose="This machine's clock",
+                by="the journal's server",
+                effect="Nothing was begun: tables that it writes would have times in the future, and others couldn't "
+                "write to them.",
+                run=run_id,
+            )
         if lease is not None and lease.holder != _NOBODY and self._is_live(lease, now):
             raise _taken(run_id)
         withdraw(tx, run_id)

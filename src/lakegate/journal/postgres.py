@@ -68,6 +68,7 @@ class PostgresDatabase(Database):
         max_connections: How many to open at most, a third of them for named locks.
     """
 
+    has_own_clock = True
     from_json = "jsonb_array_elements(CAST(:given AS jsonb))"
 
     def __init__(

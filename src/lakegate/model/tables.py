@@ -138,6 +138,8 @@ class TableMetadata(Value):
     format_version: int = 2
     uuid: str | None = None
     """The table over its whole life: another one of the same name has another."""
+    updated_at: datetime | None = None
+    """When it was written, by its writer's clock."""
 
     @property
     def rows(self) -> int | None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lakegate.errors import (
+    ClockError,
     ConfigurationError,
     EngineError,
     EngineUnavailableError,
@@ -82,8 +83,13 @@ _FAILURES = (
         "Check catalog.token or catalog.oauth2_*; the token that Spark has may have expired.",
     ),
     _Failure(
-        ("Expected sorted snapshot log entries", "before last snapshot log entry"),
-        EngineError,
+        (
+            "Expected sorted snapshot log entries",
+            "Expected sorted previous metadata log entries",
+            "before last snapshot log entry",
+            "before the latest metadata log entry",
+        ),
+        ClockError,
         "Spark can't write to the table while {doing}: by its clock, the table's newest snapshot is from the future.",
         "The clock of Spark or of a machine that published before is wrong: set both by NTP. Spark writes again when "
         "its clock has reached the time of the newest snapshot.",

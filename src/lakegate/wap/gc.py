@@ -15,9 +15,10 @@ If metadata can't be read, its table keeps all its files.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from lakegate.errors import (
     AlreadyPublishedError,
@@ -29,13 +30,14 @@ from lakegate.errors import (
     OutcomeUnknownError,
     RetryableError,
 )
+from lakegate.model.figures import duration
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import CollectedFolder, ExpiredBranch, GcProblem, GcReport
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.model.tables import StoredFile
 from lakegate.points import MAIN
-from lakegate.ports import FileStore
+from lakegate.ports import FileStore, WarehouseFiles
 from lakegate.wap.branches import stands_as_left
 from lakegate.wap.checkpoints import (
     EVERY,
@@ -57,6 +59,7 @@ from lakegate.wap.history import History, read_past
 from lakegate.wap.reachable import Reachable, canonical, collecting, drop_orphaned_announcements
 
 _BATCH = 500
+_CLOCKS_DIFFER = timedelta(minutes=1)
 _SAMPLE = 5
 _ALL_RUNS = 1_000_000
 _PARTS = ("data", "metadata")
@@ -103,6 +106,7 @@ def gc(
         keep_rejected: How long the branch of a rejected or failed run is kept after the run ended.
         grace: Files younger than this are kept: a file is written long before it is committed. While runs are active,
             files are kept from ``grace`` before the first of them started.
+        now: See :func:`right_now`.
         dry_run: Delete and drop nothing; report what would go.
         history: How far back states must stay readable; ``None`` for all that was ever committed.
         keep_detail: How long the journal keeps reports and steps of runs after they ended; ``None`` for ever.
@@ -168,6 +172,27 @@ def _make_checkpoint(
         context.narrator.note(f"No checkpoint of the history was made: {error.message}")
         return None
     return None if made is None else made.commit
+
+
+def right_now(context: Context, files: WarehouseFiles) -> datetime:
+    """Return the time for :func:`gc`: by the clock that dates the warehouse's files, if this machine's is ahead of it.
+
+    By a clock that is fast, gc would delete what others have just written. A file is written to learn the time, and
+    deleted again.
+    """
+    folder = f"{context.warehouse.rstrip('/')}/{FOLDER}"
+    path = f"{folder}/clock-{secrets.token_hex(8)}"
+    files.write(path, b"What time is it?")
+    try:
+        there = next(file.modified_at for file in files.list(folder) if canonical(file.path) == canonical(path))
+    finally:
+        files.delete([path])
+    now = datetime.now(UTC)
+    if now - there <= _CLOCKS_DIFFER:
+        return now
+    ahead = duration((now - there).total_seconds())
+    context.narrator.note(f"This machine's clock is {ahead} ahead of the warehouse's, which gc goes by.")
+    return there
 
 
 def collectable_before(context: Context, now: datetime, grace: timedelta) -> datetime:

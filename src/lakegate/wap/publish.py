@@ -21,6 +21,7 @@ from lakegate.errors import (
     RetryableError,
 )
 from lakegate.model.checks import AuditReport
+from lakegate.model.clocks import fast_clock, is_ahead
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import QueuedPublish
 from lakegate.model.quarantine import is_quarantine
@@ -501,7 +502,9 @@ def _require_audited(run: Run, staged: StagedTable, report: AuditReport) -> None
 def _require_untouched(context: Context, run: Run) -> Ref:
     """Check that the branch holds what was audited and nothing else, and return it."""
     try:
-        return _untouched_by_its_commits(context, run) or _untouched_by_difference(context, run)
+        commits = list(context.catalog.history(run.branch, until=run.staged[0].base, operations=True))
+        _require_right_clocks(context, run, commits)
+        return _untouched_by_its_commits(run, commits) or _untouched_by_difference(context, run)
     except NotFoundError as error:
         if any(ref.name == run.branch for ref in context.catalog.list_refs()):
             raise
@@ -513,7 +516,33 @@ def _require_untouched(context: Context, run: Run) -> Ref:
         ) from error
 
 
-def _untouched_by_its_commits(context: Context, run: Run) -> Ref | None:
+def _require_right_clocks(context: Context, run: Run, newest_first: Sequence[Commit]) -> None:
+    """Check that no table is from the future: others couldn't write to it until that has come.
+
+    The catalog dated the branch's newest commit after all its metadata was written.
+
+    Raises:
+        ClockError: When the clock of whoever wrote to the branch is fast.
+    """
+    for staged in run.staged if newest_first else ():
+        made, now = context.reader.metadata(staged.pointer).updated_at, newest_first[0].time
+        if made is None or not is_ahead(made, now):
+            continue
+        known = context.reader.metadata(staged.before).updated_at if staged.before is not None else None
+        if known is None or made > known:  # else the target's table is from the future already
+            raise fast_clock(
+                made,
+                now,
+                whose=f"The clock that dated {staged.table} on branch {run.branch}",
+                by="the catalog's",
+                effect="Nothing was published: by other clocks, nobody could write to the table before that time.",
+                branch=run.branch,
+                run_id=run.run_id,
+                table=str(staged.table),
+            )
+
+
+def _untouched_by_its_commits(run: Run, commits: Sequence[Commit]) -> Ref | None:
     """Return the branch when its own commits, mostly one, prove that it holds what was audited and nothing else.
 
     Comparing it with its base takes longer the more tables there are, and is only needed to say what is wrong.
@@ -524,7 +553,7 @@ def _untouched_by_its_commits(context: Context, run: Run) -> Ref | None:
     }
     head: str | None = None
     found: dict[str, str | None] = {}
-    for commit in context.catalog.history(run.branch, until=run.staged[0].base, operations=True):
+    for commit in commits:
         head = head or commit.hash
         if commit.foreign or not audited.keys() | namespaces >= set(commit.tables):
             return None

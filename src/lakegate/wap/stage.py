@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from itertools import zip_longest
 from types import MappingProxyType
 
-from lakegate.errors import AlreadyExistsError, ConflictError, EngineError, InputError, LakegateError, NotFoundError
-from lakegate.model.figures import counted
+from lakegate.errors import (
+    AlreadyExistsError,
+    ClockError,
+    ConflictError,
+    EngineError,
+    InputError,
+    LakegateError,
+    NotFoundError,
+)
+from lakegate.model.figures import counted, moment
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import MOST_IN_ORDER
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
@@ -249,11 +258,26 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
     written, files = counted(request.batch.rows, "row"), counted(len(request.batch.files), "file")
     text = f"Writing {written} of {files} to branch {request.branch}"
     hiding = hiding_values(bool(masked), f"rows of {request.table} were written")
-    with context.narrator.step(text) as step, hiding:
+    with context.narrator.step(text) as step, hiding, _with_times(context, before):
         if request.mode.appends:
             context.engine().append(request.batch, target, step)
         else:
             context.engine().rewrite(request.batch, target, request.mode, step)
+
+
+@contextmanager
+def _with_times(context: Context, before: TablePointer | None) -> Iterator[None]:
+    """Add both times to what the engine says of a table that is from the future by its clock."""
+    try:
+        yield
+    except ClockError as error:
+        changed = None if before is None else context.reader.metadata(before).updated_at
+        if changed is None:
+            raise
+        times = (
+            f"Its last change is dated {moment(changed)}; by this machine's clock, it's {moment(datetime.now(UTC))}."
+        )
+        raise ClockError(f"{error.message} {times}", hint=error.hint, **error.context) from error
 
 
 @contextmanager

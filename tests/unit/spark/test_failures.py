@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from lakegate.errors import (
+    ClockError,
     ConfigurationError,
     EngineError,
     LakegateError,
@@ -123,11 +124,13 @@ def test_only_a_refused_type_is_told_what_types_can_become(cause: str, *, is_abo
     [
         "(java.lang.IllegalArgumentException) [BUG] Expected sorted snapshot log entries.",
         "Invalid update timestamp 5: before last snapshot log entry at 9",
+        "[BUG] Expected sorted previous metadata log entries.",
+        "Invalid update timestamp 5: before the latest metadata log entry timestamp 9",
     ],
 )
 def test_a_clock_that_is_wrong_is_named(text: str, *, query: bool) -> None:
     from pyspark.errors import PySparkException
 
-    with pytest.raises(EngineError, match="from the future") as caught, translated("writing nyc.trips", query=query):
+    with pytest.raises(ClockError, match="from the future") as caught, translated("writing nyc.trips", query=query):
         raise PySparkException(text)
     assert "NTP" in str(caught.value.hint)

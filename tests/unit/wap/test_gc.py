@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakegate.errors import ConfigurationError, LakegateError
+from lakegate.iceberg.files import LocalFileStore
 from lakegate.model.downstream import Subscription
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, Ref
 from lakegate.model.run import RunStatus, RunStep
 from lakegate.model.words import parse_duration
 from lakegate.testing import MemoryCatalog
+from lakegate.wap.gc import right_now
 from support.examples import examples
 from support.gc_world import NAMES, NOW, ROOT, YOUNG, Play, World, key, run_on
 
@@ -314,3 +318,20 @@ def test_a_tag_keeps_its_state_though_a_later_commit_has_an_earlier_time(monkeyp
     monkeypatch.setattr(world.catalog, "history", history)
     assert world.gc(history=timedelta(days=3)).files == 0
     assert world.states[tagged.hash] <= world.files.keys()
+
+
+@pytest.mark.parametrize(("wrong_by", "is_used"), [(timedelta(days=2), False), (timedelta(days=-2), True)])
+def test_a_fast_clock_does_not_make_files_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong_by: timedelta, *, is_used: bool
+) -> None:
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + wrong_by
+
+    context, store = replace(World().context, warehouse=tmp_path.as_uri()), LocalFileStore(tmp_path.as_uri())
+    assert abs(right_now(context, store) - datetime.now(UTC)) < timedelta(hours=1)
+    monkeypatch.setattr("lakegate.wap.gc.datetime", Clock)
+    by_machine = right_now(context, store) - datetime.now(UTC) - wrong_by
+    assert (abs(by_machine) < timedelta(hours=1)) is is_used
+    assert not list(tmp_path.iterdir())
