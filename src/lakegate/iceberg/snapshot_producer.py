@@ -39,6 +39,7 @@ from lakegate.iceberg.manifests import (
     write_list,
 )
 from lakegate.iceberg.metadata import Document
+from lakegate.model.figures import counted
 from lakegate.model.refs import TablePointer
 
 _MERGE_COUNT_DEFAULT = 100
@@ -300,7 +301,8 @@ class SnapshotProducer:
                     line = self._without(content, lambda entry: _key_of(entry) in gone, manifest.file.content)
             lines.append(line)
         if missing:
-            reason = f"{len(missing)} delete files that the compaction removed are no longer in it"
+            files = f"{counted(len(missing), 'delete file')} that the compaction removed"
+            reason = f"{files} {'is' if len(missing) == 1 else 'are'} no longer in it"
             refuse(self.table.pointer, reason, RUN_AGAIN)
         return lines, dropped, known
 

@@ -100,6 +100,18 @@ def live_at(pointer: TablePointer) -> list[Entry]:
     return [entry for entry in entries_at(pointer) if entry.is_live]
 
 
+def split_at(pointer: TablePointer) -> tuple[set[str], list[Entry]]:
+    """Return the paths of a state's data files, and the entries of its delete files, those removed included."""
+    data, deletes = set[str](), list[Entry]()
+    for manifest in manifests_at(pointer):
+        entries = read_entries(read_container(local_path(manifest.file.manifest_path).read_bytes()), manifest.file)
+        if manifest.file.content == ManifestContent.DELETES:
+            deletes.extend(entries)
+        else:
+            data.update(entry.file.file_path for entry in entries if entry.is_live)
+    return data, deletes
+
+
 def paths_at(pointer: TablePointer) -> set[str]:
     return {entry.file.file_path for entry in live_at(pointer)}
 
@@ -757,11 +769,19 @@ def with_delete_file(pointer: TablePointer, **changes: Any) -> TablePointer:
     """Return the same state with a file of position deletes beside its data files."""
     table = TableState(pointer, document_at(pointer), TableFiles())
     producer = SnapshotProducer(table, Head.of(table), pointer.snapshot_id)
-    listed = producer.head.manifests
-    content = producer._read(listed.manifests[0])  # noqa: SLF001 - nobody writes such files in Python
+    content = producer._read(producer.head.manifests.manifests[0])  # noqa: SLF001 - nobody writes such files in Python
     kind = bytes([2 * DataFileContent.POSITION_DELETES])  # what a file holds is its first field, a zigzag varint
     raw = kind + content.live[0].raw[1:]
     entry = replace(content.live[0], raw=raw, status=int(ManifestEntryStatus.ADDED), **changes)
+    return with_deletes(pointer, entry)
+
+
+def with_deletes(pointer: TablePointer, entry: Entry) -> TablePointer:
+    """Return the same state with a manifest more, in which a delete file is added, or removed."""
+    table = TableState(pointer, document_at(pointer), TableFiles())
+    producer = SnapshotProducer(table, Head.of(table), pointer.snapshot_id)
+    listed = producer.head.manifests
+    content = producer._read(listed.manifests[0])  # noqa: SLF001 - nobody writes such files in Python
     line = producer._write(content.container, [entry], content.spec_id, content=ManifestContent.DELETES)  # noqa: SLF001
     location = table.new_path(f"snap-{uuid4()}.avro")
     lines = ManifestList(listed.meta, (*listed.manifests, line))
@@ -887,6 +907,32 @@ def test_a_compaction_is_not_rebased_onto_a_table_with_other_deletes(
         editor.replay_rewrite(staged, plain, deleted)
     with pytest.raises(NotReplayableError, match="hidden from the compaction are visible again"):
         editor.replay_rewrite(staged, deleted, plain)
+
+
+def test_delete_files_that_a_compaction_removed_are_removed_where_it_is_rebased(
+    tables: IcebergTables, editor: IcebergTableEditor
+) -> None:
+    table = tables.create()
+    append(table, [0])
+    append(table, [1])
+    plain = pointer_to(table)
+    before = with_delete_file(with_delete_file(plain, sequence_number=0), sequence_number=1)
+    began, (done, others) = split_at(before)
+    rewrote = compacted(tables, plain)
+    staged = with_deletes(rewrote, done.deleted(rewrote.snapshot_id))
+    main = appended(tables, before, [7])
+    moved = editor.replay_rewrite(staged, before, main)
+
+    data, deletes = split_at(moved)
+    assert data == split_at(staged)[0] | (split_at(main)[0] - began)
+    assert {entry.sequence_number: (entry.is_live, entry.snapshot_id) for entry in deletes} == {
+        0: (False, staged.snapshot_id),
+        1: (True, others.snapshot_id),
+    }
+
+    without = appended(tables, with_delete_file(plain, sequence_number=1), [7])
+    with pytest.raises(NotReplayableError, match="1 delete file that the compaction removed is no longer in it"):
+        editor.replay_rewrite(staged, before, without)
 
 
 def test_snapshots_from_before_a_time_go_but_for_the_newest_and_named_ones(
