@@ -1406,7 +1406,7 @@ class Lake:
         if rewrite_manifests:
             if sort is not None or where is not None:
                 raise InputError(
-                    "Manifests are rewritten as a whole, without rows: 'sort' and 'where' don't go with that.",
+                    "'sort' and 'where' are for rows; manifests are always rewritten as a whole.",
                     hint="Compact the table in a call of its own.",
                 )
             return rewrite(self._context, identifier, new_run_id=new_run_id())
@@ -2629,8 +2629,8 @@ class Lake:
             self._taken[options["run_id"] or ""] = _Taken(reads, given.commit)
         elif reads is None:
             self._components.narrator.note(
-                "The query doesn't show for certain which tables it reads: if one changes before the rows are "
-                "published, they're published anyway."
+                "Can't tell for certain which tables the query reads: the rows are published even if one of them "
+                "changes before that."
             )
         with _said_of(given):
             frame = (

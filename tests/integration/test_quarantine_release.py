@@ -99,7 +99,7 @@ def test_corrected_rows_take_the_place_of_the_quarantined_ones(lake: Lake, names
     second, third, fourth = sorted(map(dict, lake.quarantine_show(table)), key=lambda row: row["id"])
     with pytest.raises(InputError, match="no column '_quarantine_id'"):
         lake.quarantine_fix(table, [{"id": 2, "fare": 2.0}])
-    with pytest.raises(InputError, match="1 of the 2 corrected rows aren't of rows that wait"):
+    with pytest.raises(InputError, match="1 of the 2 corrected rows match no row"):
         lake.quarantine_fix(table, [{**second, "fare": 2.0}, {**second, "_quarantine_id": "o'ther"}])
     assert rows(lake, table) == [(1, 1.0)]
 

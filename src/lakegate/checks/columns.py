@@ -272,7 +272,7 @@ class QuotedColumn(str):  # noqa: SLOT000 - a str subclass can't have the slots 
 
 
 def count_nulls(added: AddedFiles, column: QuotedColumn) -> int | None:
-    """Return the number of NULLs, or ``None`` when a file lacks its own; so it is for nested columns."""
+    """Return the number of NULLs; ``None`` if a file doesn't record it, or if the column is nested."""
     if column.type.nested:
         return None
     found = [metrics_of(file, column.name) for file in added.files if file.rows]

@@ -1,4 +1,4 @@
-"""What ``@check`` makes of a function: a check that Python calls, text names, an audit asks and pages document."""
+"""What ``@check`` makes of a function: a check to call from Python, name in text, run in an audit, and document."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class CheckDefinition(Generic[P]):
         """
         first, *more = self.make(args, kwargs)
         if more:
-            raise self.error(f"{1 + len(more)} columns make as many checks; call it once for each.")
+            raise self.error(f"a call makes one check of one column: call it once for each of the {1 + len(more)}.")
         return first
 
     def prepare(self, hook: Callable[[Check], Check]) -> Callable[[Check], Check]:

@@ -351,7 +351,7 @@ class _Reader:
 
     def _require_plain(self, character: str, written: str) -> None:
         if _FIRST_SURROGATE <= ord(character) <= _LAST_SURROGATE:
-            raise self._error(ascii(character)[1:-1], "is half a character; write the whole one itself")
+            raise self._error(ascii(character)[1:-1], "is half of a surrogate pair; write the character itself")
         if self._folds and ord(character) > _LAST_OF_ASCII:
             raise self._error(
                 written,

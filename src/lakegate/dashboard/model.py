@@ -245,7 +245,7 @@ class ReadModel:
                     self._opened.pop("catalog", None)
 
     def forget(self) -> None:
-        """Ask what was away again at once, and list the branches again: somebody pressed a button."""
+        """Retry what didn't answer, and list the branches again: somebody pressed a button."""
         with self._lock:
             self._away.clear()
             self._refs = None

@@ -528,7 +528,7 @@ class SnapshotProducer:
         if content is None:
             refuse(
                 self.table.pointer,
-                f"manifest {manifest.file.manifest_path} is of an older format version than the table",
+                f"manifest {manifest.file.manifest_path} has an older format version than the table",
                 f"Rewrite its data files, then try again: lakegate table optimize {self.table.pointer.table}",
                 path=manifest.file.manifest_path,
             )

@@ -1,4 +1,4 @@
-"""What a table's metadata file must be like: to be read here, and to be published for other readers (Iceberg spec).
+"""What a table's metadata file must hold to be read here and to be published for other readers (Iceberg spec).
 
 Only the members that are used here are checked.
 """

@@ -1,7 +1,7 @@
 """AWS on this machine, as far as the demo needs it: MiniStack serves S3, SQS, Lambda and CloudFormation on loopback.
 
-It checks no credentials, so those in requests to it aren't secrets. What is in it is kept in its folder over a stop;
-when it is killed, it keeps no more than the objects of S3.
+It checks no credentials, so those in requests to it aren't secrets. Its folder keeps all its contents when it's
+stopped, but only the objects of S3 when it's killed.
 """
 
 from __future__ import annotations

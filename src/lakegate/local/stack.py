@@ -72,7 +72,7 @@ class Startup:
             file: State in which every server listed is alive and answers.
 
         Raises:
-            LocalStackError: When one doesn't start. None that this call started is left then, nor after an interrupt.
+            LocalStackError: When one doesn't start. Those that this call started are stopped, as after an interrupt.
         """
         missing = [SERVERS[name] for name in SERVICE_NAMES if name not in file.services]
         before = file

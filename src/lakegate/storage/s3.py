@@ -58,7 +58,7 @@ class S3Store(ObjectStore):
         self._client: S3Client = s3_client(settings)
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the objects below ``prefix``; uploads that aren't complete, and delete markers, are none."""
+        """Yield the objects below ``prefix``, without incomplete uploads and delete markers."""
         address = Address.parse(prefix)
         page, token = self._page(address, None)
         yield from page

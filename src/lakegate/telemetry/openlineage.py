@@ -307,7 +307,7 @@ def _split(uri: str) -> tuple[str, str]:
 
 
 def _without_empty(value: Any) -> Any:
-    """Leave out what the client's classes hold although it was never set: empty lists and objects of facets."""
+    """Drop the empty lists and objects that the client's classes hold for facets that were never set."""
     if isinstance(value, dict):
         kept = {key: _without_empty(one) for key, one in value.items()}
         return {key: one for key, one in kept.items() if one not in ({}, []) or key in ("inputs", "outputs", "tests")}

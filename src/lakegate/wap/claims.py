@@ -85,7 +85,7 @@ def _claim(context: Context, request: IngestRequest, token: str) -> Claim:
 
 
 def _with_changed_back(request: IngestRequest, claim: Claim) -> Claim:
-    """Return the claim with files that went back to an earlier version as the run's, where they may be written again.
+    """Add files that went back to an earlier version to the run's, if they may be written again.
 
     Nobody else is kept from doing the same: such a run reads its table, so the catalog takes one of two, and the other
     finds the file published.

@@ -38,7 +38,7 @@ _SIGNALS = {"kill": signal.SIGKILL, "interrupt": signal.SIGINT, "pause": signal.
 
 
 def reach(point: FaultPoint | GroupPoint | AfterwardsPoint | QuarantinePoint) -> None:
-    """Do to this process what :data:`VARIABLE` asks for at ``point``."""
+    """Kill, interrupt or pause this process if :data:`VARIABLE` names ``point``."""
     wanted, _, action = os.environ.get(VARIABLE, "").partition(":")
     if wanted == point:
         os.kill(os.getpid(), _SIGNALS.get(action, signal.SIGINT))

@@ -259,7 +259,7 @@ def reads_in(commit: Commit) -> tuple[str, ...]:
 
 
 def keys_in(commit: Commit) -> tuple[str, ...]:
-    """Return the tables of ``commit`` in which its run found its keys to be new."""
+    """Return the tables of ``commit`` whose keys its run found to be new."""
     return tuple(commit.properties.get(KEYS_PROPERTY, "").split())
 
 

@@ -190,8 +190,8 @@ def release_corrected(
         missing = [one for one in ids if one not in waiting]
         if missing:
             raise InputError(
-                f"{len(missing):,} of the {len(ids):,} corrected rows aren't of rows that wait in {aside}, such as the "
-                f"one with {ROW_ID} '{missing[0][:80]}'. Nothing was published.",
+                f"{len(missing):,} of the {len(ids):,} corrected rows match no row in {aside}, such as the one with "
+                f"{ROW_ID} '{missing[0][:80]}'. Nothing was published.",
                 hint=f"They may be released or dropped already: lakegate quarantine list {table}",
                 table=str(table),
             )

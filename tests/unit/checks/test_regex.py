@@ -92,7 +92,7 @@ _REFUSED = (
     ("[a-z", "'[' at character 1", r"\["),
     ("[]", "'[' at character 1", r"\["),
     ("x\\", "'\\' at character 2", "write two"),
-    ("\ud83d", r"'\ud83d' at character 1", "whole one"),
+    ("\ud83d", r"'\ud83d' at character 1", "surrogate pair"),
     ("(" * 41 + ")" * 41, "'(' at character 41", "40 levels"),
     ("(a+)+$", "can take forever", "a++"),
     ("", "is empty", ""),

@@ -92,7 +92,7 @@ def test_corrected_rows_are_marked_by_their_ids_and_appended_without_what_only_t
         ([{"id": 1}], "no column '_quarantine_id'"),
         ([{"_quarantine_id": "a"}, {"_quarantine_id": None}], "1 of the corrected rows have no"),
         ([{"_quarantine_id": "a"}, {"_quarantine_id": "a"}], "Two corrected rows"),
-        ([{"_quarantine_id": "a"}, {"_quarantine_id": "o'c"}], "1 of the 2 corrected rows aren't of rows that wait"),
+        ([{"_quarantine_id": "a"}, {"_quarantine_id": "o'c"}], "1 of the 2 corrected rows match no row"),
         ([{"_quarantine_id": str(number)} for number in range(10_001)], "too many for one run"),
     ],
 )

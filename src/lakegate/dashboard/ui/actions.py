@@ -1,8 +1,8 @@
 """What visitors can do, once they confirm it, to a branch, to quarantined rows, and to a run.
 
-An action belongs to the lake and not to the window: it ends what it began even if the window is closed meanwhile, and
-all windows of its visitor say how it ended until that is dismissed in one. Two windows that publish one branch at once
-are two commands that do: the run's lease lets one of them in.
+An action belongs to the lake, not to the window: it finishes even if the window is closed meanwhile, and all windows of
+its visitor show the outcome until it's dismissed in one of them. Two windows that publish one branch at once are like
+two commands: the run's lease lets only one of them in.
 """
 
 from __future__ import annotations
