@@ -70,6 +70,9 @@ a delete, or that released quarantined ones, aren't batches: they don't count, a
 - `last=20`: how many batches to look at, 5 to 200.
 - `weekday=True`: only batches of the same day of the week (UTC, by when their run began).
 
+Of 14 batches or more, one that is more than five deviations from the mean of the others is left out, and the report says
+so: a huge batch that was let through as a warning doesn't widen the band. Two such batches may be a pattern, and count.
+
 Limits by `min` and `max` hold beside them. It takes 5 earlier batches; until then the check is `skipped` and says so.
 An audit of what is published already (`lakegate audit TABLE --branch main`) skips the comparison, too. The table's
 newest 5,000 runs are searched for earlier batches. A value that `examples=0` or the setting `audit.mask` hides isn't

@@ -24,6 +24,8 @@ FEWEST = 5
 _MOST = 200
 _MOST_RUNS = 5_000  # of a table that are looked through, the newest first
 _LEAST_SPREAD = 0.01  # of the mean: batches that were all alike say nothing about how much they may differ
+_FAR = 5  # deviations of the others: what one batch has alone isn't what batches have
+_ENOUGH = 14  # two weeks of daily batches: in fewer, one that is small every Sunday is alone, too
 _SHOWN = 8
 _MOST_SPELT = 10**15
 _ROOM = 1e-12
@@ -131,9 +133,11 @@ def judge_band(finding: Finding, band: Band, key: str | None, past: Iterable[Pas
         where = "the journal has" if looked_at < _MOST_RUNS else f"the table's newest {_MOST_RUNS:,} runs have"
         why = f"It takes {FEWEST} earlier batches{days} to compare with; {where} {len(known)}."
         return replace(finding, detail=_joined(finding.detail, why), skipped=finding.verdict != "fail")
-    middle = mean(known)  # not fmean, which overflows on doubles near their limit
+    odd = _outlier(known)
+    usual = known if odd is None else known[:odd] + known[odd + 1 :]
+    middle = mean(usual)  # not fmean, which overflows on doubles near their limit
     if band.deviations is not None:
-        room = band.deviations * max(_spread(known), _LEAST_SPREAD * abs(middle))
+        room = band.deviations * _spread(usual, middle)
         words = f"{band.deviations:g} deviations"
     else:
         room = abs(middle) * (band.percent or 0) / 100
@@ -142,9 +146,10 @@ def judge_band(finding: Finding, band: Band, key: str | None, past: Iterable[Pas
     slack = _ROOM * max(abs(low), abs(high))
     is_off = not low - slack <= finding.value <= high + slack
     newest = ", ".join(_number(value) for value in known[:_SHOWN]) + (" …" if len(known) > _SHOWN else "")
+    without = "" if odd is None else f" without the one of {_number(known[odd])}"
     place = f"{'outside' if is_off else 'within'} {_number(low)} to {_number(high)}"
     told = (
-        f"{_number(finding.value)} is {place} (the mean of the last {len(known)} batches{days}, "
+        f"{_number(finding.value)} is {place} (the mean of the last {len(known)} batches{days}{without}, "
         f"{_number(middle)}, ± {words}; the newest had {newest})."
     )
     return replace(finding, detail=_joined(finding.detail, told), failed=finding.failed or is_off)
@@ -161,9 +166,22 @@ def measure_key(kind: str, columns: Sequence[str], arguments: Mapping[str, objec
     return f"{kind}({', '.join([*columns, *(f'{name}={value!r}' for name, value in sorted(told.items()))])})"
 
 
-def _spread(values: Sequence[float]) -> float:
+def _outlier(values: Sequence[float]) -> int | None:
+    """Return the place of the one value that is far from all others, if there is exactly one: two may be a pattern."""
+    if len(values) < _ENOUGH:
+        return None
+    ordered = sorted(range(len(values)), key=values.__getitem__)
+    for odd in (ordered[0], ordered[-1]):
+        others = [value for place, value in enumerate(values) if place != odd]
+        middle = mean(others)
+        if abs(values[odd] - middle) > _FAR * _spread(others, middle):
+            return odd
+    return None
+
+
+def _spread(values: Sequence[float], middle: float) -> float:
     try:
-        return stdev(values)
+        return max(stdev(values), _LEAST_SPREAD * abs(middle))
     except OverflowError:  # of doubles near their limit it may be beyond it
         return math.inf
 

@@ -108,3 +108,19 @@ def test_batches_near_a_doubles_limit_have_no_bound() -> None:
 def test_no_row_breaks_a_claim_about_their_number() -> None:
     assert audit("row_count(min=246)", None).sentence == "It isn't true that the batch has at least 246 rows."
     assert audit("row_count(max=99)", None).sentence == "It isn't true that the batch has at most 99 rows."
+
+
+@pytest.mark.parametrize("band", [Band(3, None, 20, weekday=False), Band(None, 20, 20, weekday=False)])
+def test_one_batch_unlike_all_others_moves_no_band(band: Band) -> None:
+    past = [PastBatch(f"b{n}", NOW, 1_000_000 if n == 7 else 95 + n % 11) for n in range(20)]
+    found = {rows: judge_band(Finding(0, value=float(rows)), band, None, past, NOW) for rows in (100, 300, 1_000_000)}
+    assert {rows: one.failed for rows, one in found.items()} == {100: False, 300: True, 1_000_000: True}
+    assert "the mean of the last 20 batches without the one of 1,000,000, " in str(found[300].detail)
+
+
+@pytest.mark.parametrize("days", [7, 10, 13, 14, 20])
+def test_a_small_batch_each_sunday_is_a_pattern(days: int) -> None:
+    past = [PastBatch(f"b{n}", NOW, 40 if n % 7 == 0 else 95 + n % 11) for n in range(1, days + 1)]
+    found = judge_band(Finding(0, value=40.0), Band(3, None, 20, weekday=False), None, past, NOW)
+    assert "without" not in str(found.detail)
+    assert not found.failed or days == 13  # the deviation of so few has always been too small for it
