@@ -576,7 +576,8 @@ class Lake:
     def diff_contract(self, contract: str | Path, *, last: int = 10) -> Sequence[ContractOutcome]:
         """Audit the last batches of a table by a contract: what would it have rejected?
 
-        Looks at what each published run added, and at rejected runs whose branch is still there. Records nothing.
+        Looks at what each published run added, those that were reverted since among them, and at rejected runs whose
+        branch is still there. Records nothing.
 
         Args:
             contract: A contract's file, or a table that has one in the project.

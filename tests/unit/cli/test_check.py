@@ -81,6 +81,16 @@ def test_a_diff_says_what_each_batch_would_have_become_and_why() -> None:
     assert "1 published batch would have been rejected, 1 rejected one published. 1 batch couldn't be tried." in text
 
 
+def test_a_batch_that_was_reverted_since_is_shown_but_not_counted() -> None:
+    at, lost = datetime(2026, 1, 31, tzinfo=UTC), report(result(not_null("fare"), failing=3)).results
+    reverted = ContractOutcome(run_id="r1", at=at, before="reverted", rows=5, failures=lost)
+    shown = invoke("check diff nyc.trips", FakeLake(diff_contract=[reverted]))
+    assert shown.exit_code == 0
+    text = " ".join((shown.stdout + shown.stderr).split())
+    assert "not_null(fare): 3 rows" in text
+    assert "0 published batches would have been rejected, 0 rejected ones published." in text
+
+
 def test_files_that_pass_because_rows_are_quarantined_pass() -> None:
     aside = result(not_null("fare", severity="quarantine")).model_copy(update={"quarantined": 2})
     trial = ContractTrial(contract="c.yaml", report=report(aside))

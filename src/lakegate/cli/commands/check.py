@@ -280,12 +280,12 @@ def diff(app: App, /, *, contract: str, last: int) -> None:
     """Show which of the last batches a contract would have rejected.
 
     Looks at the rows that each published run added, and at rejected runs whose branch is still there, each as of the
-    time when it was audited. Changes and records nothing. Exits with 1 if a batch that was published would have been
-    rejected.
+    time when it was audited. Changes and records nothing. Exits with 1 if a batch that is published would have been
+    rejected; those that were reverted since are shown, but don't count.
     """
     with app.lake() as lake:
         outcomes = lake.diff_contract(contract, last=last)
-    newly = sum(bool(one.rejected) for one in outcomes if one.before != "rejected")
+    newly = sum(bool(one.rejected) for one in outcomes if one.before == "published")
     if app.json:
         echo_json(
             [{**one.model_dump(mode="json", exclude={"failures"}), "would_be_rejected": one.rejected,
