@@ -63,6 +63,7 @@ _HISTORY = """
 `row_count`, `mean`, `sum`, `stddev`, `quantile`, `null_rate` and `distinct_count` also compare what they measure with
 earlier batches of the table, those that were published and not reverted. Runs that did more than add new rows, such as
 a delete, or that released quarantined ones, aren't batches: they don't count, and are `skipped` themselves.
+A table that was renamed keeps its batches, and one that was dropped and made anew starts without.
 
 - `deviations=3`: within three sample standard deviations of their mean. A spread of less than 1 % of the mean counts as
   1 %, so that batches that were all alike don't refuse the next one for a handful of rows.

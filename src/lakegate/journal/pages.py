@@ -21,6 +21,7 @@ from lakegate.journal.files import PUBLISHED
 from lakegate.journal.schema import CHECK_RESULTS, CLAIMS, RUN_TABLES, RUNS, as_text
 from lakegate.model.base import Value
 from lakegate.model.journal import CheckRecord, FileRecord, RunLine
+from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import Run, RunKind, RunStatus
 
 _LINE = [column for column in RUNS.c if column.name not in ("document", "branch_kept")]
@@ -112,6 +113,22 @@ class JournalPages:
             yield from found
             if place is None:
                 return
+
+    def published_to(self, table: str, *, until: datetime | None = None) -> Iterator[tuple[Run, str]]:
+        """Yield the published runs of a table, newest first, each with the name that the table had then.
+
+        Goes back to when the table was made: one of its name that was dropped before, or renamed, is another.
+        """
+        name: str | None = table
+        while name is not None:
+            wanted, name = RunFilter(table=name, status="published", until=until), None
+            for run in self.each(wanted, whole=False):
+                yield run, str(wanted.table)
+                if any(one.dropped and one.table == wanted.table for one in run.undone):
+                    return
+                name, until = _formerly(run, wanted.table), run.started_at
+                if name is not None:
+                    break
 
     def beginning(self, text: str, *, limit: int) -> Sequence[str]:
         """Return ids of runs that begin with ``text``, newest first."""
@@ -235,6 +252,13 @@ class JournalPages:
                 if len(found) >= limit or end == 1:
                     break
         return found[:limit], None if len(found) >= limit or end == 1 else end
+
+
+def _formerly(run: Run, table: str | None) -> str | None:
+    """Return what a table was called until ``run``; ``None`` if that didn't rename it."""
+    if run.kind != "maintenance" or not any(one.table == table for one in run.undone):
+        return None
+    return next((one.table for one in run.undone if one.dropped and not is_quarantine(one.table)), None)
 
 
 def _found(wanted: RunFilter, shown: Sequence[Any]) -> tuple[Select[Any], Any, Any]:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from lakegate.errors import LakegateError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from lakegate.journal.journal import Journal
 
 _LOG = logging.getLogger(__name__)
+_MOST_AT_ONCE = 50
 _BRINGS_DATA: tuple[RunKind, ...] = ("ingest", "transaction", "branch")
 
 
@@ -133,5 +135,7 @@ def alert_late(notifier: Notifier, late: Sequence[LateTable], now: datetime) -> 
 
 
 def _last_publish(journal: Journal, table: str) -> Run | None:
-    found = [run for kind in _BRINGS_DATA for run in journal.runs(table=table, status="published", kind=kind, limit=1)]
+    brought = (run for run, _ in journal.pages.published_to(table) if run.kind in _BRINGS_DATA)
+    # They come in the order in which they began: one that took long may have ended last.
+    found = islice(brought, _MOST_AT_ONCE)
     return max(found, key=lambda run: run.finished_at or run.started_at, default=None)

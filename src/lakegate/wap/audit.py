@@ -146,12 +146,10 @@ def _past(context: Context, staged: StagedTable, beside: Sequence[StagedTable], 
     table = str(staged.table)
 
     def batches() -> Iterator[PastBatch]:
-        from lakegate.journal.pages import RunFilter  # it loads the database's library
-
         run = context.journal.get(staged.run_id)
         until = None if run is None else run.started_at
-        runs = context.journal.pages.each(RunFilter(table=table, status="published", until=until), whole=False)
-        yield from (_batch(run, table) for run in runs if run.run_id != staged.run_id)
+        runs = context.journal.pages.published_to(table, until=until)
+        yield from (_batch(run, name) for run, name in runs if run.run_id != staged.run_id)
 
     def before() -> Schema | None:
         pointer = context.catalog.get_table(staged.table, at)

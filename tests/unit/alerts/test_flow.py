@@ -286,6 +286,8 @@ def test_a_table_is_late_when_nothing_was_published_for_too_long() -> None:
     assert late(published(1, 25)) == [("nyc.trips", "r1")]
     assert late(published(1, 25), published(2, 2)) == []
     assert late(published(1, 25), every="2d") == []
+    took_long = published(1, 60, finished_at=NOW - timedelta(hours=2))
+    assert late(took_long, published(2, 30)) == []
     assert late() == [("nyc.trips", None)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
 from lakegate.wap import history
+from lakegate.wap.alerting import find_late
 from lakegate.wap.quarantine import MADE_FOR
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert import restore_table
@@ -348,3 +350,27 @@ def test_quarantined_rows_of_a_dropped_table_do_not_come_to_another_one_of_its_n
     with pytest.raises(InputError, match="already reverted, by run y"):
         house.undo("x-r2")
     assert [str(one.table) for one in house.catalog.list_tables(house.head())] == ["nyc.trips"]
+
+
+def test_checks_against_history_and_late_tables_know_the_batches_of_the_old_name(house: House) -> None:
+    check = "row_count(percent=10)"
+    for number in range(6):
+        house.add(f"r{number}", A, checks=(check, "row_count(max=1)"))
+    rename(house)
+    now = datetime.now(UTC)
+    assert find_late(house.journal, {"nyc.rides": "1d"}, now) == ()
+    assert [one.run_id for one in find_late(house.journal, {"nyc.trips": "1d"}, now)] == [None]
+    odd = house.add("odd", A * 3, table=RIDES, checks=(check, "row_count(max=1)"))
+    results = {one.check: (one.verdict, one.passed_run_id) for one in odd.reports[0].results}
+    assert results == {check: ("fail", "r5"), "row_count(max=1)": ("fail", "r5")}
+    # A new table that has a name of old has a history of its own.
+    new = house.add("new", A * 3, table=TRIPS, checks=(check,))
+    assert [one.verdict for one in new.reports[0].results] == ["skipped"]
+
+
+def test_a_table_that_was_dropped_has_no_history_any_more(house: House) -> None:
+    for number in range(6):
+        house.add(f"r{number}", A)
+    drop_table(house.context, TRIPS, new_run_id="d")
+    new = house.add("new", A * 3, checks=("volume_anomalies()",))
+    assert [one.verdict for one in new.reports[0].results] == ["skipped"]
