@@ -71,8 +71,9 @@ A table that was renamed keeps its batches, and one that was dropped and made an
 - `last=20`: how many batches to look at, 5 to 200.
 - `weekday=True`: only batches of the same day of the week (UTC, by when their run began).
 
-Of 14 batches or more, one that is more than five deviations from the mean of the others is left out, and the report says
-so: a huge batch that was let through as a warning doesn't widen the band. Two such batches may be a pattern, and count.
+Of 14 batches or more, one that is more than five deviations from the mean of the others is left out, and the report
+says so: a huge batch that was let through as a warning doesn't widen the band. Two such batches may be a pattern, and
+count.
 
 Limits by `min` and `max` hold beside them. It takes 5 earlier batches; until then the check is `skipped` and says so.
 An audit of what is published already (`lakegate audit TABLE --branch main`) skips the comparison, too. The table's
@@ -87,8 +88,9 @@ _RESULTS = """
 
 `[audit] mask = ["email", "*_name"]` in the settings names columns, by patterns, whose values no audit reads out of the
 engine: examples show `•••`, no histogram is made of them, and `min`, `max`, `mean`, `sum`, `quantile` and `recency` of
-them say whether they fail, not what they found. `examples=0` does so for one check. The dashboard, reports and alerts
-hide the columns as those of `ui.masked`; what audits read before they were named stays in the journal. Of a query of
+them say whether they fail, not what they found; so do your own checks. `examples=0` does so for one check. The
+dashboard, reports and alerts hide the columns as those of `ui.masked`; what audits read before they were named stays in
+the journal. Of a query of
 `custom_sql` that names such a column, or renames all columns (`struct(*)`, `AS t(a, b)`, `UNION` with `*`), all values
 are hidden.
 

@@ -605,7 +605,9 @@ class _Audit:
         try:
             return question.judge(values, total)
         except ValueError as error:
-            raise refuse(self._checks[index], str(error), "Select fewer rows with where=.") from None
+            check = self._checks[index]
+            told = HIDDEN if is_hidden(check, self._schema, self._rows.masked) else str(error)
+            raise refuse(check, told, "Select fewer rows with where=.") from None
 
     def _ask_queries(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
         """Answer each question that takes a query of its own."""

@@ -24,7 +24,7 @@ from lakegate.checks.questions import (
     TotalBeside,
     read_filter,
 )
-from lakegate.checks.registry import find_check
+from lakegate.checks.registry import built_in, find_check
 from lakegate.errors import CheckError, QueryError
 from lakegate.model.checks import SHOW_VALUES, Check
 from lakegate.model.identifiers import TableIdentifier, quote
@@ -78,8 +78,10 @@ def validate_checks(
 
 
 def is_hidden(check: Check, schema: Schema, masked: Sequence[str]) -> bool:
-    """Return whether a check's findings are values that must not be shown."""
-    return check.kind in SHOW_VALUES and (check.examples == 0 or is_masked_in(check, schema, masked))
+    """Return whether a check's findings are values that must not be shown, or may quote some, as a user's check may."""
+    return (check.kind in SHOW_VALUES or check.kind not in built_in()) and (
+        check.examples == 0 or is_masked_in(check, schema, masked)
+    )
 
 
 def is_masked_in(check: Check, schema: Schema, masked: Sequence[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from lakegate.checks import FailingRows, Finding, parse_checks, run_audit
+from lakegate.checks import ColumnName, FailingRows, Finding, check, parse_checks, registry, run_audit
 from lakegate.checks.audit import answer_from_manifest
 from lakegate.checks.questions import Aggregates
 from lakegate.errors import CheckError, EngineError, EngineUnavailableError
@@ -506,3 +507,30 @@ def test_a_report_explains_how_each_check_was_answered() -> None:
     (one,) = audit(RecordingEngine({"id": 2}), "unique(id)", added=added, explain=True).explanations
     assert (one.method, one.jobs, one.reason) == ("grouping", 3, shared.format("Bitmaps"))
     assert audit(no_engine, "not_null(id)").explanations == ()
+
+
+@pytest.mark.parametrize(("options", "masked"), [("", ("s",)), (", examples=0", ())])
+def test_a_user_s_check_quotes_no_hidden_value(
+    monkeypatch: pytest.MonkeyPatch, options: str, masked: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(registry, "USERS", {})
+    canary = "canary@example.com"
+
+    @check
+    def longest(column: ColumnName) -> Aggregates:
+        return Aggregates((f"max_by({column}, 1)",), lambda values, _: Finding(0, f"It is {values[0]}.", failed=True))
+
+    @check
+    def parsed(column: ColumnName) -> Aggregates:
+        return Aggregates((f"max({column})",), lambda values, _: Finding(0, value=float(values[0])))
+
+    class Aggregating(RecordingEngine):
+        def aggregate(self, _rows: AddedRows, expressions: Sequence[str]) -> tuple[int, Sequence[Any]]:
+            return self.total, [canary] * len(expressions)
+
+    assert canary in audit(Aggregating(), "longest(s)").model_dump_json()
+    report = audit(Aggregating(), f"longest(s{options})", masked=masked)
+    assert (report.passed, canary in report.model_dump_json()) == (False, False)
+    with pytest.raises(CheckError) as caught:
+        audit(Aggregating(), f"parsed(s{options})", masked=masked)
+    assert canary not in "".join(traceback.format_exception(caught.value))
