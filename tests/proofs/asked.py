@@ -16,8 +16,7 @@ from typing import Any
 
 from lakegate import checks
 from lakegate.model.checks import Check, Verdict
-from lakegate.model.identifiers import quote
-from proofs.values import Kind, key
+from proofs.values import Kind, key, sql_name
 
 Row = Mapping[str, Any]
 
@@ -110,11 +109,11 @@ def _of_values(r: random.Random, name: str, kind: Kind, values: Sequence[Any], d
         operator, other = r.choice(sorted(_OPERATORS)), r.choice(drawn)
         literal = f"CAST('{other:f}' AS {kind.spark})" if isinstance(other, Decimal) else f"({other})"
         failing = sum(value is not None and _OPERATORS[operator](value, other) for value in values)
-        yield Asked(checks.sql(f"{quote(name)} {operator} {literal}"), failing)
+        yield Asked(checks.sql(f"{sql_name(name)} {operator} {literal}"), failing)
         present = sum(value is not None for value in values)
-        yield Asked(checks.expression_is_true(f"{quote(name)} {operator} {literal}"), present - failing)
+        yield Asked(checks.expression_is_true(f"{sql_name(name)} {operator} {literal}"), present - failing)
     if kind.spark in ("float", "double"):
-        yield Asked(checks.sql(f"isnan({quote(name)})"), sum(_is_nan(value) for value in values))
+        yield Asked(checks.sql(f"isnan({sql_name(name)})"), sum(_is_nan(value) for value in values))
 
 
 def _ranges(r: random.Random, name: str, values: Sequence[Any], spread: Sequence[Any]) -> Iterator[Asked]:

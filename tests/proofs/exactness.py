@@ -9,6 +9,7 @@ must leave ``main`` alone, and in the end the table must hold the source's rows,
 from __future__ import annotations
 
 import random
+import re
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,9 @@ from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import Column, Schema
 from lakegate.spark import scans
 from lakegate.spark.sessions import CATALOG
+from proofs import encodings
 from proofs.asked import Asked, Row
+from proofs.diverted import divert, some_diverting
 from proofs.reference import ask_all
 from proofs.result import ProofResult
 from proofs.values import KINDS, Kind, decimals, some_kind, written
@@ -55,6 +58,7 @@ _WITH_EXAMPLES = 5
 _USUAL: dict[str, int] = {}
 _METRICS = ("none", "counts", "full", "truncate(2)", "truncate(16)")
 _WIDER = {"int": "long", "tiny": "int", "float": "double"}
+_SPARKS = re.compile(r"\b(?:bigint|timestamp_ntz|timestamp)\b(?!:)")
 _ICEBERG = {"bigint": "long", "timestamp_ntz": "timestamp", "timestamp": "timestamptz"}
 
 
@@ -73,6 +77,12 @@ def prove(
             try:
                 case.run()
             except Exception:  # noqa: BLE001 - whatever it is, it belongs to this case
+                case.failures.append(traceback.format_exc(limit=-6))
+            try:
+                wrong, looked_at = encodings.judge(lake, case.folder, f"{namespace}.texts{number}", case.r)
+                case.failures += wrong
+                case.seen += looked_at
+            except Exception:  # noqa: BLE001 - as above
                 case.failures.append(traceback.format_exc(limit=-6))
             failures += [f"seed {seed}, case {number}: {failure}" for failure in case.failures]
             seen += case.seen
@@ -99,6 +109,7 @@ class Case:
         self._pools = {name: [kind.draw(self.r) for _ in range(8)] for name, kind in self._kinds.items()}
         self._rows: list[Row] = []
         self._files = 0
+        self._waiting = 0
         self._parents: tuple[str, str, Kind, Sequence[Any]] | None = None
 
     def run(self) -> None:
@@ -109,7 +120,9 @@ class Case:
             self._create(partition_by)
             partition_by = ()
         for _ in range(self.r.randint(2, 4)):
-            self.r.choices((self._ingest, self._append, self._overwrite, self._delete), (8, 1, 1, 1))[0](partition_by)
+            ways = (self._ingest, self._divert, self._append, self._delete, self._overwrite)
+            # No table is replaced while rows of it wait in quarantine.
+            self.r.choices(ways, (8, 3, 1, 1, 0 if self._waiting else 1))[0](partition_by)
             if self._rows and self.r.random() < 0.3:
                 self._evolve()
         self._compare_rows()
@@ -131,6 +144,42 @@ class Case:
         if run.report is not None:
             self._compare(asked, checks, [run.report], len(rows), "ingest")
         self._note(run.status, checks, asked, rows, keep=True)
+
+    def _divert(self, partition_by: Sequence[str]) -> None:
+        files = [self._batch() for _ in range(self.r.randint(1, 2))]
+        rows = [row for file in files for row in file]
+        diverting = some_diverting(self.r, self._kinds, rows, self._rows)
+        left = divert(diverting, self._kinds, rows)
+        asked, checks = self._asked(left, self._rows)
+        names = {str(check) for check in checks}
+        diverting = [one for one in diverting if str(one.check) not in names]
+        types = {name: self.r.choice(kind.arrow) for name, kind in self._kinds.items()}
+        run = self.lake.ingest(
+            self.table,
+            [str(self._write(file, types)) for file in files],
+            checks=[*checks, *(one.check for one in diverting)],
+            partition_by=partition_by,
+            on_failure="drop",
+        )
+        report = next(one for one in run.reports if one.table == self.table)
+        own = report.results[len(checks) :]
+        self._compare(
+            asked, checks, [report.model_copy(update={"results": report.results[: len(checks)]})], len(left), "diverted"
+        )
+        for one, result in zip(diverting, own, strict=True):
+            found = (result.verdict, result.quarantined, result.failing_rows, result.total_rows)
+            wanted = (
+                "pass" if one.total or one.check.where is None else "skipped",
+                one.set_aside,
+                one.failing,
+                one.total,
+            )
+            self.seen["verdicts of quarantine"] += 1
+            if found != wanted:
+                self.failures.append(f"quarantine: {result.check} of {len(rows)} rows: {found}, not {wanted}")
+        self.seen["rows set aside"] += len(rows) - len(left)
+        self._waiting += len(rows) - len(left) if run.status == "published" else 0
+        self._note(run.status, checks, asked, left, keep=True)
 
     def _append(self, partition_by: Sequence[str]) -> None:
         parts = [self._batch() for _ in range(self.r.randint(1, 2))]
@@ -328,7 +377,8 @@ class Case:
             try:
                 validate_checks([one.check], schema)
             except CheckError:
-                continue  # nothing lies in the range, or no value of the list can occur
+                self.seen[f"{one.check.kind} refused"] += 1  # nothing lies in the range, no value of the list can occur
+                continue
             asked.append(one)
         asked = list({str(one.check): one for one in asked}.values())
         lenient = self.r.random() < 0.8
@@ -397,5 +447,5 @@ def _row(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
 def _iceberg(kind: Kind) -> str:
     if kind.spark.startswith("decimal"):
         return kind.spark.replace(",", ", ")
-    words = kind.spark.replace("array<", "list<").replace(":", ": ").replace(",", ", ").replace("bigint", "long")
-    return _ICEBERG.get(kind.spark, words)
+    words = kind.spark.replace("array<", "list<").replace(":", ": ").replace(",", ", ")
+    return _SPARKS.sub(lambda found: _ICEBERG[found[0]], words)

@@ -14,14 +14,13 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from math import ceil, fsum, isfinite, isnan, sqrt
+from math import ceil, floor, fsum, isfinite, isnan, sqrt
 from typing import Any
 
 from lakegate import checks
-from lakegate.model.checks import Verdict
-from lakegate.model.identifiers import quote
+from lakegate.model.checks import Verdict, parse_tolerance
 from proofs.asked import Asked, Row, ask
-from proofs.values import Kind, key
+from proofs.values import Kind, key, sql_name, with_fields, with_values
 
 _LARGEST_SUM = 10**37  # with the digits of its fraction
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -53,11 +52,14 @@ def ask_all(
         others: The rows that are beside them in the table.
         parents: A table, its column and the column's kind and values.
     """
+    of_table = columns
+    batch, others = ([with_values(row, columns) for row in rows] for rows in (batch, others))
+    columns = with_fields(columns)
     asked = list(ask(r, columns, batch, others, parents))
     if batch:
         asked += ask_more(r, columns, batch)
-        asked += _of_the_table(r, columns, len(batch) + len(others), parents)
-        where, is_chosen = _condition(r, columns)
+        asked += _of_the_table(r, of_table, len(batch) + len(others), parents)
+        where, is_chosen = condition(r, columns)
         chosen, beside = ([row for row in rows if is_chosen(row)] for rows in (batch, others))
         more = (*ask(r, columns, chosen, beside, parents), *ask_more(r, columns, chosen)) if chosen else ()
         plain = [one for one in more if one.check.where is None]
@@ -65,7 +67,29 @@ def ask_all(
             asked.append(replace(one, check=one.check.model_copy(update={"where": where}), total=len(chosen)))
     own = [one for one in asked if one.check.kind in _OWN_JOB]
     left_out = set(map(id, r.sample(own, max(0, len(own) - _MOST_JOBS))))
-    yield from (one for one in asked if id(one) not in left_out)
+    yield from (tolerating(r, one, len(batch)) for one in asked if id(one) not in left_out)
+
+
+def tolerating(r: random.Random, asked: Asked, rows: int) -> Asked:
+    """Return a check about single rows with a tolerance near the number or the share of rows that fail it."""
+    total = rows if asked.total is None else asked.total
+    if asked.verdict is not None or asked.check.tolerance is not None or not total or r.random() < 0.6:
+        return asked
+    if asked.check.kind in ("custom_sql", "row_count"):  # no row of the batch is to blame
+        return asked
+    if r.random() < 0.5:
+        limit = max(0, asked.failing + r.choice((-1, 0, 0, 1, 3)))
+        tolerance: int | str = limit or r.choice((1, 100))
+        most = Fraction(tolerance)
+    else:
+        digits = r.choice((0, 1, 3, 9))
+        step = Fraction(1, 10**digits)
+        share = floor(Fraction(100 * asked.failing, total) / step) * step + r.choice((0, 0, 1, -1)) * step
+        share = min(Fraction(100), max(step, share))
+        tolerance = f"{float(share):.{digits}f}%"
+        most = share * total / 100
+    check = asked.check.model_copy(update={"tolerance": parse_tolerance(tolerance)})
+    return replace(asked, check=check, verdict="fail" if asked.failing > most else "pass")
 
 
 def ask_more(r: random.Random, columns: Mapping[str, Kind], batch: Sequence[Row]) -> Iterator[Asked]:
@@ -86,8 +110,6 @@ def ask_more(r: random.Random, columns: Mapping[str, Kind], batch: Sequence[Row]
             late = sum(_is_late(value) for value in there)
             yield Asked(checks.not_in_future(name), late)
             yield _whole(checks.recency(name, "2 days"), fails=not any(_is_late(value, days=2) for value in there))
-        if kind.spark.startswith("struct"):
-            yield from _fields(name, values)
     yield from _pairs(r, columns, batch)
     yield from _options(r, columns, batch)
 
@@ -97,7 +119,7 @@ def _shares(r: random.Random, name: str, kind: Kind, values: Sequence[Any], ther
     limit = r.choice((0, 0.25, 0.5, 1, float(nulls)))
     yield _whole(checks.null_rate(name, max=limit), fails=nulls > Fraction(str(limit)))
     yield _whole(checks.not_null_proportion(name, limit), fails=1 - nulls < Fraction(str(limit)))
-    yield Asked(checks.custom_sql(f"SELECT 1 FROM batch WHERE {quote(name)} IS NULL"), len(values) - len(there))
+    yield Asked(checks.custom_sql(f"SELECT 1 FROM batch WHERE {sql_name(name)} IS NULL"), len(values) - len(there))
     distinct = {key(value) for value in there} if kind.groups else set()
     if kind.groups:
         expected = max(0, len(distinct) + r.choice((0, 0, 1, -1)))
@@ -111,13 +133,13 @@ def _shares(r: random.Random, name: str, kind: Kind, values: Sequence[Any], ther
 
 
 def _extremes(r: random.Random, name: str, there: Sequence[Any]) -> Iterator[Asked]:
-    has_nan = any(_is_nan(value) for value in there)
+    has_nan = any(is_nan(value) for value in there)
     finite = [value for value in there if not isinstance(value, float) or isfinite(value)]
     if not finite:
         return
     limit = r.choice(finite)
     written = limit.isoformat() if isinstance(limit, datetime) else limit
-    numbers = [value for value in there if not _is_nan(value)]
+    numbers = [value for value in there if not is_nan(value)]
     yield _whole(checks.column_min(name, min=written), fails=has_nan or min(numbers) < limit)
     yield _whole(checks.column_max(name, max=written), fails=has_nan or max(numbers) > limit)
     yield _whole(checks.column_min(name, max=written), fails=has_nan or min(numbers) > limit)
@@ -126,7 +148,7 @@ def _extremes(r: random.Random, name: str, there: Sequence[Any]) -> Iterator[Ask
 
 def _measures(r: random.Random, name: str, there: Sequence[Any]) -> Iterator[Asked]:
     none = not there
-    has_nan = any(_is_nan(value) for value in there)
+    has_nan = any(is_nan(value) for value in there)
     if has_nan:
         yield _whole(checks.mean(name, max=1e300), fails=True)
         yield _whole(checks.column_sum(name, min=-1e300), fails=True)
@@ -205,20 +227,6 @@ def _paths(names: Sequence[str]) -> list[str] | None:
     return list(names) or None
 
 
-def _fields(name: str, values: Sequence[Any]) -> Iterator[Asked]:
-    inner = [None if value is None else value["a"] for value in values]
-    path = f"{quote(name)}.a"
-    yield Asked(checks.not_null(path), sum(value is None for value in inner))
-    yield Asked(checks.in_range(path, 1, 1), sum(value is not None and value != 1 for value in inner))
-    counted = Counter(value for value in inner if value is not None)
-    yield Asked(checks.unique(path), sum(count for count in counted.values() if count > 1))
-    floats = [None if value is None else value["f"] for value in values]
-    outside = sum(value is not None and not -1 <= value <= 1 for value in floats)
-    yield Asked(checks.in_range(f"{quote(name)}.f", -1, 1), outside)
-    texts = [None if value is None else value["unknown"] for value in values]
-    yield Asked(checks.matches(f"{quote(name)}.unknown", "^x"), sum(value == "" for value in texts))
-
-
 def _pairs(r: random.Random, columns: Mapping[str, Kind], batch: Sequence[Row]) -> Iterator[Asked]:
     alike = [
         (left, right)
@@ -244,10 +252,10 @@ def _pairs(r: random.Random, columns: Mapping[str, Kind], batch: Sequence[Row]) 
     yield Asked(checks.mutually_exclusive_ranges(left, right, partition_by=_paths(by), gaps=gaps), failing)
 
 
-def _condition(r: random.Random, columns: Mapping[str, Kind]) -> tuple[str, Callable[[Row], bool]]:
+def condition(r: random.Random, columns: Mapping[str, Kind]) -> tuple[str, Callable[[Row], bool]]:
     """Return a condition about a row, as SQL and as a function."""
     name = r.choice(sorted(columns))
-    column, spark = quote(name), columns[name].spark
+    column, spark = sql_name(name), columns[name].spark
     if spark == "boolean":
         return column, lambda row: row[name] is True
     if spark in ("int", "bigint") or spark.startswith("decimal"):
@@ -283,7 +291,7 @@ def _options(r: random.Random, columns: Mapping[str, Kind], batch: Sequence[Row]
     name, other = r.choice(sorted(columns)), r.choice(sorted(columns))
     condition, want = r.choice((("IS NULL", True), ("IS NOT NULL", False)))
     chosen = [row for row in batch if (row[other] is None) is want]
-    where = f"{quote(other)} {condition}"
+    where = f"{sql_name(other)} {condition}"
     nulls = sum(row[name] is None for row in chosen)
     verdict: Verdict | None = None if chosen else "skipped"
     yield Asked(checks.not_null(name, where=where), nulls, verdict, len(chosen))
@@ -298,9 +306,9 @@ def _options(r: random.Random, columns: Mapping[str, Kind], batch: Sequence[Row]
     everything = sum(row[name] is None for row in batch)
     passes = everything * 100 <= share * len(batch)
     yield Asked(checks.not_null(name, tolerance=f"{share}%"), everything, "pass" if passes else "fail")
-    if columns[name].ranges and (drawn := [row[name] for row in batch if _is_plain(row[name])]):
+    if columns[name].ranges and (drawn := [row[name] for row in batch if is_plain(row[name])]):
         limit = r.choice(drawn)
-        outside = sum(_is_nan(row[name]) or row[name] < limit for row in chosen if row[name] is not None)
+        outside = sum(is_nan(row[name]) or row[name] < limit for row in chosen if row[name] is not None)
         allowed = r.choice((1, 2, "10%", "33.3%", "50%"))
         most = allowed if isinstance(allowed, int) else Fraction(allowed.rstrip("%")) * len(chosen) / 100
         enough: Verdict = "pass" if outside <= most else "fail"
@@ -324,11 +332,13 @@ def _is_late(value: Any, *, days: int | None = None) -> bool:
     return bool(value > then.date() if days is None else value >= then.date())
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
+    """Return whether a value can be written as a limit."""
     return value is not None and (not isinstance(value, float) or isfinite(value))
 
 
-def _is_nan(value: Any) -> bool:
+def is_nan(value: Any) -> bool:
+    """Return whether a value is a NaN."""
     return isinstance(value, float) and isnan(value)
 
 

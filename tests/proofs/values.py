@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import random
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, localcontext
 from typing import Any
 
 import pyarrow as pa
+
+from lakegate.model.identifiers import quote
 
 Draw = Callable[[random.Random], Any]
 
@@ -54,6 +56,7 @@ class Kind:
         ranges: Whether it has an order that ``in_range`` knows.
         listed: Whether ``accepted_values`` can be asked.
         partitions: Transforms that a table can be partitioned by, ``{}`` for the column.
+        fields: Those of a struct.
     """
 
     spark: str
@@ -63,6 +66,18 @@ class Kind:
     ranges: bool = True
     listed: bool = True
     partitions: tuple[str, ...] = ("{}", "bucket(3, {})")
+    fields: Mapping[str, Kind] = field(default_factory=dict)
+
+
+class FieldPath(str):
+    """The path to a field of a struct, as checks and SQL take it; a column's name is a plain string."""
+
+    __slots__ = ()
+
+
+def sql_name(name: str) -> str:
+    """Return a column, or the path to a field, as SQL."""
+    return str(name) if isinstance(name, FieldPath) else quote(name)
 
 
 def _integer(bits: int) -> Draw:
@@ -121,11 +136,17 @@ def _text(r: random.Random) -> str:
     )
 
 
-def _structs(r: random.Random) -> dict[str, Any]:
-    return {"a": r.choice((None, 1, 2)), "unknown": r.choice((None, "x", "")), "f": r.choice((None, *_FLOATS[:6]))}
+def structs(fields: Mapping[str, Kind]) -> Kind:
+    """Return a type of structs."""
+
+    def draw(r: random.Random) -> dict[str, Any]:
+        return {name: None if r.random() < 0.25 else kind.draw(r) for name, kind in fields.items()}
+
+    spark = ",".join(f"{name}:{kind.spark}" for name, kind in fields.items())
+    arrow = pa.struct([(name, kind.arrow[0]) for name, kind in fields.items()])
+    return Kind(f"struct<{spark}>", (arrow,), draw, ranges=False, listed=False, partitions=(), fields=fields)
 
 
-_STRUCT = pa.struct([("a", pa.int64()), ("unknown", pa.string()), ("f", pa.float64())])
 _TIMES = ("{}", "days({})", "bucket(3, {})", "years({})")
 KINDS: dict[str, Kind] = {
     "flag": Kind("boolean", (pa.bool_(),), lambda r: r.random() < 0.5, ranges=False, partitions=("{}",)),
@@ -143,9 +164,6 @@ KINDS: dict[str, Kind] = {
         "string", (pa.string(), pa.large_string()), _text, partitions=("{}", "truncate(2, {})", "bucket(3, {})")
     ),
     "raw": Kind("binary", (pa.binary(),), lambda r: r.randbytes(r.choice((0, 1, 2, 20))), ranges=False, listed=False),
-    "struct": Kind(
-        "struct<a:bigint,unknown:string,f:double>", (_STRUCT,), _structs, ranges=False, listed=False, partitions=()
-    ),
     "list": Kind(
         "array<bigint>",
         (pa.list_(pa.int64()),),
@@ -164,6 +182,12 @@ KINDS: dict[str, Kind] = {
         partitions=(),
     ),
 }
+KINDS["struct"] = structs(
+    {"a": KINDS["long"], "unknown": KINDS["text"], "f": KINDS["double"], "at": KINDS["at"], "tiny": KINDS["tiny"]}
+)
+KINDS["deep"] = structs(
+    {"In": structs({"day": KINDS["date"], "f": KINDS["float"], "text": KINDS["text"]}), "fare": decimals(9, 2)}
+)
 
 
 def some_kind(r: random.Random) -> Kind:
@@ -172,6 +196,26 @@ def some_kind(r: random.Random) -> Kind:
         precision = r.choice((1, 9, 10, 18, 19, 38, r.randint(1, 38)))
         return decimals(precision, r.choice((0, precision, r.randint(0, precision))))
     return KINDS[r.choice(sorted(KINDS))]
+
+
+def with_fields(columns: Mapping[str, Kind]) -> dict[str, Kind]:
+    """Return columns, and beside them the fields of all structs."""
+    found: dict[str, Kind] = {}
+    for name, kind in columns.items():
+        found[name] = kind
+        found |= with_fields({FieldPath(f"{sql_name(name)}.{quote(one)}"): of for one, of in kind.fields.items()})
+    return found
+
+
+def with_values(row: Mapping[str, Any], columns: Mapping[str, Kind]) -> dict[str, Any]:
+    """Return a row's values, and beside them those of the fields of all structs, as :func:`with_fields` calls them."""
+    found: dict[str, Any] = {}
+    for name, kind in columns.items():
+        found[name] = value = row[name]
+        inner = {FieldPath(f"{sql_name(name)}.{quote(one)}"): (value or {}).get(one) for one in kind.fields}
+        kinds = dict(zip(inner, kind.fields.values(), strict=True))
+        found |= with_values(inner, kinds)
+    return found
 
 
 def key(value: Any) -> Any:
