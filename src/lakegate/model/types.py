@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 UNKNOWN = "unknown"
 """Iceberg's type of a column without any value: it fits every table, and is created as ``string``."""
@@ -239,12 +241,16 @@ def common_type(types: Sequence[str]) -> str | None:
     first = known[0]
     if not all(_are_alike(first, one) for one in known):
         return next((kind for kind in known if all(wider_type(kind, one) == kind for one in known)), None)
+    parts_of = [type_parts(one) for one in known]
+    counted = (Counter(name.lower() for name, _ in parts) for parts in parts_of)
+    apart = {
+        name for names in counted for name, number in names.items() if number > 1
+    }  # differ by case within a struct
     found: dict[str, list[str]] = {}
-    for one in known:
-        before = [(name, name) for name in found]  # names of one struct that differ by case only are two fields
-        for name, kind in type_parts(one):
-            same, _ = find_part(before, name) or (name, name)
-            found.setdefault(same, []).append(kind)
+    names: dict[str, str] = {}
+    for name, kind in chain.from_iterable(parts_of):
+        same = name if name.lower() in apart else names.setdefault(name.lower(), name)
+        found.setdefault(same, []).append(kind)
     joined = [(name, common_type(kinds)) for name, kinds in found.items()]
     parts = [(name, kind) for name, kind in joined if kind is not None]
     return _made(first, parts) if len(parts) == len(joined) else None

@@ -12,7 +12,7 @@ from lakegate.errors import SchemaError
 from lakegate.model.batch import ColumnText
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema, merged
-from lakegate.model.types import struct_fields, struct_text
+from lakegate.model.types import common_type, struct_fields, struct_text
 from lakegate.wap.schema_fit import fit
 
 
@@ -275,3 +275,18 @@ def test_fields_without_values_are_added_where_something_names_them() -> None:
     kept = {"at": "struct<a: double, b: int>"}
     found = fit(batch, table, name=name, file_format="json", mode="evolve", kept=kept)
     assert ([str(change) for change in found.changes], found.notes) == (["add field at.a (double)"], ())
+
+
+@pytest.mark.parametrize(
+    ("types", "joined"),
+    [
+        (["struct<a: int, A: string>", "struct<a: long>"], {"a": "long", "A": "string"}),
+        (["struct<A: long>", "struct<a: int, A: int>", "struct<a: double>"], {"a": "double", "A": "long"}),
+        (["struct<a: int, A: string>", "struct<A: long>"], None),
+    ],
+)
+def test_fields_that_differ_by_case_are_joined_alike_in_any_order(
+    types: list[str], joined: dict[str, str] | None
+) -> None:
+    found = [common_type(order) for order in permutations(types)]
+    assert [None if one is None else dict(struct_fields(one)) for one in found] == [joined] * len(found)
