@@ -68,6 +68,9 @@ _TAKE_PATTERNS: dict[str, tuple[int, ...]] = {
 }
 """Functions, and their arguments that Spark makes a pattern of."""
 _LIKE = frozenset({"ilike", "like"})
+_OTHER_THAN_LIKE = (
+    "The check match_like(column, pattern) takes any pattern of LIKE, in time that grows with the text only"
+)
 _PATTERN_ENDS = frozenset(
     (
         *("AND", "AS", "ELSE", "END", "ESCAPE", "EXCEPT", "FROM", "GROUP", "HAVING", "INTERSECT", "IS", "JOIN"),
@@ -516,7 +519,7 @@ def _limit(part: Sequence[SqlToken], *, is_like: bool, escape: str) -> int | Non
     ):
         for text in (token.value for token in part if token.kind == "string"):  # such as one that CASE chooses
             if problem(like_pattern(text, escape) if is_like else text) == EXPLODES:
-                raise PredicateError(f"holds the pattern {text!r}, which {EXPLODES}")
+                _pattern_limit(text, is_like=is_like, escape=escape)
         return _UNKNOWN_PATTERN_LENGTH
     raise PredicateError("puts a pattern together; write it as one text, so that its cost can be known")
 
@@ -524,7 +527,9 @@ def _limit(part: Sequence[SqlToken], *, is_like: bool, escape: str) -> int | Non
 def _pattern_limit(pattern: str, *, is_like: bool, escape: str = "\\") -> int | None:
     judged = like_pattern(pattern, escape) if is_like else pattern
     if (found := problem(judged)) is not None:
-        raise PredicateError(f"holds the pattern {pattern!r}, which {found}")
+        # What that advises is about regular expressions.
+        why = f"can take forever on some texts. {_OTHER_THAN_LIKE}" if is_like else found
+        raise PredicateError(f"holds the pattern {pattern!r}, which {why}")
     return longest_text(judged)
 
 

@@ -127,6 +127,13 @@ def test_checks_with_such_a_pattern_are_refused(check: str) -> None:
         parse_check(harmless)
 
 
+@pytest.mark.parametrize("predicate", ["s LIKE '%a%b%c%d%e%f'", "s LIKE CASE WHEN b THEN '%a%b%c%d%e%f' ELSE t END"])
+def test_a_slow_pattern_of_like_is_refused_with_the_check_that_takes_it(predicate: str) -> None:
+    with pytest.raises(PredicateError, match=r"can take forever on some texts\. The check match_like\(") as refused:
+        read_predicate(predicate)
+    assert "a++" not in str(refused.value)
+
+
 @pytest.mark.parametrize("pattern", ["(?x)(a|b)*", "(", "a)", "*", "(" * 200 + ")" * 200, "a?" * 3_000, r"a\b{g}"])
 def test_what_cannot_be_judged_has_a_problem(pattern: str) -> None:
     assert problem(pattern) not in {None, EXPLODES}
