@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lakegate.contracts.dbt_tests import READERS, Arguments, Made, NoCheckError, Test, same
+from lakegate.contracts.dbt_tests import COUNTED_BY_VALUE, READERS, Arguments, Made, NoCheckError, Test, same
 from lakegate.contracts.document import Document, Mark, Node
 from lakegate.contracts.draft import Draft, DraftColumn, sql_type, text_of, words_of
+from lakegate.model.identifiers import quote
 
 _RESOURCES = ("models", "seeds", "snapshots")
 _TESTS = ("tests", "data_tests")
@@ -195,6 +196,9 @@ class _Table:
         for key in ("limit", "store_failures", "store_failures_as", "fail_calc", "meta"):
             if key in options:
                 self._draft.lose(mark, f"{name}: {key}", "about how dbt runs it")
+        if kind in COUNTED_BY_VALUE and (options.get("error_if") or options.get("warn_if")):
+            what = "keys" if kind == "unique" else "values"
+            self._draft.lose(mark, f"{name}: a number of {what}", f"lakegate counts the rows that have such {what}")
         if remark is not None:
             what, why = remark
             self._draft.lose(mark, f"{name}: {what}", why)
@@ -221,6 +225,9 @@ class _Table:
             made["where"] = row_condition
         if isinstance(mostly, (int, float)):
             made["tolerance"] = _percent(1 - mostly)
+            if own is not None and kind not in ("not_null", "null_rate"):  # a share of the values that are there
+                present = f"{quote(own)} IS NOT NULL"
+                made["where"] = f"({made['where']}) AND {present}" if made.get("where") else present
         return kind, columns, made, test.remark
 
     def _is_required(self, name: str) -> bool:

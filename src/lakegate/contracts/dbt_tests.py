@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, TypeAlias
 
 from lakegate.checks.registry import find_check
@@ -179,12 +180,16 @@ def _pattern(kind: str, name: str = "regex") -> Callable[[Test], Made]:
         test.done()
         if not patterns or not all(isinstance(one, str) for one in patterns):
             raise NoCheckError(f"{name!r} isn't a pattern, nor a list of them")
-        if kind == "not_match_regex" and len(patterns) > 1 and match_on != "all":
-            raise NoCheckError(f"match_on: {match_on!r}: a text may match all patterns but one")
-        if kind != "not_match_regex" and match_on != "any":
-            raise NoCheckError(f"match_on: {match_on!r}: only one of several patterns needs to match")
+        if match_on not in ("all", "any"):
+            raise NoCheckError(f"match_on: {match_on!r} is neither 'all' nor 'any'")
         if set(flags) - {"c", "i"}:
             raise NoCheckError(f"flags {flags!r}: write them into the pattern, (?s)…")
+        is_negated = kind == "not_match_regex"
+        if len(patterns) > 1 and match_on != ("all" if is_negated else "any"):
+            # One pattern has to be found in a text for each, or is allowed to be found unless all of them are.
+            found = (sql_string(f"(?i){one}" if "i" in flags else one) for one in patterns)
+            both = " AND ".join(f"{quote(test.on)} RLIKE {one}" for one in found)
+            return "expression_is_true", (), {"expression": f"NOT ({both})" if is_negated else both}
         whole = patterns[0] if len(patterns) == 1 else "|".join(f"(?:{one})" for one in patterns)
         return kind, [test.on], {"pattern": f"(?i){whole}" if "i" in flags else whole}
 
@@ -354,6 +359,55 @@ def _share_of_distinct(test: Test) -> Made:
     return _query(f"SELECT * FROM (SELECT {share} AS share FROM batch) WHERE {' OR '.join(limits)}")  # noqa: S608
 
 
+def _containing(*, equals: bool) -> Callable[[Test], Made]:
+    """Read a test of values that a column must have; if it ``equals`` them, it may have no others."""
+
+    def read(test: Test) -> Made:
+        values, column = test.take("value_set"), quote(test.on)
+        quoted = test.take("quote_values", default=True)
+        test.done()
+        if not isinstance(values, list) or not values:
+            raise NoCheckError("'value_set' isn't a list")
+        listed = ", ".join(_literal(one, quoted=quoted) for one in values)
+        wanted = f"(SELECT explode(array({listed})) AS wanted_value)"
+        if not equals:
+            return _query(f"SELECT wanted_value FROM {wanted} LEFT ANTI JOIN batch ON {column} = wanted_value")  # noqa: S608
+        rest = f"FULL JOIN batch ON {column} = wanted_value WHERE {column} IS NULL OR wanted_value IS NULL"
+        return _query(f"SELECT DISTINCT wanted_value, {column} FROM {wanted} {rest}")  # noqa: S608
+
+    return read
+
+
+def _most_common(test: Test) -> Made:
+    values, column = test.take("value_set"), quote(test.on)
+    number, quoted = test.take("top_n"), test.take("quote_values", default=True)
+    test.take("data_type")
+    test.done()
+    if not isinstance(values, list) or not values or type(number) is not int:
+        raise NoCheckError("it needs 'value_set', a list, and 'top_n', a number")
+    listed = ", ".join(_literal(one, quoted=quoted) for one in values)
+    counted = f"SELECT {column}, rank() OVER (ORDER BY count(*) DESC) AS place FROM batch GROUP BY {column}"  # noqa: S608
+    return _query(f"SELECT {column} FROM ({counted}) WHERE place = {number} AND {column} NOT IN ({listed})")  # noqa: S608
+
+
+def _literal(value: Any, *, quoted: bool) -> str:
+    if isinstance(value, str) and not quoted:
+        return str(_number(value))
+    return sql_string(value) if isinstance(value, str) else str(value)
+
+
+def _within_record(test: Test) -> Made:
+    columns, ignored = test.take("column_list"), test.take("ignore_row_if", default="all_values_are_missing")
+    test.take("quote_columns")
+    test.done()
+    if not isinstance(columns, list) or len(columns) < _PAIR:
+        raise NoCheckError("'column_list' isn't a list of columns")
+    if ignored != "any_value_is_missing" and not all(test.is_required(str(one)) for one in columns):
+        test.remark = "NULLs", "lakegate takes no two NULLs for equal"
+    pairs = (f"{_name(one)} <> {_name(other)}" for one, other in combinations(columns, 2))
+    return "expression_is_true", (), {"expression": " AND ".join(pairs)}
+
+
 def _one_case(test: Test) -> Made:
     test.take("display_inconsistent_columns")
     test.done()
@@ -418,6 +472,8 @@ def _always(kind: str, **arguments: Any) -> Callable[[Test], Made]:
     return read
 
 
+COUNTED_BY_VALUE = frozenset({"accepted_values", "not_accepted_values", "unique"})
+"""Checks for which dbt counts values or keys, where lakegate counts rows."""
 READERS: Mapping[str, Callable[[Test], Made]] = {
     # dbt's own
     "not_null": _simple("not_null"),
@@ -445,10 +501,13 @@ READERS: Mapping[str, Callable[[Test], Made]] = {
         _doubled(test, "min_value", "max_value")
     ),
     "expect_column_distinct_values_to_be_in_set": _accepted("value_set"),
+    "expect_column_distinct_values_to_contain_set": _containing(equals=False),
+    "expect_column_distinct_values_to_equal_set": _containing(equals=True),
     "expect_column_max_to_be_between": _measured("max"),
     "expect_column_mean_to_be_between": _measured("mean"),
     "expect_column_median_to_be_between": _measured("quantile", q=0.5),
     "expect_column_min_to_be_between": _measured("min"),
+    "expect_column_most_common_value_to_be_in_set": _most_common,
     "expect_column_pair_values_A_to_be_greater_than_B": _pair,
     "expect_column_pair_values_to_be_equal": _equal_pair,
     "expect_column_pair_values_to_be_in_set": _pairs,
@@ -479,6 +538,7 @@ READERS: Mapping[str, Callable[[Test], Made]] = {
     "expect_column_values_to_not_match_regex": _pattern("not_match_regex"),
     "expect_column_values_to_not_match_regex_list": _pattern("not_match_regex", "regex_list"),
     "expect_multicolumn_sum_to_equal": _sum_of_columns,
+    "expect_select_column_values_to_be_unique_within_record": _within_record,
     "expect_compound_columns_to_be_unique": _key("column_list", "all_values_are_missing"),
     "expect_row_values_to_have_recent_data": _recency,
     "expect_table_columns_to_contain_set": _columns("additive"),

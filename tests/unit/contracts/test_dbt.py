@@ -124,6 +124,47 @@ def test_a_model_becomes_a_contract() -> None:
             "not_match_regex(c, pattern='(?:a)|(?:b)')",
         ),
         (
+            "dbt_expectations.expect_column_values_to_not_match_regex_list: {regex_list: [a, b]}",
+            "expression_is_true(c, expression=\"NOT (`c` RLIKE 'a' AND `c` RLIKE 'b')\")",
+        ),
+        (
+            "dbt_expectations.expect_column_values_to_match_regex_list: {regex_list: [^a, b], match_on: all, flags: i}",
+            "expression_is_true(c, expression=\"`c` RLIKE '(?i)^a' AND `c` RLIKE '(?i)b'\")",
+        ),
+        (
+            "dbt_expectations.expect_column_distinct_values_to_contain_set: {value_set: [a, 'b''s']}",
+            (
+                "custom_sql(query=\"SELECT wanted_value FROM (SELECT explode(array('a', 'b\\\\'s')) AS wanted_value) "
+                'LEFT ANTI JOIN batch ON `c` = wanted_value")'
+            ),
+        ),
+        (
+            "dbt_expectations.expect_column_distinct_values_to_equal_set: {value_set: ['1', '2'], quote_values: false}",
+            (
+                "custom_sql(query='SELECT DISTINCT wanted_value, `c` FROM (SELECT explode(array(1, 2)) AS wanted_value)"
+                " FULL JOIN batch ON `c` = wanted_value WHERE `c` IS NULL OR wanted_value IS NULL')"
+            ),
+        ),
+        (
+            "dbt_expectations.expect_column_most_common_value_to_be_in_set: {value_set: [1], top_n: 2}",
+            (
+                "custom_sql(query='SELECT `c` FROM (SELECT `c`, rank() OVER (ORDER BY count(*) DESC) AS place FROM "
+                "batch GROUP BY `c`) WHERE place = 2 AND `c` NOT IN (1)')"
+            ),
+        ),
+        (
+            (
+                "dbt_expectations.expect_select_column_values_to_be_unique_within_record: "
+                "{column_list: [a, b, c], ignore_row_if: any_value_is_missing}"
+            ),
+            "expression_is_true(a, b, c, expression='`a` <> `b` AND `a` <> `c` AND `b` <> `c`')",
+        ),
+        (
+            "great_expectations.expect_column_values_to_be_in_set: {value_set: [1], mostly: 0.95, row_condition: x}",
+            "accepted_values(c, values=[1], where='(x) AND `c` IS NOT NULL', tolerance='5%')",
+        ),
+        ("dbt_expectations.expect_column_values_to_not_be_null: {mostly: 0.9}", "not_null(c, tolerance='10%')"),
+        (
             "dbt_utils.sequential_values: {interval: 2, datepart: day, group_by_columns: [a]}",
             "sequential_values(c, interval=2, partition_by='a')",
         ),
@@ -220,7 +261,18 @@ def test_tests_of_dbt_and_its_packages(test: str, check: str) -> None:
     )
     (found,) = checks(draft)
     assert check in found
-    assert bool(draft.untranslated) is check.startswith("quantile")
+    assert bool(draft.untranslated) is (check.startswith("quantile") or "error_if" in test)
+
+
+@pytest.mark.parametrize(("test", "what"), [("unique", "keys"), ("accepted_values: {values: [a]}", "values")])
+def test_numbers_that_dbt_counts_in_another_way_are_listed(test: str, what: str) -> None:
+    name = test.partition(":")[0]
+    given = f"{{{name}: {{{test.partition('{')[2].rstrip('}')}{', ' if '{' in test else ''}error_if: '>3'}}}}"
+    (draft,) = read(f"models:\n  - name: m\n    columns:\n      - name: c\n        tests: [{given}]\n")
+    (found,) = checks(draft)
+    assert "tolerance=3" in found
+    ((line, told, why),) = [(one.line, one.what, one.why) for one in draft.untranslated]
+    assert (line, told, why) == (5, f"{name}: a number of {what}", f"lakegate counts the rows that have such {what}")
 
 
 @pytest.mark.parametrize(
@@ -244,13 +296,12 @@ def test_tests_of_dbt_and_its_packages(test: str, check: str) -> None:
         ("dbt_expectations.expect_multicolumn_sum_to_equal: {sum_total: 4}", "isn't a list"),
         ("dbt_expectations.expect_column_values_to_match_regex: {regex: a, flags: s}", "write them into the pattern"),
         (
-            "dbt_expectations.expect_column_values_to_match_regex_list: {regex_list: [a], match_on: all}",
-            "only one of several",
+            "dbt_expectations.expect_column_values_to_match_regex_list: {regex_list: [a], match_on: most}",
+            "neither 'all' nor 'any'",
         ),
-        (
-            "dbt_expectations.expect_column_values_to_not_match_regex_list: {regex_list: [a, b]}",
-            "may match all patterns but one",
-        ),
+        ("dbt_expectations.expect_column_distinct_values_to_equal_set: {value_set: []}", "isn't a list"),
+        ("dbt_expectations.expect_column_most_common_value_to_be_in_set: {value_set: [a]}", "'top_n', a number"),
+        ("dbt_expectations.expect_select_column_values_to_be_unique_within_record: {column_list: [a]}", "isn't a list"),
         ("dbt_expectations.expect_column_values_to_be_of_type: {column_type: geography}", "isn't an Iceberg type"),
         ("dbt_utils.mutually_exclusive_ranges: {lower_bound_column: a, upper_bound_column: b}", "empty ranges"),
         ("dbt_utils.accepted_range: {min_value: now()}", "is SQL, not a value"),
