@@ -276,6 +276,10 @@ class SparkEngine:
             failing = f"SELECT count(1) FROM ({sql}\n)"  # noqa: S608 - validated, and in parentheses
             total = f"SELECT count(1) FROM {OWN_BATCH}"  # noqa: S608
             total, found = self.session.sql(f"{_named(view)} SELECT ({total}), ({failing})").collect()[0]
+            if found:
+                # To count rows, Spark computes none of their values: one that can't be computed must not go unnoticed.
+                computed = f"SELECT max(length(CAST(struct(*) AS STRING))) FROM ({sql}\n)"  # noqa: S608 - as above
+                self.session.sql(f"{_named(view)} {computed}").collect()
         return ScanResult(total=total, failing=(found,))
 
     def query_examples(self, rows: AddedRows, sql: str, limit: int) -> tuple[dict[str, Any], ...]:
