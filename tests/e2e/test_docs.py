@@ -18,7 +18,7 @@ import click
 import pytest
 from jsonschema import Draft202012Validator
 
-from e2e import docs_api, docs_checks, docs_cli, docs_pages, docs_settings
+from e2e import docs_api, docs_checks, docs_cli, docs_neighbours, docs_pages, docs_settings
 from e2e.docs_pages import ROOT, Block
 from lakegate import __version__
 from lakegate.cli.main import INTERNAL
@@ -275,6 +275,10 @@ def test_the_checks_reference_and_exports_are_up_to_date() -> None:
     assert docs_checks.PAGE.read_text(encoding="utf-8") == docs_checks.render(), "run: make reference"
     assert docs_checks.EXPORTS.read_text(encoding="utf-8") == docs_checks.exports(), "likewise"
     assert docs_checks.SCHEMA.read_text(encoding="utf-8") == docs_checks.schema(), "likewise"
+
+
+def test_the_page_of_other_tools_is_up_to_date() -> None:
+    assert docs_neighbours.PAGE.read_text(encoding="utf-8") == docs_neighbours.render(), "run: make reference"
 
 
 def test_the_checks_reference_has_every_field_of_a_result() -> None:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
+from lakegate.checks.parse import parse_check
+from lakegate.errors import CheckError
+from lakegate.iceberg.files import local_path
 from lakegate.lake import Lake
+from support.lakes import components_of, session_of
+from support.neighbours import EXAMPLES, ROWS
 
 pytestmark = pytest.mark.jvm
+
+_IN_ONE_SCAN = frozenset(
+    {"accepted_values", "casing", "expression_is_true", "in_range", "json_schema", "length_between", "matches",
+     "not_accepted_values", "not_empty_string", "not_in_future", "not_match_regex", "not_null", "sql", "valid_email",
+     "valid_uuid"}
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -152,3 +165,51 @@ def test_each_batch_is_tried_on_its_own_rows_whatever_it_did_and_whatever_came_l
     assert told == [(None, 1, []), (None, 3, [1]), (None, 2, [1]), (None, 2, [1]), (None, 2, [])]
     assert found[wider.run_id].rejected
     assert found[reverted.run_id].before == "reverted"
+
+
+def test_an_ingest_finds_what_other_tools_find_in_the_same_rows(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    source = tmp_path / "six.parquet"
+    pq.write_table(ROWS["six"], source)
+    # In one scan: each query and each key would be a job of its own, and `make prove` tries these.
+    asked = {}
+    for one in EXAMPLES:
+        check = parse_check(one.ours).model_copy(update={"severity": "warn"})
+        if one.rows == "six" and not one.other_rows and check.kind in _IN_ONE_SCAN:
+            asked[str(check)] = (one, check)
+
+    run = lake.ingest(f"{namespace}.six", source, checks=[check for _, check in asked.values()])
+
+    found = [(result.check, result.verdict == "pass", result.failing_rows) for result in run.reports[0].results]
+    assert found == [(str(check), one.passed, one.failing) for one, check in asked.values()]
+    assert len(found) > 40
+
+    with pytest.raises(CheckError, match="the engine can't run it"):
+        lake.audit(f"{namespace}.six", branch="main", checks=["custom_sql('SELECT id / 0 FROM batch')"])
+
+
+def test_what_an_audit_says_it_cost_is_what_it_asked_spark(
+    lake: Lake, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, table, asked = tmp_path / "six.parquet", f"{namespace}.six", Counter[str]()
+    pq.write_table(ROWS["six"], source)
+    lake.ingest(table, source)
+    (file,) = lake.table(table).files()
+    footer = pq.read_metadata(local_path(file.path)).row_group(0)
+    sizes = {
+        footer.column(at).path_in_schema: footer.column(at).total_compressed_size for at in range(footer.num_columns)
+    }
+    frame = type(session_of(components_of(lake)).range(1))
+    collect = frame.collect
+    monkeypatch.setattr(frame, "collect", lambda self: (asked.update(["query"]), collect(self))[1])
+
+    for check, columns in {
+        "not_null(id)": [],
+        "in_range(n, -9, 99)": [],
+        "in_range(n, 0, 5)": ["n"],
+        "matches(name, '^.?.?$')": ["name"],
+        "unique(group, name)": ["group", "name"],
+        "sum(n, min=99)": ["n"],
+    }.items():
+        asked.clear()
+        (told,) = lake.audit(table, branch="main", checks=[check], explain=True).explanations
+        assert (told.jobs, told.bytes) == (asked["query"], sum(sizes[one] for one in columns)), check

@@ -23,6 +23,7 @@ from proofs import (
     exactness,
     group_crashes,
     histories,
+    neighbours,
     patterns,
     quarantine,
     schema_changes,
@@ -111,6 +112,7 @@ _LONG: Mapping[str, Proof] = {
         home, histories.HOT, seed=seed, namespace="hot", keep=Path(tempfile.gettempdir())
     ),
     "exactness": lambda home, seed: exactness.prove(home, exactness.LONG, seed=seed, tell=_tell),
+    "neighbours": lambda home, _: neighbours.prove(home),
     "patterns": lambda home, seed: patterns.prove(home, patterns.LONG, seed),
     "quarantine-crashes": lambda home, seed: quarantine.prove(
         home, quarantine.every_kill(), seed, namespace="killed", tell=_tell
