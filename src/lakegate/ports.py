@@ -569,8 +569,12 @@ class Engine(Protocol):
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
         """Return the number of rows and the values of aggregates in SQL over just ``rows``."""
 
-    def count_query(self, rows: AddedRows, sql: str) -> ScanResult:
-        """Count the rows of a ``SELECT`` over ``rows``, which it calls ``batch`` or :data:`OWN_BATCH`."""
+    def count_query(self, rows: AddedRows, sql: str, *, computed: bool = False) -> ScanResult:
+        """Count the rows of a ``SELECT`` over ``rows``, which it calls ``batch`` or :data:`OWN_BATCH`.
+
+        Args:
+            computed: Whether to compute the values of the rows as well, so that one that can't be is an error.
+        """
 
     def query_examples(self, rows: AddedRows, sql: str, limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows of such a ``SELECT`` over ``rows``, as JSON-safe values."""

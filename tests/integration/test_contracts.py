@@ -209,7 +209,12 @@ def test_what_an_audit_says_it_cost_is_what_it_asked_spark(
         "matches(name, '^.?.?$')": ["name"],
         "unique(group, name)": ["group", "name"],
         "sum(n, min=99)": ["n"],
+        "in_range(n, 0, 5, where='m > 1 AND n IS NOT NULL')": ["m", "n"],
+        "outliers(n, 1)": ["n"],
     }.items():
         asked.clear()
         (told,) = lake.audit(table, branch="main", checks=[check], explain=True).explanations
         assert (told.jobs, told.bytes) == (asked["query"], sum(sizes[one] for one in columns)), check
+    asked.clear()
+    (told,) = lake.audit(table, branch="main", checks=["custom_sql('SELECT n FROM batch')"], explain=True).explanations
+    assert (told.jobs, told.bytes) == (asked["query"], None)

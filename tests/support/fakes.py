@@ -236,7 +236,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         total, *values = self._select(rows, f"SELECT {', '.join(['count(*)', *expressions])} FROM batch")[0]
         return total, tuple(values)
 
-    def count_query(self, rows: AddedRows, sql: str) -> ScanResult:
+    def count_query(self, rows: AddedRows, sql: str, *, computed: bool = False) -> ScanResult:
         (failing,) = self._select(rows, f"SELECT count(*) FROM ({sql})")[0]
         return ScanResult(total=self._select(rows, "SELECT count(*) FROM batch")[0][0], failing=(failing,))
 

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from lakegate.checks.bitmaps import hash_key, integer_key, within_bounds
 from lakegate.checks.columns import count_nulls
 from lakegate.checks.definition import refuse
-from lakegate.checks.explaining import read_bytes, reason
+from lakegate.checks.explaining import named_in, read_bytes, reason
 from lakegate.checks.history import Past, PastBatch, judge_band, measure_key
 from lakegate.checks.questions import (
     AboutChange,
@@ -363,13 +363,16 @@ class _Audit:
     def _explained(self, index: int, result: CheckResult) -> Explanation:
         question, where = self._questions[index], self._filters[index]
         fetched = bool(result.examples)
-        size = read_bytes(result.columns, self._added)
+        is_query = isinstance(question, QueryRows) and question.by_user
+        size = None if is_query else read_bytes((*result.columns, *named_in(where, self._schema)), self._added)
         if result.evidence != "scan":
             size = size if fetched else 0
             return Explanation(check=result.check, method="manifest", reason=None, jobs=fetched, bytes=size)
         why: str | None = reason(self._checks[index], question, where, self._schema, self._added)
         method: Method = "scan"
         jobs = 1 + (isinstance(question, FailingRows) and self._filtered(index).key in self._sampled)
+        if is_query:
+            jobs += bool(result.failing_rows)  # whose values were computed
         if isinstance(question, (DuplicateRows, OrphanRows)):
             own = self._jobs.get((question, where), [])
             in_scan = where is None and question in self._is_unique
@@ -621,7 +624,9 @@ class _Audit:
             check = self._checks[index]
             with self._step(f"query {self._rows.table} for {check.kind}"):
                 try:
-                    counted = self._engine.count_query(self._looked_at(where), question.sql)
+                    # A query of ours has no values that can't be computed.
+                    options = {"computed": True} if question.by_user else {}
+                    counted = self._engine.count_query(self._looked_at(where), question.sql, **options)
                 except (EngineError, QueryError) as error:
                     if question.by_user and self._refusal(_NO_ROW) is None:
                         raise refuse(

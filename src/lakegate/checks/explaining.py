@@ -56,6 +56,16 @@ def _unproven(check: Check, question: Question, where: Filter | None, schema: Sc
     return next(filter(None, told), "The files' bounds don't rule out that a row fails; only reading the rows can.")
 
 
+def named_in(where: Filter | None, schema: Schema) -> Sequence[str]:
+    """Return the columns that a filter names."""
+    if where is None:
+        return ()
+    from lakegate.checks.predicates import read_predicate  # sqlglot takes 0.4 s to import
+
+    found = map(schema.find, read_predicate(where.sql).columns)
+    return tuple(column.name for column in found if column is not None)
+
+
 def read_bytes(columns: Iterable[str], added: AddedFiles) -> int | None:
     """Return the bytes that columns have in the files, or ``None`` where the manifests don't say."""
     if not added.complete:

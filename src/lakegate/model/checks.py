@@ -193,7 +193,7 @@ class Explanation(Value):
         jobs: Spark jobs that the check took, those for its examples among them. The pass over the rows counts for each
             check that it answers.
         bytes: What the columns that the check names take in the data files, by the manifests; 0 when none was read,
-            ``None`` when the manifests don't say.
+            ``None`` when the manifests don't say, and for a query of the user's.
     """
 
     check: str

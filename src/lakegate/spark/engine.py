@@ -270,16 +270,15 @@ class SparkEngine:
         with _auditing(rows):
             return aggregate(self._rows(rows), expressions)
 
-    def count_query(self, rows: AddedRows, sql: str) -> ScanResult:
+    def count_query(self, rows: AddedRows, sql: str, *, computed: bool = False) -> ScanResult:
         """Count the rows of a query over ``batch``, and those of ``batch``."""
         with _auditing(rows), _view(self._rows(rows)) as view:
             failing = f"SELECT count(1) FROM ({sql}\n)"  # noqa: S608 - validated, and in parentheses
             total = f"SELECT count(1) FROM {OWN_BATCH}"  # noqa: S608
             total, found = self.session.sql(f"{_named(view)} SELECT ({total}), ({failing})").collect()[0]
-            if found:
-                # To count rows, Spark computes none of their values: one that can't be computed must not go unnoticed.
-                computed = f"SELECT max(length(CAST(struct(*) AS STRING))) FROM ({sql}\n)"  # noqa: S608 - as above
-                self.session.sql(f"{_named(view)} {computed}").collect()
+            if found and computed:  # to count rows, Spark computes none of their values
+                values = f"SELECT max(length(CAST(struct(*) AS STRING))) FROM ({sql}\n)"  # noqa: S608 - as above
+                self.session.sql(f"{_named(view)} {values}").collect()
         return ScanResult(total=total, failing=(found,))
 
     def query_examples(self, rows: AddedRows, sql: str, limit: int) -> tuple[dict[str, Any], ...]:

@@ -322,7 +322,8 @@ def test_metrics_of_aggregates_are_judged_with_the_rows_or_the_scan_is() -> None
 
 def test_each_query_is_asked_whatever_comes_before_it() -> None:
     class Querying(RecordingEngine):
-        def count_query(self, _rows: AddedRows, sql: str) -> ScanResult:
+        def count_query(self, _rows: AddedRows, sql: str, *, computed: bool = False) -> ScanResult:
+            assert computed
             self.asked.append(("query", sql))
             return ScanResult(total=10, failing=(0,))
 
@@ -497,7 +498,7 @@ def test_a_report_explains_how_each_check_was_answered() -> None:
         "in_range(id, 1, 5)": ("scan", 1, 80, no_bounds),
         "unique(id)": ("bitmaps in the scan", 1, 80, no_keys),
         "unique(n)": ("grouping", 3, 40, shared.format("Bitmaps")),
-        "unique(id, where='n > 1')": ("scan", 1, 80, no_keys),  # which no row matches
+        "unique(id, where='N > 1')": ("scan", 1, 120, no_keys),  # which no row matches
         "unique(id, s)": ("grouping", 2, None, "Column 's' is string, which can't be mapped to integers."),
     }
     report = audit(engine, *told, added=added, explain=True)

@@ -219,7 +219,7 @@ def test_a_query_that_names_a_masked_column_or_may_rename_it_shows_no_values() -
     masked: list[tuple[str, ...]] = []
 
     class Querying(CountingEngine):
-        def count_query(self, rows: AddedRows, sql: str) -> ScanResult:
+        def count_query(self, rows: AddedRows, sql: str, *, computed: bool = False) -> ScanResult:
             return ScanResult(total=10, failing=(1,))
 
         def query_examples(self, rows: AddedRows, sql: str, limit: int) -> tuple[dict[str, Any], ...]:
