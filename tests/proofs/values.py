@@ -212,8 +212,10 @@ def with_values(row: Mapping[str, Any], columns: Mapping[str, Kind]) -> dict[str
     found: dict[str, Any] = {}
     for name, kind in columns.items():
         found[name] = value = row[name]
-        inner = {FieldPath(f"{sql_name(name)}.{quote(one)}"): (value or {}).get(one) for one in kind.fields}
-        kinds = dict(zip(inner, kind.fields.values(), strict=True))
+        inner: dict[str, Any] = {
+            FieldPath(f"{sql_name(name)}.{quote(one)}"): (value or {}).get(one) for one in kind.fields
+        }
+        kinds: dict[str, Kind] = dict(zip(inner, kind.fields.values(), strict=True))
         found |= with_values(inner, kinds)
     return found
 
