@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -248,12 +249,28 @@ def _refused(document: Mapping[str, Any], pointer: TablePointer) -> Iterator[str
             if known and wanted is not None and wanted not in known:
                 yield f"{default} {wanted} isn't among its {listed}"
     yield from _refused_of_snapshots(document)
+    yield from _refused_of_times(document)
+
+
+_CLOCKS_DIFFER_MS = 60_000
+"""What Iceberg forgives machines whose clocks differ."""
+
+
+def _refused_of_times(document: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("snapshot-log", "metadata-log"):
+        times = [entry["timestamp-ms"] for entry in document.get(key) or ()]
+        if any(then - now > _CLOCKS_DIFFER_MS for then, now in pairwise(times)):
+            yield f"the entries of {key} aren't in order of time"
+        if times and times[-1] - document["last-updated-ms"] > _CLOCKS_DIFFER_MS:
+            yield f"last-updated-ms is before the last entry of {key}"
 
 
 def _refused_of_snapshots(document: Mapping[str, Any]) -> Iterator[str]:
     newest, ids = document.get("last-sequence-number") or 0, set()
     for snapshot in document.get("snapshots") or ():
         snapshot_id = snapshot["snapshot-id"]
+        if snapshot_id in ids:
+            yield f"snapshot {snapshot_id} is there twice"
         ids.add(snapshot_id)
         for key in ("summary", "sequence-number", "manifest-list"):
             if key in snapshot and snapshot[key] is None:

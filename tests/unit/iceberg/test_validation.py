@@ -95,6 +95,14 @@ def _of_snapshot(key: str, value: Any) -> Callable[[Document], object]:
     return lambda document: document["snapshots"][-1].update({key: value})
 
 
+def test_clocks_may_differ_by_a_minute(states: tuple[TablePointer, TablePointer]) -> None:
+    document = document_at(states[1])
+    document["snapshot-log"][0]["timestamp-ms"] = document["snapshot-log"][1]["timestamp-ms"] + 60_000
+    document["last-updated-ms"] = document["snapshot-log"][1]["timestamp-ms"] - 60_000
+    document["metadata-log"] = []
+    IcebergTableReader().require_loadable(by_hand(states[1], document), "wap/x")
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -112,6 +120,12 @@ def _of_snapshot(key: str, value: Any) -> Callable[[Document], object]:
         _set(refs=None),
         _set(properties={"n": 1}),
         lambda document: document["refs"].update(gone={"snapshot-id": 5, "type": "tag"}),
+        lambda document: document["snapshots"].append(document["snapshots"][0]),
+        lambda document: document["snapshot-log"][0].update({"timestamp-ms": document["last-updated-ms"] + 60_001}),
+        lambda document: document["metadata-log"].append(
+            {"metadata-file": "file:///x", "timestamp-ms": document["last-updated-ms"] + 60_001}
+        ),
+        lambda document: document.update({"last-updated-ms": document["last-updated-ms"] - 60_001}),
     ],
 )
 def test_what_spark_cannot_parse_is_not_published(
