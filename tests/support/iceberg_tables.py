@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.avro.resolver import resolve_writer
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import (
@@ -137,13 +138,9 @@ def delete_by_vectors(table: Table, vectors: Sequence[tuple[str, bytes, int]], *
         vectors: The data file that each is about, what it holds, and how many rows it is said to delete.
         changed: Fields that the manifest's entries get otherwise.
     """
-    snapshot, folder = table.current_snapshot(), local_path(table.location())
-    assert snapshot is not None
-    puffin, manifest = (folder / f"{uuid4()}.{kind}" for kind in ("puffin", "avro"))
+    puffin = local_path(table.location()) / f"{uuid4()}.puffin"
     puffin.write_bytes(b"PFA1" + b"".join(blob for _, blob, _ in vectors) + b"PFA1 and a footer that nobody reads")
-    schema = json.dumps(AvroSchemaConversion().iceberg_to_avro(MANIFEST_ENTRY_SCHEMAS[3], schema_name="manifest_entry"))
-    write = resolve_writer(MANIFEST_ENTRY_SCHEMAS[3], iceberg_schema(schema)).write
-    records, offset = [], 4
+    files, offset = [], 4
     for target, blob, rows in vectors:
         place = {"referenced_data_file": target, "content_offset": offset, "content_size_in_bytes": len(blob)}
         offset += len(blob)
@@ -157,10 +154,42 @@ def delete_by_vectors(table: Table, vectors: Sequence[tuple[str, bytes, int]], *
             file_size_in_bytes=puffin.stat().st_size,
             **{**place, **changed},
         )
-        entry = ManifestEntry.from_args(
-            3, status=ManifestEntryStatus.ADDED, snapshot_id=snapshot.snapshot_id, data_file=file
-        )
-        records.append(encoded(write, entry))
+        files.append(file)
+    _add_deletes(table, files)
+    return puffin
+
+
+def delete_by_equality(table: Table, rows: pa.Table, keys: Sequence[int]) -> Path:
+    """Add a file of equality deletes to the newest snapshot of a table, and return it.
+
+    Args:
+        rows: What is in the file.
+        keys: Field ids of the columns by which it is said to delete.
+    """
+    path = local_path(table.location()) / f"{uuid4()}.parquet"
+    pq.write_table(rows, path)
+    file = DataFile.from_args(
+        3,
+        content=DataFileContent.EQUALITY_DELETES,
+        file_path=path.as_uri(),
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=rows.num_rows,
+        file_size_in_bytes=path.stat().st_size,
+        equality_ids=list(keys),
+    )
+    _add_deletes(table, [file])
+    return path
+
+
+def _add_deletes(table: Table, files: Sequence[DataFile]) -> None:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    manifest = local_path(table.location()) / f"{uuid4()}.avro"
+    schema = json.dumps(AvroSchemaConversion().iceberg_to_avro(MANIFEST_ENTRY_SCHEMAS[3], schema_name="manifest_entry"))
+    write = resolve_writer(MANIFEST_ENTRY_SCHEMAS[3], iceberg_schema(schema)).write
+    added = {"status": ManifestEntryStatus.ADDED, "snapshot_id": snapshot.snapshot_id}
+    records = [encoded(write, ManifestEntry.from_args(3, data_file=file, **added)) for file in files]
     content, number = (
         write_container({SCHEMA_KEY: schema, "avro.codec": "null"}, records),
         snapshot.sequence_number or 0,
@@ -173,7 +202,6 @@ def delete_by_vectors(table: Table, vectors: Sequence[tuple[str, bytes, int]], *
     after = ManifestList(before.meta, (*before.manifests, line))
     parent = snapshot.parent_snapshot_id
     local_path(snapshot.manifest_list).write_bytes(write_list(after, snapshot.snapshot_id, parent, number))
-    return puffin
 
 
 def ids_at(pointer: TablePointer, **filters: Any) -> list[int]:

@@ -51,6 +51,7 @@ class Inspector:
         self._walked = walked
         self._is_current = True
         self._next_row_id = 0
+        self._columns = frozenset[int]()
         self._row_ids: list[tuple[int, int, str]] = []
         self._live: dict[str, int] = {}
         self._vectors: dict[str, DeletionVector] = {}
@@ -68,6 +69,11 @@ class Inspector:
             return
         current = self._pointer.snapshot_id
         self._next_row_id = document.get("next-row-id") or 0
+        self._columns = frozenset(one for schema in _schemas_of(document) for one in _field_ids(schema))
+        last, newest = document.get("last-column-id"), max(self._columns, default=0)
+        if last is not None and last < newest:
+            problem = f"a column has id {newest}, and the last one given is {last}: the next columns would share ids"
+            yield Flaw("wrong-count", file, problem)
         for snapshot in sorted(document.get("snapshots") or (), key=lambda one: one["snapshot-id"] != current):
             self._is_current = snapshot["snapshot-id"] == current
             self._row_ids, self._live, self._vectors = [], {}, {}
@@ -180,6 +186,14 @@ class Inspector:
     ) -> Iterator[NeededFile | Flaw]:
         data = entry.data_file
         has_rows, vector = data.content in (None, DataFileContent.DATA), None
+        keys: tuple[int, ...] = ()
+        if data.content == DataFileContent.EQUALITY_DELETES:
+            keys = tuple(data.equality_ids or ())
+            if not keys or not self._columns.issuperset(keys):
+                named = ", ".join(map(str, keys)) or "none"
+                problem = f"{data.file_path} deletes rows by columns that the table never had (ids: {named})"
+                yield Flaw("wrong-count", file, problem)
+                keys = ()  # nothing to look for in it
         if not has_rows and is_vector(data):
             try:
                 vector = vector_of(data)
@@ -199,6 +213,7 @@ class Inspector:
             _bounds_of(data) if has_rows else {},
             vector,
             None if vector is None else self._live.get(vector.target),
+            keys,
         )
 
     def _misplaced(self, entries: Sequence[ManifestEntry], line: ListedManifest, file: NeededFile) -> Iterator[Flaw]:
@@ -264,6 +279,8 @@ def footer_flaw(file: NeededFile, footer: FileMetaData) -> Flaw | None:
     """
     if footer.num_rows != file.rows:
         return Flaw("wrong-rows", file, f"it holds {footer.num_rows:,} rows, not {file.rows:,}")
+    if file.keys and (lacking := _lacking(file.keys, footer)):
+        return Flaw("wrong-rows", file, f"it lacks column {lacking[0]} (a field id), by which it deletes rows")
     for place, bounds in _bounded(file, footer):
         column = footer.schema.column(place)
         decode = _decoder(column)
@@ -277,6 +294,43 @@ def footer_flaw(file: NeededFile, footer: FileMetaData) -> Flaw | None:
         if not least <= min(values) <= max(values) <= most:
             return Flaw("wrong-rows", file, f"its column {column.path} holds other values than its manifest says")
     return None
+
+
+def _lacking(keys: Sequence[int], footer: FileMetaData) -> list[int]:
+    """Return the field ids that a file lacks; none if it has no ids at all, as columns go by their names then."""
+    import pyarrow as pa
+
+    try:
+        fields = list(footer.schema.to_arrow_schema())
+    except pa.ArrowException:
+        return []  # it holds something that Arrow doesn't know
+    held = set[int]()
+    while fields:
+        field = fields.pop()
+        field_id = (field.metadata or {}).get(b"PARQUET:field_id")
+        held |= set() if field_id is None else {int(field_id)}
+        if pa.types.is_struct(field.type):
+            fields += list(field.type)
+    return [key for key in keys if held and key not in held]
+
+
+def _schemas_of(document: Document) -> Sequence[Document]:
+    """Return all schemas that a table had."""
+    schemas: Sequence[Document] = document.get("schemas") or [document.get("schema") or {}]
+    return schemas
+
+
+def _field_ids(type_: Any) -> Iterator[int]:
+    """Yield the ids of all fields of a schema, nested ones too."""
+    if not isinstance(type_, dict):
+        return
+    for field in type_.get("fields") or ():
+        yield field["id"]
+        yield from _field_ids(field["type"])
+    for part in ("element", "key", "value"):
+        if f"{part}-id" in type_:
+            yield type_[f"{part}-id"]
+            yield from _field_ids(type_[part])
 
 
 def _bounded(file: NeededFile, footer: FileMetaData) -> Iterator[tuple[int, tuple[bytes, bytes]]]:

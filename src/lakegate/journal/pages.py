@@ -398,4 +398,5 @@ def _file(row: Row[Any]) -> FileRecord:
         rows=row.rows,
         published=row.state == PUBLISHED,
         run_id=row.run_id,
+        identity=row.identity,
     )

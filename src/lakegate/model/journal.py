@@ -63,6 +63,7 @@ class FileRecord(Value):
         size_bytes: Length in bytes; 0 if the journal knows the file from a commit alone.
         rows: Number of rows; 0 likewise.
         published: Whether it's published; otherwise a run is ingesting it.
+        identity: What a local file keeps when it's renamed or linked; empty if it isn't known.
     """
 
     number: int
@@ -73,6 +74,7 @@ class FileRecord(Value):
     rows: int
     published: bool
     run_id: str
+    identity: str = ""
 
 
 class HistoryEvent(Value):

@@ -244,6 +244,7 @@ class NeededFile(NamedTuple):
         bounds: Lowest and highest value of its columns by field id, as Iceberg encodes them, of a data file.
         vector: The deletion vector in it, of a Puffin file, which is yielded once for each of them.
         target_rows: Rows in the data file that the vector is about, if it's known.
+        keys: Field ids of the columns by which a file of equality deletes deletes rows.
     """
 
     path: str
@@ -255,6 +256,7 @@ class NeededFile(NamedTuple):
     bounds: Mapping[int, tuple[bytes, bytes]] = MappingProxyType({})
     vector: DeletionVector | None = None
     target_rows: int | None = None
+    keys: tuple[int, ...] = ()
 
 
 class Flaw(NamedTuple):

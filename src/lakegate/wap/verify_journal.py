@@ -14,7 +14,7 @@ from lakegate.journal.pages import Place, RunFilter
 from lakegate.journal.schema import as_text
 from lakegate.journal.soundness import BadRow
 from lakegate.model.figures import counted
-from lakegate.model.journal import HistoryEvent
+from lakegate.model.journal import FileRecord, HistoryEvent
 from lakegate.model.maintenance import Finding
 from lakegate.model.refs import Commit, Ref
 from lakegate.model.run import Run
@@ -253,7 +253,7 @@ def _is_same(was: Run | None, now: Run | None) -> bool:
 
 
 def _differing_files(
-    history: History, nets: Sequence[NetHistory], published: Mapping[tuple[str, str, str], str]
+    history: History, nets: Sequence[NetHistory], published: Mapping[tuple[str, str, str], FileRecord]
 ) -> Iterator[Finding]:
     """Yield where journal and commits differ on which source files are published: they decide what is ingested."""
     extra, lacking = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
@@ -263,8 +263,22 @@ def _differing_files(
     left = set(nets[0].files) & set(nets[-1].files) - published.keys()
     for table, uri, _ in sorted(left):
         lacking[table].append(uri)
-    for key, run_id in published.items():
+    for key, known in published.items():
+        run_id = known.run_id
         by = {net.files[key] for net in nets if key in net.files}
+        identities = {net.identities[key] for net in nets if net.identities.get(key)}
+        # A file that came back by a revert of a revert has none in the journal.
+        if by and known.identity and identities and known.identity not in identities and history.is_wanted((key[0],)):
+            yield Finding(
+                kind="source-files",
+                message=f"{key[1]} is known as {known.identity} by the journal, but as {min(identities)} by main's "
+                "commits: by this, an ingest knows a file that was renamed or linked.",
+                fix=_REBUILD,
+                table=key[0],
+                run_id=run_id,
+                files=(key[1],),
+                number=1,
+            )
         if by and run_id not in by and history.is_wanted((key[0],)):
             yield Finding(
                 kind="source-files",
@@ -293,12 +307,12 @@ def _differing_files(
                 )
 
 
-def _published_files(context: Context) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """Yield table, URI and version of each source file that the journal counts as published, and the run."""
+def _published_files(context: Context) -> Iterator[tuple[tuple[str, str, str], FileRecord]]:
+    """Yield each source file that the journal counts as published, after its table, URI and version."""
     before: int | None = None
     while True:
         found, before = context.journal.pages.files(limit=_FILES_AT_ONCE, before=before)
-        yield from (((one.table, one.uri, one.version), one.run_id) for one in found if one.published)
+        yield from (((one.table, one.uri, one.version), one) for one in found if one.published)
         if len(found) == _FILES_AT_ONCE:
             before = found[-1].number
         if before is None:

@@ -38,7 +38,15 @@ from lakegate.wap.recover import rebuild
 from lakegate.wap.revert import restore_table, revert
 from lakegate.wap.table_changes import drop_table
 from lakegate.wap.verify import verify
-from support.iceberg_tables import NAME, IcebergTables, delete_by_vectors, iceberg_tables, pointer_to, vector_blob
+from support.iceberg_tables import (
+    NAME,
+    IcebergTables,
+    delete_by_equality,
+    delete_by_vectors,
+    iceberg_tables,
+    pointer_to,
+    vector_blob,
+)
 from support.memory_journal import MemoryDatabase
 from support.memory_store import MemoryStore
 
@@ -83,7 +91,8 @@ class Lake:
 
     @staticmethod
     def files(number: int) -> str:
-        return encode_files([SourceFile(uri=f"file:///in/{number}", size_bytes=1, version="v", rows=1)])
+        file = SourceFile(uri=f"file:///in/{number}", size_bytes=1, version="v", rows=1, identity=f"1:{number}:0")
+        return encode_files([file])
 
     def put(self, properties: dict[str, str]) -> str:
         was = self.catalog.get_table(NAME, self.head)
@@ -136,6 +145,12 @@ def test_a_sound_lake_has_no_findings(lake: Lake) -> None:
     assert (report.files, report.deep) == (len(on_disk) - 1, True)
     assert report.size_bytes < sum(path.stat().st_size for path in on_disk)
     delete_row(lake, VECTOR)
+    report = lake.verify(deep=True)
+    assert report.passed, report.findings
+
+
+def test_sound_equality_deletes_are_no_finding(lake: Lake) -> None:
+    delete_equal(lake, [1])
     report = lake.verify(deep=True)
     assert report.passed, report.findings
 
@@ -201,6 +216,20 @@ def delete_row(lake: Lake, blob: bytes, rows: int = 1, times: int = 1, **changed
     delete_by_vectors(lake.table, [(target, blob, rows)] * times, **changed)
 
 
+def delete_equal(lake: Lake, keys: Sequence[int]) -> Path:
+    """Delete the row of the third run by its id, in a file that is said to delete by columns with these field ids."""
+    return delete_by_equality(lake.table, pa.table({"id": [3]}, schema=pa.schema([_ID])), keys)
+
+
+def disorder(document: dict[str, Any]) -> None:
+    document["snapshot-log"][0]["timestamp-ms"] += 3_600_000
+
+
+def reuse_ids(document: dict[str, Any]) -> None:
+    document["last-column-id"] = 1
+
+
+_ID = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
 VECTOR = vector_blob([0])
 DAMAGES: Sequence[tuple[str, Callable[[Lake], object], str]] = [
     ("missing-file", lambda lake: lake.data_file(2).unlink(), "lakegate revert r2"),
@@ -220,6 +249,13 @@ DAMAGES: Sequence[tuple[str, Callable[[Lake], object], str]] = [
     ("wrong-count", lambda lake: lake.edit_metadata(say("shuffle")), "table restore nyc.trips --at {1}"),
     ("wrong-count", lambda lake: lake.edit_metadata(say("delete")), "table restore nyc.trips --at {1}"),
     ("wrong-count", lambda lake: lake.edit_metadata(misnumber), "table restore nyc.trips --at {1}"),
+    ("unloadable-table", lambda lake: lake.edit_metadata(disorder), "table restore nyc.trips --at {1}"),
+    ("wrong-count", lambda lake: lake.edit_metadata(reuse_ids), "table restore nyc.trips --at {1}"),
+    ("wrong-count", lambda lake: delete_equal(lake, [7]), "table restore nyc.trips --at {1}"),
+    ("wrong-count", lambda lake: delete_equal(lake, []), "table restore nyc.trips --at {1}"),
+    ("wrong-rows", lambda lake: delete_equal(lake, [2]), "table restore nyc.trips --at {1}"),
+    ("missing-file", lambda lake: delete_equal(lake, [1]).unlink(), "table restore nyc.trips --at {1}"),
+    ("wrong-size", lambda lake: cut(delete_equal(lake, [1])), "table restore nyc.trips --at {1}"),
     ("wrong-count", lambda lake: relist(lake, copied=False), "table restore nyc.trips --at {0}"),
     ("wrong-count", lambda lake: relist(lake, copied=True), "table restore nyc.trips --at {0}"),
     ("wrong-rows", lambda lake: rewrite(lake.data_file(2)), "lakegate revert r2"),
@@ -504,6 +540,11 @@ JOURNALS: Sequence[tuple[list[str], Callable[[Lake], object], str]] = [
     (
         ["journal-rows", "unknown-run"],
         lambda lake: lake.damage_journal("UPDATE runs SET run_id = 'r0' WHERE run_id = 'r2'"),
+        "lakegate journal rebuild",
+    ),
+    (
+        ["source-files"],
+        lambda lake: lake.damage_journal("UPDATE claims SET identity = '1:9:0' WHERE run_id = 'r2'"),
         "lakegate journal rebuild",
     ),
     (
