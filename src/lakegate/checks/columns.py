@@ -310,8 +310,7 @@ def _file_proves(
     file: DataFile, column: QuotedColumn, one: Callable[[Any], bool], bounds: Callable[[Any, Any], bool]
 ) -> bool:
     name, kind = column.name, column.type
-    # A double comes rounded to 32 bits out of some manifests; the file's bounds are exact.
-    if name in file.identity_values and kind.family is not Family.FLOATING:
+    if name in file.identity_values:
         value = file.identity_values[name]
         if value is None or (kind.holds(value) and one(value)):
             return True

@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import json
 import secrets
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -22,7 +23,7 @@ from pyiceberg.avro.codecs.codec import Codec
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
 from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader
-from pyiceberg.avro.reader import Reader
+from pyiceberg.avro.reader import DoubleReader, Reader
 from pyiceberg.avro.resolver import construct_reader, construct_writer, resolve_reader, resolve_writer
 from pyiceberg.avro.writer import Writer
 from pyiceberg.manifest import (
@@ -80,6 +81,19 @@ _FILE_TYPE = StructType(
 _PATH_COLUMN = 2147483546
 """Field id of ``file_path`` in position delete files."""
 SCHEMA_KEY = "avro.schema"
+
+
+_DOUBLE = struct.Struct("<d")
+
+
+def _exact_double(_: DoubleReader, decoder: BinaryDecoder) -> float:
+    """Return a double as it is written: PyIceberg 0.12's compiled decoder rounds it (apache/iceberg-python#3808)."""
+    value: float
+    (value,) = _DOUBLE.unpack(decoder.read(_DOUBLE.size))
+    return value
+
+
+DoubleReader.read = _exact_double  # type: ignore[method-assign, assignment]
 
 
 _EntryParts: TypeAlias = tuple[int, int | None, int | None, int | None, DataFile, int]

@@ -281,11 +281,3 @@ def test_nothing_to_compare_is_unique() -> None:
 def test_without_rows_every_row_keeps_every_rule() -> None:
     for check in (Check(kind="sql", arguments={"predicate": "c < 0"}), RANGE, NOT_NULL):
         assert answer(check, added(), "long") == 0
-
-
-def test_a_partition_s_double_proves_nothing_as_it_may_come_rounded() -> None:
-    exact, rounded = 1.3139546443756256, 1.3139545917510986
-    known = ColumnStatistics(value_count=3, null_count=0, nan_count=0, lower=exact, upper=exact)
-    file = DataFile(path="f", rows=3, size_bytes=1, identity_values={"c": rounded}, columns={"c": known})
-    check = Check(kind="in_range", columns=("c",), arguments={"max": exact, "inclusive": False})
-    assert answer(check, AddedFiles((file,), complete=True), "double") is None

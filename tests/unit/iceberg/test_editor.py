@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.avro.encoder import BinaryEncoder
@@ -30,8 +31,10 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DoubleType, LongType, NestedField
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from lakegate.errors import AuditFailedError, EngineError, InputError, NotFoundError, NotReplayableError
@@ -710,6 +713,26 @@ def test_a_compaction_is_rebased_onto_what_was_appended_meanwhile(
             editor.replay_rewrite(staged, base, onto)
     with pytest.raises(NotReplayableError, match="isn't a one-step compaction"):
         editor.replay_rewrite(appended(tables, base, [5]), base, main)
+
+
+def test_partitions_by_double_stay_exact(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    exact = 1.3139546443756256
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "fare", DoubleType()))
+    table = tables.create(schema=schema, spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "fare")))
+    append(table, [0])
+    base = pointer_to(table)
+    rows = pa.table({"id": [1], "fare": [exact]}, schema=schema.as_arrow())
+    branch = tables.at(base)
+    branch.append(rows)
+    staged = pointer_to(branch, "branch")
+    append(table, [2])
+
+    moved = editor.replay(staged, [staged.snapshot_id], pointer_to(table))
+
+    assert exact in [entry.file.partition[0] for entry in live_at(moved)]
+    fewer = editor.rewrite_manifests(moved, {})
+    assert exact in [entry.file.partition[0] for entry in live_at(fewer)]
+    assert ids_at(fewer, row_filter=f"fare = {exact}") == [1]
 
 
 def test_a_compaction_leaves_the_partitions_that_others_rewrote(
