@@ -171,13 +171,15 @@ class WorkersOf(Generic[_AnyWorker]):
         self._home = home
         self._all: list[_AnyWorker] = []
         self._spare: _AnyWorker | None = None
+        self._taking = threading.Lock()
         folder = home / HOME_NAME / "logs"
         folder.mkdir(parents=True, exist_ok=True)
         self._log = (folder / f"{kind.module}.log").open("a")
 
     def take(self) -> _AnyWorker:
-        """Return a fresh worker."""
-        taken, self._spare = self._spare or self.start(), self.start()
+        """Return a fresh worker, which nobody else has."""
+        with self._taking:
+            taken, self._spare = self._spare or self.start(), self.start()
         return taken
 
     def start(self) -> _AnyWorker:

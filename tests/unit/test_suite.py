@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO
 
 import pytest
+
+from proofs.harness import Worker, WorkersOf
 
 
 @pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="groups are for processes side by side")
@@ -13,3 +19,23 @@ def test_tests_of_a_group_stay_in_one_process(request: pytest.FixtureRequest) ->
     # Its scheduler reads the group from here; a version of pytest that it doesn't know leaves that out, silently.
     if request.config.getoption("loadgroup", default=False):
         assert request.node.nodeid.endswith("@suite")
+
+
+class _SlowWorker(Worker):
+    """One that takes a while to start, and is no process."""
+
+    def __init__(self, _home: Path, _log: IO[str]) -> None:
+        time.sleep(0.02)
+
+    def kill(self) -> None:
+        """Do nothing."""
+
+    def end(self) -> int:
+        """Return that it ended well."""
+        return 0
+
+
+def test_threads_that_take_a_worker_at_once_share_none(tmp_path: Path) -> None:
+    with WorkersOf(_SlowWorker, tmp_path) as workers, ThreadPoolExecutor(8) as threads:
+        taken = list(threads.map(lambda _: workers.take(), range(8)))
+    assert len({id(worker) for worker in taken}) == len(taken)
