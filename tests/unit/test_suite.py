@@ -37,5 +37,6 @@ class _SlowWorker(Worker):
 
 def test_threads_that_take_a_worker_at_once_share_none(tmp_path: Path) -> None:
     with WorkersOf(_SlowWorker, tmp_path) as workers, ThreadPoolExecutor(8) as threads:
+        workers.take()  # from now on there's one ahead
         taken = list(threads.map(lambda _: workers.take(), range(8)))
     assert len({id(worker) for worker in taken}) == len(taken)
