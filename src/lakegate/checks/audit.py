@@ -611,6 +611,12 @@ class _Audit:
             check = self._checks[index]
             told = HIDDEN if is_hidden(check, self._schema, self._rows.masked) else str(error)
             raise refuse(check, told, "Select fewer rows with where=.") from None
+        except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+            check = self._checks[index]
+            hides = is_hidden(check, self._schema, self._rows.masked)
+            raised = type(error).__name__ if hides else repr(error)
+            problem = f"its function raised {raised} as it judged."
+            raise refuse(check, problem, "Correct the function.") from (None if hides else error)
 
     def _ask_queries(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
         """Answer each question that takes a query of its own."""

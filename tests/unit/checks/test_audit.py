@@ -525,6 +525,10 @@ def test_a_user_s_check_quotes_no_hidden_value(
     def parsed(column: ColumnName) -> Aggregates:
         return Aggregates((f"max({column})",), lambda values, _: Finding(0, value=float(values[0])))
 
+    @check
+    def looked_up(column: ColumnName) -> Aggregates:
+        return Aggregates((f"max({column})",), lambda values, _: {"known": Finding(0)}[values[0]])
+
     class Aggregating(RecordingEngine):
         def aggregate(self, _rows: AddedRows, expressions: Sequence[str]) -> tuple[int, Sequence[Any]]:
             return self.total, [canary] * len(expressions)
@@ -532,6 +536,9 @@ def test_a_user_s_check_quotes_no_hidden_value(
     assert canary in audit(Aggregating(), "longest(s)").model_dump_json()
     report = audit(Aggregating(), f"longest(s{options})", masked=masked)
     assert (report.passed, canary in report.model_dump_json()) == (False, False)
-    with pytest.raises(CheckError) as caught:
-        audit(Aggregating(), f"parsed(s{options})", masked=masked)
-    assert canary not in "".join(traceback.format_exception(caught.value))
+    with pytest.raises(CheckError, match=r"its function raised KeyError\('canary@"):
+        audit(Aggregating(), "looked_up(s)")
+    for name in ("parsed", "looked_up"):
+        with pytest.raises(CheckError) as caught:
+            audit(Aggregating(), f"{name}(s{options})", masked=masked)
+        assert canary not in "".join(traceback.format_exception(caught.value))
