@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import combinations
 from typing import Any, TypeAlias
 
@@ -391,6 +392,10 @@ def _most_common(test: Test) -> Made:
 
 
 def _literal(value: Any, *, quoted: bool) -> str:
+    if isinstance(value, date):  # YAML's own, where dbt has the text
+        value = str(value)
+    if not isinstance(value, (str, int, float)):
+        raise NoCheckError(f"{value!r} isn't a text or a number")
     if isinstance(value, str) and not quoted:
         return str(_number(value))
     return sql_string(value) if isinstance(value, str) else str(value)

@@ -139,6 +139,13 @@ def test_a_model_becomes_a_contract() -> None:
             ),
         ),
         (
+            "dbt_expectations.expect_column_distinct_values_to_contain_set: {value_set: [2024-01-01]}",
+            (
+                "custom_sql(query=\"SELECT wanted_value FROM (SELECT explode(array('2024-01-01')) AS wanted_value) "
+                'LEFT ANTI JOIN batch ON `c` = wanted_value")'
+            ),
+        ),
+        (
             "dbt_expectations.expect_column_distinct_values_to_equal_set: {value_set: ['1', '2'], quote_values: false}",
             (
                 "custom_sql(query='SELECT DISTINCT wanted_value, `c` FROM (SELECT explode(array(1, 2)) AS wanted_value)"
