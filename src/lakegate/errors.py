@@ -186,7 +186,7 @@ class StorageUnavailableError(RetryableError):
 
 
 class ClockError(RetryableError):
-    """A machine's clock is wrong by more than a minute: a table with its times couldn't be written to by others."""
+    """A machine's clock is so fast that others couldn't write to a table with its times."""
 
     code = "clock"
 

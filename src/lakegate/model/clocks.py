@@ -17,7 +17,16 @@ def is_ahead(time: datetime, now: datetime) -> bool:
     return time - now > _TOLERANCE
 
 
-def fast_clock(time: datetime, now: datetime, *, whose: str, by: str, effect: str, **context: object) -> ClockError:
+def fast_clock(
+    time: datetime,
+    now: datetime,
+    *,
+    whose: str,
+    by: str,
+    effect: str,
+    then: str = "run the command again",
+    **context: object,
+) -> ClockError:
     """Return the error for a clock that is fast.
 
     Args:
@@ -26,11 +35,12 @@ def fast_clock(time: datetime, now: datetime, *, whose: str, by: str, effect: st
         whose: The clock, as the subject of a sentence.
         by: The other one.
         effect: What it means for the data, as a sentence.
+        then: What to do once the clock is right.
         **context: What the error is about.
     """
     return ClockError(
         f"{whose} is {duration((time - now).total_seconds())} ahead of {by}: {moment(time)} against {moment(now)}. "
         f"{effect}",
-        hint="Set the clock that is wrong, such as by NTP, then run the command again.",
+        hint=f"Set the clock that is wrong, such as by NTP, then {then}.",
         **context,
     )

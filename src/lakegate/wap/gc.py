@@ -29,6 +29,7 @@ from lakegate.errors import (
     NotReplayableError,
     OutcomeUnknownError,
     RetryableError,
+    StorageUnavailableError,
 )
 from lakegate.model.figures import duration
 from lakegate.model.identifiers import TableIdentifier
@@ -179,14 +180,25 @@ def right_now(context: Context, files: WarehouseFiles) -> datetime:
 
     By a clock that is fast, gc would delete what others have just written. A file is written to learn the time, and
     deleted again.
+
+    Raises:
+        StorageUnavailableError: When the warehouse doesn't list that file.
     """
     folder = f"{context.warehouse.rstrip('/')}/{FOLDER}"
     path = f"{folder}/clock-{secrets.token_hex(8)}"
     files.write(path, b"What time is it?")
     try:
-        there = next(file.modified_at for file in files.list(folder) if canonical(file.path) == canonical(path))
+        times = (file.modified_at for file in files.list(folder) if canonical(file.path) == canonical(path))
+        there = next(times, None)
     finally:
         files.delete([path])
+    if there is None:
+        raise StorageUnavailableError(
+            f"The warehouse {context.warehouse} doesn't list a file that was just written to it, so gc can't tell how "
+            "old its files are. Nothing was deleted.",
+            hint="Run it again; what writes to a store must be listed there at once.",
+            warehouse=context.warehouse,
+        )
     now = datetime.now(UTC)
     if now - there <= _CLOCKS_DIFFER:
         return now

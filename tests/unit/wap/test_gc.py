@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakegate.errors import ConfigurationError, LakegateError
+from lakegate.errors import ConfigurationError, LakegateError, StorageUnavailableError
 from lakegate.iceberg.files import LocalFileStore
 from lakegate.model.downstream import Subscription
 from lakegate.model.identifiers import TableIdentifier
@@ -318,6 +318,14 @@ def test_a_tag_keeps_its_state_though_a_later_commit_has_an_earlier_time(monkeyp
     monkeypatch.setattr(world.catalog, "history", history)
     assert world.gc(history=timedelta(days=3)).files == 0
     assert world.states[tagged.hash] <= world.files.keys()
+
+
+def test_a_warehouse_that_lists_no_new_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context, store = replace(World().context, warehouse=tmp_path.as_uri()), LocalFileStore(tmp_path.as_uri())
+    monkeypatch.setattr(store, "list", lambda _folder: iter(()))
+    with pytest.raises(StorageUnavailableError, match="doesn't list a file"):
+        right_now(context, store)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("wrong_by", "is_used"), [(timedelta(days=2), False), (timedelta(days=-2), True)])
