@@ -9,7 +9,7 @@ Example:
             run = lake.ingest("nyc.trips", "trips/*.parquet", checks=["not_null(passenger_count)"])
             print(run.status, run.report)
 
-Importing this package loads nothing heavy: names are resolved on first use.
+Importing this package loads nothing heavy: each name is imported on first use.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
     "connect",
 ]
 
-_HOMES = {
+_MODULES = {
     "AuditReport": "lakegate.model.checks",
     "Check": "lakegate.model.checks",
     "CheckResult": "lakegate.model.checks",
@@ -57,11 +57,11 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    module = _MODULES.get(name)
+    if module is None:
         msg = f"module 'lakegate' has no attribute {name!r}"
         raise AttributeError(msg)
-    return getattr(import_module(home), name)
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Settings → objects: with ``lake.py``, the only module that knows which class implements which interface."""
+"""Create objects from settings. Besides ``lake.py``, only this module knows which class implements which interface."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 
 _JDBC_CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
 _JDBC = {
-    # Else PostgreSQL's driver reads the whole result into memory first, and times without a zone become instants.
+    # Without these, PostgreSQL's driver reads the whole result into memory, and times without a zone become instants.
     "fetchsize": "10000",
     "preferTimestampNTZ": "true",
 }
 _UNCACHED = {
-    # Iceberg's catalogs keep a table as they saw it for as long as it's read every half minute; others ignore this.
+    # Iceberg's catalogs cache a table for as long as it's read every 30 seconds. Other catalogs ignore this.
     "cache-enabled": "false"
 }
-_PATIENCE_S = 2.0
-"""Seconds that a page waits for a journal that others have locked."""
+_PAGE_PATIENCE_S = 2.0
+"""Seconds that a page of the dashboard waits for a locked journal."""
 
 
 def local_stack(home: Path, settings: Settings, narrator: Narrator) -> LocalStack:
-    """Return the handle of a project's embedded stack; starts nothing."""
+    """Return the handle of a project's local stack. Starts nothing."""
     from lakegate.local.artifacts import driver_artifact
 
     def warehouse() -> SparkStores:
@@ -58,7 +58,7 @@ def local_stack(home: Path, settings: Settings, narrator: Narrator) -> LocalStac
 
 
 class Components:
-    """Makes the implementation of each interface on first use.
+    """Creates the implementation of each interface on first use.
 
     Args:
         session: The user's ``SparkSession``, used instead of ``settings.engine``.
@@ -76,7 +76,7 @@ class Components:
         self._found: tuple[str, Catalog] | None = None
         self._opened: list[Catalog] = []
         self._finding = threading.Lock()
-        self._begins = settings.catalog.uri is None and not is_project(home)
+        self._is_new_project = settings.catalog.uri is None and not is_project(home)
 
     @cached_property
     def context(self) -> Context:
@@ -111,9 +111,9 @@ class Components:
         return self._catalog_at(self.settings.catalog.uri or self.stack.up().nessie_uri)
 
     def find_catalog(self, *, timeout_s: float) -> Catalog:
-        """Return a catalog like :attr:`catalog`, but start nothing, and wait less for an answer.
+        """Return a catalog like :attr:`catalog`, but start nothing, and give up sooner.
 
-        Call it again after the catalog was away: a local one that was restarted may have another address.
+        Call it again when the catalog was unavailable: a local one may have restarted with another address.
 
         Args:
             timeout_s: Seconds to wait for one response; no more than ``catalog.timeout_s``.
@@ -130,7 +130,7 @@ class Components:
                 )
         with self._finding:
             if "catalog" not in self.__dict__ or (self._found is not None and self._found[0] != uri):
-                # What else reads the catalog from here needn't start Spark for it, as the local stack would.
+                # Otherwise, the next use of :attr:`catalog` would start the local stack, and Spark with it.
                 self._use(self._catalog_at(uri))
             if self._found is None or self._found[0] != uri:
                 patience_s = min(timeout_s, self.settings.catalog.timeout_s)
@@ -139,7 +139,7 @@ class Components:
             return self._found[1]
 
     def _use(self, catalog: Catalog) -> None:
-        """Use another catalog from now on. Other threads may still ask the one before, so it's closed at the end."""
+        """Use another catalog from now on. Other threads may still use the old one, so it's closed at the end."""
         if "catalog" in self.__dict__:
             self._opened.append(self.catalog)
         self.catalog = catalog
@@ -169,7 +169,7 @@ class Components:
 
     @cached_property
     def _table_files(self) -> TableFiles:
-        # One for all, as it remembers what it has parsed.
+        # Shared, because it caches parsed metadata.
         from lakegate.iceberg.files import TableFiles
 
         return TableFiles(self.settings.storage)
@@ -186,15 +186,15 @@ class Components:
         """The journal that the settings name, by default ``.lakegate/journal.db``."""
         from lakegate.journal.factory import open_journal
 
-        self._say_where()
+        self._announce_project()
         return open_journal(self.settings.journal, self.home)
 
     @cached_property
     def journal_for_pages(self) -> Journal:
-        """The same journal for reading: it waits for locks no longer than people wait for a page."""
+        """The same journal, for reading: it waits for locks no longer than people wait for a page."""
         from lakegate.journal.factory import open_journal
 
-        return open_journal(self.settings.journal, self.home, patience_s=_PATIENCE_S)
+        return open_journal(self.settings.journal, self.home, patience_s=_PAGE_PATIENCE_S)
 
     @cached_property
     def contracts(self) -> Contracts:
@@ -213,7 +213,7 @@ class Components:
 
     @cached_property
     def downstreams(self) -> tuple[Subscriber, ...]:
-        """The systems that learn of each publish; what they need is loaded when there is something to send."""
+        """The systems to notify of each publish. Their libraries are loaded when there is something to send."""
         if not self.settings.downstream:
             return ()
         from lakegate.downstream import TYPES, Around, open_downstream
@@ -232,7 +232,7 @@ class Components:
         )
 
     def downstream_policy(self, name: str) -> Mapping[str, Any]:
-        """Return the IAM policy that notifying a downstream system of the settings needs."""
+        """Return the IAM policy that lakegate needs to notify a downstream system."""
         from lakegate.downstream import policy_of
 
         return policy_of(name, self.settings.downstream[name])
@@ -245,7 +245,7 @@ class Components:
 
     @cached_property
     def engine(self) -> Engine:
-        """Spark: the user's session, the server the settings name, or the local stack's."""
+        """Spark: the user's session, the server that the settings name, or the local stack's."""
         from lakegate.spark.engine import SparkEngine
         from lakegate.spark.sessions import derived_sessions, remote_sessions
 
@@ -274,7 +274,7 @@ class Components:
 
     @cached_property
     def file_engine(self) -> FileEngine:
-        """A Spark that audits source files where they are, without a catalog."""
+        """An engine that audits source files where they are, without a catalog."""
         from lakegate.spark.file_engine import FileEngine
         from lakegate.spark.sessions import derived_sessions, remote_sessions
 
@@ -288,12 +288,12 @@ class Components:
         return FileEngine(sessions, shares_files=self.shares_files)
 
     def source_catalog(self, name: str) -> SourceCatalog:
-        """Return a source of the settings as a catalog of Spark. The local Spark has its driver then.
+        """Return a source of the settings as a Spark catalog. Restart the local Spark with its driver if needed.
 
         Raises:
             NotFoundError: The settings have no such source.
-            ConfigurationError: A secret of it isn't there, or would go to another machine without TLS.
-            LocalStackError: Its driver can't be fetched, or Spark had to be restarted for it and somebody uses it.
+            ConfigurationError: One of its secrets is missing, or would go to another machine without TLS.
+            LocalStackError: Its driver can't be fetched, or Spark would have to restart for it but is in use.
         """
         given = self.settings.sources.get(name)
         if given is None:
@@ -304,7 +304,7 @@ class Components:
         options = {"": _JDBC_CATALOG, **_JDBC} if given.catalog is None else {"": given.catalog, **_UNCACHED}
         has_secret = False
         for key, text in {"password": given.password, **given.options}.items():
-            # A URI of a file is an address, such as that of a warehouse.
+            # file:// is the address of something, such as a warehouse. Only file:/ is a reference.
             if text is not None and is_reference(text) and not text.startswith("file://"):
                 options[key] = Secret(text, setting=f"sources.{name}.{key}").value()
                 has_secret = True
@@ -319,7 +319,7 @@ class Components:
         return SourceCatalog(name, options)
 
     def _driver(self, source: SourceSettings) -> str:
-        """Return the class of a database's driver, which the local Spark has then; another one must have it."""
+        """Return the class of a database's driver, and load it into the local Spark. A remote one must have it."""
         from lakegate.local.artifacts import driver_artifact, driver_class
 
         named = source.options.get("driver")
@@ -346,7 +346,7 @@ class Components:
             )
 
     def open_engine_ahead(self, batch: Batch) -> None:
-        """Let the local Spark analyze ``batch`` while the rest loads, if it has rows and is on this machine."""
+        """Let the local Spark analyze ``batch`` while the rest loads, if the batch has rows and is on this machine."""
         is_local = self._session is None and self.settings.engine.url is None
         if not is_local or not batch.rows or any(is_remote(uri) for uri in batch.read_uris):
             return
@@ -364,7 +364,7 @@ class Components:
         if settings.uri is not None and settings.warehouse is None:
             raise ConfigurationError(
                 "catalog.uri is set, but catalog.warehouse isn't.",
-                hint='Say where the tables\' files go, such as warehouse = "s3://bucket/warehouse".',
+                hint='Set the folder for the tables\' files, such as warehouse = "s3://bucket/warehouse".',
                 setting="catalog.warehouse",
             )
         warehouse = settings.warehouse or f"file://{self.home.absolute() / HOME_NAME / 'warehouse'}"
@@ -372,18 +372,18 @@ class Components:
 
     @cached_property
     def stack(self) -> LocalStack:
-        """The embedded stack of this project."""
-        self._say_where()
+        """The local stack of this project."""
+        self._announce_project()
         return local_stack(self.home, self.settings, self.narrator)
 
-    def _say_where(self) -> None:
-        """Say that a project begins, once it does: a mistyped first command leaves none."""
-        if self._begins:
-            self._begins = False
+    def _announce_project(self) -> None:
+        """Report a new project, but only once something is created: a mistyped first command creates nothing."""
+        if self._is_new_project:
+            self._is_new_project = False
             self.narrator.note(f"New project in {self.home}: tables and history go to .lakegate/ there.")
 
     def reconnect(self) -> None:
-        """Drop connections to the engine that don't answer any more."""
+        """Drop connections to the engine that no longer work."""
         engine: Engine | None = self.__dict__.get("engine")
         if engine is not None:
             engine.reconnect()
@@ -391,9 +391,9 @@ class Components:
     def close(self) -> None:
         """Close what was opened. Servers keep running."""
         for name in ("engine", "file_engine", "catalog", "journal", "journal_for_pages"):
-            made = self.__dict__.get(name)
-            if made is not None:
-                made.close()
+            part = self.__dict__.get(name)
+            if part is not None:
+                part.close()
         for catalog in self._opened:
             catalog.close()
         if "stack" in self.__dict__:
@@ -405,7 +405,7 @@ class Components:
         return remote_sessions(self.stack.use().spark_url)(options)
 
     def _make_readable(self, batch: Batch, in_transaction: bool) -> bool:  # noqa: FBT001 - a callback
-        """Let the local Spark reach the batch's stores; return whether it was restarted for that."""
+        """Give the local Spark access to the batch's stores. Return whether it was restarted for that."""
         stores = stores_of(batch.read_uris, self.settings.storage)
         if stores.adls:
             raise ConfigurationError(
@@ -426,8 +426,8 @@ class Components:
         storage = self.settings.storage
         if self._session is not None or self.settings.engine.url is not None:
             return storage
-        place = stores_of([self.warehouse], storage).s3
-        return storage if place is None else storage.model_copy(update={"s3": place})
+        s3 = stores_of([self.warehouse], storage).s3
+        return storage if s3 is None else storage.model_copy(update={"s3": s3})
 
     def require_own_warehouse(self) -> None:
         """Raise if the warehouse belongs to another catalog."""

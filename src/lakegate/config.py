@@ -40,7 +40,7 @@ FILE_NAME = "lakegate.toml"
 HOME_NAME = ".lakegate"
 ENV_PREFIX = "LAKEGATE_"
 ENVIRONMENT = threading.RLock()
-"""Held by who sets a variable of the process's environment for others to read, and sets it back."""
+"""Lock to hold while ``os.environ`` is changed and restored for code that reads it."""
 _MEMORY = re.compile(r"[1-9][0-9]*[mg]")
 _ENDPOINT = re.compile(r"https?://[^/@\s?#]+/?", re.IGNORECASE)
 _CHANNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
@@ -52,14 +52,14 @@ _SENSITIVE = (
     r"passw|passphrase|pwd|secret|token|credential|authorization|(?:access|account|api|private|secret)[-_.]?key"
 )
 _SECRET_IN_URL = re.compile(
-    # Who logs in, before the host; as Oracle's URLs say it; and parameters, also in MySQL's (a=b,c=d) and Db2's :a=b;.
+    # A user before the host; Oracle's form of that; and parameters, also MySQL's (a=b,c=d) and Db2's :a=b;.
     r"//[^/?;]*@|:[^:@/]+/[^@?;]*@"
     rf"|[?&;,(:]\s*(?:user(?:_?(?:name|id))?|uid|[^=?&;,(:)]*(?:{_SENSITIVE})(?!-id)[^=?&;,(:)]*)\s*=",
     re.IGNORECASE,
 )
 _SECRET_OPTION = re.compile(rf"(?:{_SENSITIVE})(?:ord|d)?$", re.IGNORECASE)
 _COORDINATES = re.compile(r"^[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+$")
-_SPARKS_OWN = frozenset({"lakegate", "spark_catalog", "system", "session", "global_temp"})
+_SPARK_CATALOGS = frozenset({"lakegate", "spark_catalog", "system", "session", "global_temp"})
 _PASSWORD_IN_URL = re.compile(r"^[^:/]+://[^@/]*:[^@]*@|[?&](?:password|passfile)=", re.IGNORECASE)
 
 
@@ -71,13 +71,13 @@ ChannelType = Literal["slack", "webhook", "apprise"]
 
 
 def _read_json(value: Any) -> Any:
-    """Return a setting's value; a variable's text is read as JSON."""
+    """Return a setting's value. The text of an environment variable is parsed as JSON."""
     if not isinstance(value, str):
         return value
     try:
         return json.loads(value)
     except ValueError:
-        raise ValueError("must be JSON when it is set by a variable") from None
+        raise ValueError("must be JSON when set by an environment variable") from None
 
 
 def _duration(value: str) -> str:
@@ -135,7 +135,7 @@ SnowflakeName = Annotated[str, AfterValidator(_snowflake_name)]
 
 
 class CatalogSettings(_Section):
-    """Which catalog. Without ``uri``, the local stack's own."""
+    """The catalog. Without ``uri``, the local stack's."""
 
     type: str = "nessie"
     """The implementation: ``nessie``, or one that a package registers under ``lakegate.catalogs``."""
@@ -146,9 +146,9 @@ class CatalogSettings(_Section):
     token: str | None = None
     """Bearer token, by reference."""
     oauth2_token_endpoint: str | None = None
-    """Where to get access tokens, with OAuth 2's client credentials, instead of ``catalog.token``."""
+    """URL that issues access tokens for OAuth 2 client credentials, instead of ``catalog.token``."""
     oauth2_client_id: str | None = None
-    """Id of the client; required with the endpoint."""
+    """The client's id; required with the endpoint."""
     oauth2_client_secret: str | None = None
     """The client's secret, by reference; required with the endpoint."""
     oauth2_scope: str | None = None
@@ -158,19 +158,19 @@ class CatalogSettings(_Section):
 
 
 class EngineSettings(_Section):
-    """Which Spark. Without ``url``, the local stack's own."""
+    """The Spark server. Without ``url``, the local stack's."""
 
     url: str | None = None
     """Spark Connect address, such as ``sc://host:15002``. Default: the local stack's."""
     token: str | None = None
     """Bearer token, by reference."""
     tls: bool | None = None
-    """Whether to use TLS; lakegate never sends a token to another machine without it.
+    """Whether to use TLS. lakegate never sends a token to another machine without it.
 
-    Default: with a token, except to this machine.
+    Default: if there's a token, except to this machine.
     """
     ca_file: Path | None = None
-    """Certificates (PEM) of the authorities that sign Spark's. Default: ``SSL_CERT_FILE``, else the usual ones."""
+    """CA certificates (PEM) to verify Spark's with. Default: ``SSL_CERT_FILE``, else the usual ones."""
 
 
 class JournalSettings(_Section):
@@ -186,13 +186,13 @@ class JournalSettings(_Section):
     tls: bool | None = None
     """Whether to use TLS with Postgres and check its certificate. Default: TLS if the server offers it, unchecked."""
     ca_file: Path | None = None
-    """Certificates (PEM) of the authorities that sign Postgres's, instead of the usual ones."""
+    """CA certificates (PEM) to verify Postgres's with, instead of the usual ones."""
     max_connections: int = Field(default=30, ge=2)
     """Maximum number of Postgres connections per process."""
     lease_s: float = Field(default=60.0, gt=0)
     """Seconds without renewal after which a run's lease can be taken over."""
     park_s: float = Field(default=3600.0, gt=0)
-    """Seconds that a suspended run is left alone; then it's finished or undone."""
+    """Seconds that a suspended run is left alone before it's finished or undone."""
     keep_detail: Duration | None = None
     """How long to keep steps, reports and alerts of runs that have ended, such as ``90d``. Default: forever.
 
@@ -203,7 +203,7 @@ class JournalSettings(_Section):
     @classmethod
     def _refuse_password(cls, value: str | None) -> str | None:
         if value is not None and _PASSWORD_IN_URL.search(value):
-            raise ValueError('must not hold a password; write journal.password = "env:NAME_OF_THE_VARIABLE"')
+            raise ValueError('must not contain a password; set journal.password = "env:NAME_OF_THE_VARIABLE"')
         return value
 
 
@@ -217,30 +217,30 @@ class LocalSettings(_Section):
     start_timeout_s: float = Field(default=120.0, gt=0)
     """Seconds to wait for a server to respond after its start."""
     idle_stop: Duration = "1h"
-    """How long nothing may use the servers before they're stopped; the next command starts them. ``0s`` for never."""
+    """Stop the servers when nothing has used them for this long. The next command restarts them. ``0s`` for never."""
     preload: bool = True
-    """Whether a process next to the servers keeps commands loaded, so that they start at once. Linux only; 0.2 GB."""
+    """Whether a background process keeps commands loaded, so that they start at once. Linux only; takes 0.2 GB."""
 
 
 class MaintenancePolicy(_Section):
     """What ``lakegate maintain`` does to a table, and when."""
 
     enabled: bool = True
-    """Whether it does anything."""
+    """Whether to maintain tables at all."""
     small_files: int = Field(default=20, ge=2)
-    """Compact when this many small files have gathered, in partitions with five of them or more."""
+    """Compact when there are this many small files, counted in partitions with at least five."""
     small_file: Memory = "64m"
-    """Files below this are small: a number and ``m`` or ``g``."""
+    """Files smaller than this are small: a number and ``m`` or ``g``."""
     average_file: Memory | None = None
-    """Compact, too, when files are smaller than this on average. Default: whatever their average is."""
+    """Also compact when the average file is smaller than this. Default: whatever the average is."""
     delete_files: int = Field(default=10, ge=1)
-    """Compact, too, when a table has this many delete files."""
+    """Also compact when a table has this many delete files."""
     manifests: int = Field(default=100, ge=2)
     """Rewrite the manifests of a table that has this many."""
     expire: Duration = "30d"
-    """Age at which snapshots are expired. ``0s`` for never."""
+    """Age at which snapshots expire. ``0s`` for never."""
     keep: int = Field(default=10, ge=1)
-    """How many of the newest snapshots to keep in any case."""
+    """Number of newest snapshots to keep, whatever their age."""
 
 
 class MaintenanceSettings(MaintenancePolicy):
@@ -249,7 +249,7 @@ class MaintenanceSettings(MaintenancePolicy):
     gc: bool = True
     """Whether to run ``lakegate gc`` afterwards."""
     within: Interval | None = None
-    """How long one round may begin new work. Default: until everything is done."""
+    """Start no new work in a round after this long. Default: until everything is done."""
     every: Interval | None = None
     """How often ``lakegate watch`` maintains the tables. Default: never."""
 
@@ -263,34 +263,34 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         on_failure: OnFailure = "keep"
         """``keep`` or ``drop`` the branch of a rejected batch."""
         on_changed: OnChanged = "refuse"
-        """A file whose path was published with other content.
+        """What to do with a file that was published before with other content.
 
         ``refuse`` it, ``append`` its rows, or ``replace`` the old ones.
         """
         on_busy: OnBusy = "wait"
-        """A file that another run is ingesting: ``wait`` for that run, or ``skip`` the file."""
+        """What to do with a file that another run is ingesting: ``wait`` for that run, or ``skip`` the file."""
         on_same_content: OnSameContent = "append"
-        """A file whose bytes were published from another path, or occur twice in a batch.
+        """What to do with a file whose bytes were published from another path, or occur twice in a batch.
 
         ``append`` its rows and report it, ``skip`` the file, or ``refuse`` it.
         """
         schema: SchemaMode = "strict"  # type: ignore[assignment]
-        """A batch whose columns aren't the table's: refuse it (``strict``), or change the table with it (``evolve``).
+        """What to do with a batch whose columns differ from the table's.
 
-        ``evolve`` adds new columns, widens types where nothing is lost, and writes NULL where a column is missing.
-        ``ignore_extra`` leaves out the columns that the table lacks.
+        ``strict`` refuses it. ``evolve`` adds new columns to the table, widens types where nothing is lost, and writes
+        NULL where a column is missing. ``ignore_extra`` leaves out columns that the table lacks.
         """
         wait_s: float = Field(default=600.0, gt=0)
         """Seconds to wait for another run with the same file."""
         format_version: FormatVersion = 2
-        """Iceberg's format version of new tables: ``2``, which every engine reads, or ``3``."""
+        """Iceberg format version of new tables: ``2``, which every engine reads, or ``3``."""
         keep_rejected: Duration = "7d"
         """How long to keep the branch of a rejected run before ``lakegate gc`` drops it."""
         branch_prefix: Annotated[str, AfterValidator(validate_ref_name)] = "wap"
-        """Prefix of the names of runs' branches."""
+        """Prefix of the names of the branches that runs write to."""
 
     class TableOptions(_Section):
-        """What a table's section and its contract have in common: a field here is a key of both."""
+        """Options of a table that both its section in the settings and its contract can set."""
 
         partition_by: tuple[str, ...] = ()
         """Transforms for a new table.
@@ -310,13 +310,13 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         key: tuple[str, ...] = ()
         """Columns that identify a row, for ``upsert``."""
         delete_when: str | None = None
-        """For ``upsert``: predicate for the batch's rows whose key is deleted from the table, such as ``op = 'D'``."""
+        """For ``upsert``: predicate on the batch's rows, such as ``op = 'D'``. Where it's true, that key is deleted."""
         csv: CsvOptions = CsvOptions()
         """How to read CSV."""
         maintenance: MaintenancePolicy | None = None
-        """How ``lakegate maintain`` looks after the table, where that's not what the section ``maintenance`` says."""
+        """What ``lakegate maintain`` does to this table, where it differs from the section ``maintenance``."""
         quarantine_limit: Tolerance | None = None
-        """How many rows of a batch may be quarantined, such as ``100`` or ``"5%"``; with more, it's rejected.
+        """How many rows of a batch may be quarantined, such as ``100`` or ``"5%"``. With more, the batch is rejected.
 
         Default: any number.
         """
@@ -344,9 +344,9 @@ class PublishSettings(_Section):
     """How long to keep trying while others publish to the same tables."""
 
     attempts: int = Field(default=40, ge=1)
-    """How often to try the commit, if other commits to its tables keep being faster."""
+    """How often to try the commit, if other commits to its tables keep getting in first."""
     timeout_s: float = Field(default=120.0, gt=0)
-    """Seconds after which the commit isn't tried again. The branch is kept: ``lakegate publish`` tries again."""
+    """Seconds after which to stop trying. The branch is kept, and ``lakegate publish`` tries again."""
 
 
 class GcSettings(_Section):
@@ -355,7 +355,7 @@ class GcSettings(_Section):
     grace: Duration = "1d"
     """Keep files younger than this."""
     history: Duration | None = None
-    """How far back states must stay readable. Default: all of it."""
+    """How far back the history must stay readable. Default: all of it."""
 
 
 class WatchSettings(_Section):
@@ -368,11 +368,11 @@ class WatchSettings(_Section):
     max_files: int = Field(default=100, ge=1)
     """Maximum number of files in one run."""
     max_bytes: int = Field(default=1 << 30, ge=1)
-    """Maximum bytes in one run, unless one file alone has more."""
+    """Maximum number of bytes in one run, unless a single file is larger."""
     max_tries: int = Field(default=3, ge=1)
     """How often to try a file before giving it up until it changes."""
     routes: Annotated[tuple[str, ...] | None, _JSON] = None
-    """Which table each file goes to: ``["landing/{namespace}/{table}/*.parquet"]``. The variable is JSON."""
+    """Which table each file goes to: ``["landing/{namespace}/{table}/*.parquet"]``. As a variable, JSON."""
 
 
 class ServeSettings(_Section):
@@ -385,7 +385,7 @@ class ServeSettings(_Section):
     token: Reference | None = None
     """Bearer token that clients must send, by reference. Default: none, for clients on this machine only."""
     tls_certificate: Path | None = None
-    """Certificate chain of the server (PEM), to speak TLS. Default: plain HTTP."""
+    """The server's certificate chain (PEM), for TLS. Default: plain HTTP."""
     tls_key: Path | None = None
     """The certificate's private key (PEM)."""
 
@@ -423,9 +423,9 @@ class FunctionSettings(_Section):
     """The AWS Lambda function that ingests the files that events announce."""
 
     margin_s: float = Field(default=15.0, gt=0)
-    """Seconds before its timeout at which the function stops, leaving its work to the next call.
+    """How many seconds before its timeout the function stops and leaves its work to the next call.
 
-    More than ``notify.timeout_s``, so that there is time for alerts about a run that ends at the last moment.
+    Keep it above ``notify.timeout_s``, so that there's time for alerts about a run that ends at the last moment.
     """
     retry_s: int = Field(default=60, ge=0, le=43_200)
     """Seconds until SQS delivers the message of a failed file again."""
@@ -440,7 +440,7 @@ class GcsSettings(_Section):
     """Where Google Cloud Storage is. Credentials come from Google's own configuration, never from here."""
 
     endpoint: Endpoint | None = None
-    """Another store with Google's API; without TLS, it gets no credentials.
+    """Another store with Google's API. Without TLS, no credentials are sent to it.
 
     Default: ``STORAGE_EMULATOR_HOST``, or Google.
     """
@@ -465,7 +465,7 @@ class StorageSettings(_Section):
 
 
 class SourceSettings(_Section):
-    """A database by its JDBC ``url``, or a ``catalog`` of Spark, whose tables are sources."""
+    """A database (by its JDBC ``url``) or a Spark ``catalog``, with tables to ingest."""
 
     url: str | None = None
     """JDBC URL of a database, such as ``jdbc:postgresql://db.example.com/shop``, without user and password."""
@@ -476,7 +476,7 @@ class SourceSettings(_Section):
     driver: str | None = Field(default=None, pattern=_COORDINATES.pattern)
     """Maven coordinates of the JDBC driver: ``group:name:version``. Default: PostgreSQL's, for its URLs."""
     driver_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 of the driver's jar; required with ``driver``, and another jar is refused."""
+    """SHA-256 of the driver's jar; required with ``driver``. Any other jar is refused."""
     catalog: str | None = None
     """Class of a Spark catalog, such as ``org.apache.iceberg.spark.SparkCatalog``, instead of ``url``."""
     options: dict[str, str] = Field(default_factory=dict)
@@ -488,7 +488,7 @@ class SourceSettings(_Section):
         if value is not None and not value.startswith("jdbc:"):
             raise ValueError("must be a JDBC URL, such as 'jdbc:postgresql://db.example.com/shop'")
         if value is not None and _SECRET_IN_URL.search(value):
-            raise ValueError("must not hold a user's name, a password or a token: 'user', 'password' and 'options' do")
+            raise ValueError("must not contain a user, a password or a token: use 'user', 'password' and 'options'")
         return value
 
     @field_validator("options")
@@ -498,15 +498,13 @@ class SourceSettings(_Section):
             if _SECRET_OPTION.search(name):
                 _reference(text)
             elif not is_reference(text) and _SECRET_IN_URL.search(text):
-                raise ValueError(
-                    f"'{name}' must not hold a user's name, a password or a token: give those by themselves"
-                )
+                raise ValueError(f"'{name}' must not contain a user, a password or a token: set those separately")
         return value
 
     @model_validator(mode="after")
     def _check_kind(self) -> SourceSettings:
         if (self.url is None) == (self.catalog is None):
-            raise ValueError("needs either 'url' (a database) or 'catalog' (a catalog of Spark)")
+            raise ValueError("needs either 'url' (a database) or 'catalog' (a Spark catalog)")
         database = ("user", "password", "driver", "driver_sha256")
         given = next((name for name in database if getattr(self, name) is not None), None)
         if self.catalog is not None and given is not None:
@@ -519,12 +517,12 @@ class SourceSettings(_Section):
 
 
 class TableSettings(TableOptions):
-    """Settings of one table: ``[tables."nyc.trips"]``, the short way to say what a contract says."""
+    """Settings of one table: ``[tables."nyc.trips"]``, a short form of its contract."""
 
     checks: tuple[str, ...] = ()
     """Checks for every ingest."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Columns that the files call otherwise: ``{ "name in files" = "name in table" }``."""
+    """Columns to rename: ``{ "name in files" = "name in table" }``."""
 
     @field_validator("columns")
     @classmethod
@@ -532,7 +530,7 @@ class TableSettings(TableOptions):
         names: dict[str, str] = {}
         for old, new in value.items():
             if not old or not new:
-                raise ValueError("the name of a column is empty")
+                raise ValueError("a column name is empty")
             if names.setdefault(old.lower(), new) != new:
                 raise ValueError(f"'{old}' can't be both '{names[old.lower()]}' and '{new}'; case doesn't matter")
         return value
@@ -548,7 +546,7 @@ ShortName = Annotated[str, AfterValidator(_short_name)]
 
 
 class ChannelSettings(_Section):
-    """One place that gets alerts, and about what."""
+    """A channel for alerts, and which alerts it gets."""
 
     name: ShortName
     """Its name in alerts and ``lakegate runs``."""
@@ -625,9 +623,9 @@ class NotifySettings(_Section):
     timeout_s: float = Field(default=10.0, gt=0, le=300)
     """Seconds that all alerts about one run may take, including retries and fetching secrets."""
     group: Duration = "1h"
-    """How long one message covers all alerts of a kind about a table; the others are counted. ``0s`` sends each."""
+    """Send one message per kind of alert and table in this time, and count the others. ``0s`` sends each."""
     late: Annotated[dict[TableName, Interval], _JSON] = Field(default_factory=dict)
-    """How often each table should be published to: ``"nyc.trips" = "1d"``. The variable is JSON."""
+    """How often each table should be published to: ``"nyc.trips" = "1d"``. As a variable, JSON."""
     channels: Annotated[tuple[ChannelSettings, ...], _JSON] = ()
 
     @field_validator("report_url")
@@ -648,7 +646,7 @@ class NotifySettings(_Section):
 
 
 class DownstreamSettings(_Section):
-    """What all downstream systems have in common. A class for each type follows."""
+    """Settings that all downstream systems have. A class for each type follows."""
 
     type: str
     """Its type."""
@@ -660,13 +658,13 @@ class DownstreamSettings(_Section):
     tables: Annotated[tuple[str, ...], _JSON] = ("*",)
     """Patterns of the tables it gets events about."""
     timeout_s: float = Field(default=10.0, gt=0, le=86_400)
-    """Seconds that one delivery may take. The process that published waits no longer."""
+    """Seconds that one delivery may take. The publishing process waits no longer than that."""
     give_up: Interval = "1d"
-    """How long a delivery is tried again before it's given up and an alert is sent."""
+    """How long to retry a delivery before giving it up and sending an alert."""
 
 
 class CommandDownstream(DownstreamSettings):
-    """A command that is run for each event: ``type = "command"``."""
+    """A command to run for each event: ``type = "command"``."""
 
     type: Literal["command"]
     """``command``."""
@@ -675,7 +673,7 @@ class CommandDownstream(DownstreamSettings):
     cwd: Path | None = None
     """Folder to run it in. Default: the project's."""
     timeout_s: float = Field(default=600.0, gt=0, le=86_400)
-    """Seconds that one delivery may take. The process that published waits no longer."""
+    """Seconds that one delivery may take. The publishing process waits no longer than that."""
 
 
 class WebhookDownstream(DownstreamSettings):
@@ -695,7 +693,7 @@ class GlueDownstream(DownstreamSettings):
     type: Literal["glue"]
     """``glue``."""
     database: str | None = Field(default=None, pattern=r"^[a-z0-9_]{1,255}$")
-    """Database for all tables. Default: one for each namespace, with its name and ``_`` for each dot."""
+    """Database for all tables. Default: one for each namespace, named like it, with ``_`` for each dot."""
     catalog_id: str | None = Field(default=None, pattern=r"^\d{12}$")
     """AWS account of the Data Catalog. Default: the credentials'."""
     region: str | None = None
@@ -703,17 +701,17 @@ class GlueDownstream(DownstreamSettings):
     endpoint: Endpoint | None = None
     """Another server with Glue's API. Default: ``AWS_ENDPOINT_URL_GLUE``, ``AWS_ENDPOINT_URL`` or AWS."""
     on_conflict: Literal["refuse", "overwrite"] = "refuse"
-    """A table in Glue that others changed: ``refuse`` to touch it, or ``overwrite`` it with what was published."""
+    """What to do with a table that others changed in Glue: ``refuse`` to touch it, or ``overwrite`` it."""
     on_drop: Literal["drop", "keep"] = "drop"
-    """A table that was dropped: ``drop`` it in Glue, too, or ``keep`` it there at its last state."""
+    """What to do in Glue with a table that was dropped: ``drop`` it, too, or ``keep`` its last state."""
     timeout_s: float = Field(default=30.0, gt=0, le=86_400)
-    """Seconds that one delivery may take. The process that published waits no longer."""
+    """Seconds that one delivery may take. The publishing process waits no longer than that."""
 
 
 class SnowflakeDownstream(DownstreamSettings):
     """Iceberg tables in Snowflake that follow the lake's: ``type = "snowflake"``.
 
-    Names are taken exactly as written, upper and lower case included; Snowflake's own are upper case.
+    Names are case-sensitive. Snowflake stores names that were created without quotes in upper case.
     """
 
     type: Literal["snowflake"]
@@ -723,7 +721,7 @@ class SnowflakeDownstream(DownstreamSettings):
     url: Endpoint | None = None
     """Another address than ``https://ACCOUNT.snowflakecomputing.com``, such as PrivateLink's."""
     user: SnowflakeName
-    """The user that lakegate signs in as, best of type ``SERVICE``."""
+    """The user that lakegate signs in as, preferably of type ``SERVICE``."""
     private_key: Reference | None = None
     """The user's private key (PEM), by reference."""
     private_key_passphrase: Reference | None = None
@@ -747,18 +745,18 @@ class SnowflakeDownstream(DownstreamSettings):
     )
     """AWS role through which Snowflake reads the bucket. Needed to create a volume on S3."""
     storage_external_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_+=,.@:/-]+$", max_length=1224)
-    """External id that the AWS role asks of Snowflake. Default: one that Snowflake makes."""
+    """External id that the AWS role requires. Default: one that Snowflake generates."""
     azure_tenant_id: str | None = Field(default=None, pattern=r"^[0-9a-fA-F-]{36}$")
     """Id of the Microsoft Entra tenant of the storage account. Needed to create a volume on Azure."""
     schemas: Annotated[dict[str, SnowflakeName], _JSON] = Field(default_factory=dict)
     """Schemas of namespaces: ``nyc = "TAXI"``. Default: the namespace's name."""
     case: Literal["keep", "upper"] = "keep"
-    """Names of schemas and tables: ``keep`` them as in the lake, or make them ``upper`` case, so that no query needs
+    """Case of schema and table names: ``keep`` it as in the lake, or use ``upper`` case, so that queries need no
     quotes."""
     readers: tuple[SnowflakeName, ...] = ()
     """Roles that may read the tables."""
     timeout_s: float = Field(default=120.0, gt=0, le=86_400)
-    """Seconds that one delivery may take. The process that published waits no longer."""
+    """Seconds that one delivery may take. The publishing process waits no longer than that."""
 
     @field_validator("account")
     @classmethod
@@ -783,7 +781,7 @@ class SnowflakeDownstream(DownstreamSettings):
 class OpenlineageDownstream(DownstreamSettings):
     """An OpenLineage event for each run, to a server or to a file.
 
-    The section ``openlineage`` is the downstream system of that name; more of them are ``type = "openlineage"``.
+    The section ``openlineage`` is the downstream system of that name. For more, use ``type = "openlineage"``.
     """
 
     type: Literal["openlineage"]
@@ -793,7 +791,7 @@ class OpenlineageDownstream(DownstreamSettings):
     url: str | None = Field(default=None, pattern=r"^https?://[^/@\s?#]+(?:/[^@\s?#]*)?$")
     """The server's address, such as ``https://marquez.example.com``, without user and password."""
     endpoint: str = "api/v1/lineage"
-    """Path that takes events there."""
+    """Path on that server to send events to."""
     api_key: Reference | None = None
     """The server's API key, by reference; sent as a bearer token."""
     file: Path | None = None
@@ -809,7 +807,7 @@ class OpenlineageDownstream(DownstreamSettings):
             raise ValueError("'api_key' goes with 'url'")
         is_open = self.url is not None and self.url.startswith("http:")
         if self.api_key is not None and is_open and not is_loopback(urlsplit(self.url or "").hostname or ""):
-            raise ValueError("'url' must start with https:// where 'api_key' is sent")
+            raise ValueError("'url' must start with https:// if there's an 'api_key'")
         return self
 
 
@@ -822,26 +820,26 @@ AnyDownstream = Annotated[
 
 
 def _source_name(value: str) -> str:
-    if not _SOURCE_NAME.fullmatch(value) or value.lower() in _SPARKS_OWN:
-        raise ValueError("must be letters, digits and '_', and none of Spark's own catalogs")
+    if not _SOURCE_NAME.fullmatch(value) or value.lower() in _SPARK_CATALOGS:
+        raise ValueError("must be letters, digits and '_', and not the name of one of Spark's own catalogs")
     return value
 
 
 OPENLINEAGE = "openlineage"
-"""Name of the downstream system that the section ``openlineage`` is."""
+"""Name of the downstream system that the section ``openlineage`` sets up."""
 SourceName = Annotated[str, AfterValidator(_source_name)]
 
 
 class AuditSettings(_Section):
-    """Audits, whichever way they begin."""
+    """All audits, however they start."""
 
     mask: Annotated[tuple[str, ...], _JSON] = ()
-    """Columns whose values no audit reads out of the engine: patterns of their names, such as ``["email", "*_name"]``.
-    The dashboard, reports and alerts hide them as those of ``ui.masked``."""
+    """Columns whose values never leave the engine in an audit: name patterns such as ``["email", "*_name"]``.
+    The dashboard, reports and alerts hide them, like those of ``ui.masked``."""
 
 
 class UiSettings(_Section):
-    """The dashboard, ``lakegate ui``. Beyond this machine it needs a login: OpenID Connect, or a trusted proxy's."""
+    """The dashboard, ``lakegate ui``. Other machines need a login: OpenID Connect, or a trusted proxy's."""
 
     host: str = "127.0.0.1"
     """Address to listen on."""
@@ -850,15 +848,15 @@ class UiSettings(_Section):
     url: str | None = None
     """Address at which people reach it, such as ``https://lake.example.com``; required for OpenID Connect."""
     examples: int = Field(default=10, ge=0)
-    """Failing rows to show of each check, at most. With 0, the dashboard shows none."""
+    """Maximum number of failing rows to show for each check. With 0, the dashboard shows none."""
     masked: Annotated[tuple[str, ...], _JSON] = ()
-    """Columns whose values aren't shown: patterns of their names, such as ``["email", "*_name"]``."""
+    """Columns whose values aren't shown: name patterns such as ``["email", "*_name"]``."""
     query: bool | None = None
-    """Whether visitors may query. Default: unless ``examples`` is 0 or ``masked`` names columns, as SQL shows all."""
+    """Whether visitors may run SQL, which shows every value. Default: unless ``examples`` is 0 or ``masked`` is set."""
     users: Annotated[tuple[str, ...], _JSON] = ("*",)
     """Who may see it: patterns of names or e-mail addresses, such as ``*@example.com``. Default: all who log in."""
     actors: Annotated[tuple[str, ...], _JSON] = ("*",)
-    """Who of them may publish, discard and revert with ``--allow-actions``. Default: all."""
+    """Which of them may publish, discard and revert with ``--allow-actions``. Default: all."""
     oidc_metadata_url: str | None = None
     """The provider's ``…/.well-known/openid-configuration``."""
     oidc_client_id: str | None = None
@@ -866,9 +864,9 @@ class UiSettings(_Section):
     oidc_client_secret: Reference | None = None
     """The client's secret, by reference."""
     cookie_secret: Reference | None = None
-    """Key that signs the cookie of who has logged in, by reference: 32 random characters or more."""
+    """Key that signs the login cookie, by reference: at least 32 random characters."""
     user_header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]{1,64}$")
-    """Header in which a proxy that logs people in passes on their name, such as ``X-Forwarded-Email``."""
+    """Header in which a proxy that logs people in passes their name, such as ``X-Forwarded-Email``."""
     trusted_proxies: Annotated[tuple[str, ...], _JSON] = ()
     """Addresses or networks of that proxy. Requests from anywhere else are refused."""
 
@@ -910,12 +908,12 @@ class Settings(_Section):
     adls: AdlsSettings = AdlsSettings()
     notify: NotifySettings = NotifySettings()
     downstream: dict[ShortName, Annotated[AnyDownstream, _JSON]] = Field(default_factory=dict)
-    """Systems that learn of each publish: ``[downstream.NAME]``. ``LAKEGATE_DOWNSTREAM_NAME`` holds one as JSON."""
+    """Systems to notify of each publish: ``[downstream.NAME]``. ``LAKEGATE_DOWNSTREAM_NAME`` holds one as JSON."""
     openlineage: OpenlineageDownstream | None = None
     audit: AuditSettings = AuditSettings()
     ui: UiSettings = UiSettings()
     sources: dict[SourceName, Annotated[SourceSettings, _JSON]] = Field(default_factory=dict)
-    """Databases, and catalogs of Spark, that rows come from: ``[sources.NAME]``.
+    """Databases and Spark catalogs to ingest from: ``[sources.NAME]``.
 
     ``LAKEGATE_SOURCES_NAME`` holds one as JSON.
     """
@@ -928,7 +926,7 @@ class Settings(_Section):
 
     @model_validator(mode="after")
     def _add_openlineage(self) -> Settings:
-        """Make the section ``openlineage`` the downstream system of that name: there is one way to send events."""
+        """Add the section ``openlineage`` to the downstream systems, so that there's one way to send events."""
         if (
             self.openlineage is not None
             and self.downstream.setdefault(OPENLINEAGE, self.openlineage) != self.openlineage
@@ -943,18 +941,18 @@ class Settings(_Section):
 
     @property
     def run_url(self) -> str | None:
-        """Address of a run for people, to be filled in: ``notify.report_url``, else its page on the dashboard."""
+        """Template of a run's URL for people: ``notify.report_url``, else its page on the dashboard."""
         if self.notify.report_url is not None or self.ui.url is None:
             return self.notify.report_url
         return f"{self.ui.url.rstrip('/')}/run?run={{run_id}}"
 
     @property
     def masked(self) -> tuple[str, ...]:
-        """Patterns of the columns whose values nobody is shown, whichever section names them."""
+        """Patterns of columns whose values are hidden, whichever section names them."""
         return (*self.ui.masked, *self.audit.mask)
 
     def link_to(self, run_id: str, table: str = "", branch: str = "") -> str | None:
-        """Return the address of a run for people; ``None`` if no setting names one."""
+        """Return a run's URL for people; ``None`` if no setting names one."""
         return None if self.run_url is None else fill_link(self.run_url, run_id=run_id, table=table, branch=branch)
 
     def table(self, table: TableIdentifier) -> TableSettings:
@@ -975,7 +973,7 @@ def fill_link(template: str, **values: str) -> str:
 
 
 def find_home(start: Path | None = None) -> Path:
-    """Return the project's folder: the nearest one upwards with ``lakegate.toml`` or ``.lakegate/``, else ``start``."""
+    """Return the project's folder: ``start`` or the nearest folder above it that is a project, else ``start``."""
     here = (start or Path.cwd()).absolute()
     return next((folder for folder in (here, *here.parents) if is_project(folder)), here)
 
@@ -1031,7 +1029,7 @@ def _key_of(variable: str) -> tuple[str, str] | None:
     section, _, name = variable.removeprefix(ENV_PREFIX).lower().partition("_")
     if section in Settings.model_fields:
         return (section, name) if section != "tables" and name else None
-    # Other variables are the user's own, such as a token for `env:`. One that only misspells a section is an error.
+    # Other variables are the user's own, such as a token for `env:`. But a misspelled section is an error.
     guess = nearest(section, Settings.model_fields)
     if guess is not None and guess != "tables" and name in _known_keys((guess,)):
         raise ConfigurationError(
@@ -1055,7 +1053,7 @@ def _explain(error: ValidationError, path: Path) -> ConfigurationError:
     hint = None
     for problem in error.errors():
         location = tuple(str(part) for part in problem["loc"])
-        # Pydantic names the type of a section that may have several.
+        # For a section with several types, Pydantic's location includes the type.
         dotted = ".".join((*location[:2], *location[3:]) if location[:1] == ("downstream",) else location)
         if problem["type"].startswith("union_tag"):
             types = [name for one in _inner_models(AnyDownstream) for name in _type_names(one)]
@@ -1065,8 +1063,8 @@ def _explain(error: ValidationError, path: Path) -> ConfigurationError:
             lines.append(f"unknown key '{dotted}'" + (f"; did you mean '{guess}'?" if guess else ""))
             hint = hint or f"Known keys there: {', '.join(sorted(_known_keys(location[:-1])))}."
         else:
-            said = problem["msg"].removeprefix("Value error, ")
-            lines.append(f"'{dotted}': {said}" if dotted else said)
+            message = problem["msg"].removeprefix("Value error, ")
+            lines.append(f"'{dotted}': {message}" if dotted else message)
     return ConfigurationError(f"Settings ({path} and variables): {'; '.join(lines)}.", hint=hint, file=str(path))
 
 
@@ -1075,9 +1073,9 @@ def _known_keys(location: tuple[str, ...]) -> list[str]:
     for at, part in enumerate(location):
         field = model.model_fields.get(part)
         inner = () if field is None else tuple(_inner_models(field.annotation))
-        # Of several types, the location names the one that the value has.
-        typed = (one for one in inner if set(location[at:]) & set(_type_names(one)))
-        model = inner[0] if len(inner) == 1 else next(typed, model) if inner else model
+        # If a section can have several types, the location names the one it has.
+        matching = (one for one in inner if set(location[at:]) & set(_type_names(one)))
+        model = inner[0] if len(inner) == 1 else next(matching, model) if inner else model
     return list(model.model_fields)
 
 

@@ -64,9 +64,9 @@ class ConfigurationError(InputError):
 
 
 class NewerFormatError(LakegateError):
-    """A commit names its source files in a format that a newer lakegate wrote.
+    """A newer lakegate wrote a commit's list of source files, in a format that this version can't read.
 
-    Nothing is published from here until this lakegate is upgraded; reading still works.
+    Reading still works, but this version publishes nothing until you upgrade it.
     """
 
     code = "newer-format"
@@ -97,7 +97,7 @@ class CheckError(InputError):
 
 
 class QueryError(InputError):
-    """Spark refuses a query, or the statement isn't a query."""
+    """Spark rejected a query, or the statement isn't a query."""
 
     code = "query"
 
@@ -109,7 +109,7 @@ class NotFoundError(InputError):
 
 
 class AlreadyExistsError(InputError):
-    """A branch, tag, table or file of this name exists."""
+    """A branch, tag, table or file of this name already exists."""
 
     code = "already-exists"
 
@@ -144,7 +144,7 @@ class LeaseLostError(RetryableError):
 
 
 class ConflictError(RetryableError):
-    """``main``, or the branch, changed on a table that this publish depends on."""
+    """A table that this publish depends on changed on ``main`` or on the branch."""
 
     code = "conflict"
 
@@ -156,19 +156,19 @@ class AlreadyPublishedError(ConflictError):
 
 
 class NotReplayableError(ConflictError):
-    """``main`` changed on a table in a way that the run can't be rebased onto."""
+    """A table changed on ``main`` in a way that the run can't be rebased onto."""
 
     code = "not-replayable"
 
 
 class CatalogUnavailableError(RetryableError):
-    """The catalog doesn't answer, or can't serve now."""
+    """The catalog doesn't respond, or can't serve requests right now."""
 
     code = "catalog-unavailable"
 
 
 class EngineUnavailableError(RetryableError):
-    """Spark doesn't answer, or was lost in the middle of an operation."""
+    """Spark doesn't respond, or was lost in the middle of an operation."""
 
     code = "engine-unavailable"
 
@@ -180,29 +180,29 @@ class EngineError(RetryableError):
 
 
 class StorageUnavailableError(RetryableError):
-    """The object store doesn't answer, or stays too busy."""
+    """The object store doesn't respond, or is too busy for too long."""
 
     code = "storage-unavailable"
 
 
 class ClockError(RetryableError):
-    """A machine's clock is so fast that others couldn't write to a table with its times."""
+    """A machine's clock is so far ahead that other machines couldn't write to a table with its timestamps."""
 
     code = "clock"
 
 
 class DownstreamError(LakegateError):
-    """A downstream system refuses what it's sent, and would refuse it again: wrong rights, names or settings."""
+    """A downstream system rejected an event, and would reject it again: wrong permissions, names or settings."""
 
     code = "downstream"
 
 
 class DownstreamUnavailableError(RetryableError):
-    """A downstream system doesn't answer, or is overloaded; its events are queued and retried.
+    """A downstream system doesn't respond, or is overloaded. Its events stay queued and are retried.
 
     Args:
         message: What happened; without secrets.
-        after_s: Seconds to wait for, if the system says so.
+        after_s: Seconds to wait before the next attempt, if the system says so.
         **rest: As for :class:`LakegateError`.
     """
 
@@ -220,14 +220,14 @@ class LocalStackError(RetryableError):
 
 
 class OutcomeUnknownError(LakegateError):
-    """A commit was sent and no answer came. Only the catalog's history shows whether it was made."""
+    """A commit was sent, but no response came. Only the catalog's history shows whether it was applied."""
 
     code = "outcome-unknown"
     exit_code = ExitCode.OUTCOME_UNKNOWN
 
 
 def missing_package(need: str, package: str | None, extra: str, **context: object) -> ConfigurationError:
-    """Return the error for a package that an extra installs; ``need`` is subject and verb: ``Files on S3 need``."""
+    """Return the error for a missing package of an extra. ``need`` begins the sentence: ``Files on S3 need``."""
     hint = f"pip install 'lakegate[{extra}]'"
     return ConfigurationError(
         f"{need} the package {package}, which isn't installed.", hint=hint, extra=extra, **context

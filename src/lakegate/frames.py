@@ -1,4 +1,4 @@
-"""Rows that users hand over, as Arrow: frames of other libraries, tables and readers, lists of dicts, generators."""
+"""Convert users' rows to Arrow: frames of other libraries, tables and readers, lists of dicts, generators."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ KINDS = (
     "a Spark DataFrame, a pandas or Polars frame, a DuckDB relation, an Arrow table, reader or dataset, a list of "
     "dicts, or a list or generator of these"
 )
-_KINDS = ((str, "a text"), ((bytes, bytearray, memoryview), "bytes"), (bool, "true or false"), (Number, "a number"))
+_SCALARS = ((str, "a string"), ((bytes, bytearray, memoryview), "bytes"), (bool, "true or false"), (Number, "a number"))
 
 
 def are_rows(given: object) -> bool:
-    """Return whether what was handed over is rows, and not the names of files.
+    """Return whether ``given`` is rows rather than names of files.
 
     Example:
         >>> are_rows("a.csv"), are_rows(["a.csv", "b.csv"]), are_rows([{"id": 1}])
@@ -38,52 +38,52 @@ def are_rows(given: object) -> bool:
 
 
 def spark_frame(given: object) -> Any:
-    """Return a DataFrame of Spark, of any kind of session, or that of a query; ``None`` for anything else."""
+    """Return ``given`` if it's a Spark DataFrame, or the DataFrame of a query; ``None`` for anything else."""
     if isinstance(given, Query):
         return given.dataframe
-    is_one = type(given).__module__.startswith("pyspark.sql") and type(given).__name__ == "DataFrame"
-    return given if is_one else None
+    kind = type(given)
+    return given if kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame" else None
 
 
 def to_batches(rows: Any) -> tuple[pa.Schema, Iterator[Any]]:
-    """Return the schema of ``rows`` and their batches, few of them in memory where the library allows it.
+    """Return the schema of ``rows`` and their batches, with few in memory if the library allows it.
 
     Raises:
-        InputError: When they are of an unknown kind, or there are none, so that nothing says what the columns are.
+        InputError: When their type is unknown, or there are none, so that the columns are unknown.
     """
     import pyarrow as pa
 
     from lakegate.iceberg.scan import plain_schema
 
-    rows = rows.to_batches() if isinstance(rows, Table) else _scanned(rows)
+    rows = rows.to_batches() if isinstance(rows, Table) else _reader_of_dataset(rows)
     if isinstance(rows, pa.RecordBatchReader) or (not _is_known(rows) and hasattr(rows, "__arrow_c_stream__")):
         try:
             reader = rows if isinstance(rows, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(rows)
         except pa.ArrowInvalid:  # one column, such as a Series
-            raise _unknown(rows) from None
+            raise _unknown_type(rows) from None
         return plain_schema(reader.schema), (without_list_views(pa.Table.from_batches([one])) for one in reader)
     are_parts = isinstance(rows, Sequence) and not isinstance(rows, str) and any(map(_is_frame, rows))
     if not isinstance(rows, Iterable) or _is_known(rows) or (isinstance(rows, (Sequence, Mapping)) and not are_parts):
-        table = _some(to_arrow(rows))
+        table = _require_rows(to_arrow(rows))
         return table.schema, iter(table.to_batches())
     parts = iter(rows)
     first = next(parts, None)
     if first is None:
         raise _no_rows()
     if isinstance(first, Mapping):
-        table = _some(to_arrow([first, *parts]))
+        table = _require_rows(to_arrow([first, *parts]))
         return table.schema, iter(table.to_batches())
-    tables = (made for part in chain([first], parts) if (made := to_arrow(part)) is not None)
-    head = _some(next(tables, None))
-    all_of_them = enumerate(chain([head], tables), start=1)
-    return head.schema, (_same(one, head.schema, number) for number, one in all_of_them)
+    tables = (table for part in chain([first], parts) if (table := to_arrow(part)) is not None)
+    head = _require_rows(next(tables, None))
+    numbered = enumerate(chain([head], tables), start=1)
+    return head.schema, (_cast_part(part, head.schema, number) for number, part in numbered)
 
 
 def to_arrow(rows: Any) -> pa.Table | None:
-    """Return ``rows`` as an Arrow table of types that Spark has; ``None`` for an empty list.
+    """Return ``rows`` as an Arrow table with types that Spark has; ``None`` for an empty list.
 
     Raises:
-        InputError: When they're of an unknown kind, or their library can't turn them into Arrow.
+        InputError: When their type is unknown, or their library can't convert them to Arrow.
     """
     import pyarrow as pa
 
@@ -96,65 +96,65 @@ def to_arrow(rows: Any) -> pa.Table | None:
         return table.cast(plain_schema(table.schema))
     except NotImplementedError as error:
         if not isinstance(error, pa.ArrowException):
-            raise _unknown(rows) from None
-        raise _unwritable(rows, error) from error
+            raise _unknown_type(rows) from None
+        raise _not_convertible(rows, error) from error
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-        raise _unwritable(rows, error) from error
+        raise _not_convertible(rows, error) from error
 
 
 def without_list_views(table: pa.Table) -> pa.Table:
-    """Return a table with lists in place of list views: Arrow's own cast (25.0.1) makes invalid or wrong ones."""
+    """Return a table with lists instead of list views. Arrow's own cast (25.0.1) makes invalid or wrong lists."""
     import pyarrow as pa
 
     for at, field in enumerate(table.schema):
-        if _has_views(field.type):
-            chunks = [_lists(chunk) for chunk in table.column(at).chunks]
-            kind = _lists(pa.nulls(0, field.type)).type
+        if _has_list_views(field.type):
+            chunks = [_without_list_views(chunk) for chunk in table.column(at).chunks]
+            kind = _without_list_views(pa.nulls(0, field.type)).type
             table = table.set_column(at, pa.field(field.name, kind), pa.chunked_array(chunks, kind))
     return table
 
 
-def _has_views(kind: Any) -> bool:
+def _has_list_views(kind: Any) -> bool:
     from pyarrow import types
 
     parts = [kind.field(at).type for at in range(kind.num_fields)] if types.is_nested(kind) else []
-    return types.is_list_view(kind) or types.is_large_list_view(kind) or any(map(_has_views, parts))
+    return types.is_list_view(kind) or types.is_large_list_view(kind) or any(map(_has_list_views, parts))
 
 
-def _lists(array: Any) -> Any:
-    """Return an array with lists in place of the list views in it."""
+def _without_list_views(array: Any) -> Any:
+    """Return an array with lists instead of list views, at any depth."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = array.type
-    if not _has_views(kind):
+    if not _has_list_views(kind):
         return array
     if pa.types.is_struct(kind):
-        parts = [_lists(array.field(at)) for at in range(kind.num_fields)]
+        parts = [_without_list_views(array.field(at)) for at in range(kind.num_fields)]
         fields = [pa.field(field.name, part.type) for field, part in zip(kind, parts, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
     is_map = pa.types.is_map(kind)
-    if is_map:  # which Arrow's functions of lists don't take
+    if is_map:  # Arrow's list functions don't take maps
         entries: Any = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
-        starts: Any = pc.add(array.offsets, 0)  # no slice, for which there's no mask
+        starts: Any = pc.add(array.offsets, 0)  # a copy: with sliced offsets, a mask isn't supported
         array = pa.ListArray.from_arrays(starts, entries, mask=array.is_null())
     lengths: Any = pc.fill_null(pc.list_value_length(array), 0)
     offsets: Any = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths.cast(pa.int64()))])
     values = array.flatten()
     if is_map:
-        keys, items = _lists(values.field(0)), _lists(values.field(1))
+        keys, items = _without_list_views(values.field(0)), _without_list_views(values.field(1))
         maps: Any = pa.MapArray
         return maps.from_arrays(offsets.cast(pa.int32()), keys, items, mask=array.is_null())
-    return pa.LargeListArray.from_arrays(offsets, _lists(values), mask=array.is_null())
+    return pa.LargeListArray.from_arrays(offsets, _without_list_views(values), mask=array.is_null())
 
 
 def _is_frame(given: Any) -> bool:
-    """Return whether something is a frame of any library but Spark, and not one row or a column."""
-    return _is_known(given) or hasattr(given, "__arrow_c_stream__") or _scanned(given) is not given
+    """Return whether ``given`` is a frame of any library but Spark, rather than a row or a column."""
+    return _is_known(given) or hasattr(given, "__arrow_c_stream__") or _reader_of_dataset(given) is not given
 
 
-def _scanned(rows: Any) -> Any:
-    """Return a reader of a dataset or scanner of Arrow's; anything else as it is."""
+def _reader_of_dataset(rows: Any) -> Any:
+    """Return a reader of an Arrow dataset or scanner; anything else unchanged."""
     datasets = sys.modules.get("pyarrow.dataset")
     if datasets is not None and isinstance(rows, datasets.Dataset):
         rows = rows.scanner()
@@ -162,7 +162,7 @@ def _scanned(rows: Any) -> Any:
 
 
 def _is_known(rows: Any) -> bool:
-    """Return whether :func:`to_arrow` takes it as a whole, though it may be iterable or a stream."""
+    """Return whether :func:`to_arrow` converts ``rows`` as a whole, although they may be iterable or a stream."""
     import pyarrow as pa
 
     pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
@@ -173,7 +173,7 @@ def _is_known(rows: Any) -> bool:
     )
 
 
-def _same(table: pa.Table, schema: pa.Schema, number: int) -> pa.Table:
+def _cast_part(table: pa.Table, schema: pa.Schema, number: int) -> pa.Table:
     import pyarrow as pa
 
     hint = "Give every part the same columns, with types that fit those of the first."
@@ -184,7 +184,7 @@ def _same(table: pa.Table, schema: pa.Schema, number: int) -> pa.Table:
     try:
         found = table.select(schema.names)
         for mine, first in zip(found.schema, schema, strict=True):
-            if not _widens(mine.type, first.type):
+            if not _casts_safely(mine.type, first.type):
                 raise InputError(
                     f"Part {number} and part 1 have different columns: '{mine.name}' is {mine.type}, not {first.type}.",
                     hint="The first part has no value to infer its type from: give it a type (pa.table with a schema)."
@@ -196,8 +196,8 @@ def _same(table: pa.Table, schema: pa.Schema, number: int) -> pa.Table:
         raise InputError(f"Part {number} and part 1 have different columns: {first_line(error)}", hint=hint) from error
 
 
-def _widens(narrow: Any, wide: Any) -> bool:  # noqa: PLR0911 - a line for each type
-    """Return whether a cast keeps each value that fits, and refuses the others."""
+def _casts_safely(narrow: Any, wide: Any) -> bool:  # noqa: PLR0911 - a line for each type
+    """Return whether a cast keeps every value that fits and fails on any other."""
     from pyarrow import types
 
     if narrow == wide or types.is_null(narrow):
@@ -211,13 +211,13 @@ def _widens(narrow: Any, wide: Any) -> bool:  # noqa: PLR0911 - a line for each 
     if types.is_timestamp(narrow):
         return types.is_timestamp(wide) and (narrow.tz is None) == (wide.tz is None)
     if types.is_list(narrow):
-        return types.is_list(wide) and _widens(narrow.value_type, wide.value_type)
+        return types.is_list(wide) and _casts_safely(narrow.value_type, wide.value_type)
     if types.is_struct(narrow) and types.is_struct(wide) and narrow.num_fields == wide.num_fields:
-        return all(a.name == b.name and _widens(a.type, b.type) for a, b in zip(narrow, wide, strict=True))
+        return all(a.name == b.name and _casts_safely(a.type, b.type) for a, b in zip(narrow, wide, strict=True))
     return False
 
 
-def _some(table: pa.Table | None) -> pa.Table:
+def _require_rows(table: pa.Table | None) -> pa.Table:
     if table is None:
         raise _no_rows()
     return table
@@ -225,14 +225,14 @@ def _some(table: pa.Table | None) -> pa.Table:
 
 def _no_rows() -> InputError:
     return InputError(
-        "There are no rows, so lakegate can't tell the columns.", hint=f"Pass {KINDS}, with at least one row."
+        "There are no rows, so the columns are unknown.", hint=f"Pass {KINDS}, with at least one row."
     )
 
 
 def _arrow(rows: Any) -> pa.Table:
     import pyarrow as pa
 
-    rows = _scanned(rows)
+    rows = _reader_of_dataset(rows)
     if isinstance(rows, pa.Table):
         return rows
     pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
@@ -245,13 +245,13 @@ def _arrow(rows: Any) -> pa.Table:
         for name in (name for name, kind in zip(rows.columns, rows.dtypes, strict=True) if kind.kind == "O"):
             if rows.columns.is_unique:
                 _require_one_kind(str(name), rows[name])
-        return _plain_columns(pa.Table.from_pandas(_with_index(rows), preserve_index=False))
+        return _require_plain_columns(pa.Table.from_pandas(_with_index(rows), preserve_index=False))
     if polars is not None and isinstance(rows, (polars.DataFrame, polars.LazyFrame)):
         frame = rows.lazy().collect()
         for name, kind in frame.schema.items():
-            if kind == polars.Object:  # of which Polars hands out the addresses
-                raise TypeError(f"column '{name}' holds Python objects")
-        # Of its newest types, such as categories of string views, Arrow can convert but some.
+            if kind == polars.Object:  # Polars would return their addresses
+                raise TypeError(f"column '{name}' has Python objects")
+        # Arrow can't convert all of Polars' newest types, such as categories of string views.
         found: pa.Table = frame.to_arrow(compat_level=polars.CompatLevel.oldest())
         return found
     if hasattr(rows, "__arrow_c_stream__"):
@@ -260,10 +260,10 @@ def _arrow(rows: Any) -> pa.Table:
 
 
 def _with_index(frame: Any) -> Any:
-    """Return a frame of pandas with the levels of its index that have names as columns: a group-by puts its keys there.
+    """Return a pandas frame with the named levels of its index as columns: a group-by puts its keys there.
 
-    Without a name, numbers only count rows, and go; anything else is data, which must not be lost. So are the levels of
-    an index that has several, and values that aren't those of a column of the same name.
+    An unnamed index of numbers only counts rows, and is dropped. Anything else is data that must not be lost. So an
+    unnamed level is refused, and so is one with the name of a column that has different values.
     """
     import pandas as pd
 
@@ -276,24 +276,24 @@ def _with_index(frame: Any) -> Any:
                 "The frame's index has no name, so its values would be lost."
                 if frame.index.nlevels == 1
                 else f"Level {level + 1} of the frame's index has no name, so its values would be lost.",
-                hint=f"To keep it as a column, name it: frame.rename_axis({example}); or frame.reset_index(drop=True).",
+                hint=f"To keep it as a column: frame.rename_axis({example}). To drop it: frame.reset_index(drop=True)",
             )
         if name is not None and name not in frame.columns:
             named.append(name)
         elif name is not None and frame.columns.is_unique and not values.equals(pd.Index(frame[name])):
             raise InputError(
-                f"The frame has an index and a column called '{name}', with other values: one of them would be lost.",
-                hint="To keep both, rename the index: frame.rename_axis('name'); or frame.reset_index(drop=True).",
+                f"The frame has an index and a column called '{name}' with different values, so one would be lost.",
+                hint="To keep both: frame.rename_axis('another_name'). To drop the index: frame.reset_index(drop=True)",
             )
     return frame.reset_index(level=named) if named else frame
 
 
-def _plain_columns(table: pa.Table) -> pa.Table:
-    """Return a table made by pandas, whose periods and intervals would be bare numbers in a file."""
+def _require_plain_columns(table: pa.Table) -> pa.Table:
+    """Refuse pandas' periods and intervals, which would become bare numbers in a file."""
     for field in table.schema:
         kind = getattr(field.type, "extension_name", "")
         if kind.startswith("pandas."):
-            raise TypeError(f"column '{field.name}' holds values of {kind}; write them as times or as text")
+            raise TypeError(f"column '{field.name}' has values of type {kind}; convert them to times or to text")
     return table
 
 
@@ -312,7 +312,7 @@ def _arrow_of_dicts(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def _require_one_kind(name: str, values: Iterable[Any]) -> None:
-    """Refuse values of kinds that Arrow would make one of, and so lose what only the other has."""
+    """Refuse values of several types that Arrow would convert to one, losing information."""
     seen = set(map(type, values)) - {type(None)}
     if len(seen) <= 1 and not any(issubclass(kind, (Mapping, list, tuple, dt.datetime)) for kind in seen):
         return
@@ -328,7 +328,7 @@ def _require_one_kind(name: str, values: Iterable[Any]) -> None:
 
 
 def _kinds(value: Any, at: str) -> Iterator[tuple[str, str]]:
-    plain = next((words for kinds, words in _KINDS if isinstance(value, kinds)), None)
+    plain = next((words for kinds, words in _SCALARS if isinstance(value, kinds)), None)
     if plain is not None:
         if value == value:  # noqa: PLR0124 - pandas' NaN isn't a value
             yield at, plain
@@ -345,18 +345,18 @@ def _kinds(value: Any, at: str) -> Iterator[tuple[str, str]]:
             yield from _kinds(part, f"{at}[]")
 
 
-def _unknown(rows: object) -> InputError:
+def _unknown_type(rows: object) -> InputError:
     return InputError(f"Can't write rows of type {type(rows).__name__}.", hint=f"Pass {KINDS}.")
 
 
-def _unwritable(rows: object, error: Exception) -> InputError:
+def _not_convertible(rows: object, error: Exception) -> InputError:
     library = type(rows).__module__.partition(".")[0].strip("_")
-    return InputError(f"This {type(rows).__name__} of {library} can't be written: {first_line(error)}")
+    return InputError(f"Can't convert this {library} {type(rows).__name__} to Arrow: {first_line(error)}")
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's words."""
-    # Arrow puts the reason first and then the column of pandas.
-    is_in_parts = len(error.args) > 1 and all(isinstance(part, str) for part in error.args)
-    words = ": ".join(reversed(error.args)) if is_in_parts else str(error)
-    return (words.splitlines() or [type(error).__name__])[0]
+    """Return the first line of an error's message."""
+    # For a pandas column, Arrow gives the reason first and then the column.
+    has_parts = len(error.args) > 1 and all(isinstance(part, str) for part in error.args)
+    message = ": ".join(reversed(error.args)) if has_parts else str(error)
+    return (message.splitlines() or [type(error).__name__])[0]

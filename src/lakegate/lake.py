@@ -64,7 +64,7 @@ from lakegate.model.words import (
     suggest_keywords,
     unknown_keyword,
 )
-from lakegate.points import find, is_beginning, resolve, unknown_table
+from lakegate.points import find, is_hash_prefix, resolve, unknown_table
 from lakegate.ports import CommitIndex, Narrator
 from lakegate.private import copies_of, drop_copies, private_folder
 from lakegate.progress import SilentNarrator
@@ -118,8 +118,8 @@ _CHOICES = {
     "mode": ModeName,
     "format": FileFormat,
 }
-"""Options with one of a few words."""
-_SHORTEST_BEGINNING = len("20260131T0705")
+"""Options with a fixed set of values."""
+_SHORTEST_PREFIX = len("20260131T0705")
 
 
 class IngestOptions(TypedDict, total=False):
@@ -146,12 +146,14 @@ class IngestOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
-    """What the rows that a run was handed were computed from.
+class _Origin:
+    """Where a run's rows come from, if they don't come from files.
 
     Attributes:
-        reads: Tables of the lake, and the commit ``at`` that they were read at.
-        source: Table of another system, and the ``version`` of it that was taken; empty for its content's.
+        reads: Tables of the lake that the rows were computed from.
+        at: Commit at which those tables were read.
+        source: Table of another system.
+        version: Version of ``source`` that was read. Empty: the version of its content.
     """
 
     reads: tuple[str, ...] = ()
@@ -174,8 +176,8 @@ def connect(
     """Open a project's lake. This starts nothing: servers start, or connections open, on first use.
 
     Args:
-        home: The project's folder. Default: the nearest folder upwards with a ``lakegate.toml`` or ``.lakegate/``,
-            else the current folder.
+        home: The project's folder. Default: the current folder or the nearest one above it that has a
+            ``lakegate.toml`` or ``.lakegate/``. If none has, the current folder.
         engine: A Spark Connect address (``sc://host:15002``) or a ``SparkSession``, Connect or classic. Default: the
             setting ``engine.url``, else the local stack.
         catalog: Address of Nessie's API v2. Default: the setting ``catalog.uri``, else the local stack.
@@ -183,8 +185,8 @@ def connect(
             with ``catalog``.
         settings: Settings to use. Default: read ``lakegate.toml`` and the ``LAKEGATE_*`` variables.
         narrator: Receives progress. Default: silent.
-        orchestrator: Name of what begins the runs, recorded with each: lower-case letters, digits and ``-``. Default:
-            ``airflow`` in a task of Airflow, else ``python``.
+        orchestrator: Name of what starts the runs, recorded with each run: lower-case letters, digits and ``-``.
+            Default: ``airflow`` in an Airflow task, else ``python``.
 
     Returns:
         The lake. Use it as a context manager, or call :meth:`Lake.close`.
@@ -206,7 +208,7 @@ def connect(
     }
     session = None if isinstance(engine, str) else engine
     known = settings or load_settings(folder, flags=flags)
-    named = validate_orchestrator(orchestrator) if orchestrator is not None else _detected()
+    named = validate_orchestrator(orchestrator) if orchestrator is not None else _detect_orchestrator()
     return Lake(Components(folder, known, session=session, narrator=narrator or SilentNarrator(), orchestrator=named))
 
 
@@ -221,7 +223,7 @@ class Lake:
 
     def __init__(self, components: Components) -> None:
         self._components = components
-        self._taken: dict[str, _Taken] = {}
+        self._origins: dict[str, _Origin] = {}
         self._uploaded: dict[str, tuple[SourceFile, ...]] = {}
 
     def __repr__(self) -> str:
@@ -254,14 +256,14 @@ class Lake:
         self.close()
 
     def close(self) -> None:
-        """End sessions and connections. Servers keep running. Calling it again does nothing."""
+        """End sessions and close connections. Servers keep running. Calling it again does nothing."""
         self._components.close()
         tracing.flush()
 
     def reconnect(self) -> None:
-        """Drop connections to the engine that no longer answer; the next call opens new ones.
+        """Drop connections to the engine that no longer work. The next call opens new ones.
 
-        Call it in a program that sleeps between calls: a server that was replaced meanwhile doesn't say so.
+        Call it in a program that sleeps between calls: the server may have been replaced meanwhile.
         """
         self._components.reconnect()
 
@@ -295,7 +297,7 @@ class Lake:
         """Write files or rows to a branch, audit them, and publish them to ``main``, or publish nothing.
 
         Each version of a file (its path and content) is published to a table once. Files that are already published
-        are skipped. Rows from memory are published once for each ``run_id``, those of a :meth:`source` by its
+        are skipped. Rows from memory are published once for each ``run_id``, rows of a :meth:`source` once by its
         watermark.
 
         Args:
@@ -313,29 +315,29 @@ class Lake:
                 ``append`` its rows, or ``replace`` the old rows. Default: ``ingest.on_changed``.
             on_busy: What to do with a file that another run is ingesting: ``wait`` for that run, or ``skip`` the file.
                 Default: ``ingest.on_busy``.
-            on_same_content: What to do with a file whose bytes were published from another path, or that the batch
-                holds twice: ``append`` its rows, ``skip`` it, or ``refuse`` the batch. Default:
+            on_same_content: What to do with a file whose bytes were published from another path, or that occurs twice
+                in the batch: ``append`` its rows, ``skip`` it, or ``refuse`` the batch. Default:
                 ``ingest.on_same_content``.
-            quarantine_limit: Rows of the batch that checks of severity ``quarantine`` may set aside, such as ``100`` or
-                ``"5%"``; more reject the batch. Default: the table's settings.
-            schema: What to do if the batch's columns aren't the table's: refuse the batch (``strict``); add new
-                columns, widen types, and write NULL where a column is missing (``evolve``); or leave out what the
-                table lacks (``ignore_extra``). Default: the table's settings, else ``ingest.schema``.
-            columns: Columns that the files call otherwise: their names there, and in the table. They're added to those
-                of the table's settings.
+            quarantine_limit: How many rows of the batch checks of severity ``quarantine`` may set aside, such as
+                ``100`` or ``"5%"``. With more, the batch is rejected. Default: the table's settings.
+            schema: What to do if the batch's columns differ from the table's: refuse the batch (``strict``); add new
+                columns, widen types, and write NULL where a column is missing (``evolve``); or leave out columns that
+                the table lacks (``ignore_extra``). Default: the table's settings, else ``ingest.schema``.
+            columns: Columns to rename: the name in the files to the name in the table. Added to those in the table's
+                settings.
             mode: What the batch does to existing rows: ``append`` adds its rows; ``overwrite`` replaces all
                 rows of the table with them, ``replace-partitions`` those in the same partitions; ``upsert`` updates
                 the rows with the same ``key`` and inserts the others; or ``merge-sql``. Default: the table's settings,
                 else ``append``.
             key: Columns that identify a row, for ``upsert``. Default: the table's settings.
-            delete_when: Predicate about the batch's rows, such as ``"op = 'D'"``: for which ``upsert`` deletes the row
-                with their key. Default: the table's settings.
+            delete_when: Predicate on the batch's rows, such as ``"op = 'D'"``. Where it's true, ``upsert`` deletes the
+                row with that key. Default: the table's settings.
             merge_sql: A ``MERGE`` statement in Spark SQL, which reads the batch as ``batch``, for ``merge-sql``.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
             csv: How to read CSV. Default: the table's settings.
-            timeout_s: Seconds after which the run is suspended, to be resumed by the next call with its ``run_id``.
+            timeout_s: Seconds after which the run is suspended. The next call with its ``run_id`` resumes it.
                 Cancelling Spark's work takes a few seconds more. Default: no limit.
-            unknown: No other keyword is taken; a mistyped one is refused with the one that was probably meant.
+            unknown: Catches mistyped keywords: the error suggests the one you probably meant.
 
         Returns:
             The run: ``published``, ``rejected`` by its audit, or ``skipped`` because no file was new.
@@ -343,7 +345,7 @@ class Lake:
         Raises:
             InputError: A file, name or check is wrong, or a key repeats or is NULL. Nothing was written.
             RetryableError: The catalog or the engine can't be reached, or ``main`` kept changing. Nothing was
-                published. With ``timeout_s`` also when time ran out; the run is suspended then.
+                published. Also raised when ``timeout_s`` has passed: the run is then suspended.
             OutcomeUnknownError: The connection to the catalog broke during the commit. :meth:`recover` finds out.
 
         Example:
@@ -377,7 +379,7 @@ class Lake:
         _require_usable(options)
         if timeout_s is not None or run_id is not None:
             return self._step(table, paths, options, until="publish", suspends=timeout_s is not None)
-        # Before the context: nothing need be started to find that a file is damaged.
+        # Before the context: a damaged file is reported without starting anything.
         wanted: IngestOptions = {**options, "run_id": new_run_id()}
         with self._copies(wanted):
             request = self._request(table, self._paths(table, paths, wanted), wanted)
@@ -393,7 +395,7 @@ class Lake:
             **options: The keywords of :meth:`ingest`.
 
         Returns:
-            The plan: the request, the table's schema, each check in words, and which files aren't new.
+            The plan: the request, the table's schema, a description of each check, and which files aren't new.
 
         Raises:
             InputError: A file, name or check is wrong.
@@ -408,7 +410,7 @@ class Lake:
         _require_usable(options)
         wanted: IngestOptions = {**options, "run_id": validate_run_id(options.get("run_id") or new_run_id())}
         with self._copies(wanted):
-            request = self._request(table, self._paths(table, paths, wanted, looks=True), wanted)
+            request = self._request(table, self._paths(table, paths, wanted, read_only=True), wanted)
             planned = plan(self._context, request, base=sync(self._context, MAIN))
         known = self._components.journal.known(table, request.batch.files)
         if request.mode.can_repeat:
@@ -423,7 +425,7 @@ class Lake:
         csv: CsvOptions | None = None,
         rows: int = 3,
     ) -> SourceSample:
-        """Return what a table of these files would be, and their first rows. Needs neither catalog nor engine.
+        """Return the columns that a table of these files would have, and the first rows. Needs no catalog or engine.
 
         Args:
             paths: Files, folders or glob patterns; or a :meth:`source` or its URI, which the engine reads.
@@ -432,7 +434,7 @@ class Lake:
             rows: Number of rows to return.
 
         Returns:
-            The files, their columns by the types of all their values, and the first rows.
+            The files, their columns with types inferred from all values, and the first rows.
 
         Raises:
             InputError: A file can't be read.
@@ -441,7 +443,7 @@ class Lake:
             >>> lake.inspect("trips/*.parquet").batch.rows
             100
         """
-        wanted = _source_among(paths) or paths
+        wanted = _find_source(paths) or paths
         if isinstance(wanted, Source):
             return self._inspect_source(wanted, rows)
         from lakegate.sources.sample import inspect
@@ -464,7 +466,7 @@ class Lake:
             **options: The keywords of :meth:`ingest`.
 
         Raises:
-            InputError: They don't go together.
+            InputError: The options contradict each other.
 
         Example:
             >>> lake.mode_of("nyc.trips").name
@@ -487,16 +489,16 @@ class Lake:
         format: FileFormat | None = None,
         schema: str | None = None,
     ) -> str:
-        """Propose a contract for a table by looking at all rows of it, or of files.
+        """Propose a contract for a table by profiling all of its rows, or those of files.
 
-        The rows that were looked at pass it. Each proposed check comes with a comment on what was seen.
+        The profiled rows pass it. A comment beside each proposed check says what the data showed.
 
         Args:
             table: The table, ``namespace.table``.
-            paths: Files, folders or glob patterns, or a :meth:`source` or its URI, to look at instead of the table.
-                Spark reads them; a table is read without it. All rows of a source count, whatever its watermark.
+            paths: Files, folders or glob patterns, or a :meth:`source` or its URI, to profile instead of the table.
+                Reading them needs Spark; reading a table doesn't. A source is read in full, whatever its watermark.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
-            schema: File with the contracts' JSON Schema, to be named in the first line for editors.
+            schema: File with the contracts' JSON Schema, which the first line names for editors.
 
         Returns:
             The contract, as YAML.
@@ -525,14 +527,14 @@ class Lake:
         options = IngestOptions(run_id=new_run_id())
         with self._copies(options):
             csv = self._components.contracts.settings_of(identifier).csv
-            batch = self._looked_at(table, paths, format, csv, options)
+            batch = self._batch_to_try(table, paths, format, csv, options)
             engine = self._components.file_engine
             with narrator.step(f"Reading {len(batch.files):,} files"):
                 source = engine.source_schema(batch)
                 engine.look_at(batch, source)
                 columns = profile(engine.stream(engine.frame()), source)
-        named = batch.uris[0] if len(batch.uris) == 1 else f"{batch.uris[0]} and {len(batch.uris) - 1} more"
-        return propose(identifier, columns, source=named, schema=schema, masked=masked)
+        files = batch.uris[0] if len(batch.uris) == 1 else f"{batch.uris[0]} and {len(batch.uris) - 1} more"
+        return propose(identifier, columns, source=files, schema=schema, masked=masked)
 
     def test_contract(
         self,
@@ -545,16 +547,16 @@ class Lake:
 
         Args:
             contract: A contract's file, or a table that has one in the project.
-            paths: Files, folders or glob patterns; or a :meth:`source` or its URI, all of whose rows are audited,
-                whatever its watermark.
+            paths: Files, folders or glob patterns; or a :meth:`source` or its URI, which is audited in full, whatever
+                its watermark.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
 
         Returns:
-            What it found, also when a check failed; and the checks that need the lake, which weren't tried.
+            The report, also when a check failed, and the checks that weren't tried because they need the lake.
 
         Raises:
             ConfigurationError: The contract can't be read.
-            InputError: A file can't be read, or a check can't be asked of it.
+            InputError: A file can't be read, or a check doesn't apply to it.
             RetryableError: The engine can't be reached.
 
         Example:
@@ -569,19 +571,19 @@ class Lake:
         with self._components.narrator.step(f"Trying {loaded.file}"), self._copies(options):
             engine = self._components.file_engine
             names = loaded.settings.columns
-            batch = self._looked_at(str(loaded.table), paths, format, csv, options, columns=names)
+            batch = self._batch_to_try(str(loaded.table), paths, format, csv, options, columns=names)
             masked = self.settings.audit.mask
             return try_contract(loaded, batch, engine, masked=masked, narrator=self._components.narrator)
 
     def diff_contract(self, contract: str | Path, *, last: int = 10) -> Sequence[ContractOutcome]:
-        """Audit the last batches of a table by a contract: what would it have rejected?
+        """Audit the last batches of a table by a contract, to see what it would have rejected.
 
-        Looks at what each published run added, those that were reverted since among them, and at rejected runs whose
-        branch is still there. Records nothing.
+        Covers the rows that each published run added, even if it was reverted since, and rejected runs whose branch
+        still exists. Records nothing.
 
         Args:
             contract: A contract's file, or a table that has one in the project.
-            last: How many batches to look at.
+            last: Number of batches to audit.
 
         Returns:
             An outcome for each run that wrote rows, newest first.
@@ -597,16 +599,16 @@ class Lake:
             [True]
         """
         loaded = self._components.contracts.named(contract)
-        from lakegate.journal.pages import RunFilter  # it loads the database's library
+        from lakegate.journal.pages import RunFilter  # loads SQLAlchemy
 
         runs = self._components.journal.pages.each(RunFilter(table=str(loaded.table)), whole=False)
-        brought = (run for run in runs if run.kind in ("ingest", "transaction", "branch"))
-        wrote = list(islice((run for run in brought if run.publication or run.status == "rejected"), last))
+        writers = (run for run in runs if run.kind in ("ingest", "transaction", "branch"))
+        batches = list(islice((run for run in writers if run.publication or run.status == "rejected"), last))
         outcomes = []
-        with self._components.narrator.step(f"Trying {loaded.file} on {len(wrote)} batches") as step:
-            for done, run in enumerate(wrote, start=1):
+        with self._components.narrator.step(f"Trying {loaded.file} on {len(batches)} batches") as step:
+            for done, run in enumerate(batches, start=1):
                 outcomes.append(outcome_of(self._context, loaded, run))
-                step.progress(done, len(wrote), "batches")
+                step.progress(done, len(batches), "batches")
         return outcomes
 
     def source(
@@ -616,17 +618,17 @@ class Lake:
 
         Args:
             name: The source in the settings (``[sources.shop]``), then the table as that system knows it:
-                ``"shop.public.orders"``. A part that holds a point is in double quotes.
+                ``"shop.public.orders"``. Put a part that contains a dot in double quotes.
             sql: A query in Spark SQL over the tables of the source ``name``, instead of a table.
             watermark: A column that grows with each new or changed row, such as ``updated_at`` or ``id``: each ingest
-                takes the rows beyond what is published. Without it, the whole table is taken, as if it was a file.
-            until: Highest value of ``watermark`` to take, to load a long table in parts. Default: the highest there is.
+                takes the rows above the highest published value. Without it, the whole table is taken, like a file.
+            until: Highest value of ``watermark`` to take, for loading a large table in parts. Default: no limit.
 
         Returns:
             The source, which :meth:`ingest`, :meth:`plan`, :meth:`write` and :meth:`inspect` take in place of paths.
 
         Raises:
-            InputError: The name isn't one, or both or neither of table and query are given.
+            InputError: The name is invalid, or you gave both a table and a query, or neither.
 
         Example:
             >>> lake.source("shop.public.orders", watermark="updated_at").table
@@ -639,17 +641,17 @@ class Lake:
     def write(self, table: str, paths: Paths | Frame, **options: Unpack[IngestOptions]) -> Run:
         """Write files to a branch and suspend the run, for :meth:`audit_run` and :meth:`publish_run`.
 
-        The first of the steps of :meth:`ingest`, for orchestrators. Any process may call any step again: it finds what
-        was done. A suspended run is left alone for ``journal.park_s`` seconds; then :meth:`recover` finishes or undoes
-        it.
+        This is the first step of :meth:`ingest`, for orchestrators. Any process may repeat any step: what is done
+        already isn't done again. A suspended run is left alone for ``journal.park_s`` seconds; then :meth:`recover`
+        finishes or undoes it.
 
         Args:
             table: ``namespace.table``. Created if it doesn't exist.
             paths: Files, folders or glob patterns; or rows, as :meth:`ingest` takes them.
-            **options: The keywords of :meth:`ingest`. Pass ``run_id``, so that a second call finds the first one's run.
+            **options: The keywords of :meth:`ingest`. Pass ``run_id``, so that a repeated call finds the same run.
 
         Returns:
-            The run: ``staged``, or ``skipped`` if no file is new. If the run has ended, as it ended.
+            The run: ``staged``, or ``skipped`` if no file is new. A run that had already ended is returned as it is.
 
         Raises:
             InputError: A file, name or check is wrong. Nothing was written.
@@ -667,35 +669,36 @@ class Lake:
         return self._step(table, paths, options, until="write", suspends=True)
 
     def audit_run(self, run_id: str) -> Run:
-        """Audit what a run wrote. Writes it again first if that was lost.
+        """Audit what a run wrote. If that was lost, write it again first.
 
         Args:
             run_id: The run's id.
 
         Returns:
-            The run: ``rejected``, or ``staged`` with a report that passed. If the run has ended, as it ended.
+            The run: ``rejected``, or ``staged`` with a report that passed. A run that had already ended is returned as
+            it is.
 
         Raises:
             NotFoundError: There's no such run.
             RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
         """
-        return self._ended(resume(self._context, run_id, until="audit"))
+        return self._clean_up_if_ended(resume(self._context, run_id, until="audit"))
 
     def publish_run(self, run_id: str) -> Run:
-        """Publish what a run wrote, once. Writes and audits it first if that wasn't done, or no longer holds.
+        """Publish what a run wrote, exactly once. If it isn't written and audited, or must be again, do that first.
 
         Args:
             run_id: The run's id.
 
         Returns:
-            The run: ``published`` or ``rejected``. If the run has ended, as it ended.
+            The run: ``published`` or ``rejected``. A run that had already ended is returned as it is.
 
         Raises:
             NotFoundError: There's no such run.
             RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
             OutcomeUnknownError: The connection to the catalog broke during the commit. Call it again to find out.
         """
-        return self._ended(resume(self._context, run_id, until="publish"))
+        return self._clean_up_if_ended(resume(self._context, run_id, until="publish"))
 
     def cancel_run(self, run_id: str, *, reason: str = "Cancelled by its orchestrator.") -> Run:
         """End a run that nobody will resume, and drop its branch. What it published stays published.
@@ -711,9 +714,9 @@ class Lake:
 
         Raises:
             NotFoundError: There's no such run.
-            RetryableError: Another process works on it, or the catalog can't be reached.
+            RetryableError: Another process is working on it, or the catalog can't be reached.
         """
-        return self._ended(undo(self._context, run_id, reason=reason))
+        return self._clean_up_if_ended(undo(self._context, run_id, reason=reason))
 
     # Transactions
 
@@ -735,7 +738,7 @@ class Lake:
 
         Raises:
             AuditFailedError: A check failed when the block ended. Nothing was published.
-            ConflictError: ``main`` changed on a table that the block read, overwrote or upserted. Nothing was
+            ConflictError: A table that the block read, overwrote or upserted changed on ``main``. Nothing was
                 published. Run the block again, or use :meth:`transact`, which does that.
 
         Example:
@@ -772,26 +775,26 @@ class Lake:
     def transact(
         self, work: Callable[[Transaction], _Result], *, name: str | None = None, attempts: int = 3
     ) -> _Result:
-        """Run a function in a transaction, and again on the new ``main`` if that changed on what it relied on.
+        """Run a function in a transaction. On a conflict, run it again on the new ``main``.
 
         Args:
             work: A function of the transaction. It may be called more than once.
             name: Name of the transaction in the history. Default: the names of its tables.
-            attempts: How often to try.
+            attempts: Maximum number of attempts.
 
         Returns:
             What ``work`` returned in the attempt that was published.
 
         Raises:
             AuditFailedError: A check failed. Nothing was published.
-            ConflictError: The last attempt met a conflict, too. Nothing was published.
+            ConflictError: The last attempt conflicted, too. Nothing was published.
 
         Example:
             >>> lake.transact(lambda tx: tx.append("nyc.notes", [{"note": "checked"}]))
         """
-        return self._attempted(attempts, lambda: self.transaction(name), work)
+        return self._retry_conflicts(attempts, lambda: self.transaction(name), work)
 
-    def _attempted(
+    def _retry_conflicts(
         self,
         attempts: int,
         begin: Callable[[], AbstractContextManager[Transaction]],
@@ -807,7 +810,7 @@ class Lake:
                     with begin() as tx:
                         return work(tx)
                 except NotReplayableError as error:
-                    # Only this is worth another attempt: what merely moved, the publish has rebased onto already.
+                    # Only this is worth another attempt: the publish itself rebases onto all other changes.
                     self._components.narrator.note(f"{error.message.split(';')[0]}; running it again on the new main.")
                     table = compacts or str(error.context.get("table"))
                     stack.enter_context(going_first(self._context, MAIN, table, compacts=compacts is not None))
@@ -853,7 +856,7 @@ class Lake:
         return self.transact(work).run
 
     def delete_rows(self, table: str, where: str) -> Run:
-        """Delete rows of a table on ``main``, if what is left passes the table's checks.
+        """Delete rows of a table on ``main``, if the remaining rows pass the table's checks.
 
         Args:
             table: ``namespace.table``.
@@ -863,7 +866,7 @@ class Lake:
             The run, a transaction, which can be reverted: ``published``, or ``skipped`` if no row meets the condition.
 
         Raises:
-            AuditFailedError: What would be left fails one of the table's checks. Nothing was published.
+            AuditFailedError: The remaining rows would fail one of the table's checks. Nothing was published.
             ConflictError: The table kept changing. Nothing was published.
             NotFoundError: The table doesn't exist.
             QueryError: The condition can't be used.
@@ -885,7 +888,7 @@ class Lake:
     # Quarantine
 
     def quarantine_list(self, table: str | None = None) -> Sequence[QuarantineSummary]:
-        """Return the quarantined rows of one table, or of all, by the run that set them aside, newest first.
+        """Return how many rows of one table, or of all, each run set aside, newest first.
 
         Args:
             table: ``namespace.table``. Default: all tables.
@@ -900,13 +903,13 @@ class Lake:
     def quarantine_show(
         self, table: str, *, run_id: str | None = None, check: str | None = None, limit: int = 20
     ) -> Sequence[Mapping[str, Any]]:
-        """Return quarantined rows that wait, with their reasons.
+        """Return rows waiting in quarantine, with their reasons.
 
         Args:
             table: ``namespace.table``.
             run_id: Only rows that this run set aside.
             check: Only rows that fail the check of this name.
-            limit: The maximum number of rows.
+            limit: Maximum number of rows.
 
         Raises:
             NotFoundError: No row of the table was ever quarantined.
@@ -927,56 +930,61 @@ class Lake:
         confirmed: Mapping[str, int] | None = None,
         confirmed_at: str | None = None,
     ) -> Run:
-        """Publish quarantined rows that wait, as they are or fixed, if they pass today's checks; once.
+        """Publish rows waiting in quarantine, as they are or fixed, if they pass today's checks.
+
+        Each row is published once.
 
         Args:
             table: ``namespace.table``.
             run_id: Only rows that this run set aside.
             check: Only rows that fail the check of this name.
             where: Only rows for which this predicate in Spark SQL is true.
-            changes: New values: column to an expression in Spark SQL, such as ``{"fare": "abs(fare)"}``. ``"NULL"`` for
-                a column that the table no longer has leaves its values out.
-            actor: Who releases them, to be recorded with the run, where a program acts for somebody.
-            confirmed: How many rows of each run somebody was shown, run id to number: if others wait by now, nothing is
-                published.
-            confirmed_at: Commit of ``main`` that they were shown at: the same number of other rows doesn't count.
+            changes: New values: column to an expression in Spark SQL, such as ``{"fare": "abs(fare)"}``. ``"NULL"``
+                leaves out the values of a column that the table no longer has.
+            actor: Who releases them, recorded with the run, if your program acts on somebody's behalf.
+            confirmed: Number of rows of each run id that somebody confirmed. If other rows are waiting by now, nothing
+                is published.
+            confirmed_at: Commit of ``main`` that they saw when they confirmed, in case the same number of different
+                rows is waiting by now.
 
         Returns:
             The run, a transaction. The rows stay in the quarantine table, marked with its id.
 
         Raises:
-            AuditFailedError: The rows fail one of the table's checks, which all block here. Nothing was published.
-            InputError: No row that waits is chosen, others than were confirmed are, or an expression can't be used.
+            AuditFailedError: The rows fail one of the table's checks, all of which block here. Nothing was published.
+            InputError: No waiting row matches, the rows aren't those that were confirmed, or an expression is invalid.
             NotFoundError: No row of the table was ever quarantined.
-            SchemaError: The table has no column for a value that some row has, or one whose type can't hold it.
+            SchemaError: The table has no column for a row's value, or the column's type can't hold it.
         """
         identifier = TableIdentifier.parse(table)
         self._find_quarantine(identifier)
         chosen = RowSelection(run_id=run_id, check=check, where=where, confirmed=confirmed, confirmed_at=confirmed_at)
-        new, hides = dict(changes or {}), self._hides(identifier)
+        new, hides = dict(changes or {}), self._hides_values(identifier)
 
         def work(tx: Transaction) -> Transaction:
             release(self._context, tx, identifier, chosen, new, hides=hides)
             return tx
 
         title, action = f"{'fix' if new else 'release'} {identifier}", review.acted("release", actor)
-        return self._attempted(3, lambda: self._transaction(title, action=action), work).run
+        return self._retry_conflicts(3, lambda: self._transaction(title, action=action), work).run
 
     def quarantine_fix(self, table: str, rows: Any) -> Run:
-        """Publish corrected rows in place of quarantined ones that wait, if they pass today's checks; once.
+        """Publish corrected rows in place of ones waiting in quarantine, if they pass today's checks.
+
+        Each quarantined row is published once.
 
         Args:
             table: ``namespace.table``.
             rows: A local CSV or Parquet file, a pandas or Polars frame, a DuckDB relation, an Arrow table, or a list of
-                dicts: the table's columns, and ``_quarantine_id``, which says which quarantined row each is of. Other
-                columns of the quarantine table are left out, and rows that aren't given keep waiting.
+                dicts. They need the table's columns and ``_quarantine_id``, the id of the quarantined row to correct.
+                Other columns of the quarantine table are ignored. Rows that you leave out keep waiting.
 
         Returns:
-            The run, a transaction. The quarantined rows stay as they were, marked with its id.
+            The run, a transaction. The quarantined rows stay as they are, marked with its id.
 
         Raises:
-            AuditFailedError: The rows fail one of the table's checks, which all block here. Nothing was published.
-            InputError: The rows can't be read, or one isn't of a row that waits.
+            AuditFailedError: The rows fail one of the table's checks, all of which block here. Nothing was published.
+            InputError: The rows can't be read, or one corrects no waiting row.
             NotFoundError: No row of the table was ever quarantined.
         """
         from lakegate.frames import to_arrow
@@ -985,7 +993,7 @@ class Lake:
 
         identifier = TableIdentifier.parse(table)
         self._find_quarantine(identifier)
-        hides = self._hides(identifier)
+        hides = self._hides_values(identifier)
         if isinstance(rows, (str, Path)):
             held = self.table(str(quarantine_of(identifier))).to_arrow(limit=0).schema
             corrected = read_rows(Path(rows), held, ignore=set(COLUMNS) - {ROW_ID}, hides=hides)
@@ -1012,36 +1020,37 @@ class Lake:
         confirmed: Mapping[str, int] | None = None,
         confirmed_at: str | None = None,
     ) -> Run:
-        """Delete quarantined rows that wait.
+        """Delete rows waiting in quarantine.
 
         Args:
             table: ``namespace.table``.
             run_id: Only rows that this run set aside.
             check: Only rows that fail the check of this name.
             where: Only rows for which this predicate in Spark SQL is true.
-            actor: Who drops them, to be recorded with the run, where a program acts for somebody.
-            confirmed: How many rows of each run somebody was shown, run id to number: if others wait by now, nothing is
-                dropped.
-            confirmed_at: Commit of ``main`` that they were shown at: the same number of other rows doesn't count.
+            actor: Who drops them, recorded with the run, if your program acts on somebody's behalf.
+            confirmed: Number of rows of each run id that somebody confirmed. If other rows are waiting by now, nothing
+                is dropped.
+            confirmed_at: Commit of ``main`` that they saw when they confirmed, in case the same number of different
+                rows is waiting by now.
 
         Returns:
             The run, a transaction, which can be reverted.
 
         Raises:
-            InputError: No row that waits is chosen, others than were confirmed are, or the predicate can't be used.
+            InputError: No waiting row matches, the rows aren't those that were confirmed, or the predicate is invalid.
             NotFoundError: No row of the table was ever quarantined.
         """
         identifier = TableIdentifier.parse(table)
         self._find_quarantine(identifier)
         chosen = RowSelection(run_id=run_id, check=check, where=where, confirmed=confirmed, confirmed_at=confirmed_at)
-        hides = self._hides(identifier)
+        hides = self._hides_values(identifier)
 
         def work(tx: Transaction) -> Transaction:
             drop(self._context, tx, identifier, chosen, hides=hides)
             return tx
 
         title, action = f"drop quarantined {identifier}", review.acted("drop", actor)
-        return self._attempted(3, lambda: self._transaction(title, action=action), work).run
+        return self._retry_conflicts(3, lambda: self._transaction(title, action=action), work).run
 
     def _find_quarantine(self, table: TableIdentifier) -> TablePointer:
         catalog = self._components.catalog
@@ -1062,27 +1071,27 @@ class Lake:
     ) -> AuditReport:
         """Audit what a branch did to a table, or what is published already.
 
-        With ``branch="main"``, or with ``ref``, ``at`` or ``since``, all rows of the table are audited: would these
-        checks have passed? It changes no run.
+        With ``branch="main"``, or with ``ref``, ``at`` or ``since``, all rows of the table are audited, to see whether
+        the checks would have passed. No run changes.
 
         Args:
-            table: A table; one that the branch changed.
+            table: ``namespace.table``. With a branch, a table that the branch changed.
             branch: A branch, made by lakegate or by another writer.
-            checks: Checks to try out; the run's own report stays as it is. Default: the checks of the run that wrote
-                the branch and of the table's settings; :meth:`publish` relies on that report.
+            checks: Checks to try out. The run's own report stays as it is. Default: the checks of the run that wrote
+                the branch and of the table's settings, whose report :meth:`publish` relies on.
             ref: Branch, tag or commit whose rows to audit, instead of what a branch added.
             at: Audit the rows of this time, tag or commit.
             since: Audit only the rows that were added after this time, tag or commit.
-            explain: Fill the report's ``explanations``: how each check was answered, why no cheaper way would do, and
-                what it cost.
+            explain: Fill the report's ``explanations``: how each check was answered, why no cheaper way was possible,
+                and what it cost.
 
         Returns:
             The report, also when a check failed.
 
         Raises:
             NotFoundError: There's no such branch, table or commit.
-            InputError: The branch didn't change the table, or lakegate knows nothing of the run that wrote it; or more
-                happened to the table after ``since`` than appends, and columns that came or got wider.
+            InputError: The branch didn't change the table, or lakegate doesn't know the run that wrote it. Or the table
+                changed after ``since`` by more than appends and new or widened columns.
             RetryableError: The catalog or the engine can't be reached.
 
         Example:
@@ -1095,21 +1104,21 @@ class Lake:
         identifier = TableIdentifier.parse(table)
         if branch is not None and ref is not None:
             raise InputError(f"Both branch='{branch}' and ref='{ref}' are given.", hint="Name one of them.")
-        asked = None if checks is None else self._checks(identifier, checks, configured=False)
+        tried = None if checks is None else self._checks(identifier, checks, configured=False)
         if branch not in (None, MAIN) and at is None and since is None:
             return review.audit_branch(
-                self._context, identifier, branch, checks=asked, configured=self._configured, explain=explain
+                self._context, identifier, branch, checks=tried, configured=self._configured, explain=explain
             )
         if (branch, ref, at, since) == (None, None, None, None):
             raise InputError(
-                "Which rows should be audited?",
-                hint=f"branch='NAME' for what a branch adds, branch='{MAIN}' for what is published.",
+                "Can't tell which rows to audit.",
+                hint=f"Pass branch='NAME' for what a branch adds, or branch='{MAIN}' for what is published.",
             )
         name = ref or branch or MAIN
-        begin = None if since is None else self._resolve(name, since)
+        start = None if since is None else self._resolve(name, since)
         resolved = self._resolve(name, at)
-        wanted = self._configured(identifier) if asked is None else asked
-        return audit_state(self._context, identifier, resolved, wanted, since=begin, explain=explain)
+        wanted = self._configured(identifier) if tried is None else tried
+        return audit_state(self._context, identifier, resolved, wanted, since=start, explain=explain)
 
     def publish(self, branch: str, *, accept: str | None = None, actor: str | None = None) -> Run:
         """Publish a branch. Audits it first unless this state of it has passed its audit.
@@ -1119,18 +1128,18 @@ class Lake:
 
         Args:
             branch: The branch.
-            accept: Why to publish it although its audit fails. The reason and the actor (``LAKEGATE_ACTOR``, the CI
-                service's user, or user and host) go into the commit, the journal and the alert, beside the failing
-                report. It overrides nothing else. Default: publish only what passes.
-            actor: Who publishes it, to be recorded with the run and the reason, where a program acts for somebody.
+            accept: Reason for publishing it even though its audit fails. The reason and the actor (``LAKEGATE_ACTOR``,
+                the CI service's user, or user and host) go into the commit, the journal and the alert, beside the
+                failing report. It overrides nothing else. Default: publish only what passes.
+            actor: Who publishes it, recorded with the run and the reason, if your program acts on somebody's behalf.
 
         Returns:
             The run, ``published``.
 
         Raises:
-            InputError: Nothing is known of the run that wrote it, it was reverted, or the reason is empty.
+            InputError: lakegate doesn't know the run that wrote it, that run was reverted, or the reason is empty.
             AuditFailedError: The audit failed. The branch stays.
-            ConflictError: ``main`` changed on one of its tables. The branch stays.
+            ConflictError: One of its tables changed on ``main``. The branch stays.
             NotFoundError: There's no such branch.
 
         Example:
@@ -1147,14 +1156,15 @@ class Lake:
         )
 
     def discard(self, branch: str, *, actor: str | None = None) -> Run | None:
-        """Drop a branch with all that was written to it.
+        """Drop a branch and everything written to it.
 
         Args:
             branch: The branch.
-            actor: Who discards it, to be recorded with the run, where a program acts for somebody.
+            actor: Who discards it, recorded with the run, if your program acts on somebody's behalf.
 
         Returns:
-            The run that wrote it, ``discarded`` unless it was published before; ``None`` if the journal knows none.
+            The run that wrote it, ``discarded`` unless it was published before; ``None`` if the journal has no such
+            run.
 
         Raises:
             NotFoundError: There's no such branch.
@@ -1171,10 +1181,10 @@ class Lake:
         as nothing was published to its tables since.
 
         Args:
-            run: The run's id, or a unique beginning of it, at least to its minute: ``20260131T0705``.
+            run: The run's id, or a unique prefix of it that includes at least the minute: ``20260131T0705``.
             cascade: Also revert the runs that depend on it.
             dry_run: Change nothing; return what would be done.
-            actor: Who reverts it, to be recorded with the revert, where a program acts for somebody.
+            actor: Who reverts it, recorded with the revert, if your program acts on somebody's behalf.
 
         Returns:
             The revert, a run of its own: ``reverts`` lists the runs reverted, ``undone`` what changed in their tables.
@@ -1196,7 +1206,7 @@ class Lake:
         sync(self._context, MAIN)
         return revert(
             self._context,
-            self.run(run).run_id if dry_run else self._named(run),
+            self.run(run).run_id if dry_run else self._full_run_id(run),
             new_run_id=new_run_id(),
             target=MAIN,
             cascade=cascade,
@@ -1207,7 +1217,7 @@ class Lake:
     def restore_table(self, table: str, *, at: str | datetime) -> Run:
         """Restore an earlier state of a table on ``main`` in one new commit, whoever changed it since.
 
-        Its quarantine table gets the state that it had then, too.
+        Its quarantine table goes back to that time, too.
 
         Source files whose rows it loses can be ingested again; those whose rows it regains count as published.
 
@@ -1263,12 +1273,12 @@ class Lake:
     def rename_table(self, table: str, name: str) -> Run:
         """Rename a table on ``main``, in one commit, and its quarantine table with it. No file is written or moved.
 
-        Source files that were published to it stay published under its new name, where earlier runs can be reverted,
-        too. An ingest into the old name creates a new table.
+        Files that were published to it count as published under its new name, where earlier runs can be reverted, too.
+        An ingest into the old name creates a new table.
 
         Args:
             table: ``namespace.table``.
-            name: Its new name, also in another namespace.
+            name: Its new name. The namespace may change, too.
 
         Returns:
             The run, which can be reverted: the table then has its old name again.
@@ -1291,7 +1301,7 @@ class Lake:
 
         old, new = TableIdentifier.parse(table), TableIdentifier.parse(name)
         if old == new:
-            raise InputError(f"{old} is its name already.", hint="Give another name.", table=str(old))
+            raise InputError(f"Table {old} already has that name.", hint="Choose another name.", table=str(old))
         self._components.contracts.require_counterpart(old, new)
         return rename_table(self._context, old, new, new_run_id=new_run_id())
 
@@ -1304,7 +1314,7 @@ class Lake:
             table: ``namespace.table``.
 
         Returns:
-            The run, a transaction; ``skipped`` if the table was empty. Reverted, it brings the rows back, and their
+            The run, a transaction; ``skipped`` if the table was empty. Reverting it brings the rows back, and their
             files count as published again.
 
         Raises:
@@ -1329,20 +1339,20 @@ class Lake:
             return tx
 
         undoes = partial(runs_in, self._context, identifier)
-        return self._attempted(3, lambda: self._transaction(f"truncate {identifier}", undoes=undoes), work).run
+        return self._retry_conflicts(3, lambda: self._transaction(f"truncate {identifier}", undoes=undoes), work).run
 
     def expire_snapshots(self, table: str, *, older_than: str | timedelta, keep: int = 1) -> Run:
-        """Let a table's metadata on ``main`` forget old snapshots, in one commit. Deletes no file.
+        """Remove old snapshots from a table's metadata on ``main``, in one commit. Deletes no file.
 
-        Tags, branches and older commits keep theirs, so ``at=`` reads as before.
+        Tags, branches and older commits keep theirs, so reading with ``at=`` works as before.
 
         Args:
             table: ``namespace.table``.
             older_than: Age, such as ``30d``.
-            keep: Number of the newest snapshots to keep whatever their age.
+            keep: Number of newest snapshots to keep, whatever their age.
 
         Returns:
-            The run; ``skipped`` if there was nothing to forget.
+            The run; ``skipped`` if no snapshot was that old.
 
         Raises:
             NotFoundError: There is no such table.
@@ -1373,15 +1383,15 @@ class Lake:
     ) -> Run:
         """Compact a table's small files on a branch, and publish that if no row changed.
 
-        What others append to ``main`` meanwhile stays: the compaction is rebased onto it. Partitions whose files others
-        rewrite or take back are left out, and compacted by another run; with ``sort``, by the next call.
+        Rows that others append to ``main`` meanwhile stay: the compaction is rebased onto them. Partitions whose files
+        others rewrite or revert meanwhile are left out. Another run compacts them; with ``sort``, the next call does.
 
         Args:
             table: ``namespace.table``.
             sort: Order of the rows in the new files: ``pickup, zone desc``, or ``zorder(pickup, zone)``.
             where: Condition in SQL. Only files that may hold rows for which it's true are rewritten.
             rewrite_manifests: Leave the data files as they are, and list them in fewer manifests. Needs no Spark.
-            attempts: How often to try if others rewrite the same files meanwhile.
+            attempts: Maximum number of attempts, if others rewrite the same files meanwhile.
 
         Returns:
             The run, the last one if there were several, which can be reverted; ``skipped`` if there was nothing to
@@ -1392,7 +1402,7 @@ class Lake:
             SchemaError: It has no such column.
             InputError: The condition or the order can't be used.
             AuditFailedError: Rows changed. Nothing was published.
-            ConflictError: The last attempt met a conflict, too. Nothing was published.
+            ConflictError: The last attempt conflicted, too. Nothing was published.
 
         Example:
             >>> lake.optimize_table("nyc.trips").status
@@ -1430,7 +1440,7 @@ class Lake:
                 name=f"optimize {table}",
                 branch=f"{self.settings.ingest.branch_prefix}/optimize_{run_id}",
                 target=MAIN,
-                # No row changes, so nothing that checks would say of them does.
+                # No row changes, so no check's verdict changes either.
                 configured=lambda _: (),
                 on_failure="drop",
                 kind="maintenance",
@@ -1441,17 +1451,17 @@ class Lake:
             optimize(self._context, tx, identifier, sort=order, where=condition)
             return tx
 
-        run = self._attempted(attempts, begin, work, compacts=str(identifier)).run
+        run = self._retry_conflicts(attempts, begin, work, compacts=str(identifier)).run
         with ExitStack() as stack:
             for _ in range(attempts - 1):
-                # Sorted, all partitions would be rewritten again.
+                # With a sort order, it would rewrite all partitions again.
                 if sort is not None or not partitions_left(self._context, run, identifier):
                     break
                 stack.enter_context(going_first(self._context, MAIN, str(identifier), compacts=True))
                 try:
-                    more = self._attempted(1, begin, work).run
+                    more = self._retry_conflicts(1, begin, work).run
                 except LakegateError as error:
-                    self._components.narrator.note(f"The partitions that others rewrote are left: {error.message}")
+                    self._components.narrator.note(f"Left out the partitions that others rewrote: {error.message}")
                     break
                 run = more if more.publication is not None else run
         return run
@@ -1509,7 +1519,7 @@ class Lake:
         return ref
 
     def reset_branch(self, name: str, *, to: str = MAIN, at: str | datetime | None = None, force: bool = False) -> Ref:
-        """Point a branch at another commit. Commits that were only on this branch can't be reached any more.
+        """Point a branch at another commit. Commits that were only on this branch become unreachable.
 
         Args:
             name: The branch.
@@ -1592,8 +1602,8 @@ class Lake:
         Args:
             ref: Branch, tag or commit hash.
             limit: Maximum number of commits. Default: all.
-            operations: Fill :attr:`Commit.tables` and :attr:`Commit.puts`. Without them, a catalog of many tables
-                answers faster; commits by lakegate name their tables in the property ``lakegate.tables``, too.
+            operations: Fill :attr:`Commit.tables` and :attr:`Commit.puts`. A catalog with many tables answers faster
+                without them. Commits by lakegate also name their tables in the property ``lakegate.tables``.
 
         Returns:
             The commits, read as you iterate.
@@ -1616,7 +1626,7 @@ class Lake:
             right: Branch or tag to compare it with.
 
         Returns:
-            One difference for each table that isn't the same on both, with what differs between its columns.
+            One difference for each table that isn't the same on both, including how its columns differ.
 
         Raises:
             NotFoundError: One of the refs doesn't exist.
@@ -1645,9 +1655,9 @@ class Lake:
     ) -> RowDifference:
         """Return the rows of a table that two refs don't share.
 
-        Where ``right`` only appended to what ``left`` has, nothing but the rows that it added is read. Otherwise all
-        rows of both are compared by all columns, and a row that changed is one removed and one added, unless a key
-        says which rows are the same.
+        If ``right`` only appended to ``left``, just the appended rows are read. Otherwise, all rows of both are
+        compared by all columns, and a changed row counts as one removed and one added, unless ``key`` says which rows
+        are the same.
 
         Args:
             table: ``namespace.table``.
@@ -1657,12 +1667,12 @@ class Lake:
             key: Columns that identify a row.
 
         Returns:
-            The rows that were added and removed, and with a key those that changed, planned; they are read when you
-            ask for them.
+            The rows that were added and removed and, with a key, changed. They're planned, and read when you ask for
+            them.
 
         Raises:
             EngineUnavailableError: Spark can't be reached.
-            InputError: The table has no such column on one of them.
+            InputError: On one of the refs, the table lacks a column of ``key``.
             NotFoundError: One of the refs doesn't exist, or neither has the table.
 
         Example:
@@ -1690,7 +1700,7 @@ class Lake:
                 _require_key(key, [names.get(name, name) for name in columns], f"{table} on {ref.name}")
         if before == after:
             return RowDifference(None, None)
-        # Where a commit has no name, Spark takes any branch's.
+        # Spark needs a branch beside the hash. For a bare commit, any branch does.
         old, new = (
             TableAt(table=identifier, ref=MAIN if is_commit_hash(ref.name) else ref.name, hash=ref.hash) for ref in refs
         )
@@ -1821,7 +1831,7 @@ class Lake:
             table: ``namespace.table``.
 
         Returns:
-            Branches with numbers of rows; ``None`` where delete files hide the number.
+            Branches and their row counts; ``None`` where delete files hide the count.
 
         Raises:
             RetryableError: The catalog can't be reached.
@@ -1836,7 +1846,7 @@ class Lake:
         Args:
             sql: One statement that only reads.
             ref: Branch, tag or commit hash.
-            at: Time, tag or commit: read what ``ref`` was then, with the schema of then. Default: now.
+            at: Time, tag or commit: read what ``ref`` was then, with the schema it had. Default: now.
 
         Returns:
             The query, planned; it reads rows when you ask for them.
@@ -1887,8 +1897,8 @@ class Lake:
             status: Only runs with this status, such as ``published`` or ``rejected``.
             kind: Only runs of this kind: ``ingest``, ``transaction``, ``branch``, ``maintenance``, ``revert`` or
                 ``restore``.
-            since: Only runs that began at this time or later. A time without a zone is UTC.
-            orchestrator: Only runs that this began: ``cli``, ``python``, ``watch``, ``backfill``, ``prefect``,
+            since: Only runs that started at this time or later. A time without a zone is UTC.
+            orchestrator: Only runs that this started: ``cli``, ``python``, ``watch``, ``backfill``, ``prefect``,
                 ``dbos``, ``aws-lambda``, ``airflow``, or a name given to :func:`lakegate.connect`.
             source: Only runs with a source file whose path contains this text. Searches the newest 20,000 runs.
             limit: Maximum number of runs.
@@ -1919,7 +1929,7 @@ class Lake:
         """Return one run.
 
         Args:
-            run_id: Its id, or a unique beginning of it.
+            run_id: Its id, or a unique prefix of it.
 
         Returns:
             The run.
@@ -1934,13 +1944,13 @@ class Lake:
         message = f"{len(exact)} runs start with '{run_id}'." if exact else f"Run '{run_id}' doesn't exist."
         raise NotFoundError(message, hint="lakegate runs", run_id=run_id)
 
-    def _named(self, run_id: str) -> str:
-        """Return the id of a run that is to be changed, which a few digits of today's date don't name."""
+    def _full_run_id(self, run_id: str) -> str:
+        """Return the full id of a run to change. A prefix of a few digits, such as today's date, isn't enough."""
         found = self.run(run_id).run_id
-        if found != run_id and len(run_id) < _SHORTEST_BEGINNING:
+        if found != run_id and len(run_id) < _SHORTEST_PREFIX:
             raise InputError(
-                f"'{run_id}' is too short to name a run that will be changed, even though only {found} starts with it.",
-                hint=f"If you mean that one, pass its id, or at least: {found[:_SHORTEST_BEGINNING]}",
+                f"'{run_id}' is too short to choose a run to change, even though only {found} starts with it.",
+                hint=f"If you mean that one, pass its id, or at least: {found[:_SHORTEST_PREFIX]}",
                 run_id=found,
             )
         return found
@@ -1988,7 +1998,7 @@ class Lake:
         return found
 
     def metrics(self) -> Sequence[Sample]:
-        """Return the metrics of all runs: how they ended, how long steps took, what waited. It takes milliseconds.
+        """Return the metrics of all runs: how they ended, how long steps took, what waited. Takes milliseconds.
 
         Returns:
             The numbers, by metric and labels (:mod:`lakegate.telemetry.metrics`).
@@ -2003,7 +2013,7 @@ class Lake:
         return self._components.journal.metrics()
 
     def suspended_runs(self) -> Mapping[str, datetime]:
-        """Return the ids of runs that wait for their next step, and until when they are left alone, soonest first."""
+        """Return the ids of suspended runs and the time until which each is left alone, soonest first."""
         return self._components.journal.suspended()
 
     # Maintenance
@@ -2015,24 +2025,24 @@ class Lake:
         drop because the catalog couldn't be reached, and sends what is due to downstream systems.
 
         Args:
-            run_ids: Only settle these runs, suspended ones too: ids, or unique beginnings of ids, at least to the
-                minute. Default: all whose process died.
+            run_ids: Recover only these runs, even suspended ones: ids, or unique prefixes of ids that include at least
+                the minute. Default: all whose process died.
 
         Returns:
-            The runs that were settled, as they ended; those of ``run_ids`` that had ended before, too.
+            The recovered runs, as they ended. Also those of ``run_ids`` that had already ended.
 
         Raises:
             NotFoundError: There's no such run, or more than one.
-            RetryableError: The catalog or the journal can't be reached, or a process works on one of ``run_ids``.
+            RetryableError: The catalog or the journal can't be reached, or a process is working on one of ``run_ids``.
         """
         context = self._context
         if run_ids:
-            found = list(dict.fromkeys(self._named(run_id) for run_id in run_ids))
+            found = list(dict.fromkeys(self._full_run_id(run_id) for run_id in run_ids))
             return tuple(recover_now(context, run_id) for run_id in found)
-        settled = recover(context)
+        recovered = recover(context)
         drop_orphaned_branches(context)
         self.send_downstream()
-        return settled
+        return recovered
 
     def maintain(
         self,
@@ -2045,22 +2055,22 @@ class Lake:
     ) -> MaintenanceReport:
         """Compact tables, rewrite manifests, expire snapshots and collect garbage, where the settings say it's due.
 
-        What is done to a table is a run of its own, so a round that is stopped continues with the next one. A table
-        that fails doesn't hold up the others. Those with the most small files come first.
+        Each change to a table is a run of its own: if you stop a round, the next one continues. A table that fails
+        doesn't hold up the others. Tables with the most small files come first.
 
         Args:
             tables: Names or patterns, such as ``nyc.*``. Default: all tables on ``main``.
             dry_run: Change nothing; return what is due.
             within: Start no new work after this long, such as ``1h``. Default: ``maintenance.within``.
             gc: Whether to run :meth:`gc` afterwards. Default: ``maintenance.gc``.
-            watcher: Called with each step as it ended.
+            watcher: Called with each step once it has ended.
 
         Returns:
             What was due, and the outcome of each step.
 
         Raises:
-            NotFoundError: A name or pattern fits no table.
-            RetryableError: The catalog or the journal can't be reached, or another process maintains the lake.
+            NotFoundError: A name or pattern matches no table.
+            RetryableError: The catalog or the journal can't be reached, or another process is maintaining the lake.
 
         Example:
             >>> lake.maintain(["nyc.trips"], dry_run=True).steps
@@ -2107,10 +2117,10 @@ class Lake:
         the history to ``main``, which changes no table.
 
         Args:
-            dry_run: Change nothing; return what would go.
+            dry_run: Change nothing; return what would be deleted.
             keep_rejected: How long to keep branches after their run ended, such as ``7d``. Default:
                 ``ingest.keep_rejected``.
-            grace: Leave files alone that are younger than this, such as ``1d``. Default: ``gc.grace``.
+            grace: Don't delete files younger than this, such as ``1d``. Default: ``gc.grace``.
 
         Returns:
             What was dropped and deleted.
@@ -2125,7 +2135,7 @@ class Lake:
         """
         self._components.require_own_warehouse()
         if not dry_run:
-            # An abandoned run would keep its files from being collected.
+            # Otherwise, an abandoned run would keep its files.
             recover(self._context)
         history, keep_detail = self.settings.gc.history, self.settings.journal.keep_detail
         return gc(
@@ -2151,15 +2161,16 @@ class Lake:
         """Check that the journal, the catalog, the tables' metadata and their files agree. Changes nothing.
 
         Args:
-            tables: Tables to look at. Default: all, and files that nothing references, too.
+            tables: Tables to check. Default: all, and files that nothing references, too.
             deep: Also compare rows and values with the footers of all parquet files, and deletion vectors with their
                 checksums.
-            pages: Do that, read these files as a whole, and compare their pages with the checksums that Spark writes.
+            pages: Do what ``deep`` does, and also read the files as a whole and check the checksums of their pages,
+                which Spark writes.
             since: A time, tag or commit of ``main``. Commits up to it that no run made aren't reported.
-            grace: Files younger than this aren't orphaned, such as ``1d``. Default: ``gc.grace``.
+            grace: Files younger than this, such as ``1d``, aren't reported as orphaned. Default: ``gc.grace``.
 
         Returns:
-            What was looked at, and each thing that is off, with the command that fixes it.
+            What was checked, and each problem with the command that fixes it.
 
         Raises:
             NotFoundError: A table is on no branch or tag, or there is no such commit.
@@ -2187,7 +2198,7 @@ class Lake:
         )
 
     def journal_status(self) -> JournalStatus:
-        """Return where the journal is and what it knows. Doesn't ask the catalog."""
+        """Return where the journal is and what it holds. Doesn't contact the catalog."""
         from lakegate.journal.schema import HEAD
 
         journal = self._components.journal
@@ -2204,10 +2215,10 @@ class Lake:
         )
 
     def rebuild_journal(self) -> RebuiltJournal:
-        """Rebuild the journal from the history of ``main``, as after losing it: the runs and files published.
+        """Rebuild the journal's published runs and files from the history of ``main``, for example after losing it.
 
         Returns:
-            What the journal knows now.
+            What the journal holds now.
 
         Raises:
             RetryableError: The catalog or the journal can't be reached. The journal is unchanged.
@@ -2226,7 +2237,7 @@ class Lake:
 
         Args:
             paths: Files, folders or glob patterns.
-            format: Only take files from folders that are named like this format. Default: like any known format.
+            format: From folders, take only files with an extension of this format. Default: of any known format.
 
         Returns:
             The files, as they are found.
@@ -2253,8 +2264,8 @@ class Lake:
 
         Returns:
             Each file once: ``published``, ``busy``, ``changed``, or ``free`` if it's new. Sizes and rows are those of
-            the published file, and 0 for new files. Those of ``published`` that hold what they held before they changed
-            are also in ``went_back``.
+            the published file, and 0 for new files. Files of ``published`` that changed and have their old content
+            again are also in ``went_back``.
 
         Raises:
             RetryableError: The catalog or the journal can't be reached.
@@ -2270,22 +2281,22 @@ class Lake:
         sync(self._context, MAIN)
         known = self._known_files(name, list(real))
         return Claim(
-            published=_renamed(known.published, real),
-            busy=_renamed(known.busy, real),
-            changed=_renamed(known.changed, real),
-            went_back=_renamed(known.went_back, real),
+            published=_with_uris(known.published, real),
+            busy=_with_uris(known.busy, real),
+            changed=_with_uris(known.changed, real),
+            went_back=_with_uris(known.went_back, real),
             free=tuple(file.model_copy(update={"uri": real[file.uri]}) for file in known.free),
         )
 
     def file_checkpoints(self, table: str, uris: Sequence[str]) -> Mapping[str, FileCheckpoint]:
-        """Return the outcomes of the files that were tried for a table.
+        """Return the outcomes of files that were ingested, or tried, into a table.
 
         Args:
             table: ``namespace.table``.
             uris: The files.
 
         Returns:
-            Checkpoints by URI. Files that were never tried are missing.
+            Checkpoints by URI, without files that were never tried.
 
         Raises:
             RetryableError: The journal can't be reached.
@@ -2293,7 +2304,7 @@ class Lake:
         return self._components.journal.file_checkpoints(table, uris)
 
     def save_file_checkpoints(self, table: str, checkpoints: Sequence[FileCheckpoint]) -> None:
-        """Save the outcomes of files. Each checkpoint replaces the one of its URI.
+        """Save the outcomes of files. Each checkpoint replaces an earlier one with the same URI.
 
         Args:
             table: ``namespace.table``.
@@ -2342,7 +2353,7 @@ class Lake:
         return notifier.test(channel)
 
     def notify_given_up(self, file: GivenUpFile) -> None:
-        """Alert the channels that want to know of a file that failed so often that it won't be tried again.
+        """Send the alert that a file failed too often to be tried again.
 
         Each state of a file is announced once, however often you call this. It takes ``notify.timeout_s`` seconds at
         most, and never raises because an alert failed.
@@ -2357,7 +2368,7 @@ class Lake:
     def expected_publishes(self) -> Mapping[str, str]:
         """Return how often each table should be published to, as a duration such as ``1d``.
 
-        That's what the setting ``notify.late`` and the contracts' ``freshness`` say; other tables aren't in it.
+        Has the tables with a setting ``notify.late`` or a contract with ``freshness``.
 
         Raises:
             ConfigurationError: A contract can't be read, or a table has both.
@@ -2371,8 +2382,8 @@ class Lake:
     def notify_late(self) -> Sequence[LateTable]:
         """Find tables to which nothing was published for longer than expected, and send alerts.
 
-        The setting ``notify.late`` and the contracts' ``freshness`` say what is expected. Each table is announced once
-        per expected interval until something is published. Also sends what was held back meanwhile
+        The setting ``notify.late`` and the contracts' ``freshness`` say what is expected. Each late table is announced
+        once per expected interval until something is published. Also sends the summaries of grouped alerts that are due
         (``notify.group``). Only reads the journal.
 
         Returns:
@@ -2386,14 +2397,16 @@ class Lake:
         late = find_late(self._components.journal, expected, now) if expected else ()
         if notifier is None:
             return late
-        told = alert_late(notifier, late, now)
+        announced = alert_late(notifier, late, now)
         alert_counted(notifier, self._components.narrator)
-        return told
+        return announced
 
     # Downstream systems
 
     def downstream_status(self) -> Sequence[DownstreamStatus]:
-        """Return how far each downstream system is: those of the settings, and those that the journal queues for.
+        """Return what each downstream system was sent and what is queued for it.
+
+        Covers the systems in the settings, and others that the journal still queues for.
 
         Only reads the journal.
 
@@ -2419,7 +2432,7 @@ class Lake:
             downstream: Only this system.
             run: Only what this run did; a full id.
             states: Only deliveries in these states.
-            limit: The maximum number of deliveries.
+            limit: Maximum number of deliveries.
 
         Raises:
             RetryableError: The journal can't be reached.
@@ -2427,7 +2440,7 @@ class Lake:
         return self._components.journal.outbox.list(name=downstream, run_id=run, states=states, limit=limit)
 
     def send_downstream(self, name: str | None = None) -> Sequence[Delivery]:
-        """Send what is due to downstream systems. Every run that ends does this, too.
+        """Send downstream systems what is due. Every run that ends does this, too.
 
         Args:
             name: Only this system.
@@ -2440,7 +2453,7 @@ class Lake:
         return send(self._context, target=MAIN, name=name)
 
     def downstream_retry(self, name: str | None = None) -> Sequence[Delivery]:
-        """Send all that is queued now, what was given up as well.
+        """Send everything that is queued now, even what was given up.
 
         Args:
             name: Name of a system. Default: all.
@@ -2459,18 +2472,18 @@ class Lake:
     def downstream_skip(
         self, name: str, *, delivery: int | None = None, reason: str = "Skipped."
     ) -> Sequence[Delivery]:
-        """Never send the oldest delivery that waits, so that those behind it can pass.
+        """Skip the oldest waiting delivery for good, so that those behind it can be sent.
 
         Args:
             name: Name of a system.
-            delivery: Number of another delivery that waits. Default: the oldest.
+            delivery: Number of another waiting delivery. Default: the oldest.
             reason: Why, in one sentence. Stored with the delivery.
 
         Returns:
             What was skipped.
 
         Raises:
-            NotFoundError: Nothing like that waits.
+            NotFoundError: There's no such waiting delivery.
             RetryableError: The journal can't be reached.
         """
         outbox = self._components.journal.outbox
@@ -2478,12 +2491,12 @@ class Lake:
         found = [one for one in outbox.waiting(name, after=after, limit=1) if delivery in (None, one.delivery_id)]
         if not found:
             what = "Nothing" if delivery is None else f"No delivery {delivery}"
-            raise NotFoundError(f"{what} waits for downstream '{name}'.", hint=f"lakegate downstream status {name}")
+            raise NotFoundError(f"{what} is queued for downstream '{name}'.", hint=f"lakegate downstream status {name}")
         outbox.ended(found, "skipped", reason)
         return tuple(one.model_copy(update={"state": "skipped", "reason": reason}) for one in found)
 
     def downstream_send(self, name: str, tables: Sequence[str] = ()) -> Sequence[Delivery]:
-        """Send a system the current state of tables on ``main``, for example one that is new in the settings.
+        """Send a system the current state of tables on ``main``, for example because it's new in the settings.
 
         Args:
             name: Name of a system.
@@ -2530,20 +2543,20 @@ class Lake:
             name: Name of a system.
 
         Returns:
-            The policy, as AWS takes it.
+            The policy document.
 
         Raises:
             NotFoundError: The settings name no such system.
-            InputError: Systems of its type need no rights at AWS.
+            InputError: Systems of its type need no permissions on AWS.
         """
         self._require_downstream(name)
         return self._components.downstream_policy(name)
 
     def downstream_forget(self, name: str) -> int:
-        """Queue nothing more for a system that is no longer in the settings, and skip what is queued.
+        """Stop queuing for a system that is no longer in the settings, and skip what is queued.
 
         Returns:
-            How many deliveries were skipped.
+            Number of deliveries that were skipped.
 
         Raises:
             InputError: It's still in the settings.
@@ -2578,7 +2591,7 @@ class Lake:
         _require_usable(options)
         run_id = validate_run_id(options.get("run_id") or new_run_id())
         wanted: IngestOptions = {**options, "run_id": run_id}
-        given = cache(lambda: self._paths(table, paths, wanted))  # a generator can be taken once only
+        given = cache(lambda: self._paths(table, paths, wanted))  # a generator can be read only once
         try:
             run = resume(
                 self._context,
@@ -2590,20 +2603,20 @@ class Lake:
                 deadline=Deadline.after(options.get("timeout_s")),
             )
         except Exception as error:
-            with suppress(LakegateError):  # what went wrong first counts
+            with suppress(LakegateError):  # the first error is the one to report
                 known = self._components.journal.get(run_id)
                 if known is None or known.finished_at is not None:
                     self._drop_copies(run_id)
-                elif isinstance(error, RowsTakenError):  # so that the next try takes what is left
+                elif isinstance(error, RowsTakenError):  # so that the next attempt takes only the remaining rows
                     self._drop_copies(run_id, () if known.order is None else known.order.batch.files)
             raise
-        return self._ended(run)
+        return self._clean_up_if_ended(run)
 
-    def _paths(self, table: str, given: Paths | Frame, options: IngestOptions, *, looks: bool = False) -> Paths:
-        """Return the paths of files as they were given, or that of a file which is made of rows, for this run."""
-        # Of an earlier call of this run, which may have had other rows.
-        self._taken.pop(options["run_id"] or "", None)
-        source = _source_among(given)
+    def _paths(self, table: str, given: Paths | Frame, options: IngestOptions, *, read_only: bool = False) -> Paths:
+        """Return paths as they were given. Write rows to a file for this run, and return its path."""
+        # An earlier call of this run may have had other rows.
+        self._origins.pop(options["run_id"] or "", None)
+        source = _find_source(given)
         if source is not None:
             given = source
         if isinstance(given, (str, Path)):
@@ -2627,15 +2640,15 @@ class Lake:
         if isinstance(given, Table) and given.commit:
             reads = (str(given.metadata.table),)
         if reads and isinstance(given, (Query, Table)):
-            self._taken[options["run_id"] or ""] = _Taken(reads, given.commit)
+            self._origins[options["run_id"] or ""] = _Origin(reads, given.commit)
         elif reads is None:
             self._components.narrator.note(
-                "Can't tell for certain which tables the query reads: the rows are published even if one of them "
-                "changes before that."
+                "Can't tell for certain which tables the query reads. The rows will be published even if one of them "
+                "changes meanwhile."
             )
-        with _said_of(given):
+        with _source_errors(given):
             frame = (
-                self._rows_of_source(table, given, options, looks=looks)
+                self._rows_of_source(table, given, options, read_only=read_only)
                 if isinstance(given, Source)
                 else spark_frame(given)
             )
@@ -2653,7 +2666,7 @@ class Lake:
             problems = list(schema_problems(f"rows of {what}", schema))
             if problems:
                 raise combine(problems)
-            with _said_of(given):
+            with _source_errors(given):
                 write(batches, schema, target)
         return target
 
@@ -2663,7 +2676,7 @@ class Lake:
         from lakegate.spark.reader import iceberg_schema
 
         engine = self._components.engine
-        with _said_of(source):
+        with _source_errors(source):
             frame = self._read_source(source)
             found = engine.fetch(frame.limit(rows)).to_pylist()
         return SourceSample(
@@ -2683,11 +2696,11 @@ class Lake:
             )
         return frame
 
-    def _rows_of_source(self, table: str, source: Source, options: IngestOptions, *, looks: bool) -> Any:
-        """Return a DataFrame of the rows to take now; what only ``looks`` waits for nobody, and settles no run."""
+    def _rows_of_source(self, table: str, source: Source, options: IngestOptions, *, read_only: bool) -> Any:
+        """Return a DataFrame of the rows to take now. With ``read_only``, wait for no other run, and recover none."""
         if source.watermark is not None and (given := options.get("on_changed")) not in (None, "append"):
             raise InputError(
-                f"on_changed = '{given}' is about a source that is taken as a whole, not about rows by a watermark.",
+                f"on_changed = '{given}' can't be combined with a watermark: it's for sources taken as a whole.",
                 hint="Leave it out. With --mode upsert, changed rows replace the old ones.",
             )
         frame = self._read_source(source)
@@ -2695,26 +2708,26 @@ class Lake:
         if source.watermark is not None:
             name, mode = TableIdentifier.parse(table), self.mode_of(table, **options)
             longest_s = min(self.settings.ingest.wait_s, options.get("timeout_s") or math.inf)
-            wait_s = None if looks else longest_s
+            wait_s = None if read_only else longest_s
             frame, version = rows_left(self._context, name, source, frame, run_id=run_id, mode=mode, wait_s=wait_s)
-        self._taken[run_id] = _Taken(source=source.uri, version=version)
+        self._origins[run_id] = _Origin(source=source.uri, version=version)
         return frame
 
     @contextmanager
     def _copies(self, options: IngestOptions) -> Iterator[None]:
-        """Delete at the end what is made of the sources meanwhile."""
+        """Delete the copies of sources that the body makes, when it ends."""
         try:
             yield
         finally:
             self._drop_copies(options["run_id"] or "")
 
-    def _ended(self, run: Run) -> Run:
+    def _clean_up_if_ended(self, run: Run) -> Run:
         if run.finished_at is not None:
             self._drop_copies(run.run_id, () if run.request is None else run.request.batch.files)
         return run
 
     def _drop_copies(self, run_id: str, files: Sequence[SourceFile] = ()) -> None:
-        self._taken.pop(run_id, None)
+        self._origins.pop(run_id, None)
         drop_copies(self.home, run_id)
         uploaded = {*self._uploaded.pop(run_id, ()), *files}
         if any(file.copy_uri is not None for file in uploaded):
@@ -2722,16 +2735,16 @@ class Lake:
 
             drop_uploads(tuple(uploaded), self.settings.storage)
 
-    def _reachable(self, batch: Batch, run_id: str) -> Batch:
-        """Return the batch with files that the engine can read."""
-        made = self._components
-        if made.shares_files or not is_remote(made.warehouse):
+    def _upload_if_needed(self, batch: Batch, run_id: str) -> Batch:
+        """Copy local files that the engine can't read into the warehouse; return the batch with those copies."""
+        parts = self._components
+        if parts.shares_files or not is_remote(parts.warehouse):
             return batch
         from lakegate.sources.uploads import upload
 
-        found = upload(batch, made.warehouse, run_id, self.settings.storage, made.narrator)
-        self._uploaded[run_id] = (*self._uploaded.get(run_id, ()), *found.files)
-        return found
+        uploaded = upload(batch, parts.warehouse, run_id, self.settings.storage, parts.narrator)
+        self._uploaded[run_id] = (*self._uploaded.get(run_id, ()), *uploaded.files)
+        return uploaded
 
     def _request(self, table: str, paths: Paths, options: IngestOptions) -> IngestRequest:
         from lakegate.sources.discovery import require_csv
@@ -2742,7 +2755,7 @@ class Lake:
         run_id = validate_run_id(options.get("run_id") or new_run_id())
         schema_mode = options.get("schema") or configured.schema or defaults.schema
         mode = self.mode_of(table, **options)
-        taken = self._taken.get(run_id, _Taken())
+        origin = self._origins.get(run_id, _Origin())
         batch = self._discover(
             paths,
             options.get("format"),
@@ -2751,24 +2764,24 @@ class Lake:
             may_differ=schema_mode != "strict",
             columns=configured.columns,
             given=options.get("columns") or {},
-            taken=taken,
+            origin=origin,
         )
         require_csv(options.get("csv"), batch)
         return IngestRequest(
             run_id=run_id,
             table=identifier,
-            reads=taken.reads,
-            reads_at=taken.at,
-            batch=self._reachable(batch, run_id),
+            reads=origin.reads,
+            reads_at=origin.at,
+            batch=self._upload_if_needed(batch, run_id),
             checks=self._checks(identifier, options.get("checks", ()), configured=True),
             branch=options.get("branch") or f"{defaults.branch_prefix}/{identifier}_{run_id}",
             partition_by=tuple(options.get("partition_by") or configured.partition_by),
             contract=None if contract is None else contract.terms,
             target=MAIN,
             on_failure=options.get("on_failure") or defaults.on_failure,
-            # Only what is appended is there twice when its file is taken again.
+            # Only an append would duplicate the rows of a changed file.
             on_changed="append"
-            if taken.version
+            if origin.version
             else options.get("on_changed") or (defaults.on_changed if mode.appends else "append"),
             on_busy=options.get("on_busy") or defaults.on_busy,
             on_same_content=options.get("on_same_content") or defaults.on_same_content,
@@ -2789,11 +2802,11 @@ class Lake:
         may_differ: bool = False,
         columns: Mapping[str, str] = MappingProxyType({}),
         given: Mapping[str, str] = MappingProxyType({}),
-        taken: _Taken = _Taken(),
+        origin: _Origin = _Origin(),
     ) -> Batch:
         from lakegate.sources import discover
 
-        def found(*, may_differ: bool) -> Batch:
+        def discovered(*, may_differ: bool) -> Batch:
             return discover(
                 [str(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)],
                 format=file_format,
@@ -2805,7 +2818,7 @@ class Lake:
             )
 
         names = {**columns, **given}
-        batch = found(may_differ=may_differ or bool(names))
+        batch = discovered(may_differ=may_differ or bool(names))
         there = [column.name for column in batch.columns]
         for old in given:
             if old.lower() not in map(str.lower, there):
@@ -2814,17 +2827,17 @@ class Lake:
                 raise SchemaError(f"The files have no column '{old}'.", hint=hint, column=old)
         batch = batch.renamed(names)
         if not may_differ and not batch.has_one_shape:
-            found(may_differ=False)  # which raises, unless what differs was only inferred
-        if taken.source:
+            discovered(may_differ=False)  # raises, unless only inferred types differ
+        if origin.source:
             (copy,) = batch.files
-            version = taken.version or copy.version
-            file = _source_file(taken.source, version).model_copy(
+            version = origin.version or copy.version
+            file = _source_file(origin.source, version).model_copy(
                 update={"rows": copy.rows, "size_bytes": copy.size_bytes, "copy_uri": copy.uri}
             )
             batch = batch.only((file,))
         return batch
 
-    def _looked_at(
+    def _batch_to_try(
         self,
         table: str,
         paths: Paths | Source,
@@ -2834,19 +2847,19 @@ class Lake:
         *,
         columns: Mapping[str, str] = MappingProxyType({}),
     ) -> Batch:
-        """Return files, or rows of a source, that are looked at and not ingested: all rows, whatever was taken."""
+        """Return a batch to read but not to ingest. Of a source, it has all rows, whatever was ingested before."""
         run_id = options["run_id"] or ""
-        if (source := _source_among(paths)) is not None:
+        if (source := _find_source(paths)) is not None:
             paths = replace(source, watermark=None, until=None)
-        found = self._paths(table, paths, options, looks=True)
-        taken = self._taken.get(run_id, _Taken())
-        return self._discover(found, file_format, csv, run_id, columns=columns, taken=taken)
+        found = self._paths(table, paths, options, read_only=True)
+        origin = self._origins.get(run_id, _Origin())
+        return self._discover(found, file_format, csv, run_id, columns=columns, origin=origin)
 
     @property
     def _masked(self) -> tuple[str, ...]:
         return ("*",) if self.settings.ui.examples == 0 else self.settings.masked
 
-    def _hides(self, table: TableIdentifier) -> bool:
+    def _hides_values(self, table: TableIdentifier) -> bool:
         return bool(self._masked) or any(one.examples == 0 for one in self._configured(table))
 
     def _checks(self, table: TableIdentifier, checks: Checks, *, configured: bool) -> tuple[Check, ...]:
@@ -2866,16 +2879,16 @@ class Lake:
         return Query(engine.read(wanted), engine.fetch, engine.stream)
 
     def _resolve(self, ref: str, at: str | datetime | None) -> Ref:
-        index = None if at is None and not is_beginning(ref) else self._commits()
+        index = None if at is None and not is_hash_prefix(ref) else self._commits()
         return resolve(self._components.catalog, ref, at, index=index)
 
     def _find(self, ref: str) -> Ref:
-        return find(self._components.catalog, ref, index=self._commits() if is_beginning(ref) else None)
+        return find(self._components.catalog, ref, index=self._commits() if is_hash_prefix(ref) else None)
 
     def _commits(self) -> CommitIndex | None:
         """Return the journal's index of ``main``'s commits, if it knows all of them."""
         commits = self._components.journal.commits
-        with suppress(LakegateError):  # the history itself may still be readable
+        with suppress(LakegateError):  # without the index, the history is read
             if commits.head(MAIN) is not None:
                 head = sync(self._context, MAIN)
                 return commits if commits.head(MAIN) == head.hash else None
@@ -2884,8 +2897,8 @@ class Lake:
     def _known_files(self, table: str, uris: Sequence[str]) -> Claim:
         journal = self._components.journal
         by_path = journal.known(table, [_source_file(uri) for uri in uris])
-        # A file with more names may be published under another one; nobody else's is read.
-        linked = {file.uri for file in by_path.free if _has_more_names(file.uri)}
+        # A hard-linked file may be published under another name. No other new file is read.
+        linked = {file.uri for file in by_path.free if _has_hard_links(file.uri)}
         to_read = [*(known.file.uri for known in by_path.changed), *linked]
         if not to_read:
             return by_path
@@ -2896,7 +2909,7 @@ class Lake:
             busy=(*by_path.busy, *by_content.busy),
             changed=by_content.changed,
             went_back=by_content.went_back,
-            # What can't be read is left to the ingest, which says why.
+            # The ingest will say why a file can't be read.
             free=(
                 *(file for file in by_path.free if file.uri not in linked),
                 *by_content.free,
@@ -2917,8 +2930,8 @@ class Lake:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _said_of(given: object) -> AbstractContextManager[None]:
-    """Have what a source's own system says in the body raised as errors about it."""
+def _source_errors(given: object) -> AbstractContextManager[None]:
+    """Name the source in errors that its own system raises in the body."""
     if not isinstance(given, Source):
         return nullcontext()
     from lakegate.spark.failures import of_source
@@ -2926,14 +2939,14 @@ def _said_of(given: object) -> AbstractContextManager[None]:
     return of_source(str(given))
 
 
-def _source_among(given: Paths | Frame) -> Source | None:
-    """Return the source that was given, itself or by its URI, in place of paths."""
+def _find_source(given: Paths | Frame) -> Source | None:
+    """Return the source that was given instead of paths, as an object or by its URI; ``None`` if there's none."""
     if isinstance(given, Source):
         return given
     paths = [given] if isinstance(given, str) else given if isinstance(given, (list, tuple)) else []
     named = next((path for path in paths if isinstance(path, str) and path.startswith(SCHEME)), None)
     if named is not None and len(paths) > 1:
-        raise InputError(f"{named} is ingested alone.", hint="Ingest the other paths on their own.")
+        raise InputError(f"{named} must be ingested alone.", hint="Ingest the other paths in a call of their own.")
     return None if named is None else Source.parse(named)
 
 
@@ -2944,13 +2957,13 @@ def _require_known(method: str, options: Iterable[str]) -> None:
 
 
 def _require_usable(options: IngestOptions) -> None:
-    """Refuse words that aren't among those of their option, and text in place of a list of texts."""
+    """Refuse unknown values of options with a fixed set, and a string where a list of strings belongs."""
     for name, kind in _CHOICES.items():
         value, choices = options.get(name), get_args(kind)
         if value is not None and value not in choices:
             listed = ", ".join(map(repr, choices))
-            hint = f"{did_you_mean(str(value), choices)}It is one of {listed}."
-            raise InputError(f"{name}={value!r} isn't known.", hint=hint)
+            hint = f"{did_you_mean(str(value), choices)}Use one of {listed}."
+            raise InputError(f"Invalid value: {name}={value!r}.", hint=hint)
     for name in ("checks", "partition_by"):
         value = options.get(name)
         if isinstance(value, (str, Check)):
@@ -2958,8 +2971,8 @@ def _require_usable(options: IngestOptions) -> None:
     columns: Any = options.get("columns") or {}
     names = (*columns, *columns.values()) if isinstance(columns, Mapping) else (None,)
     if not all(isinstance(one, str) and one for one in names):
-        hint = 'Write their names in the files, and in the table: columns={"Fare": "fare_amount"}'
-        raise InputError(f"columns={columns!r} doesn't map names of columns.", hint=hint)
+        hint = 'Map each name in the files to the one in the table: columns={"Fare": "fare_amount"}'
+        raise InputError(f"columns={columns!r} doesn't map column names to column names.", hint=hint)
 
 
 def _require_key(key: Sequence[str], columns: Sequence[str], where: str) -> None:
@@ -2978,7 +2991,7 @@ def _limit(given: Tolerance | None, configured: Tolerance | None) -> Tolerance |
         ) from None
 
 
-def _detected() -> str:
+def _detect_orchestrator() -> str:
     # Airflow sets it in each task: https://airflow.apache.org/docs/apache-airflow/stable/templates-ref.html
     return "airflow" if "AIRFLOW_CTX_DAG_ID" in os.environ else "python"
 
@@ -2988,13 +3001,13 @@ def _duration(value: str | timedelta) -> timedelta:
 
 
 def _real_uri(uri: str) -> str:
-    """Return the URI of the file itself, by which claims know it, where ``uri`` is that of a link."""
+    """Return the URI of the file that a link points to: claims are recorded under it."""
     from lakegate.sources.files import from_uri, to_uri
 
     return to_uri(os.path.realpath(from_uri(uri))) if uri.startswith("file:") else uri
 
 
-def _has_more_names(uri: str) -> bool:
+def _has_hard_links(uri: str) -> bool:
     from lakegate.sources.files import from_uri
 
     try:
@@ -3003,9 +3016,9 @@ def _has_more_names(uri: str) -> bool:
         return False
 
 
-def _renamed(files: Sequence[KnownFile], names: Mapping[str, str]) -> tuple[KnownFile, ...]:
+def _with_uris(files: Sequence[KnownFile], uris: Mapping[str, str]) -> tuple[KnownFile, ...]:
     return tuple(
-        one.model_copy(update={"file": one.file.model_copy(update={"uri": names[one.file.uri]})}) for one in files
+        one.model_copy(update={"file": one.file.model_copy(update={"uri": uris[one.file.uri]})}) for one in files
     )
 
 

@@ -1,4 +1,4 @@
-"""Points in a lake's history as people type them: the beginning of a commit's hash, a tag, a time, ``10m ago``."""
+"""Points in a lake's history as people type them: a commit hash or a prefix of one, a tag, a time, ``10m ago``."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from lakegate.model.words import did_you_mean, parse_duration
 from lakegate.ports import Catalog, CommitIndex
 
 MAIN = "main"
-_BEGINNING = re.compile(r"[0-9a-f]{6,63}")
-_UNMISTAKABLE = 12
-"""From so many digits on, the first commit that begins with them is taken: so many are printed in messages."""
-_WHOLE = 64
-"""Digits of Nessie's hashes."""
-_LOOKED_THROUGH = 20_000
-_SHOWN = 10
+_HASH_PREFIX = re.compile(r"[0-9a-f]{6,63}")
+_UNIQUE_DIGITS = 12
+"""A prefix this long is assumed to be unique. Messages print this many digits."""
+_HASH_DIGITS = 64
+"""Length of Nessie's hashes."""
+_MOST_COMMITS = 20_000
+_MOST_MATCHES = 10
 _AGO = re.compile(
     r"(?P<number>\d+|an?)\s*(?P<unit>s|m|h|d|w)(?:ec(?:ond)?s?|in(?:ute)?s?|(?:ou)?rs?|ays?|eeks?)?(?P<ago>\s+ago)?",
     re.IGNORECASE,
 )
-_CLOCKS_DIFFER = timedelta(minutes=1)
-"""By how much the times of commits, and this machine's, may be out of order."""
+_CLOCK_SKEW = timedelta(minutes=1)
+"""How far the clocks of this machine and of those that commit may be apart."""
 _DAYS_BACK = {"now": 0, "yesterday": 1}
 
 
 def parse_at(at: str | datetime | None, *, now: datetime | None = None) -> str | datetime | None:
-    """Return the aware time that ``at`` is, or the text of what must be a commit or a tag.
+    """Return ``at`` as an aware time or, if it isn't a time, the text, which must then name a commit or a tag.
 
     Args:
-        at: A time in ISO 8601 (UTC unless it has a zone), so long ago (``10m ago``, ``2 hours ago``, ``yesterday``:
-            24 hours ago), or something else.
-        now: The time to count back from; default: this machine's clock.
+        at: A time in ISO 8601 (UTC unless it has a zone), a time ago (``10m ago``, ``2 hours ago``, ``yesterday``: 24
+            hours ago), or other text.
+        now: The time to count back from. Default: this machine's clock.
 
     Example:
         >>> noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -51,13 +51,13 @@ def parse_at(at: str | datetime | None, *, now: datetime | None = None) -> str |
     if isinstance(at, str):
         text = at.strip()
         if not text:
-            raise _neither(at)
+            raise _not_a_point(at)
         ago = _ago(text)
         if ago is not None:
             try:
                 return (now or datetime.now(UTC)) - ago
             except OverflowError:
-                raise _neither(at) from None
+                raise _not_a_point(at) from None
         try:
             at = datetime.fromisoformat(text)
         except ValueError:
@@ -66,22 +66,22 @@ def parse_at(at: str | datetime | None, *, now: datetime | None = None) -> str |
 
 
 def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None, *, index: CommitIndex | None = None) -> Ref:
-    """Return what ``ref`` is, or was at ``at``.
+    """Return the commit that ``ref`` points to, or pointed to at ``at``.
 
     Args:
-        ref: Branch, tag, commit, or the beginning of a commit's hash (6 digits or more).
-        at: A time, a tag, a commit or the beginning of its hash; see :func:`parse_at`. Default: now.
-        index: All commits of ``main`` up to its head; without it, its history is read.
+        ref: Branch, tag, commit, or a prefix of a commit's hash (6 digits or more).
+        at: A time, a tag, a commit or a prefix of its hash; see :func:`parse_at`. Default: now.
+        index: All commits of ``main`` up to its head. Without it, the history is read.
 
     Returns:
-        The reference at its head; with ``at``, a pinned commit, whose kind is ``detached``.
+        The ref at its head. With ``at``, a pinned commit, of the kind ``detached``.
 
     Raises:
         NotFoundError: There's no such ref, commit, tag or time.
-        InputError: ``at`` is nothing that could be one, is in the future or not in the history of ``ref``, or more than
-            one commit begins with what was given.
+        InputError: ``at`` isn't a time, tag or commit, is in the future, or isn't in the history of ``ref``. Or a
+            prefix matches several commits.
     """
-    when, ref = parse_at(at), completed(catalog, ref, index=index)
+    when, ref = parse_at(at), expand_hash(catalog, ref, index=index)
     if isinstance(when, datetime):
         _require_past(when)
         made = index.at(ref, when) if index is not None and ref == MAIN else None
@@ -100,7 +100,7 @@ def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None, *, ind
         what = f"Commit {found.hash[:12]}" if found.hash.startswith(when) else f"Tag '{when}'"
         raise InputError(
             f"{what} isn't in the history of '{ref}'.",
-            hint=f"To use it nevertheless, give {when} in place of '{ref}'.",
+            hint=f"To use it anyway, pass {when} instead of '{ref}'.",
             ref=ref,
             at=when,
         )
@@ -108,11 +108,11 @@ def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None, *, ind
 
 
 def find(catalog: Catalog, name: str, *, index: CommitIndex | None = None) -> Ref:
-    """Return a branch, a tag, or the commit whose hash begins with ``name``. Raises what :func:`resolve` does."""
+    """Return a branch, a tag, or the commit whose hash starts with ``name``. Raises what :func:`resolve` does."""
     try:
         return catalog.get_ref(name)
     except NotFoundError as error:
-        commit = _beginning_with(catalog, name, (MAIN,), index) if _BEGINNING.fullmatch(name) else None
+        commit = _commit_with_prefix(catalog, name, (MAIN,), index) if _HASH_PREFIX.fullmatch(name) else None
         if commit is None:
             if is_commit_hash(name):
                 raise
@@ -120,20 +120,20 @@ def find(catalog: Catalog, name: str, *, index: CommitIndex | None = None) -> Re
         return Ref(name=commit, hash=commit, kind="detached")
 
 
-def is_beginning(text: str) -> bool:
-    """Return whether ``text`` may be the beginning of a commit's hash."""
-    return _BEGINNING.fullmatch(text) is not None
+def is_hash_prefix(text: str) -> bool:
+    """Return whether ``text`` may be a prefix of a commit's hash."""
+    return _HASH_PREFIX.fullmatch(text) is not None
 
 
-def completed(catalog: Catalog, ref: str, *, index: CommitIndex | None = None) -> str:
-    """Return ``ref``, or the whole hash of the commit that begins with it. Raises what :func:`resolve` does."""
-    return find(catalog, ref, index=index).name if _BEGINNING.fullmatch(ref) else ref
+def expand_hash(catalog: Catalog, ref: str, *, index: CommitIndex | None = None) -> str:
+    """Return ``ref`` or, if it's a prefix of a commit's hash, that hash. Raises what :func:`resolve` does."""
+    return find(catalog, ref, index=index).name if _HASH_PREFIX.fullmatch(ref) else ref
 
 
 def unknown_table(catalog: Catalog, table: str, ref: Ref) -> NotFoundError:
-    """Return the error for a table that isn't there, with the name that was probably meant."""
+    """Return the error for a table that doesn't exist, with a similar name."""
     there = (str(pointer.table) for pointer in catalog.list_tables(ref))
-    shown = ref.name if ref.kind != "detached" or ref.name != ref.hash else ref.hash[:_UNMISTAKABLE]
+    shown = ref.name if ref.kind != "detached" or ref.name != ref.hash else ref.hash[:_UNIQUE_DIGITS]
     return NotFoundError(
         f"Table {table} doesn't exist on {shown}.",
         hint=f"{did_you_mean(table, there)}To see the tables there: lakegate table list --ref {shown}",
@@ -143,7 +143,7 @@ def unknown_table(catalog: Catalog, table: str, ref: Ref) -> NotFoundError:
 
 
 def unknown_ref(catalog: Catalog, name: str) -> NotFoundError:
-    """Return the error for a branch or tag that doesn't exist, with the name that was probably meant."""
+    """Return the error for a branch or tag that doesn't exist, with a similar name."""
     there = (ref.name for ref in catalog.list_refs())
     return NotFoundError(
         f"Branch or tag '{name}' doesn't exist.",
@@ -154,50 +154,50 @@ def unknown_ref(catalog: Catalog, name: str) -> NotFoundError:
 
 def _require_past(when: datetime) -> None:
     now = datetime.now(UTC)
-    if when - now > _CLOCKS_DIFFER:
+    if when - now > _CLOCK_SKEW:
         raise InputError(
             f"{moment(when)} is in the future: it's {moment(now)} now.",
-            hint="A time without a zone is UTC; to give another one, append it: 2026-01-31T07:00:00+01:00.",
+            hint="A time without a zone is UTC. To use another zone, append it: 2026-01-31T07:00:00+01:00.",
             at=when.isoformat(),
         )
 
 
 def _is_in_history(catalog: Catalog, ref: str, commit: str, index: CommitIndex | None) -> bool:
-    """Return whether ``commit`` is in the history of ``ref``, of which only what was made about then is read."""
+    """Return whether ``commit`` is in the history of ``ref``. Reads only commits made around the same time."""
     made = next(iter(catalog.history(commit)), None)
     if made is None or catalog.get_ref(ref).hash == commit:
-        return True  # the beginning of all histories, or the head
+        return True  # the root of all histories, or the head
     if index is not None and ref == MAIN:
-        return False  # it isn't one of them, or :func:`resolve` had found it
+        return False  # or :func:`resolve` would have found it in the index
     try:
-        newest = catalog.resolve(ref, made.time + _CLOCKS_DIFFER)
+        newest = catalog.resolve(ref, made.time + _CLOCK_SKEW)
     except NotFoundError:
         return False
-    about_then = takewhile(lambda one: one.time >= made.time - _CLOCKS_DIFFER, catalog.history(newest.hash))
-    return any(one.hash == commit for one in about_then)
+    nearby = takewhile(lambda one: one.time >= made.time - _CLOCK_SKEW, catalog.history(newest.hash))
+    return any(one.hash == commit for one in nearby)
 
 
 def _ago(text: str) -> timedelta | None:
     if text.lower() in _DAYS_BACK:
         return timedelta(days=_DAYS_BACK[text.lower()])
-    found = None if _BEGINNING.fullmatch(text) else _AGO.fullmatch(text)  # 123456d is a commit, not 338 years
+    found = None if _HASH_PREFIX.fullmatch(text) else _AGO.fullmatch(text)  # 123456d is a commit, not 338 years
     if found is None:
         return None
     number = found["number"] if found["number"].isdecimal() else "1"
     try:
         return parse_duration(f"{number}{found['unit'].lower()}")
     except (ConfigurationError, OverflowError):
-        raise _neither(text) from None
+        raise _not_a_point(text) from None
 
 
 def _commit(catalog: Catalog, ref: str, text: str, index: CommitIndex | None) -> str:
-    if len(text) == _WHOLE and is_commit_hash(text):
+    if len(text) == _HASH_DIGITS and is_commit_hash(text):
         return text
     found = _tag(catalog, text)
-    if found is None and _BEGINNING.fullmatch(text):
-        found = _beginning_with(catalog, text, tuple(dict.fromkeys((ref, MAIN))), index)
+    if found is None and _HASH_PREFIX.fullmatch(text):
+        found = _commit_with_prefix(catalog, text, tuple(dict.fromkeys((ref, MAIN))), index)
     if found is None and not is_commit_hash(text):
-        raise _neither(text)
+        raise _not_a_point(text)
     return found or text
 
 
@@ -209,33 +209,33 @@ def _tag(catalog: Catalog, name: str) -> str | None:
     if ref.kind == "branch":
         raise InputError(
             f"'{name}' is a branch, not a point in time.",
-            hint=f"To use its newest state, name it instead of the other branch: --ref {name}",
+            hint=f"To use its newest state, pass it as the ref: --ref {name}",
             ref=name,
         )
     return ref.hash
 
 
-def _beginning_with(catalog: Catalog, beginning: str, refs: Sequence[str], index: CommitIndex | None) -> str | None:
-    """Return the hash of the commit in the newest history of ``refs`` that begins so."""
-    found = set() if index is None else set(index.beginning(MAIN, beginning, limit=_SHOWN))
+def _commit_with_prefix(catalog: Catalog, prefix: str, refs: Sequence[str], index: CommitIndex | None) -> str | None:
+    """Return the hash of the recent commit of ``refs`` that starts with ``prefix``; ``None`` if there's none."""
+    found = set() if index is None else set(index.beginning(MAIN, prefix, limit=_MOST_MATCHES))
     for ref in refs if index is None else [one for one in refs if one != MAIN]:
-        for commit in islice(catalog.history(ref), _LOOKED_THROUGH):
+        for commit in islice(catalog.history(ref), _MOST_COMMITS):
             if index is not None and index.has(MAIN, commit.hash):
                 break  # from here on, it's the history of main
-            if commit.hash.startswith(beginning):
-                if len(beginning) >= _UNMISTAKABLE:
+            if commit.hash.startswith(prefix):
+                if len(prefix) >= _UNIQUE_DIGITS:
                     return commit.hash
                 found.add(commit.hash)
-    if len(found) > 1 and len(beginning) < _UNMISTAKABLE:
+    if len(found) > 1 and len(prefix) < _UNIQUE_DIGITS:
         raise InputError(
-            f"{len(found)} commits begin with '{beginning}'.",
-            hint=f"Write one more digit of the one that you mean: {', '.join(sorted(one[:16] for one in found)[:5])}",
-            at=beginning,
+            f"{len(found)} commits start with '{prefix}'.",
+            hint=f"Add digits to say which one: {', '.join(sorted(one[:16] for one in found)[:5])}",
+            at=prefix,
         )
     return next(iter(found), None)
 
 
-def _neither(at: str) -> InputError:
+def _not_a_point(at: str) -> InputError:
     return InputError(
         f"'{at}' is neither a time, nor a tag, nor a commit.",
         hint="Write a time as 2026-01-31T07:00:00Z, 2026-01-31, '10m ago' or yesterday; `lakegate log` shows commits.",

@@ -1,6 +1,6 @@
-"""Every interface of lakegate, once: what catalogs, engines, alerts and front doors provide.
+"""All interfaces of lakegate: for catalogs, engines, table metadata, files, alerts and progress.
 
-An implementation doesn't have to inherit from these; what it promises is written here and not again there.
+Implementations needn't inherit from them. What a method promises is documented here, and not repeated there.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
 
 
 class Step(Protocol):
-    """A piece of work in progress, as its narrator shows it."""
+    """A step in progress, as its narrator shows it."""
 
     def progress(self, done: int, total: int, unit: str) -> None:
         """Report ``done`` of ``total`` ``unit`` (``tasks``, ``rows``, ``bytes``)."""
 
 
 class Narrator(Protocol):
-    """Reports progress. Front doors decide how it looks, or that it stays quiet."""
+    """Reports progress. The CLI, or the program around lakegate, decides how it looks."""
 
     def step(self, text: str) -> AbstractContextManager[Step]:
-        """Show ``text`` while the body runs; the step ends with it, however it ends."""
+        """Show ``text`` while the body runs. The step ends with the body, even if that raises."""
 
     def note(self, text: str) -> None:
-        """Report one finished fact."""
+        """Report something that has happened."""
 
 
 class Notifier(Protocol):
@@ -68,15 +68,15 @@ class Notifier(Protocol):
         """Send ``notice`` to every channel that subscribes to it, within the settings' time.
 
         Args:
-            alert: Key of the notices that one message covers; by default those that say the same of the same tables.
-            window_s: Seconds for which one message covers them; by default the settings'.
+            alert: Key of the notices that one message covers. Default: the same kind of notice about the same tables.
+            window_s: Seconds for which one message covers them. Default: the settings'.
 
         Returns:
             The outcome for each channel. A message that can't be sent is an outcome, not an exception.
         """
 
     def send_counted(self) -> Sequence[Notification]:
-        """Send the number of notices that earlier messages covered, once their time is over.
+        """Send how many notices each earlier message covered, once its time is over.
 
         Returns:
             The outcome of each message.
@@ -91,27 +91,27 @@ class Notifier(Protocol):
 
 
 class Downstream(Protocol):
-    """A system beyond the lake that learns what was published (``lakegate.downstream``).
+    """A system outside the lake that is notified of publishes (``lakegate.downstream``).
 
-    Events about one table come in the order of their commits, each at least once: one that was delivered may come
-    again with the same ``event_id``, after a crash for instance. Nothing that an implementation does changes the
-    outcome of a run.
+    Events about one table arrive in the order of their commits, each at least once: after a crash, for instance, a
+    delivered event may arrive again with the same ``event_id``. Nothing that an implementation does changes the outcome
+    of a run.
     """
 
     def deliver(self, event: DownstreamEvent, run: Run | None) -> None:
-        """Deliver one event; returning means that it arrived.
+        """Deliver one event. Returning means that it arrived.
 
         Args:
             event: What happened, without any row of data.
             run: The run that did it, if the journal knows it. Its reports may hold example rows.
 
         Raises:
-            DownstreamUnavailableError: When trying again later may help; any other exception is treated the same.
-            DownstreamError: When it would fail again. It's given up at once, and an alert is sent.
+            DownstreamUnavailableError: When a retry may succeed. Any other exception is treated the same.
+            DownstreamError: When a retry would fail again. The event is given up at once, and an alert is sent.
         """
 
     def test(self) -> str:
-        """Check that the system can be reached with its settings, changing nothing in it; return what was checked.
+        """Check that the system can be reached with its settings, without changing it. Return what was checked.
 
         Raises:
             LakegateError: When it can't.
@@ -119,13 +119,13 @@ class Downstream(Protocol):
 
 
 class Catalog(Protocol):
-    """References, commits and table pointers (``lakegate.catalogs``).
+    """Refs, commits and table pointers (``lakegate.catalogs``).
 
-    All methods raise :class:`~lakegate.errors.CatalogUnavailableError` when the catalog doesn't answer in time.
+    All methods raise :class:`~lakegate.errors.CatalogUnavailableError` when the catalog doesn't respond in time.
     """
 
     def identity(self) -> str | None:
-        """Return what identifies this catalog, whatever its address; ``None`` when it has no such id."""
+        """Return an id of this catalog that doesn't depend on its address; ``None`` when it has none."""
 
     def get_ref(self, name: str) -> Ref:
         """Return branch or tag ``name``, or the bare commit when ``name`` is a hash.
@@ -141,7 +141,7 @@ class Catalog(Protocol):
         """Create a branch at ``source``'s hash.
 
         Raises:
-            AlreadyExistsError: When a reference of this name exists.
+            AlreadyExistsError: When a ref of this name exists.
             NotFoundError: When ``source`` doesn't exist.
         """
 
@@ -167,8 +167,8 @@ class Catalog(Protocol):
         Args:
             ref: Branch, tag or hash.
             until: Hash at which to stop; that commit itself isn't yielded.
-            run_id: Yield only commits of this run: their ``lakegate.run-id`` property is this, or their
-                ``lakegate.run-ids`` has it among others.
+            run_id: Yield only commits of this run: those with it in the property ``lakegate.run-id`` or among
+                ``lakegate.run-ids``.
             operations: Fill :attr:`~lakegate.model.refs.Commit.tables` and :attr:`~lakegate.model.refs.Commit.puts`.
         """
 
@@ -198,15 +198,15 @@ class Catalog(Protocol):
     def get_tables(
         self, tables: Collection[TableIdentifier], ref: Ref
     ) -> Mapping[TableIdentifier, TablePointer | None]:
-        """Return the state of each of ``tables`` at ``ref.hash``, as :meth:`get_table` does, all in one request."""
+        """Return the state of each of ``tables`` at ``ref.hash``, as :meth:`get_table` does, in one request."""
 
     def get_ref_with_tables(
         self, name: str, tables: Collection[TableIdentifier]
     ) -> tuple[Ref, Mapping[TableIdentifier, TablePointer | None]]:
-        """Return branch or tag ``name`` and the state of each of ``tables`` at its head, all in one request.
+        """Return branch or tag ``name`` and the state of each of ``tables`` at its head, in one request.
 
         Raises:
-            NotFoundError: When there is no such reference.
+            NotFoundError: When there is no such ref.
         """
 
     def commit(self, request: CommitRequest) -> Ref:
@@ -215,7 +215,7 @@ class Catalog(Protocol):
         Raises:
             ConflictError: When a key that the request touches or relies on changed after ``request.base``.
             NotFoundError: When the branch doesn't exist.
-            OutcomeUnknownError: When the request was sent and no answer came.
+            OutcomeUnknownError: When the request was sent but no response came.
         """
 
     def diff(self, left: Ref, right: Ref) -> Iterator[TableDifference]:
@@ -229,16 +229,16 @@ class Catalog(Protocol):
 
 
 class CommitIndex(Protocol):
-    """All commits of a branch up to its head, found without reading its history (``lakegate.journal.history``)."""
+    """An index of a branch's commits, which saves reading the branch's history (``lakegate.journal.history``)."""
 
     def beginning(self, target: str, digits: str, *, limit: int) -> Sequence[str]:
         """Return commits whose hashes begin with ``digits``."""
 
     def at(self, target: str, time: datetime) -> str | None:
-        """Return the newest commit that was made by ``time``, or ``None``."""
+        """Return the newest commit made at or before ``time``, or ``None``."""
 
     def has(self, target: str, commit: str) -> bool:
-        """Return whether ``commit`` is one of them."""
+        """Return whether ``commit`` is in the index."""
 
 
 class TableReader(Protocol):
@@ -251,41 +251,42 @@ class TableReader(Protocol):
         """Return the table's snapshots, oldest first."""
 
     def schemas(self, pointer: TablePointer) -> Sequence[SchemaVersion]:
-        """Return the schemas that the table has had up to ``pointer``, oldest first."""
+        """Return the schemas that the table had up to ``pointer``, oldest first."""
 
     def require_loadable(self, pointer: TablePointer, branch: str) -> None:
-        """Check that every reader can load the table at ``pointer`` on ``branch`` and sees the snapshot it names.
+        """Check that any reader can load the table at ``pointer`` on ``branch`` and sees the snapshot it names.
 
         Raises:
-            InputError: When they can't, as with metadata that was made by hand.
+            InputError: When they can't, for instance because the metadata was edited by hand.
         """
 
     def change(self, before: TablePointer | None, after: TablePointer | None, *, evolves: bool = False) -> TableChange:
         """Return what happened to a table between ``before`` and ``after``, ``None`` where it doesn't exist.
 
-        Audit, publish, rebase and revert all decide by this. ``evolves`` tells an append that also added or widened
-        columns from a rewrite.
+        Audit, publish, rebase and revert all rely on this. With ``evolves``, an append that also added or widened
+        columns isn't a rewrite.
         """
 
     def files(self, pointer: TablePointer) -> Iterator[DataFile]:
         """Yield the live data files of the snapshot at ``pointer``."""
 
     def has_other_specs(self, pointer: TablePointer) -> bool:
-        """Return whether live data files at ``pointer`` are partitioned by another spec than the table's current one.
+        """Return whether live data files at ``pointer`` have another partition spec than the table's current one.
 
-        Only manifest lists are read, so files that were deleted may count.
+        Only manifest lists are read, so deleted files may count.
         """
 
     def layout(
         self, pointer: TablePointer, *, small_bytes: int, at_least: int, data_files: int = 0, delete_files: int = 0
     ) -> TableLayout:
-        """Return how the files of the snapshot at ``pointer`` lie.
+        """Return how many small files, delete files and manifests the snapshot at ``pointer`` has.
 
         Args:
             small_bytes: Files with fewer bytes are small.
-            at_least: Small files are counted in partitions that have so many of them.
-            data_files: A table with fewer data files than this, and fewer ...
-            delete_files: ... delete files than this may be said to have no small files and no delete files.
+            at_least: Count small files only in partitions with at least this many of them.
+            data_files: With fewer data files than this, and fewer delete files than ``delete_files``, an implementation
+                may skip counting and return no small files and no delete files.
+            delete_files: See ``data_files``.
         """
 
     def outdated_snapshots(self, pointer: TablePointer, *, at_least: int, before: datetime) -> int:
@@ -299,10 +300,10 @@ class TableReader(Protocol):
         where: str | None = None,
         limit: int | None = None,
     ) -> pa.RecordBatchReader:
-        """Return a reader of the rows of the snapshot at ``pointer``, which holds few of them at a time.
+        """Return a reader of the rows of the snapshot at ``pointer`` that keeps few of them in memory.
 
         Args:
-            columns: Columns to read, in this order; ``None`` for all.
+            columns: Columns to read, in this order. ``None`` for all.
 
         Raises:
             InputError: When a name, the filter or the limit is wrong, or the table can't be read without an engine.
@@ -312,41 +313,41 @@ class TableReader(Protocol):
         """Return the data files that the given snapshots added."""
 
     def reach(self, pointer: TablePointer, walked: set[str] | None = None) -> Iterator[str]:
-        """Yield the location of every file that the metadata at ``pointer`` needs: its own and all its snapshots'.
+        """Yield the location of every file that the metadata at ``pointer`` needs, in all of its snapshots.
 
         Args:
-            walked: Metadata files, manifest lists and manifests whose files were yielded before. They are skipped, and
-                those that are walked to their end now are added. ``None`` skips nothing.
+            walked: Metadata files, manifest lists and manifests to skip, because their files were yielded before. Those
+                that are now read completely are added. ``None`` skips nothing.
 
         Raises:
-            LakegateError: When a file can't be read; what was yielded until then is incomplete.
+            LakegateError: When a file can't be read. What was yielded until then is incomplete.
         """
 
     def inspect(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
-        """Yield each file that :meth:`reach` yields, and what is wrong with it by the metadata alone.
+        """Yield each file that :meth:`reach` yields, and each flaw that the metadata alone shows.
 
-        What can't be read, because it's missing or damaged, is yielded as a flaw, and the rest is looked at all the
-        same. What the current snapshot needs comes first.
+        A missing or damaged file is yielded as a flaw, and the inspection goes on. Files that the current snapshot
+        needs come first.
 
         Args:
-            walked: Metadata files, manifest lists and manifests that were looked at before, damaged ones among them.
-                They are skipped, and those that are looked at now are added.
+            walked: Metadata files, manifest lists and manifests to skip, because they were inspected before, damaged or
+                not. Those that are inspected now are added.
 
         Raises:
-            ConfigurationError: When the store doesn't accept the credentials, or a file may not be read.
+            ConfigurationError: When the store doesn't accept the credentials, or denies access to a file.
             SourceError: When the store refuses for another reason.
-            RetryableError: When a file can't be read just now.
+            RetryableError: When a file can't be read right now.
         """
 
     def footer_flaws(self, files: Sequence[NeededFile], *, pages: bool) -> Iterator[Flaw | None]:
-        """Yield what a parquet file's footer or a deletion vector says otherwise than the metadata, or is unreadable.
+        """Yield, for each file, how its Parquet footer or deletion vector contradicts the metadata, or ``None``.
 
         Raises:
-            LakegateError: When a file may not be read, or its store doesn't serve it.
+            LakegateError: When access to a file is denied, or its store doesn't serve it.
         """
 
     def missing(self, paths: Sequence[str]) -> Sequence[str]:
-        """Return those of the files that don't exist.
+        """Return the files that don't exist.
 
         Raises:
             LakegateError: When the store doesn't say, for example without credentials.
@@ -354,9 +355,9 @@ class TableReader(Protocol):
 
 
 class TableEditor(Protocol):
-    """Table changes that touch metadata only; no data file is read or written (``lakegate.iceberg.editor``).
+    """Table changes that touch only metadata, and read or write no data file (``lakegate.iceberg.editor``).
 
-    Each method writes new metadata next to the old and returns its location; nothing is visible before it is committed.
+    Each method writes new metadata next to the old and returns its location. Nobody sees it before it's committed.
     """
 
     def replay(
@@ -387,18 +388,19 @@ class TableEditor(Protocol):
         Args:
             sources: State and snapshots of each.
             onto: The state to append to.
-            at_least: Number of its newest snapshots that the result lists in any case, besides the appended ones.
+            at_least: Number of newest snapshots of ``onto`` that the result lists in any case, besides the appended
+                ones.
             keep_row_ids: See :meth:`replay`.
 
         Returns:
-            The new state, and why what isn't in it was refused, by its place in ``sources``.
+            The new state, and the errors of sources that were left out, by their index in ``sources``.
         """
 
     def misfit(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
-        """Return why :meth:`replay` would refuse what it's given; ``None`` if it wouldn't. Writes nothing."""
+        """Return why :meth:`replay` would refuse this; ``None`` if it wouldn't. Writes nothing."""
 
     def replay_rewrite(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
-        """Replace in ``onto`` the data files that a compaction replaced on the way from ``before`` to ``source``.
+        """Replace in ``onto`` the data files that a compaction replaced between ``before`` and ``source``.
 
         Raises:
             NotReplayableError: When it did anything else, or ``onto`` changed the files that it replaced.
@@ -412,23 +414,23 @@ class TableEditor(Protocol):
         without: Collection[int] = (),
         before: datetime | None = None,
     ) -> TablePointer:
-        """Return the same state with metadata that lists no more snapshots than it should; often ``pointer`` itself.
+        """Return the same state with fewer snapshots in its metadata. Often, that's ``pointer`` itself.
 
         Args:
-            at_least: Number of the newest snapshots to keep in any case.
-            without: Snapshots to drop in any case; not the current one.
-            before: Drop snapshots from earlier than this, too, but for the newest ``at_least``.
+            at_least: Number of newest snapshots to keep in any case.
+            without: Snapshots to drop in any case, never the current one.
+            before: Also drop snapshots older than this, except the newest ``at_least``.
         """
 
     def appended_without(
         self, pointer: TablePointer, snapshot_ids: Sequence[int], before: TablePointer | None, paths: Collection[str]
     ) -> TablePointer:
-        """Return the table as if ``snapshot_ids`` had appended all of their data files but those at ``paths``, at once.
+        """Return the table as if ``snapshot_ids`` had appended their data files except ``paths``, in one snapshot.
 
         Args:
             pointer: The state that the snapshots led to.
             snapshot_ids: The snapshots, oldest first, each of which appended.
-            before: The state that they began with; ``None`` when they created the table.
+            before: The state before them; ``None`` when they created the table.
             paths: Data files to leave out, as their manifest entries spell them.
 
         Raises:
@@ -436,7 +438,7 @@ class TableEditor(Protocol):
         """
 
     def rewrite_manifests(self, pointer: TablePointer, summary: Mapping[str, str]) -> TablePointer:
-        """List the same data files in fewer manifests, in one new snapshot; ``pointer`` itself if there are few.
+        """List the same data files in fewer manifests, in one new snapshot. Return ``pointer`` if there are few.
 
         Raises:
             AuditFailedError: When the new manifests don't list the same files.
@@ -449,10 +451,10 @@ class TableEditor(Protocol):
         """Return the table with some of its properties set."""
 
     def following(self, pointer: TablePointer, now: TablePointer | None, *, by_sequence: bool = True) -> TablePointer:
-        """Return the state at ``pointer``, to follow ``now``: no new row gets an id that one had (format version 3).
+        """Return the state at ``pointer`` as a successor of ``now``, so that no row id is reused (format version 3).
 
-        Nor is one's last change numbered like an earlier one, unless appends are still to keep their numbers
-        (``by_sequence``).
+        Unless ``by_sequence`` is false, sequence numbers continue after those of ``now``, too. It's false where appends
+        are still to be rebased with the numbers they have.
         """
 
     def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:
@@ -463,7 +465,7 @@ class TableEditor(Protocol):
             summary: Extra entries of the snapshot's summary.
 
         Raises:
-            NotReplayableError: When one of them isn't a live data file of this state, or delete files apply to one.
+            NotReplayableError: When one of them isn't a live data file of this state, or has delete files.
         """
 
 
@@ -471,17 +473,17 @@ class FileStore(Protocol):
     """The warehouse's files, for garbage collection (``lakegate.iceberg.files``)."""
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
-        """Yield all files below the folder ``prefix``, a URI, in no particular order, without holding them all."""
+        """Yield all files below the folder ``prefix``, a URI, in no particular order and with little memory."""
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files, ignoring those that don't exist."""
 
 
 class WarehouseFiles(FileStore, Protocol):
-    """The same, for checkpoints of the history."""
+    """The warehouse's files, also for the checkpoints of the history."""
 
     def read(self, path: str) -> bytes:
-        """Return what a file holds.
+        """Return a file's content.
 
         Raises:
             NotFoundError: When it doesn't exist.
@@ -489,7 +491,7 @@ class WarehouseFiles(FileStore, Protocol):
         """
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file whose name says what it holds: all of it or nothing. One that exists holds the same."""
+        """Write a file atomically. Its name is derived from its content: a file that exists already has the same."""
 
 
 class Engine(Protocol):
@@ -514,7 +516,7 @@ class Engine(Protocol):
         """
 
     def analyze(self, schema: Schema, predicates: Sequence[Any], queries: Sequence[str]) -> None:
-        """Refuse SQL that can't be run on rows with the columns of ``schema``, as far as that shows without rows.
+        """Refuse SQL that can't run on rows with the columns of ``schema``, as far as that shows without rows.
 
         Args:
             predicates: As for :meth:`count_failing`.
@@ -525,18 +527,18 @@ class Engine(Protocol):
         """
 
     def rewrite(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
-        """Write ``batch`` to ``target`` by a mode other than append, in one snapshot; else as :meth:`append`.
+        """Write ``batch`` to ``target`` in one snapshot by a mode other than append. Otherwise like :meth:`append`.
 
         Raises:
-            InputError: When a key of an upsert is NULL or occurs twice; nothing is written then.
+            InputError: When a key of an upsert is NULL or occurs twice. Nothing is written.
             QueryError: When the ``MERGE`` statement can't be run, or reads more than :meth:`used_by_merge` said.
         """
 
     def used_by_merge(self, sql: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
-        """Return the tables that a ``MERGE`` over a batch reads, and those it changes, by its text.
+        """Return the tables that a ``MERGE`` of a batch reads, and those it changes, judging by its text.
 
         Raises:
-            QueryError: When it's another statement, or names anything but the branch's tables and ``batch``.
+            QueryError: When it isn't a ``MERGE``, or names anything but the branch's tables and ``batch``.
         """
 
     def count_failing(
@@ -547,56 +549,56 @@ class Engine(Protocol):
         key: IntegerKey | None = None,
         only: Mapping[int, str] | None = None,
     ) -> ScanResult:
-        """Count rows for which each predicate is true, all in one aggregation over just ``rows``.
+        """Count the rows for which each predicate is true, in one aggregation over just ``rows``.
 
         Args:
             predicates: SQL as text, or a ``Column`` that a user's check made with :mod:`pyspark.sql.functions`.
-            key: A key to prove unique on the way (:attr:`~lakegate.model.tables.ScanResult.is_unique`).
-            only: By index of a predicate in SQL, another that each row meets for which it is true; where files' own
-                metadata shows that there are none, their rows needn't be read for it.
+            key: A key to prove unique in the same scan (:attr:`~lakegate.model.tables.ScanResult.is_unique`).
+            only: For predicates in SQL, by index: a weaker predicate that is true wherever the first one is. Files
+                whose metadata rules out the weaker one needn't be read.
         """
 
     def passing_texts(self, rows: AddedRows, asked: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
-        """Return values that some of ``rows`` have, for each column of text those for which a predicate is false.
+        """Return, for each text column, values in ``rows`` for which its predicate is false.
 
         Args:
-            asked: SQL of a column, and of a predicate that its value alone decides.
+            asked: Pairs of a column and a predicate on just that column, in SQL.
 
         Returns:
-            For each column none where values hardly repeat.
+            The values for each pair; none for a column whose values hardly repeat.
         """
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
-        """Return the number of rows and the values of aggregates in SQL over just ``rows``."""
+        """Return the number of ``rows``, and the values of SQL aggregates over them."""
 
     def count_query(self, rows: AddedRows, sql: str, *, computed: bool = False) -> ScanResult:
-        """Count the rows of a ``SELECT`` over ``rows``, which it calls ``batch`` or :data:`OWN_BATCH`.
+        """Count the rows of a ``SELECT`` that names ``rows`` as ``batch`` or :data:`OWN_BATCH`.
 
         Args:
-            computed: Whether to compute the values of the rows as well, so that one that can't be is an error.
+            computed: Whether to compute the rows' values as well, so that one that can't be computed is an error.
         """
 
     def query_examples(self, rows: AddedRows, sql: str, limit: int) -> tuple[dict[str, Any], ...]:
-        """Return up to ``limit`` rows of such a ``SELECT`` over ``rows``, as JSON-safe values."""
+        """Return up to ``limit`` rows of the ``SELECT`` that :meth:`count_query` counts, as JSON-safe values."""
 
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
         """Count rows that share their values in ``columns`` (none NULL) with another row."""
 
     def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
-        """Return up to ``limit`` rows for which ``predicate`` is true, as JSON-safe values, with their data file."""
+        """Return up to ``limit`` rows for which ``predicate`` is true, as JSON-safe values with their data file."""
 
     def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
-        """Return up to ``limit`` keys that occur more than once, with their number of rows."""
+        """Return up to ``limit`` keys that occur more than once, with the number of their rows."""
 
     def count_known(self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows]) -> ScanResult:
-        """Count rows that share their ``columns`` (none NULL) with another row, of the batch or of ``others``.
+        """Count rows whose values in ``columns`` (none NULL) another row has, in the batch or in ``others``.
 
         Args:
-            columns: Key columns, which ``others`` have by the same names.
-            others: Rows to look in, taken together; as little of them is read as their metrics allow.
+            columns: Key columns, with the same names in ``others``.
+            others: Rows to search together. Their file metrics limit how much is read.
 
         Returns:
-            Two counts: all of these rows, each once, and those of them whose values occur in ``others``.
+            Two counts: of all such rows, each counted once, and of those whose values occur in ``others``.
         """
 
     def count_orphans(
@@ -620,22 +622,22 @@ class Engine(Protocol):
         """Return up to ``limit`` of the rows that :meth:`count_orphans` counts, as :meth:`examples` does."""
 
     def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, FileCount]:
-        """Return data file to its number of rows and how many of them fail ``tests``, in one pass."""
+        """Return, for each data file, its number of rows and how many of them fail ``tests``, in one pass."""
 
     def set_aside(self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, given: Provenance) -> None:
-        """Append those of ``rows`` that fail one of ``tests`` to a quarantine table.
+        """Append the ``rows`` that fail any of ``tests`` to a quarantine table.
 
         Args:
-            rows: The rows of data files that hold failing ones.
-            target: The quarantine table: created with ``create``, else widened by columns that it lacks.
-            given: What is written with each row.
+            rows: The rows of data files that contain failing ones.
+            target: The quarantine table. It's created if ``create`` says so; otherwise missing columns are added.
+            given: What to write with each row.
         """
 
     def keep_others(self, rows: AddedRows, aside: AddedRows, target: WriteTarget) -> None:
-        """Append those of ``rows`` that aren't among the rows ``aside`` of the quarantine table."""
+        """Append the ``rows`` that aren't among ``aside``, rows of the quarantine table."""
 
     def transaction(self, branch: str, run_id: str) -> EngineTransaction:
-        """Return a session that writes to ``branch`` for a run; every snapshot it makes carries the run's id."""
+        """Return a session that writes to ``branch`` for a run. Every snapshot it makes carries the run's id."""
 
     def query(self, sql: str, ref: Ref) -> Any:
         """Return a Spark DataFrame of a query in which plain table names mean the tables at ``ref``.
@@ -652,17 +654,18 @@ class Engine(Protocol):
 
         Raises:
             QueryError: When there is no such table, or the query can't be run.
-            NotFoundError: When Spark doesn't find a class of the catalog or its driver.
+            NotFoundError: When Spark lacks a class of the catalog or its driver.
         """
 
     def highest_mark(self, frame: Any, column: str, within: Callable[[str], str | None]) -> tuple[str, str | None]:
-        """Return the type of a column of :meth:`read_source`, and its highest value as Spark writes it in UTC.
+        """Return the type of a column of :meth:`read_source`, and its highest value as Spark prints it in UTC.
 
         Args:
-            within: Returns, for its type, the rows to look among as a predicate in Spark SQL; ``None`` for all.
+            within: Returns the predicate, in Spark SQL, that limits the rows, given the column's type; ``None`` for all
+                rows.
 
         Raises:
-            InputError: When there is no such column, or it's NULL in some row, which would never be taken.
+            InputError: When there is no such column, or it's NULL in a row, which would never be ingested.
         """
 
     def compare(
@@ -670,15 +673,15 @@ class Engine(Protocol):
     ) -> Sequence[Any]:
         """Return Spark DataFrames of the rows that differ between two states of a table.
 
-        Rows are compared by all columns, each as often as it is there; a column that one state lacks is NULL there.
+        Rows are compared by all columns, and duplicates are counted. A column that one state lacks is NULL there.
 
         Args:
-            key: Columns that identify a row; none to compare whole rows.
-            renamed: Columns of ``before`` that have another name in ``after``, and which.
+            key: Columns that identify a row. None: compare whole rows.
+            renamed: Names of columns in ``before`` to their other names in ``after``.
 
         Returns:
-            The rows added and those removed; and with a key, of each row that changed what it was and what it is, as
-            the structs ``before`` and ``after``.
+            The rows added and the rows removed. With a key, also the rows that changed, as structs ``before`` and
+            ``after``.
         """
 
     def fetch(self, frame: Any) -> pa.Table:
@@ -692,10 +695,10 @@ class Engine(Protocol):
         """Run a DataFrame of :meth:`query` and yield its rows as they come. Raises what :meth:`fetch` does."""
 
     def cancel(self) -> None:
-        """Stop whatever this engine is running for us. Best effort, never raises."""
+        """Stop whatever the engine is running for us. Best effort; never raises."""
 
     def reconnect(self) -> None:
-        """Drop sessions whose server no longer answers; the next call opens new ones. Never raises."""
+        """Drop sessions whose server no longer responds. The next call opens new ones. Never raises."""
 
     def close(self) -> None:
         """End our session, not the engine. Idempotent."""
@@ -705,7 +708,7 @@ class EngineTransaction(Protocol):
     """Spark, bound to one branch: plain table names mean the branch's tables (``lakegate.spark.transaction``).
 
     Attributes:
-        before_writing: Called with a table, and the columns of the rows, before rows that are given are written to it.
+        before_writing: Called with the table, and the columns of the rows, before rows are written to it.
     """
 
     before_writing: Callable[[TableIdentifier, Schema], None]
@@ -714,9 +717,9 @@ class EngineTransaction(Protocol):
         """Return a DataFrame of ``table`` on the branch."""
 
     def append(self, table: TableIdentifier, rows: Any, create: CreateTable | None, *, fills: bool = False) -> None:
-        """Append a DataFrame, or what becomes an Arrow table, by column name; ``create`` says how to make the table.
+        """Append a DataFrame, or rows that convert to Arrow, by column name. ``create`` says how to create the table.
 
-        With ``fills``, fields of structs that the rows lack are NULL.
+        With ``fills``, struct fields that the rows lack are NULL.
         """
 
     def overwrite(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
@@ -731,33 +734,33 @@ class EngineTransaction(Protocol):
         *,
         masked: Sequence[str] = (),
     ) -> None:
-        """Update the rows whose ``keys`` match, insert the others; no error shows the values of ``masked`` columns.
+        """Update the rows whose ``keys`` match, and insert the others. Errors never show values of ``masked`` columns.
 
         Raises:
-            InputError: When a key is NULL, or two of the given rows have the same one.
+            InputError: When a key is NULL, or two of ``rows`` have the same key.
         """
 
     def compact(self, table: TableIdentifier, *, sort: str | None, where: str | None) -> None:
-        """Rewrite small data files, and those that deletes apply to, into larger ones with the same rows.
+        """Rewrite small data files, and those with delete files, into larger ones with the same rows.
 
         Args:
-            sort: Order of the rows in SQL, or ``zorder(a, b)``; ``None`` leaves them as they come.
-            where: A validated condition; only files that may hold rows for which it's true are rewritten.
+            sort: Order of the rows in SQL, or ``zorder(a, b)``. ``None`` keeps the order they have.
+            where: A validated condition. Only files that may hold rows for which it's true are rewritten.
         """
 
     def fingerprint(
         self, table: TableIdentifier, *, by_partition: bool, row_ids: bool = False, at: str | None = None
     ) -> Mapping[str, Any]:
-        """Return number and content hash of a table's rows, whatever their order, for each of its partitions.
+        """Return, for each partition, the number of rows and a hash of their content, whatever their order.
 
-        With ``row_ids``, a hash of their ids and last changes, too; ``None`` where a row has none yet (version 3).
-        ``at`` is a commit in the history of the branch; by default, the branch is read as it is now.
+        With ``row_ids``, also a hash of the row ids and last changes, ``None`` where a row has none yet (version 3).
+        ``at`` is a commit in the branch's history. By default, the branch is read as it is now.
         """
 
     def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
         """Return the names of the tables that ``statement`` reads, and of those it changes.
 
-        They are names as Spark knows them: ``nyc.trips.files`` is one, and about ``nyc.trips``.
+        These are Spark's names, such as ``nyc.trips.files``, which is a metadata table of ``nyc.trips``.
         """
 
     def sql(self, statement: str) -> Any:

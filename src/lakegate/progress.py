@@ -1,4 +1,4 @@
-"""Progress as programs see it: silence, or JSON lines; and the run that the current work belongs to."""
+"""Progress for programs (nothing, or JSON lines), the run that log lines belong to, and removing secrets from text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROGRESS_EVERY_S = 10.0
 """Minimum seconds between two progress lines of a step."""
 
 _SHORTEST_SECRET = 4
-"""Characters. Hiding every shorter text would leave nothing to read."""
+"""Characters. Hiding shorter ones would make every text unreadable."""
 _SECRETS: deque[str] = deque(maxlen=256)  # access tokens come and go
 _TOKEN = re.compile(r"(;\s*token=)[^;&]*", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
@@ -31,16 +31,16 @@ _NAMES = (
     r"(?:token|password|passfile|secret|signature|credential|(?:account|access|api|secret)[._-]?key|\bsig"
     r"|(?:account\.key|client\.secret|fixed\.token)[\w.]{0,120})"
 )
-"""Names of what may be a secret in other programs' texts. Hadoop adds an Azure account's address to some."""
+"""Names of values that may be secrets in other programs' texts. Hadoop appends an Azure account's address to some."""
 _MAYBE_SECRET = re.compile(rf"({_NAMES}=|\bbearer\s+(?=\S{{16}}))[^;&\s'\"]+", re.IGNORECASE)
-_NO_SECRET = "".join(
+_PARSER_ERRORS = "".join(
     rf"(?<!\b{word} token)" for word in ("unexpected", "invalid", "illegal", "unknown", "unrecognized", "extraneous")
 )
-"""What parsers say of text that they can't read, unless it is as long as a secret."""
+"""Excludes parser errors such as "unexpected token: 'x'", unless the value is as long as a secret."""
 _MAYBE_QUOTED = re.compile(
     _NAMES
     + r"(?:(?:\\{0,15}['\"])?\s{0,8}=|(?:\\{0,15}['\"]|"
-    + _NO_SECRET
+    + _PARSER_ERRORS
     + r"|(?=\s{0,8}:\s{0,8}['\"][^\s'\"]{16}))\s{0,8}:)"
     + r"\s{0,8}(?P<escapes>\\{0,15})(?P<quote>['\"])(?!env:)",
     re.IGNORECASE,
@@ -54,9 +54,9 @@ logging.getLogger("lakegate").addHandler(logging.NullHandler())
 
 @contextmanager
 def bound(**facts: object) -> Iterator[None]:
-    """Add ``facts``, such as ``run_id``, ``table``, ``branch`` and ``step``, to every line of the body.
+    """Add ``facts``, such as ``run_id``, ``table``, ``branch`` and ``step``, to every log line of the body.
 
-    Other threads add them if they run in a copy of the context (:func:`contextvars.copy_context`).
+    Other threads add them, too, if they run in a copy of the context (:func:`contextvars.copy_context`).
 
     Example:
         >>> with bound(run_id="r1"), bound(step="write"):
@@ -67,18 +67,18 @@ def bound(**facts: object) -> Iterator[None]:
     try:
         yield
     finally:
-        # A block that ends in another thread than it began in has nothing to reset there.
+        # If the block ends in another thread than it started in, there's nothing to reset.
         with suppress(ValueError):
             _ABOUT.reset(token)
 
 
 def bound_to(run: Run, **facts: object) -> AbstractContextManager[None]:
-    """Add the run's id, tables (comma-separated) and branch, and ``facts``, to every line of the body."""
+    """Add the run's id, tables (comma-separated) and branch, and ``facts``, to every log line of the body."""
     return bound(run_id=run.run_id, table=", ".join(run.tables) or None, branch=run.branch or None, **facts)
 
 
 def about() -> Mapping[str, object]:
-    """Return the facts that :func:`bound` added around the caller."""
+    """Return the facts that apply here, from :func:`bound`."""
     return _ABOUT.get()
 
 
@@ -93,13 +93,13 @@ def redact(text: str) -> str:
 
 
 def hide(secret: str) -> None:
-    """Keep a secret out of every line from now on, unless it is shorter than four characters."""
+    """Keep a secret out of every line from now on, unless it's shorter than four characters."""
     if len(secret) >= _SHORTEST_SECRET and secret not in _SECRETS:
         _SECRETS.append(secret)
 
 
 def without_secrets(text: str) -> str:
-    """Return another program's text without known secrets and without what looks like one.
+    """Return another program's text without known secrets or anything that looks like one.
 
     Example:
         >>> without_secrets("GET https://host/a?X-Amz-Signature=0f3a failed")
@@ -116,9 +116,9 @@ def without_secrets(text: str) -> str:
 
 
 def _end_of_quoted(text: str, start: int, quote: str, escapes: int) -> int:
-    """Return where a quoted value ends, whose quote has so many backslashes before it: it may be JSON inside JSON.
+    """Return where a quoted value ends. With ``escapes`` backslashes before its quote, it may be JSON inside JSON.
 
-    One that is cut off ends with its line.
+    A value that is cut off ends with its line.
     """
     at = start
     while (found := _QUOTE_OR_END.search(text, at)) and found.group() not in {"\n", ""}:
@@ -128,14 +128,14 @@ def _end_of_quoted(text: str, start: int, quote: str, escapes: int) -> int:
             while before > start and text[before - 1] == "\\":
                 before -= 1
             slashes = at - 1 - before
-            # Fewer end the text around it. More are backslashes of the value's own, or an escaped quote in it.
+            # Fewer end the enclosing text. More are the value's own backslashes, or an escaped quote in it.
             if slashes < escapes or slashes % (2 * escapes + 2) == escapes:
                 return at - 1 - min(slashes, escapes)
     return found.start() if found else len(text)
 
 
 def one_line(value: object) -> str:
-    r"""Return ``value`` on one line, with invisible characters escaped: they could steer a terminal, or hide text.
+    r"""Return ``value`` on one line, with invisible characters escaped: they could control a terminal, or hide text.
 
     Example:
         >>> print(one_line("a\nb\x1b[31m\u202ec"))
@@ -153,7 +153,7 @@ class _SilentStep:
 
 
 class SilentNarrator:
-    """A :class:`lakegate.ports.Narrator` that shows nothing; the default of the Python API."""
+    """A :class:`lakegate.ports.Narrator` that shows nothing. The default of the Python API."""
 
     @contextmanager
     def step(self, text: str) -> Iterator[Step]:  # noqa: ARG002 - that is the point
@@ -167,13 +167,13 @@ class SilentNarrator:
 class LogNarrator:
     """A :class:`lakegate.ports.Narrator` that writes one JSON object per line, with :data:`FIELDS` and more.
 
-    A step writes a line when it begins, one when it ends, and progress every :data:`PROGRESS_EVERY_S` seconds at most.
-    Threads may share it: each line carries its own thread's facts (:func:`bound`). Secrets are left out. A stream that
+    A step writes a line when it starts, one when it ends, and progress at most every :data:`PROGRESS_EVERY_S` seconds.
+    Threads may share it: each line has the facts of its own thread (:func:`bound`). Secrets are left out. A stream that
     fails doesn't stop the work.
 
     Args:
-        stream: Where lines go; default standard error.
-        level: The lowest level to write, as a name of :mod:`logging` such as ``info`` or ``warning``.
+        stream: Where to write. Default: standard error.
+        level: The lowest level to write, by its name in :mod:`logging`, such as ``info`` or ``warning``.
         hidden: Secrets that are never written, in addition to those that lakegate reads itself.
         **facts: Fields of every line, such as ``command``.
 
@@ -198,7 +198,7 @@ class LogNarrator:
         self._hidden = tuple(text for text in hidden if text)
         stream = stream or sys.stderr
         self._log: Any = structlog.wrap_logger(
-            # Without a standard error, structlog would write to standard output.
+            # Without standard error, structlog would write to standard output.
             structlog.ReturnLogger() if stream is None else structlog.WriteLogger(stream),
             processors=[
                 structlog.processors.add_log_level,
@@ -211,7 +211,7 @@ class LogNarrator:
 
     @contextmanager
     def step(self, text: str) -> Iterator[Step]:
-        """Write that ``text`` began, and that it ended or failed, with its duration."""
+        """Write when ``text`` starts, and when it ends or fails, with its duration."""
         began = monotonic()
         self.line(logging.INFO, text, state="began")
         try:
@@ -222,7 +222,7 @@ class LogNarrator:
         self.line(logging.INFO, text, state="done", seconds=_since(began))
 
     def note(self, text: str) -> None:
-        """Write one finished fact."""
+        """Write something that has happened."""
         self.line(logging.INFO, text)
 
     def line(self, level: int, event: str, **facts: object) -> None:
@@ -230,7 +230,7 @@ class LogNarrator:
 
         Args:
             level: A level of :mod:`logging`.
-            **facts: More fields, which override those of :func:`bound`.
+            **facts: Fields to add, which override those of :func:`bound`.
         """
         with suppress(OSError, ValueError):
             self._log.log(_known_level(level), event, **{**self._facts, **about(), **facts})
@@ -240,7 +240,7 @@ class LogNarrator:
 
         lakegate logs how runs end below the logger ``lakegate``, at ``INFO`` and above.
         """
-        return _Handler(self)
+        return _LogHandler(self)
 
     def _complete(self, _logger: object, _method: str, line: Mapping[str, Any]) -> dict[str, Any]:
         clean = {key: self._clean(value) for key, value in line.items()}
@@ -267,7 +267,7 @@ class _LogStep:
         self._text = text
         self._began = began
         self._last = began
-        # Another thread may report progress, which has no facts of its own.
+        # Another thread, without these facts, may report progress.
         self._about = dict(about())
 
     def progress(self, done: int, total: int, unit: str) -> None:
@@ -279,7 +279,7 @@ class _LogStep:
         self._narrator.line(logging.INFO, self._text, seconds=round(now - self._began, 3), **facts)
 
 
-class _Handler(logging.Handler):
+class _LogHandler(logging.Handler):
     def __init__(self, narrator: LogNarrator) -> None:
         super().__init__()
         self._narrator = narrator
@@ -290,12 +290,12 @@ class _Handler(logging.Handler):
             if record.exc_info:
                 facts["exception"] = logging.Formatter().formatException(record.exc_info)
             self._narrator.line(record.levelno, record.getMessage(), **facts)
-        except Exception:  # noqa: BLE001 - as in logging's own handlers, a record must not end the work
+        except Exception:  # noqa: BLE001 - as in logging's own handlers, a record must never stop the program
             self.handleError(record)
 
 
 def _known_level(level: int) -> int:
-    """Return the standard level at or below ``level``: some libraries have levels in between."""
+    """Return the standard level at or below ``level``. Some libraries use levels in between."""
     return min(max(level // 10 * 10, logging.DEBUG), logging.CRITICAL)
 
 

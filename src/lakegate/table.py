@@ -1,4 +1,4 @@
-"""What ``Lake`` returns to read from: a table at one commit and a planned query, and their rows for other libraries."""
+"""A table at one commit and a planned query, as ``Lake`` returns them, with their rows for other libraries."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class RowDifference:
     """The rows of a table that two refs don't share. :meth:`lakegate.Lake.diff_rows` returns one.
 
     Attributes:
-        added: Rows that only the right one has; ``None`` if the table's metadata says that there are none.
-        removed: Rows that only the left one has; ``None`` in the same case.
-        changed: With a key, rows of which both have another version, as structs ``before`` and ``after``.
+        added: Rows that only the right ref has; ``None`` if the table's metadata rules them out.
+        removed: Rows that only the left ref has; ``None`` if the table's metadata rules them out.
+        changed: With a key, rows that differ between the refs, as structs ``before`` and ``after``.
     """
 
     added: Query | None
@@ -49,19 +49,19 @@ class RowOptions(TypedDict, total=False):
 class Table:
     """A table at one commit, read from its files without Spark. :meth:`lakegate.Lake.table` returns one.
 
-    It never changes: what is published later, another ``lake.table(…)`` returns. The methods that return rows take
+    It never changes. To see what is published later, call ``lake.table(…)`` again. The methods that return rows take
 
-    - ``columns``: names of columns, in the order wanted;
+    - ``columns``: names of columns, in the order you want;
     - ``where``: a filter as in SQL: comparisons of columns with values (``=``, ``!=``, ``<``, ``IN``, ``BETWEEN``,
-      ``LIKE 'prefix%'``, ``IS NULL``, ``isnan()``), joined by ``AND``, ``OR`` and ``NOT``. It means what it means in
-      Spark. Files that it rules out by their partition or their metrics aren't opened;
+      ``LIKE 'prefix%'``, ``IS NULL``, ``isnan()``), joined by ``AND``, ``OR`` and ``NOT``. It means the same as in
+      Spark. Files whose partition or metrics rule out a match aren't opened;
     - ``limit``: maximum number of rows.
     """
 
     def __init__(self, pointer: TablePointer, reader: TableReader, *, commit: str = "") -> None:
         self._pointer = pointer
         self.commit = commit
-        """The commit of ``main`` that it's read at as it is now; empty for another ref or time."""
+        """The commit of ``main`` that the table is read at; empty for another ref or an earlier time."""
         self._reader = reader
         self.metadata: TableMetadata = reader.metadata(pointer)
 
@@ -72,7 +72,7 @@ class Table:
 
     @property
     def rows(self) -> int | None:
-        """Number of rows; ``None`` if delete files hide it. Count them with a query then."""
+        """Number of rows; ``None`` if delete files hide it, and only a query can count them."""
         return self.metadata.rows
 
     @property
@@ -101,7 +101,7 @@ class Table:
     def to_batches(
         self, *, columns: Sequence[str] | None = None, where: str | None = None, limit: int | None = None
     ) -> pa.RecordBatchReader:
-        """Return an iterator over the rows as Arrow record batches, of which few are in memory at a time.
+        """Return an iterator over the rows as Arrow record batches, with few in memory at a time.
 
         Args:
             columns: Columns to read. Default: all.
@@ -109,11 +109,11 @@ class Table:
             limit: Maximum number of rows. Default: no limit.
 
         Returns:
-            The batches, read as you iterate, with their ``schema``. DuckDB, Polars and Arrow's writers take it, too.
+            The batches, read as you iterate, with their ``schema``. DuckDB, Polars and Arrow's writers accept it.
 
         Raises:
-            InputError: A column, the filter or the limit is wrong, or the table has what only Spark reads here, such as
-                equality deletes or variant columns.
+            InputError: A column, the filter or the limit is invalid, or the table has something that only Spark can
+                read, such as equality deletes or variant columns.
             NotFoundError: A file of the table is missing; also while you iterate.
 
         Example:
@@ -136,7 +136,7 @@ class Table:
             The rows.
 
         Raises:
-            InputError: As of :meth:`to_batches`.
+            InputError: As for :meth:`to_batches`.
             NotFoundError: A file of the table is missing.
 
         Example:
@@ -155,7 +155,7 @@ class Table:
             The rows.
 
         Raises:
-            InputError: As of :meth:`to_batches`.
+            InputError: As for :meth:`to_batches`.
         """
         _require_known("to_pandas", options)
         return self.to_arrow(**options).to_pandas()
@@ -171,10 +171,10 @@ class Table:
 
         Raises:
             ConfigurationError: Polars isn't installed.
-            InputError: As of :meth:`to_batches`.
+            InputError: As for :meth:`to_batches`.
         """
         _require_known("to_polars", options)
-        package = _extra("polars", "to_polars()")
+        package = _import_extra("polars", "to_polars()")
         return _to_polars(package, self.to_arrow(**options))
 
     def to_duckdb(
@@ -183,18 +183,18 @@ class Table:
         """Return the rows as a DuckDB relation (``lakegate[duckdb]``), held in memory.
 
         Args:
-            connection: The DuckDB connection that the relation is of. Default: DuckDB's default one.
+            connection: The DuckDB connection to create the relation on. Default: DuckDB's default connection.
             **options: The keywords of :meth:`to_arrow`.
 
         Returns:
-            The relation. In ``duckdb.sql("…")`` its name is that of your variable.
+            The relation. In ``duckdb.sql("…")``, refer to it by the name of your variable.
 
         Raises:
             ConfigurationError: DuckDB isn't installed.
-            InputError: As of :meth:`to_batches`.
+            InputError: As for :meth:`to_batches`.
         """
         _require_known("to_duckdb", options)
-        package = _extra("duckdb", "to_duckdb()")
+        package = _import_extra("duckdb", "to_duckdb()")
         return _to_duckdb(package, self.to_arrow(**options), connection)
 
 
@@ -213,7 +213,7 @@ class Query:
         self.dataframe = frame
         """The Spark DataFrame. Its methods raise Spark's own exceptions."""
         self.reads = reads
-        """The tables that it reads at the head of ``main``; ``None`` if its text doesn't say which."""
+        """The tables that it reads at the head of ``main``; ``None`` if its text doesn't show which."""
         self.commit = commit
         """The commit that it reads them at."""
         self._fetch = fetch
@@ -225,13 +225,13 @@ class Query:
         return list(self.dataframe.columns)
 
     def limit(self, rows: int) -> Query:
-        """Return a query of the first rows of this one.
+        """Return a query for the first rows of this one.
 
         Args:
-            rows: Number of rows at most.
+            rows: Maximum number of rows.
 
         Returns:
-            The other query.
+            The limited query.
         """
         return Query(self.dataframe.limit(rows), self._fetch, self._stream, reads=self.reads, commit=self.commit)
 
@@ -257,24 +257,24 @@ class Query:
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> pl.DataFrame:
-        """Return all rows as a Polars DataFrame (``lakegate[polars]``); raises the same errors as :meth:`to_arrow`.
+        """Return all rows as a Polars DataFrame (``lakegate[polars]``). Raises what :meth:`to_arrow` does.
 
         Raises:
             ConfigurationError: Polars isn't installed.
         """
-        package = _extra("polars", "to_polars()")
+        package = _import_extra("polars", "to_polars()")
         return _to_polars(package, self.to_arrow())
 
     def to_duckdb(self, *, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """Return all rows as a DuckDB relation (``lakegate[duckdb]``) in memory. Raises what :meth:`to_arrow` does.
+        """Return all rows as a DuckDB relation (``lakegate[duckdb]``). Raises what :meth:`to_arrow` does.
 
         Args:
-            connection: The DuckDB connection that the relation is of. Default: DuckDB's default one.
+            connection: The DuckDB connection to create the relation on. Default: DuckDB's default connection.
 
         Raises:
             ConfigurationError: DuckDB isn't installed.
         """
-        package = _extra("duckdb", "to_duckdb()")
+        package = _import_extra("duckdb", "to_duckdb()")
         return _to_duckdb(package, self.to_arrow(), connection)
 
 
@@ -284,8 +284,8 @@ def _require_known(method: str, options: RowOptions) -> None:
             raise unknown_keyword(method, name, *RowOptions.__annotations__)
 
 
-def _extra(package: str, method: str) -> Any:
-    """Import what an extra of the package's name installs; before any row is read."""
+def _import_extra(package: str, method: str) -> Any:
+    """Import the package of the extra with the same name. Call it before any row is read."""
     try:
         return import_module(package)
     except ImportError as error:
@@ -298,6 +298,6 @@ def _to_polars(package: Any, rows: pa.Table) -> pl.DataFrame:
 
 
 def _to_duckdb(package: Any, rows: pa.Table, connection: Any) -> duckdb.DuckDBPyRelation:
-    # A table and not a reader: a relation may be run more than once, and a reader has rows for one time only.
+    # Not a reader: a relation may run several times, and a reader yields its rows only once.
     relation: duckdb.DuckDBPyRelation = package.from_arrow(rows, connection=connection or package.default_connection())
     return relation

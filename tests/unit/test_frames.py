@@ -76,15 +76,15 @@ def test_names_of_files_are_no_rows(given: Any) -> None:
         ({"id": [1]}, "Can't write rows of type dict"),
         (pd.Series([1]), "Can't write rows of type Series"),
         (pl.Series([1]), "Can't write rows of type Series"),
-        (pd.DataFrame({"id": [2**70]}), "can't be written: Python int too large"),
-        (pd.DataFrame({"p": pd.period_range("2024-01", periods=1, freq="M")}), "'p' holds values of pandas.period"),
+        (pd.DataFrame({"id": [2**70]}), "to Arrow: Python int too large"),
+        (pd.DataFrame({"p": pd.period_range("2024-01", periods=1, freq="M")}), "'p' has values of type pandas.period"),
         (pd.DataFrame({"x": [1]}, index=pd.date_range("2024-01-01", periods=1)), "index has no name"),
         (pd.DataFrame({"x": [1]}, index=["a"]), "index has no name"),
         (pd.DataFrame({"x": [1]}, index=pd.MultiIndex.from_tuples([(2024, 1)])), "Level 1 of the frame's index"),
         (pd.DataFrame({"id": [1]}, index=pd.Index([7], name="id")), "an index and a column called 'id'"),
         (pd.DataFrame({"id": [1]}, index=pd.RangeIndex(1, name="id")), "an index and a column called 'id'"),
         (ORDERS.groupby("day").agg({"total": ["min", "max"]}), "names have 2 levels"),
-        (pd.DataFrame({"z": [1 + 2j]}), "can't be written: Conversion failed for column z .*: Unsupported"),
+        (pd.DataFrame({"z": [1 + 2j]}), "to Arrow: Conversion failed for column z .*: Unsupported"),
     ],
 )
 def test_what_is_no_rows_is_refused(rows: Any, words: str) -> None:

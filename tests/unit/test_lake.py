@@ -79,7 +79,7 @@ def test_a_few_digits_of_a_date_name_no_run_that_is_to_be_changed(house: FakeLak
     only = house.journal.save(run(1, finished_at=START))
     assert lake.run("2026") == lake.run("20260131T0700") == only
     for act in (lake.revert, lambda name: lake.recover([name])):
-        with pytest.raises(InputError, match="'2026' is too short to name a run") as caught:
+        with pytest.raises(InputError, match="'2026' is too short to choose a run") as caught:
             act("2026")
         assert "20260131T0700" in (caught.value.hint or "")
     assert lake.recover(["20260131T0700"]) == (only,)
@@ -231,9 +231,9 @@ def test_a_call_with_files_forgets_what_rows_of_its_run_were_read_from(house: Fa
     lake._taken["r-1"] = _Taken(("nyc.a",), "c0")
     assert lake._paths(TABLE, ["a.csv"], {"run_id": "r-1"}) == ["a.csv"]
     assert not lake._taken
-    with pytest.raises(InputError, match="source://shop/t is ingested alone"):
+    with pytest.raises(InputError, match="source://shop/t must be ingested alone"):
         lake._paths(TABLE, ["a.csv", "source://shop/t"], {"run_id": "r-1"})
-    with pytest.raises(InputError, match="on_changed = 'replace' is about a source that is taken as a whole"):
+    with pytest.raises(InputError, match="on_changed = 'replace' can't be combined with a watermark"):
         lake._paths(TABLE, "source://shop/t?watermark=id", {"run_id": "r-1", "on_changed": "replace"})
     with pytest.raises(InputError, match="A source needs a name"):
         lake._paths(TABLE, "source:///t", {"run_id": "r-1"})

@@ -13,7 +13,7 @@ from lakegate.journal.journal import Journal
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import PastCommit
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
-from lakegate.points import completed, find, parse_at, resolve, unknown_table
+from lakegate.points import expand_hash, find, parse_at, resolve, unknown_table
 from lakegate.ports import CommitIndex
 from lakegate.testing import MemoryCatalog
 from support.memory_journal import MemoryDatabase
@@ -76,7 +76,7 @@ def test_a_commit_is_found_by_how_it_begins(catalog: MemoryCatalog) -> None:
             pinned = resolve(catalog, "main", beginning)
             assert (pinned.name, pinned.hash, pinned.kind) == ("main", commit, "detached")
             assert find(catalog, beginning) == Ref(name=commit, hash=commit, kind="detached")
-            assert completed(catalog, beginning) == commit
+            assert expand_hash(catalog, beginning) == commit
 
 
 def test_a_beginning_of_two_commits_is_refused_with_both(
@@ -88,7 +88,7 @@ def test_a_beginning_of_two_commits_is_refused_with_both(
         for one, digit in zip(commits, "01", strict=False)
     ]
     monkeypatch.setattr(catalog, "history", lambda *_, **__: iter(twins))
-    with pytest.raises(InputError, match="2 commits begin with 'abcdef'") as caught:
+    with pytest.raises(InputError, match="2 commits start with 'abcdef'") as caught:
         resolve(catalog, "main", "abcdef")
     assert all(twin.hash[:16] in (caught.value.hint or "") for twin in twins)
 

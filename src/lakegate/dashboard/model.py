@@ -23,7 +23,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.schema import is_masked
 from lakegate.model.tables import Snapshot, TableMetadata
-from lakegate.points import is_beginning, resolve
+from lakegate.points import is_hash_prefix, resolve
 from lakegate.ports import Catalog, CommitIndex, TableReader
 
 Part = Literal["catalog", "journal", "table", "engine"]
@@ -314,7 +314,7 @@ class ReadModel:
             InputError: ``at`` is neither a time, nor a tag, nor a commit.
             NotFoundError: The ref or the commit doesn't exist.
         """
-        return resolve(self.catalog, ref, at or None, index=self._commits() if at or is_beginning(ref) else None)
+        return resolve(self.catalog, ref, at or None, index=self._commits() if at or is_hash_prefix(ref) else None)
 
     def _commits(self) -> CommitIndex | None:
         """Return the journal's index of ``main``'s commits, if it knows all of them."""

@@ -123,7 +123,7 @@ def test_the_lake_knows_systems_of_the_settings_and_of_the_journal(project: Path
         assert [(one.state, one.reason) for one in lake.deliveries(downstream="hook")] == [
             ("skipped", "Was done by hand.")
         ]
-        with pytest.raises(NotFoundError, match="Nothing waits for downstream 'hook'"):
+        with pytest.raises(NotFoundError, match="Nothing is queued for downstream 'hook'"):
             lake.downstream_skip("hook")
         with pytest.raises(NotFoundError, match=f"No delivery {skipped.delivery_id} waits"):
             lake.downstream_skip("gone", delivery=skipped.delivery_id)

@@ -70,8 +70,8 @@ def test_categories_views_and_unsigned_numbers_become_what_spark_has() -> None:
         ("text", "Can't write rows of type str"),
         (7, "Can't write rows of type int"),
         ([1, 2], "Can't write rows of type list"),
-        (pd.DataFrame({"x": [1, "a"]}), "row 1 has a number, row 2 a text"),
-        (pl.DataFrame({"x": pl.Series([object()], dtype=pl.Object)}), "This DataFrame of polars can't be written"),
+        (pd.DataFrame({"x": [1, "a"]}), "row 1 has a number, row 2 a string"),
+        (pl.DataFrame({"x": pl.Series([object()], dtype=pl.Object)}), "Can't convert this polars DataFrame to Arrow"),
     ],
 )
 def test_what_cannot_be_written_is_said(rows: Any, says: str) -> None:
