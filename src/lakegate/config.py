@@ -701,7 +701,7 @@ class GlueDownstream(DownstreamSettings):
     endpoint: Endpoint | None = None
     """Another server with Glue's API. Default: ``AWS_ENDPOINT_URL_GLUE``, ``AWS_ENDPOINT_URL`` or AWS."""
     on_conflict: Literal["refuse", "overwrite"] = "refuse"
-    """What to do with a table that others changed in Glue: ``refuse`` to touch it, or ``overwrite`` it."""
+    """What to do with a table that others changed in Glue: ``refuse`` to touch it, or ``overwrite`` their change."""
     on_drop: Literal["drop", "keep"] = "drop"
     """What to do in Glue with a table that was dropped: ``drop`` it, too, or ``keep`` its last state."""
     timeout_s: float = Field(default=30.0, gt=0, le=86_400)

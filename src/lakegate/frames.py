@@ -73,7 +73,7 @@ def to_batches(rows: Any) -> tuple[pa.Schema, Iterator[Any]]:
     if isinstance(first, Mapping):
         table = _require_rows(to_arrow([first, *parts]))
         return table.schema, iter(table.to_batches())
-    tables = (table for part in chain([first], parts) if (table := to_arrow(part)) is not None)
+    tables = (made for part in chain([first], parts) if (made := to_arrow(part)) is not None)
     head = _require_rows(next(tables, None))
     numbered = enumerate(chain([head], tables), start=1)
     return head.schema, (_cast_part(part, head.schema, number) for number, part in numbered)
@@ -224,9 +224,7 @@ def _require_rows(table: pa.Table | None) -> pa.Table:
 
 
 def _no_rows() -> InputError:
-    return InputError(
-        "There are no rows, so the columns are unknown.", hint=f"Pass {KINDS}, with at least one row."
-    )
+    return InputError("There are no rows, so the columns are unknown.", hint=f"Pass {KINDS}, with at least one row.")
 
 
 def _arrow(rows: Any) -> pa.Table:

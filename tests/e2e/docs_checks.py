@@ -29,7 +29,7 @@ Values are literals: numbers, quoted text, lists in `[ ]`, `True`, `False`, `Non
 Columns are plain words; a name with spaces or odd characters is quoted: `not_null('Trip Distance')`. Case is ignored
 when no column has exactly the name. Patterns are best written as `r'…'`.
 
-| check | what it claims |
+| check | what it requires |
 | --- | --- |
 """
 _COMMON = """

@@ -445,7 +445,7 @@ def test_a_change_that_parts_from_data_is_asked_about_once_more(
         return yes or "data" not in question
 
     monkeypatch.setattr("lakegate.integrations.aws.package.build_package", lambda *_: package)
-    monkeypatch.setattr("lakegate.cli.commands.aws.agreed", answer)
+    monkeypatch.setattr("lakegate.cli.commands.aws.confirm", answer)
 
     refused = _run("deploy", "--name", "demo", "--bucket-name", "another", "-o", "json")
 

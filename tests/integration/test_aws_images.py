@@ -146,7 +146,7 @@ def test_the_function_as_an_image_and_back(engine: Path, package: Path, monkeypa
     assert not (engine / "calls").exists()
 
     with monkeypatch.context() as patched:
-        patched.setattr("lakegate.cli.commands.aws.agreed", lambda *_, **__: False)
+        patched.setattr("lakegate.cli.commands.aws.confirm", lambda *_, **__: False)
         assert _json("deploy", "--name", "demo", *BROUGHT, *spark, "--package", "image")["declined"] is True
     assert not (engine / "calls").exists()
     name = _json("deploy", "--name", "demo", *BROUGHT, *spark, "--package", "image", "--yes")["outputs"]["FunctionName"]

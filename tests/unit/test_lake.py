@@ -20,7 +20,7 @@ from lakegate.errors import ConfigurationError, InputError, NotReplayableError, 
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
 from lakegate.journal.schema import HEAD
-from lakegate.lake import Lake, _Taken
+from lakegate.lake import Lake, _Origin
 from lakegate.model.batch import CsvOptions, SourceFile
 from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import CommitRequest
@@ -228,9 +228,9 @@ def test_rows_that_no_table_holds_are_refused(house: FakeLakehouse, tmp_path: Pa
 
 def test_a_call_with_files_forgets_what_rows_of_its_run_were_read_from(house: FakeLakehouse, tmp_path: Path) -> None:
     lake = lake_in(tmp_path, house)
-    lake._taken["r-1"] = _Taken(("nyc.a",), "c0")
+    lake._origins["r-1"] = _Origin(("nyc.a",), "c0")
     assert lake._paths(TABLE, ["a.csv"], {"run_id": "r-1"}) == ["a.csv"]
-    assert not lake._taken
+    assert not lake._origins
     with pytest.raises(InputError, match="source://shop/t must be ingested alone"):
         lake._paths(TABLE, ["a.csv", "source://shop/t"], {"run_id": "r-1"})
     with pytest.raises(InputError, match="on_changed = 'replace' can't be combined with a watermark"):
@@ -249,7 +249,7 @@ def test_a_look_at_a_source_is_at_all_its_rows_and_asks_no_journal(
     monkeypatch.setattr("lakegate.frames.to_batches", lambda _: (pa.schema([("id", pa.int64())]), iter(())))
     lake._discover = lambda found, *_, **__: found
     for given in ("source://shop/t?watermark=id", Source.parse("shop.t", watermark="id", until="9")):
-        lake._looked_at(TABLE, given, None, CsvOptions(), {"run_id": "r-1"})
+        lake._batch_to_try(TABLE, given, None, CsvOptions(), {"run_id": "r-1"})
     assert read == [Source.parse("shop.t")] * 2
 
 

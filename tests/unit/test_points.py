@@ -153,7 +153,7 @@ def test_a_point_of_another_branch_is_none_of_this_ones(catalog: MemoryCatalog) 
     for at, what in (("staged", "Tag 'staged'"), (unaudited.hash, f"Commit {unaudited.hash[:12]}")):
         with pytest.raises(InputError, match=f"{what} isn't in the history of 'main'") as refused:
             resolve(catalog, "main", at)
-        assert f"give {at} in place" in (refused.value.hint or "")
+        assert f"pass {at} instead" in (refused.value.hint or "")
         assert resolve(catalog, "wap/x", at).hash == resolve(catalog, at).hash == unaudited.hash
     later = catalog.get_ref("main").hash
     assert resolve(catalog, "main", later).hash == later

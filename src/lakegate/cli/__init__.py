@@ -1,6 +1,6 @@
-"""The command line: parse, call the lake, print. No logic of write–audit–publish here.
+"""The command line: parse, call the lake, print. It has no write–audit–publish logic.
 
-A new command is one module in ``commands/``. Modules of this package import click, each other and the settings at
-their top, and slow libraries (rich, pyarrow, the lake itself) inside functions, so that ``--help`` and completion stay
-fast.
+To add a command, add a module to ``commands/``. Modules of this package import only click, each other and the settings
+at the top. Slow libraries (rich, pyarrow, the lake itself) are imported in functions, so that ``--help`` and completion
+stay fast.
 """

@@ -1,4 +1,4 @@
-"""What commands are made of, and what those of one invocation share: global options, and access to the lake."""
+"""Base classes of commands, and the state of one invocation: global options, and access to the lake."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["App", "redact"]
 
-_LEAST_ADDRESS_SPACE = 1 << 30
-"""Bytes. Spark's client and Arrow map 0.9 GB before any work."""
+_MIN_ADDRESS_SPACE = 1 << 30
+"""Bytes. Spark's client and Arrow map 0.9 GB before they do any work."""
 
 
 def _connect(*args: Any, **options: Any) -> Lake:
@@ -53,17 +53,18 @@ def _generate(folder: Path, **options: Any) -> tuple[Path, ...]:
 
 @dataclass
 class App:
-    """State of one invocation, click's ``ctx.obj``. The global options fill it in while they are parsed.
+    """State of one invocation, click's ``ctx.obj``. Parsing the global options fills it in.
 
     Attributes:
         home: The project's folder; ``None`` to search for it upwards from the current one.
         engine: Spark Connect address that overrides the settings.
         catalog: Nessie address that overrides the settings.
         log_format: ``text`` or ``json`` on standard error; ``None`` for the settings' choice.
-        logs: Standard error as JSON lines, while it is that.
-        output: The command's ``--output``, ``table`` until it is parsed.
+        logs: Writes standard error as JSON lines, if that's its format.
+        output: The command's ``--output``; ``table`` until it's parsed.
+        words: The command line, for messages that repeat it.
         done: What the command has irrevocably done, as a sentence, in case its output fails.
-        connect: Opens the lake. Tests replace it, and the next two.
+        connect: Opens the lake. Tests replace this and the next two.
     """
 
     home: Path | None = None
@@ -87,7 +88,7 @@ class App:
 
     @cached_property
     def narrator(self) -> Narrator:
-        """Shows progress on standard error, if that is a terminal or a log."""
+        """Shows progress on standard error, if that's a terminal or a log."""
         if self.logs is not None:
             return self.logs.narrator
         from lakegate.cli.stderr import make_narrator
@@ -95,7 +96,7 @@ class App:
         return make_narrator(quiet=self.quiet)
 
     def begin_log(self, ctx: click.Context | None) -> None:
-        """Turn standard error into a log if options or settings say so, until the log is closed. Idempotent."""
+        """Write standard error as JSON lines if options or settings say so, until the log is closed. Idempotent."""
         if self.logs is not None or not self._wants_json_log():
             return
         from lakegate.cli.stderr import Logs, secret_variables
@@ -108,14 +109,14 @@ class App:
         self.logs = Logs(command or None, quiet=self.quiet, debug=self.debug, hidden=secret_variables(settings))
 
     def _wants_json_log(self) -> bool:
-        # Arguments that couldn't be parsed may name the format, too.
+        # The option may be among arguments that couldn't be parsed.
         words = f" {' '.join(self.words)} ".replace("--log-format=", "--log-format ")
         given = self.log_format or next((kind for kind in ("json", "text") if f" --log-format {kind} " in words), None)
         if given is not None:
             return given == "json"
         here = Path.cwd()
         folders = (self.home,) if self.home else (here, *here.parents)
-        # Loading the settings takes longer than reporting a typo, so it must be worth it.
+        # Loading the settings takes longer than reporting a typo. Do it only if they can matter.
         if "LAKEGATE_LOG_FORMAT" not in os.environ and not any((one / "lakegate.toml").is_file() for one in folders):
             return False
         try:
@@ -124,14 +125,14 @@ class App:
             return os.environ.get("LAKEGATE_LOG_FORMAT") == "json"
 
     def has_ended(self, run: Run) -> None:
-        """Remember how a run ended: whatever fails from now on must not hide it."""
+        """Remember how a run ended, so that a later failure doesn't hide it."""
         self.done = f"Run {run.run_id} into {run.table} is {run.status}."
 
     def lake(self, *, begins: bool = False) -> Lake:
         """Open the lake, as a context manager.
 
         Args:
-            begins: Whether the command may be a project's first.
+            begins: Whether the command may start a new project.
         """
         _require_address_space()
         if not (begins or self.is_in_project()):
@@ -139,17 +140,17 @@ class App:
         if self.logs is None:
             _quieten_libraries(debug=self.debug)
         context = click.get_current_context(silent=True)
-        loads = context is not None and context.info_name in ("watch", "backfill")
+        name = None if context is None else context.info_name
         return self.connect(
             self.home,
             engine=self.engine,
             catalog=self.catalog,
             narrator=self.narrator,
-            orchestrator=context.info_name if context is not None and loads else "cli",
+            orchestrator=name if name in ("watch", "backfill") else "cli",
         )
 
     def components(self) -> Components:
-        """Return the parts of the lake, for commands that aren't part of :class:`~lakegate.lake.Lake`. Close them."""
+        """Return the lake's components, for what :class:`~lakegate.lake.Lake` doesn't offer. Close them after use."""
         from lakegate.components import Components
 
         if not self.is_in_project():
@@ -159,7 +160,7 @@ class App:
         return Components(self.folder(), self.settings(), session=None, narrator=self.narrator)
 
     def stack(self) -> LocalStack:
-        """Return the handle of this project's local stack, without starting it."""
+        """Return the handle of this project's local stack. Starts nothing."""
         return self.local_stack(self.folder(), self.settings(), self.narrator)
 
     def catalog_answers(self) -> bool:
@@ -169,16 +170,16 @@ class App:
         return any(service.name == "nessie" and service.state == "running" for service in self.stack().status())
 
     def is_in_project(self) -> bool:
-        """Return whether there is a project already, or the settings name a catalog elsewhere."""
+        """Return whether a project exists, or the settings name a remote catalog."""
         from lakegate.config import is_project
 
         return self.home is not None or is_project(self.folder()) or self.settings().catalog.uri is not None
 
     def no_project(self) -> ConfigurationError:
-        """Return the error of a command that needs a project."""
+        """Return the error for a command that needs a project."""
         return ConfigurationError(
-            f"There's no lakegate project in {self.folder()}, nor in a folder above it.",
-            hint="Change to your project's folder, or name it with --home. To begin a project here: lakegate ingest "
+            f"There's no lakegate project in {self.folder()} or any folder above it.",
+            hint="Change to your project's folder, or pass --home. To start a project here: lakegate ingest "
             "TABLE FILES, or lakegate demo",
         )
 
@@ -199,11 +200,11 @@ class App:
         return {"engine.url": self.engine, "catalog.uri": self.catalog, "log.format": self.log_format}
 
     def command_without(self, flag: str) -> str:
-        """Return the command line that is running, without ``flag``, to be typed again; secrets are left out."""
+        """Return the current command line without ``flag``, to type again. Secrets are left out."""
         return redact(shlex.join(["lakegate", *(word for word in self.words if word != flag)]))
 
     def command(self, *words: str) -> str:
-        """Return a lakegate command to type next, quoted for a shell, that reaches the same lake as this one."""
+        """Return a lakegate command to type next, quoted for a shell, for the same lake as this one."""
         prefix = ["lakegate"]
         for option, value in (("--home", self.home), ("--engine", self.engine), ("--catalog", self.catalog)):
             if value is not None and redact(str(value)) == str(value):
@@ -212,20 +213,20 @@ class App:
 
 
 def _require_address_space() -> None:
-    """Refuse a limit (``ulimit -v``) under which numpy's OpenBLAS exits with 1, which here means a failed audit."""
+    """Refuse too low a ``ulimit -v``: numpy's OpenBLAS would exit with 1, which here means a failed audit."""
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if resource.RLIM_INFINITY != limit < _LEAST_ADDRESS_SPACE:
+    if resource.RLIM_INFINITY != limit < _MIN_ADDRESS_SPACE:
         raise InputError(
             f"This process is limited to {limit >> 20:,} MiB of virtual memory; lakegate needs "
-            f"{_LEAST_ADDRESS_SPACE >> 20:,} MiB.",
+            f"{_MIN_ADDRESS_SPACE >> 20:,} MiB.",
             hint="Raise the limit: ulimit -v unlimited",
         )
 
 
 def _quieten_libraries(*, debug: bool) -> None:
-    # Libraries' logs are for developers; users get our own errors and progress.
+    # Libraries' logs are for developers. Users get lakegate's own errors and progress.
     import logging
     import warnings
 
@@ -239,18 +240,18 @@ def _quieten_libraries(*, debug: bool) -> None:
 
 PROGRAM = "lakegate"
 HELP = {"help_option_names": ["-h", "--help"]}
-"""On every command, not on the root alone: click remembers a command's help option from the first context it meets."""
+"""Set on every command, not just the root: click caches a command's help option from the first context it sees."""
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    # Given on both levels, the inner one wins; not given here, it must not undo the outer one.
+    # Given before and after the command's name, the latter wins. Missing here, it mustn't override the former.
     if value and param.name:
         setattr(ctx.ensure_object(App), param.name, value.absolute() if isinstance(value, Path) else value)
 
 
 def global_options(*, hidden: bool) -> list[click.Parameter]:
-    """Return the options accepted before and after a command's name; only the root's help shows them."""
+    """Return the options accepted before and after a command's name. Only the root's help shows them."""
     option = functools.partial(click.Option, expose_value=False, hidden=hidden, callback=_remember)
     return [
         option(["--home"], type=_FOLDER, metavar="DIR", help="The project's folder."),
@@ -267,14 +268,14 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
 
 
 class _Documented(click.Command):
-    """A command or group that takes the global options, too, and ends its help with examples."""
+    """A command or group that also takes the global options, and whose help ends with examples."""
 
     def __init__(self, *args: Any, examples: Sequence[str], **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.examples = examples
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse ``args``. An error names this command; click leaves it out when an option's value is missing."""
+        """Parse ``args``. Errors name this command: click omits it when an option's value is missing."""
         with augment_usage_errors(ctx):
             return super().parse_args(ctx, args)
 
@@ -283,7 +284,7 @@ class _Documented(click.Command):
         return [*super().get_params(ctx), *global_options(hidden=True)]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples as they are."""
+        """Write the examples, unwrapped."""
         super().format_epilog(ctx, formatter)
         with formatter.section("Examples"):
             for example in self.examples:
@@ -291,7 +292,7 @@ class _Documented(click.Command):
 
 
 class LakegateCommand(_Documented):
-    """A command whose function gets the :class:`App` first; ``formats`` are the choices of its ``--output``."""
+    """A command whose function gets the :class:`App` first. ``formats`` are the choices of its ``--output``."""
 
     def __init__(self, *args: Any, formats: Sequence[str] = ("table", "json"), **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -309,7 +310,7 @@ class LakegateCommand(_Documented):
             self.params.append(output)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, once standard error is what was asked for."""
+        """Set up standard error, then run the command."""
         app = ctx.ensure_object(App)
         app.begin_log(ctx)
         assert self.callback is not None  # noqa: S101 - every command is made from a function
@@ -317,7 +318,7 @@ class LakegateCommand(_Documented):
 
 
 class LakegateGroup(_Documented, click.Group):
-    """A group of such commands; ``default`` names the one that runs when none is named."""
+    """A group of such commands. ``default`` names the one that runs when none is named."""
 
     command_class = LakegateCommand
 

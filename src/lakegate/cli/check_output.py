@@ -16,7 +16,7 @@ _WIDEST_CELL = 32
 _FILE_COLUMN = "_file"
 _DEFAULT_WIDTH = 110
 _GAP = 3
-_WAYS = {"manifest": "by file metrics", "journal": "by earlier runs", "scan": "by reading rows"}
+_EVIDENCE = {"manifest": "by file metrics", "journal": "by earlier runs", "scan": "by reading rows"}
 
 
 def check_payload(result: CheckResult) -> dict[str, Any]:
@@ -39,12 +39,12 @@ def report_payload(report: AuditReport) -> dict[str, Any]:
 
 
 def summary(*reports: AuditReport) -> str:
-    """Return how many checks ran and failed, and whether they were answered from file metrics or by reading rows."""
+    """Return how many checks ran and failed, and how they were answered, such as from file metrics."""
     results = [result for report in reports for result in report.results]
     if not results:
         return "no checks (add some with --check or in lakegate.toml)"
-    counts = {way: sum(result.evidence == evidence for result in results) for evidence, way in _WAYS.items()}
-    told = [f"{number} {way}" for way, number in counts.items() if number]
+    counts = {words: sum(result.evidence == evidence for result in results) for evidence, words in _EVIDENCE.items()}
+    answered = [f"{number} {words}" for words, number in counts.items() if number]
     failed = sum(len(report.failures) for report in reports)
     warned = sum(len(report.warnings) for report in reports)
     skipped = sum(len(report.skipped) for report in reports)
@@ -53,11 +53,11 @@ def summary(*reports: AuditReport) -> str:
         verdict += f", {counted(warned, 'warning')}"
     if skipped:
         verdict += f", {skipped} skipped"
-    return f"{counted(len(results), 'check')}, {verdict} ({', '.join(told)})"
+    return f"{counted(len(results), 'check')}, {verdict} ({', '.join(answered)})"
 
 
 def show_failing(title: str, results: Sequence[CheckResult], style: str) -> None:
-    """Print failing checks as a table, then example rows of each."""
+    """Print failing checks as a table, then example rows for each."""
     if not results:
         return
     say("", f"[bold {style}]{title}[/]")
@@ -77,13 +77,13 @@ def show_failing(title: str, results: Sequence[CheckResult], style: str) -> None
 
 
 def show_skipped_checks(results: Sequence[CheckResult]) -> None:
-    """Print why checks had nothing to judge."""
+    """Print why checks were skipped."""
     for result in results:
         say(f"  [yellow]{safe(result.name)} was skipped:[/] {safe(result.detail or 'there was nothing to check.')}")
 
 
 def show_quarantined(results: Sequence[CheckResult]) -> None:
-    """Print how many rows each check set aside, then example rows of each."""
+    """Print how many rows each check set aside, then example rows for each."""
     if not results:
         return
     say("", "[bold yellow]Quarantined[/]")
@@ -94,13 +94,13 @@ def show_quarantined(results: Sequence[CheckResult]) -> None:
 
 
 def show_evidence(results: Sequence[CheckResult]) -> None:
-    """Print the explanations of failing checks, then example rows of each."""
+    """Print what is known about each failing check, then example rows for each."""
     for result in results:
         for text in result.remarks:
             say(f"  [dim]{safe(result.name)}: {safe(text)}[/]")
-        about = [f"{result.description}"] * bool(result.description) + [f"Owner: {result.owner}"] * bool(result.owner)
+        about = " ".join(filter(None, (result.description, result.owner and f"Owner: {result.owner}")))
         if about:
-            say(f"  [dim]{safe(result.name)}: {safe(' '.join(about))}[/]")
+            say(f"  [dim]{safe(result.name)}: {safe(about)}[/]")
     for result in results:
         show_examples(result)
 
@@ -122,10 +122,10 @@ def show_examples(result: CheckResult) -> None:
 
 
 def fitting(rows: Sequence[Mapping[str, Any]], first: Sequence[str], width: int) -> tuple[list[str], list[list[str]]]:
-    """Choose the columns of ``rows`` that fit in ``width`` characters, those named in ``first`` before all others.
+    """Choose the columns of ``rows`` that fit in ``width`` characters, starting with those named in ``first``.
 
     Returns:
-        The columns, and each row's clipped cells. There is always at least one column.
+        At least one column, and each row's clipped cells.
 
     Example:
         >>> fitting([{"a": 1, "b": None, "c": "x" * 50}], ["b"], 12)
@@ -157,14 +157,14 @@ def show_all(report: AuditReport) -> None:
         style = {"fail": "red", "warn": "yellow", "skipped": "yellow"}.get(word)
         cells = (result.check, word, count(result.failing_rows), count(result.total_rows), result.evidence)
         rows.append(Styled(cells, style))
-    # What a check claims can be long; its verdict must stay beside it.
+    # A check can be long, but its verdict must stay on the same line.
     say("")
     drop = ("evidence", "of")
     show_rows(columns, rows, right=("failing rows", "of"), drop=drop, cut="check", indent=2)
 
 
 def show_explanations(report: AuditReport) -> None:
-    """Print how each check was answered, if the report says so, and why no cheaper way would do."""
+    """Print how each check was answered, if the report says so, and why no cheaper way was possible."""
     if not report.explanations:
         return
     say("", "[bold]How they were answered[/]")
@@ -180,4 +180,4 @@ def show_explanations(report: AuditReport) -> None:
     for why, names in reasons.items():
         say(f"  [dim]{safe(', '.join(names))}: {safe(why)}[/]")
     if any(one.method in ("scan", "bitmaps in the scan") for one in report.explanations):
-        say("  [dim]One pass over the rows answers all that say scan; it counts for each of them.[/]")
+        say("  [dim]All checks that say scan share one pass over the rows. Its jobs and bytes show for each.[/]")

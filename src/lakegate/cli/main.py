@@ -1,6 +1,6 @@
-"""Entry point of ``lakegate``, and how a command ends: a message, a hint and an exit code, but no traceback.
+"""Entry point of ``lakegate``. Turns every error into a message, a hint and an exit code, without a traceback.
 
-It imports click only; each command brings what it needs.
+It imports only click. Each command imports what it needs.
 """
 
 from __future__ import annotations
@@ -46,33 +46,33 @@ PANELS = {
     "Maintenance": ("maintain", "revert", "recover", "verify", "gc", "journal", "notify", "downstream", "metrics"),
     "Other": ("aws", "snowflake", "config", "completion", "version"),
 }
-"""Headings of the help, and the order below each. A command that isn't listed comes last."""
+"""Headings of the help, and the commands below each, in order. Commands that aren't listed come last."""
 _COMMANDS = Path(__file__).parent / "commands"
 INTERNAL = 70
 """Exit code of an unexpected exception: EX_SOFTWARE of ``sysexits.h``."""
 
-_MEMORY_HINT = "Raise its limit (ulimit -v, or the container's) and retry. To see how far a run got: lakegate runs"
-_MAKE_RUNS = frozenset(
+_MEMORY_HINT = "Raise the limit (ulimit -v, or the container's) and retry. To see how far the run got: lakegate runs"
+_CREATE_RUNS = frozenset(
     {
         *("audit", "backfill", "demo", "discard", "evolve", "ingest", "maintain", "optimize", "publish"),
         *("rename", "truncate", "quarantine", "recover", "restore", "revert", "watch"),
     }
 )
-"""Commands that an interrupt may leave a run of."""
-_NOT_MAPPED = "failed to map segment"
-"""The loader's error when there is no memory for a library."""
+"""Commands whose interruption may leave a run behind."""
+_LOADER_OUT_OF_MEMORY = "failed to map segment"
+"""The dynamic loader's error when there's no memory for a library."""
 _DEPTH_HINT = "Use fewer parentheses in the query or check, or fewer levels in the file."
 
 
 class Root(click.Group):
-    """The ``lakegate`` command: loads commands when they are used, and turns every ending into an exit code.
+    """The ``lakegate`` command: imports commands when they're used, and turns every outcome into an exit code.
 
-    Each module in ``commands/`` is a command of its name, and the first line of its docstring the summary in the help.
+    Each module in ``commands/`` is a command with its name. The first line of its docstring is its summary in the help.
     """
 
     @cached_property
     def summaries(self) -> dict[str, str]:
-        """What each command does, in one line, in the order of the help."""
+        """One-line summaries of all commands, in the order of the help."""
         listed = [name for names in PANELS.values() for name in names]
         found = {path.stem: path for path in sorted(_COMMANDS.glob("[a-z]*.py"))}
         return {name: _summary(found[name]) for name in [*listed, *(name for name in found if name not in listed)]}
@@ -94,7 +94,7 @@ class Root(click.Group):
         return list(self.summaries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command called ``cmd_name``; ``None`` when there is none."""
+        """Import the command called ``cmd_name``; ``None`` if there's none."""
         del ctx
         if cmd_name not in self.summaries:
             return None
@@ -104,7 +104,7 @@ class Root(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, or suggest the one that is spelled most like it (click does so only from 8.4 on)."""
+        """Find the command, or suggest the one with the closest spelling, as click does only since 8.4."""
         if args and args[0] not in self.summaries and not args[0].startswith("-"):
             from difflib import get_close_matches
 
@@ -121,14 +121,14 @@ class Root(click.Group):
                 formatter.write_dl([(name.ljust(width), self.summaries[name]) for name in names])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete commands, without importing them, and options."""
+        """Complete commands and options, without importing any command."""
         names = [
             CompletionItem(name, help=text) for name, text in self.summaries.items() if name.startswith(incomplete)
         ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. A connection that breaks is an error: click would take it for a closed pipe."""
+        """Run the command. Report a broken connection as an error: click would take it for a closed pipe."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
@@ -137,7 +137,7 @@ class Root(click.Group):
     def main(  # type: ignore[override]  # always exits: our exit codes aren't click's
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
-        """Parse ``args``, run, report whatever went wrong, and exit."""
+        """Parse ``args``, run the command, report any error, and exit."""
         words = sys.argv[1:] if args is None else list(args)
         app = extra.pop("obj", None) or App()
         app.words = tuple(words)
@@ -147,7 +147,7 @@ class Root(click.Group):
             code = result if isinstance(result, int) else 0
         except Exception as error:  # noqa: BLE001 - the last line of defence
             code = report(error, app)
-        code = settle(code, app)
+        code = finish_output(code, app)
         if app.logs is not None:
             app.logs.close(code)
             app.logs = None
@@ -178,33 +178,33 @@ def main(leave_behind: Callable[[], None] | None = None) -> NoReturn:
     """Run the command line on ``sys.argv`` and exit.
 
     Args:
-        leave_behind: Called at the end of a command that wasn't interrupted.
+        leave_behind: Called when the command has ended, unless it was interrupted.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     streams.guard()
-    # One command is over before garbage could pile up; looking for it among the libraries' objects takes 0.2 s.
+    # A command ends before garbage piles up, and collecting it among the libraries' objects takes 0.2 s.
     gc.set_threshold(1_000_000, 50, 100)
     code: str | int | None = ExitCode.OK
     try:
         cli.main(prog_name=PROGRAM)
     except SystemExit as end:
         code = end.code
-    except KeyboardInterrupt:  # while the last of the output was written
+    except KeyboardInterrupt:  # during the last output
         code = ExitCode.INTERRUPTED
-    except BaseException:  # noqa: BLE001 - Python would exit with 1, which is how a failed audit ends
+    except BaseException:  # noqa: BLE001 - Python would exit with 1, which means a failed audit
         traceback.print_exc()
         code = INTERNAL
     _flush()
     if leave_behind is not None and code != ExitCode.INTERRUPTED:
-        with suppress(BaseException):  # whatever happens, the command has ended as it did
+        with suppress(BaseException):  # must not change how the command ended
             leave_behind()
     _leave(code)
 
 
 def _leave(code: str | int | None) -> NoReturn:
-    """End the process without taking the libraries apart object by object, which takes another half second.
+    """End the process without destroying the libraries' objects one by one, which takes another half second.
 
-    All that must be closed has been, by the commands' own context managers.
+    The commands' context managers have closed everything that must be closed.
     """
     os._exit(code if isinstance(code, int) else int(code is not None))
 
@@ -219,7 +219,7 @@ def _interrupt(_signal: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-class _Ending(NamedTuple):
+class _Failure(NamedTuple):
     exit_code: int
     error: dict[str, object]
     usage: str | None = None
@@ -231,53 +231,53 @@ def report(error: BaseException, app: App) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and app.logs is None:
         error.show()
         return error.exit_code
-    ending = _explain(error, app.words)
+    failure = _explain(error, app.words)
     if app.done:
-        ending.error["message"] = f"{ending.error['message']} {app.done}"
+        failure.error["message"] = f"{failure.error['message']} {app.done}"
     if app.debug and app.logs is None:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    if app.output == "json" or (isinstance(error, click.UsageError) and _asks_for_json(app.words)):
-        click.echo(streams.as_json({"error": ending.error}, indent=2))
+    if app.output == "json" or (isinstance(error, click.UsageError) and _wants_json(app.words)):
+        click.echo(streams.as_json({"error": failure.error}, indent=2))
     if app.logs is None:
-        _print(ending)
+        _print(failure)
     else:
-        app.logs.error(ending.error, ending.exit_code, error)
-    return ending.exit_code
+        app.logs.error(failure.error, failure.exit_code, error)
+    return failure.exit_code
 
 
-def _print(ending: _Ending) -> None:
-    _say("error:", "red", str(ending.error["message"]))
-    if ending.usage:
-        click.echo(ending.usage, err=True)
-    if ending.error["hint"]:
-        _say("hint: ", "cyan", str(ending.error["hint"]))
+def _print(failure: _Failure) -> None:
+    _say("error:", "red", str(failure.error["message"]))
+    if failure.usage:
+        click.echo(failure.usage, err=True)
+    if failure.error["hint"]:
+        _say("hint: ", "cyan", str(failure.error["hint"]))
 
 
-def settle(code: int, app: App) -> int:
-    """Flush standard output, report what couldn't be written, and return the exit code, by default ``code``."""
-    code, reason = streams.ending(code)
+def finish_output(code: int, app: App) -> int:
+    """Flush standard output, report if some of it was lost, and return the exit code: ``code``, if all went well."""
+    code, reason = streams.final_exit_code(code)
     if reason is not None:
         done = app.done or ("The command completed." if code == ExitCode.OUTPUT_LOST else None)
         message = f"Standard output is incomplete: {reason}." + (f" {done}" if done else "")
         hint = "You don't need to repeat it. To see the run: lakegate runs" if app.done else None
-        ending = _Ending(code, _facts("output-lost", message, hint))
+        failure = _Failure(code, _facts("output-lost", message, hint))
         if app.logs is None:
-            _print(ending)
+            _print(failure)
         else:
-            app.logs.error(ending.error, code)
+            app.logs.error(failure.error, code)
     return code
 
 
-def _explain(error: BaseException, words: Sequence[str]) -> _Ending:
+def _explain(error: BaseException, words: Sequence[str]) -> _Failure:
     if isinstance(error, LakegateError):
-        return _Ending(error.exit_code, error.to_dict())
+        return _Failure(error.exit_code, error.to_dict())
     if isinstance(error, click.Abort):
         if isinstance(error.__cause__, click.ClickException):  # the answer was no
-            return _Ending(ExitCode.INTERRUPTED, _facts("interrupted", error.__cause__.format_message()))
+            return _Failure(ExitCode.INTERRUPTED, _facts("interrupted", error.__cause__.format_message()))
         cause = str(error.__cause__ or "")
-        if not cause and not _MAKE_RUNS.isdisjoint(words):
-            cause = "To see how far a run got: lakegate runs"
-        return _Ending(ExitCode.INTERRUPTED, _facts("interrupted", f"Interrupted. {cause}".rstrip()))
+        if not cause and not _CREATE_RUNS.isdisjoint(words):
+            cause = "To see how far the run got: lakegate runs"
+        return _Failure(ExitCode.INTERRUPTED, _facts("interrupted", f"Interrupted. {cause}".rstrip()))
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "lakegate"
         usage = error.ctx.get_usage().replace("Usage:", "usage:") if error.ctx else None
@@ -285,25 +285,25 @@ def _explain(error: BaseException, words: Sequence[str]) -> _Ending:
         missing = isinstance(error, click.exceptions.NoArgsIsHelpError)
         message = "Missing command." if missing else error.format_message()
         facts = _facts("usage", message, f"For help, run: {path} --help")
-        return _Ending(ExitCode.USAGE, facts, usage)
+        return _Failure(ExitCode.USAGE, facts, usage)
     if isinstance(error, click.ClickException):
-        return _Ending(ExitCode.USAGE, _facts("usage", error.format_message()))
-    return _of_the_machine(error)
+        return _Failure(ExitCode.USAGE, _facts("usage", error.format_message()))
+    return _explain_python(error)
 
 
-def _of_the_machine(error: BaseException) -> _Ending:
-    """Explain what Python itself raises."""
+def _explain_python(error: BaseException) -> _Failure:
+    """Explain an error that Python itself raises."""
     if isinstance(error, OSError) and not isinstance(error, ConnectionError) and error.strerror:
         place = f": {error.filename}" if error.filename else ""
-        return _Ending(ExitCode.USAGE, _facts("system", f"{error.strerror}{place}"))
-    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _NOT_MAPPED in str(error)):
-        return _Ending(ExitCode.RETRYABLE, _facts("out-of-memory", "Out of memory.", _MEMORY_HINT))
+        return _Failure(ExitCode.USAGE, _facts("system", f"{error.strerror}{place}"))
+    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _LOADER_OUT_OF_MEMORY in str(error)):
+        return _Failure(ExitCode.RETRYABLE, _facts("out-of-memory", "Out of memory.", _MEMORY_HINT))
     if isinstance(error, RecursionError):
-        return _Ending(ExitCode.USAGE, _facts("too-deep", "The input is nested too deeply.", _DEPTH_HINT))
+        return _Failure(ExitCode.USAGE, _facts("too-deep", "The input is nested too deeply.", _DEPTH_HINT))
     message = f"internal error: {type(error).__name__}: {error}"
-    return _Ending(
+    return _Failure(
         INTERNAL,
-        _facts("internal", message, "This is a bug in lakegate. To see the traceback, run it again with --debug."),
+        _facts("internal", message, "This is a bug in lakegate. For a traceback, run the command again with --debug."),
     )
 
 
@@ -311,7 +311,7 @@ def _facts(code: str, message: str, hint: str | None = None) -> dict[str, object
     return {"code": code, "message": message, "hint": hint, "context": {}}
 
 
-def _asks_for_json(words: Sequence[str]) -> bool:
+def _wants_json(words: Sequence[str]) -> bool:
     line = f" {' '.join(words)} "
     return any(f" {spelling} " in line for spelling in ("-o json", "-ojson", "--output json", "--output=json"))
 

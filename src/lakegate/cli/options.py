@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, and the names that the shell completes for them."""
+"""Options and arguments that several commands share, with their shell completion."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
 _COMPLETION_TIMEOUT_S = 2.0
-_GLANCE_S = 0.1
+_POLL_S = 0.1
 _NEW_ROWS = (
-    " In a query over the lake, after a first ingest, say which rows are new: WHERE {0} > (SELECT max({0}) FROM {1}). "
-    "The run fails if either table changes meanwhile, so it takes none twice."
+    " For a query over the lake, select the new rows after a first ingest: WHERE {0} > (SELECT max({0}) FROM {1}). "
+    "The run fails if either table changes meanwhile, so no row is taken twice."
 )
 _COMPLETED_RUNS = 100
 
 
 def span(value: str) -> timedelta:
-    """Convert an option's value, such as ``30s`` or ``7d``; pass it as ``type``."""
+    """Parse a duration such as ``30s`` or ``7d``. Pass this as an option's ``type``."""
     try:
         return parse_duration(value)
     except ConfigurationError as error:
@@ -64,7 +64,7 @@ def branch_argument(name: str = "branch") -> Callable[[F], F]:
 
 
 def ref_option(*names: str, text: str = "Branch, tag or commit to read.") -> Callable[[F], F]:
-    """Add ``--ref``, or an option of another name, that takes a reference; ``main`` by default."""
+    """Add ``--ref``, or an option with another name, that takes a ref. Default: ``main``."""
     return click.option(
         *(names or ("--ref",)),
         default="main",
@@ -78,7 +78,7 @@ def ref_option(*names: str, text: str = "Branch, tag or commit to read.") -> Cal
 def at_option(
     text: str = "Read as of this time (2026-01-31T07:00:00Z, '10m ago', yesterday), tag or commit.",
 ) -> Callable[[F], F]:
-    """Add ``--at``: a time, a tag or a commit, of which the first digits do."""
+    """Add ``--at``: a time, a tag, or a commit's hash or a prefix of it."""
     return click.option("--at", metavar="TIME|TAG|COMMIT", help=text)
 
 
@@ -101,7 +101,7 @@ def limit_option(default: int) -> Callable[[F], F]:
 
 
 def since_option(text: str, *, default: str | None = None) -> Callable[[F], F]:
-    """Add ``--since``, which becomes a time: one that is given, or so long ago."""
+    """Add ``--since``, a time or a duration ago, which is converted to a time."""
     return click.option(
         "--since", metavar="TIME|SPAN", callback=_since, default=default, show_default=default is not None, help=text
     )
@@ -150,13 +150,13 @@ def _text_of(_ctx: click.Context, _param: click.Parameter, value: Path | None) -
 
 
 def file_option() -> Callable[[F], F]:
-    """Add ``--file``/``-f``: where a report goes."""
+    """Add ``--file``/``-f``, where to write a report."""
     return click.option(
         "--file",
         "-f",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Write it to this file. Default: standard output; a page goes to a file when that is a terminal.",
+        help="Write it to this file. Default: standard output, or for a page on a terminal, a file in this folder.",
     )
 
 
@@ -164,8 +164,8 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
     """Add the options that ``ingest``, ``watch`` and ``backfill`` share.
 
     Args:
-        checked: What a check must hold for, such as "the batch".
-        branch_of: Whose branch ``--on-failure`` is about, such as "batch".
+        checked: What must pass a check, such as "the batch".
+        branch_of: What a rejected branch belongs to, such as "batch".
     """
     from lakegate.model.batch import FileFormat
     from lakegate.model.request import ModeName, OnChanged, OnFailure, OnSameContent, SchemaMode
@@ -191,12 +191,12 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
             "--quarantine-limit",
             metavar="ROWS|PERCENT",
             callback=_limit,
-            help="How many rows of a batch may be quarantined, such as 100 or 5%; with more, it's rejected.",
+            help="How many rows of a batch may be quarantined, such as 100 or 5%. With more, it's rejected.",
         ),
         click.option(
             "--schema",
             type=click.Choice(get_args(SchemaMode)),
-            help="If the columns aren't the table's: refuse the files, change the table, or leave out what it lacks.",
+            help="If the columns differ from the table's: refuse the files, change the table, or drop what it lacks.",
         ),
         click.option(
             "--column",
@@ -209,11 +209,13 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
         click.option(
             "--mode",
             type=click.Choice(get_args(ModeName)),
-            help="What the rows do to existing ones. Default: the table's settings, else append.",
+            help="What happens to existing rows. Default: the table's settings, else append.",
         ),
-        click.option("--key", multiple=True, metavar="COLUMN", help="Upsert: what identifies a row. Repeatable."),
         click.option(
-            "--delete-when", metavar="SQL", help="Upsert: delete the key's row if this holds, such as \"op = 'D'\"."
+            "--key", multiple=True, metavar="COLUMN", help="Upsert: a column that identifies a row. Repeatable."
+        ),
+        click.option(
+            "--delete-when", metavar="SQL", help="Upsert: delete the key's row if this is true, such as \"op = 'D'\"."
         ),
         click.option(
             "--merge-sql",
@@ -222,45 +224,49 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
             metavar="FILE",
             help="Run the MERGE statement in FILE, which reads the rows as 'batch'.",
         ),
-        click.option("--format", type=click.Choice(get_args(FileFormat)), help="Default: taken from the file names."),
+        click.option(
+            "--format", type=click.Choice(get_args(FileFormat)), help="File format. Default: detected from the names."
+        ),
     )
 
 
 def source_options(*, watermark: bool = True) -> Callable[[F], F]:
-    """Add the options that name a source of the settings instead of files."""
+    """Add the options that name a source in the settings instead of files."""
     named = click.option(
         "--source",
         metavar="NAME.TABLE",
-        help="Take a table of the settings' sources, such as shop.public.orders; or NAME, with --sql over its tables.",
+        help="Ingest a table of a source in the settings, such as shop.public.orders. Or NAME alone, with --sql.",
     )
     if not watermark:
         return named
     return with_options(
         named,
-        click.option("--watermark", metavar="COLUMN", help="Take each row of the source once, by this growing column."),
-        click.option("--until", metavar="VALUE", help="Take rows up to this value of the watermark only."),
+        click.option(
+            "--watermark", metavar="COLUMN", help="Ingest each row of the source once, by this growing column."
+        ),
+        click.option("--until", metavar="VALUE", help="Ingest only rows up to this value of the watermark."),
     )
 
 
 def require_one_source(given: Mapping[str, Any]) -> None:
-    """Refuse options that name more than one thing to read, or nothing.
+    """Refuse options that name several things to read, or none.
 
     Raises:
         click.UsageError: When they do.
     """
     if bool(given["paths"]) + (given["source"] is not None or given["sql"] is not None) != 1:
-        raise click.UsageError("Name files, or pass --source with a table, or --sql with a query: one of them.")
+        raise click.UsageError("Pass exactly one of these: files, --source with a table, or --sql with a query.")
     if given["source"] is None and (given.get("watermark") is not None or given.get("until") is not None):
         instead = "" if given["sql"] is None else _NEW_ROWS.format(given["watermark"] or "id", given.get("table", "…"))
-        raise click.UsageError(f"--watermark and --until go with --source.{instead}")
+        raise click.UsageError(f"--watermark and --until need --source.{instead}")
 
 
 def csv_options() -> Callable[[F], F]:
-    """Add the options that say how CSV is read; :func:`csv_from` takes their values."""
+    """Add the options for reading CSV. :func:`csv_from` takes their values."""
     return with_options(
         click.option("--delimiter", metavar="CHAR", callback=_one_character, help="CSV: the character between fields."),
         click.option("--no-header", is_flag=True, help="CSV: the first line is data."),
-        click.option("--encoding", metavar="NAME", callback=_known_encoding, help="CSV: the files' encoding."),
+        click.option("--encoding", metavar="NAME", callback=_encoding, help="CSV: the files' encoding."),
         click.option(
             "--null-value", "null_values", multiple=True, metavar="TEXT", help="CSV: text to read as NULL. Repeatable."
         ),
@@ -268,7 +274,9 @@ def csv_options() -> Callable[[F], F]:
             "--decimal", type=click.Choice([".", ","]), help="CSV: decimal separator. With ',' points may group digits."
         ),
         click.option("--date-format", metavar="FORMAT", help="CSV: how dates are written, such as %d.%m.%Y."),
-        click.option("--timestamp-format", metavar="FORMAT", help="CSV: how times are written: '%d.%m.%Y %H:%M'."),
+        click.option(
+            "--timestamp-format", metavar="FORMAT", help="CSV: how times are written, such as '%d.%m.%Y %H:%M'."
+        ),
         click.option(
             "--types", multiple=True, metavar="COL=TYPE", callback=_types, help="CSV: type of a column. Repeatable."
         ),
@@ -276,7 +284,7 @@ def csv_options() -> Callable[[F], F]:
 
 
 def csv_from(given: dict[str, Any], configured: CsvOptions) -> CsvOptions | None:
-    """Take the values of :func:`csv_options` out of ``given``; return them on top of a table's, ``None`` for none."""
+    """Take the values of :func:`csv_options` out of ``given``. Return them over a table's; ``None`` if unset."""
     csv = {
         "header": False if given.pop("no_header") else None,
         "delimiter": given.pop("delimiter"),
@@ -306,13 +314,13 @@ def _types(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
     return {name.strip(): kind.strip() for name, _, kind in pairs}
 
 
-def _known_encoding(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+def _encoding(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     try:
         if value is not None:
             codecs.lookup(value)
     except (LookupError, ValueError):
         raise click.BadParameter(
-            f"Unknown encoding '{value}'. Use one that Python knows, such as utf-8 or cp1252."
+            f"Unknown encoding '{value}'. Use one that Python supports, such as utf-8 or cp1252."
         ) from None
     return value
 
@@ -360,14 +368,14 @@ def complete_runs(
 
 
 def complete_published_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete ids of runs that can be reverted, newest first."""
+    """Complete ids of published runs, newest first."""
     return complete_runs(ctx, param, incomplete, status="published")
 
 
 def _complete(
     ctx: click.Context, incomplete: str, names: Callable[[Lake], Iterable[str]], *, asks_catalog: bool = True
 ) -> list[str]:
-    """Return the names that start with ``incomplete``; none if it takes too long. Starts and prints nothing."""
+    """Return the names that start with ``incomplete``, or none if that takes too long. Starts and prints nothing."""
     app = ctx.ensure_object(App)
     found: list[str] = []
 
@@ -388,16 +396,16 @@ def _complete(
 
 
 def yes_option() -> Callable[[F], F]:
-    """Add ``--yes``, to go ahead without being asked; see :func:`agreed`."""
+    """Add ``--yes``, which skips the confirmation; see :func:`confirm`."""
     return click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 
 
-def agreed(question: str, *, yes: bool) -> bool:
-    """Ask for confirmation on standard error, unless ``yes``; return whether it was given.
+def confirm(question: str, *, yes: bool) -> bool:
+    """Ask for confirmation on standard error, unless ``yes``. Return whether it was given.
 
     Raises:
-        click.UsageError: Nobody can be asked.
-        click.Abort: Instead of an answer came Ctrl+C or Ctrl+D.
+        click.UsageError: Standard input isn't a terminal.
+        click.Abort: The user pressed Ctrl-C or Ctrl-D.
     """
     if yes:
         return True
@@ -407,7 +415,7 @@ def agreed(question: str, *, yes: bool) -> bool:
     try:
         while True:
             click.echo(f"{question} [y/N]: ", nl=False, err=True)
-            answer = _line_of_terminal().strip().lower()
+            answer = _read_line().strip().lower()
             if answer in answers:
                 return answers[answer]
             click.echo("Answer with y or n.", err=True)
@@ -416,9 +424,9 @@ def agreed(question: str, *, yes: bool) -> bool:
         raise click.Abort from click.ClickException("Interrupted. Nothing was changed.")
 
 
-def _line_of_terminal() -> str:
-    # Reading would miss a Ctrl+C that comes as it begins, and wait for a line anyway.
-    while not select.select([sys.stdin], [], [], _GLANCE_S)[0]:
+def _read_line() -> str:
+    # A blocking read would miss a Ctrl-C that comes just before it.
+    while not select.select([sys.stdin], [], [], _POLL_S)[0]:
         pass
     line = sys.stdin.readline()
     if not line:
@@ -427,6 +435,6 @@ def _line_of_terminal() -> str:
 
 
 def require_consent(question: str, *, yes: bool) -> None:
-    """Ask for confirmation as :func:`agreed` does, and end the command if it isn't given."""
-    if not agreed(question, yes=yes):
+    """Ask for confirmation as :func:`confirm` does, and end the command if it isn't given."""
+    if not confirm(question, yes=yes):
         raise click.Abort from click.ClickException("Nothing was changed.")

@@ -1,4 +1,4 @@
-"""Standard output: values as text (nothing in data may steer a terminal), tables through rich, and JSON."""
+"""Standard output: values as safe text (data can't control the terminal), tables drawn by rich, and JSON."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = ["count", "counted", "duration", "moment", "share", "size"]
-"""What other modules have from here, too."""
+"""Names that other modules import from here."""
 
 
 @contextmanager
 def writing(file: Path, what: str) -> Iterator[None]:
-    """Raise what goes wrong in the body, which writes ``what`` to a file, as an error about that."""
+    """Turn an OS error in the body, which writes ``what`` to ``file``, into an error that says so."""
     try:
         yield
     except OSError as error:
-        message = f"The {what} can't be written to {file}: {error.strerror or error}"
+        message = f"Can't write the {what} to {file}: {error.strerror or error}"
         raise InputError(message, hint="Choose another --file.", file=str(file)) from error
 
 
@@ -48,7 +48,7 @@ def clip(text: str, width: int) -> str:
 
 
 def cell(value: object) -> str:
-    """Return a value of a table as people read it; ``None`` is ``NULL``.
+    """Return a table's value as text for people. ``None`` is ``NULL``.
 
     Example:
         >>> cell(None), cell(True), cell({"a": 1})
@@ -68,7 +68,7 @@ def cell(value: object) -> str:
 
 
 def count_at_most(number: int | None, most: int | None) -> str:
-    """Return a number, or the one that it doesn't exceed when only that is known.
+    """Return a number or, if only its upper bound is known, that.
 
     Example:
         >>> count_at_most(289, 311), count_at_most(None, 311), count_at_most(None, None)
@@ -80,15 +80,16 @@ def count_at_most(number: int | None, most: int | None) -> str:
 _UNLIMITED = 100_000
 _GAP = 3
 """Characters between two columns."""
-_NARROWEST = 16
-_FEW = 6
-"""Characters that a column which wraps has at least, beside those that don't."""
+_MIN_CUT_WIDTH = 16
+"""Minimum width of a column that is cut."""
+_MIN_WRAPPED_WIDTH = 6
+"""Minimum width of a column that wraps, beside columns that don't."""
 
 
 def out() -> Console:
     """Return a console on standard output.
 
-    If it isn't a terminal and ``COLUMNS`` isn't set, nothing is wrapped or cut: the reader is another program.
+    If that isn't a terminal and ``COLUMNS`` isn't set, nothing is wrapped or cut: the reader is another program.
     """
     from rich.console import Console
 
@@ -97,7 +98,7 @@ def out() -> Console:
 
 
 def width_or(default: int) -> int:
-    """Return the terminal's width in characters, ``default`` where standard output is none."""
+    """Return the terminal's width in characters; ``default`` if standard output isn't a terminal."""
     width = out().width
     return default if width == _UNLIMITED else width
 
@@ -108,30 +109,33 @@ def echo_json(value: Any) -> None:
 
 
 def say(*lines: str) -> None:
-    """Print lines that may hold rich markup; long ones wrap where the terminal does, so that they can be copied."""
+    """Print lines, which may contain rich markup. The terminal wraps long ones, so that they can be copied."""
     console = out()
     for line in lines:
         console.print(line, soft_wrap=True)
 
 
 def safe(text: object) -> str:
-    """Return ``text`` for use inside markup: nothing in it is markup, nor steers the terminal."""
+    """Return ``text`` escaped for use inside markup. Nothing in it is markup or controls the terminal."""
     from rich.markup import escape
 
     return escape(one_line(text))
 
 
 def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = (), folds: bool = False) -> Table:
-    """Return an empty table; columns named in ``right`` hold numbers, those in ``whole`` are never wrapped.
+    """Return an empty table.
 
-    The first column isn't either, unless it ``folds``.
+    Args:
+        right: Columns to align to the right, such as numbers.
+        whole: Columns that are never wrapped.
+        folds: Whether the first column may wrap, too.
     """
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for index, name in enumerate(columns):
-        # The first column is what the next command is given: it must stay in one piece.
+        # People copy the first column into the next command, so it must stay in one piece.
         justify: Literal["left", "right"] = "right" if name in right else "left"
         table.add_column(
             _literal(one_line(name)),
@@ -143,7 +147,7 @@ def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = 
 
 
 def add_row(table: Table, *values: object, style: str | None = None) -> None:
-    """Add a row of plain text; values that are rich renderables stay as they are."""
+    """Add a row of plain text. Values that are rich renderables stay as they are."""
     table.add_row(*(_literal(one_line(v)) if isinstance(v, (str, int)) else v for v in values), style=style)  # type: ignore[arg-type]  # rich's own union
 
 
@@ -175,11 +179,12 @@ def show_rows(
     """Print a table.
 
     Args:
-        whole: Columns that aren't wrapped, as those in ``right``, unless there's no room for them.
-        drop: Columns that are left out where a terminal is too narrow for all, in this order.
+        right: Columns to align to the right, such as numbers.
+        whole: Columns that, like those in ``right``, aren't wrapped unless there's no room for them.
+        drop: Columns to leave out if the terminal is too narrow for all, in this order.
         cut: A column whose text is cut to the room that the others leave.
         indent: Characters from the margin.
-        empty: What to print on standard error instead of a table without rows.
+        empty: What to print on standard error if there are no rows.
     """
     width, folds = width_or(0), False
     whole = (*whole, *right)
@@ -188,14 +193,17 @@ def show_rows(
         wrapped = {name for name in columns[1:] if name not in (*right, *whole, cut)}
         if drop or cut:
             columns, rows = _fitted(columns, rows, width - indent, drop, cut, wrapped)
-        # A long path in one piece would leave no room for the numbers beside it.
+        # An unwrapped long path would leave no room for the numbers beside it.
         least, room = _least(columns, rows, wrapped), width - indent - _GAP * (len(columns) - 1)
         folds = cut != columns[0] and sum(least) > room
-        # Cut off, a number would be another one: what has no room in one piece is folded, numbers last.
+        # A number that is cut off is a different number, so what doesn't fit is folded, numbers last.
         for kept in (whole, right, ()):
             whole = kept
             if (
-                sum(each if name in kept else min(each, _FEW) for name, each in zip(columns, least, strict=True))
+                sum(
+                    each if name in kept else min(each, _MIN_WRAPPED_WIDTH)
+                    for name, each in zip(columns, least, strict=True)
+                )
                 <= room
             ):
                 break
@@ -211,7 +219,7 @@ def show_rows(
 
 
 def room(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
-    """Return how many characters wide a table is without any wrapping."""
+    """Return the width of a table in characters if nothing wraps."""
     lines = [columns, *rows]
     widest = (max(len(str(line[at])) for line in lines) for at in range(len(columns)))
     return sum(widest) + _GAP * (len(columns) - 1)
@@ -220,7 +228,7 @@ def room(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
 def _least(
     columns: Sequence[str], rows: Sequence[Sequence[object] | Styled], wrapped: Collection[str]
 ) -> Sequence[int]:
-    """Return how wide each column is at least: those that are ``wrapped`` as wide as their longest word."""
+    """Return the minimum width of each column. For a ``wrapped`` one, that's its longest word."""
     cells = [row.cells if isinstance(row, Styled) else row for row in rows]
     texts = [[name, *(str(row[at]) for row in cells)] for at, name in enumerate(columns)]
     return [
@@ -237,10 +245,10 @@ def _fitted(
     cut: str | None,
     wrapped: Collection[str],
 ) -> tuple[Sequence[str], Sequence[Styled]]:
-    """Return the columns that fit, and the rows with these."""
+    """Return the columns that fit, and the rows reduced to them."""
     styled = [row if isinstance(row, Styled) else Styled(row, None) for row in rows]
     wide = {name: max([len(name), *(len(str(row.cells[at])) for row in styled)]) for at, name in enumerate(columns)}
-    least = {name: min(each, _NARROWEST) if name == cut else each for name, each in wide.items()}
+    least = {name: min(each, _MIN_CUT_WIDTH) if name == cut else each for name, each in wide.items()}
     for at, name in enumerate(columns):
         if name in wrapped:
             least[name] = max([len(name), *(len(word) for row in styled for word in str(row.cells[at]).split())])
@@ -249,7 +257,7 @@ def _fitted(
         if sum(least[one] + _GAP for one in left) - _GAP > width:
             left.remove(name)
     room = width - sum(wide[one] + _GAP for one in left if one != cut)
-    if room < _NARROWEST:
+    if room < _MIN_CUT_WIDTH:
         room = width - sum(least[one] + _GAP for one in left if one != cut)
     kept = [at for at, name in enumerate(columns) if name in left]
 
@@ -263,14 +271,14 @@ def _fitted(
 
 
 def null(text: str) -> Any:
-    """Return ``text`` styled as an absent value when it is one."""
+    """Return ``text``, dimmed if it's ``NULL``."""
     from rich.text import Text
 
     return Text(text, style="dim italic") if text == "NULL" else Text(text)
 
 
 def next_commands(*pairs: tuple[str, str]) -> None:
-    """Print what can be done now: for each a few words and, on a line of its own, the command to copy."""
+    """Print what to do next: a purpose and, on a line of its own, the command to copy, for each pair."""
     say("", "[bold]Next[/]")
     for purpose, command in pairs:
         say(f"  [dim]{safe(purpose)}[/]", f"    [cyan]{safe(command)}[/]")

@@ -1,4 +1,4 @@
-"""Runs as people and machines see them: what ingest, publish, revert and the list of runs print."""
+"""Runs as text and JSON: what ingest, publish, revert and the list of runs print."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from lakegate.model.run import Publication, Run, StagedTable
 
 Statuses = Mapping[str, str | None]
-"""Status by run id, ``None`` if it is unknown. Runs that are missing here are published."""
+"""Status by run id, ``None`` if it's unknown. Runs that aren't in it are published."""
 NO_STATUSES: Statuses = {}
 _ON_MAIN = ("published", "reverted")
 _SHOWN = 5
 _LONGEST_NOTE = 60
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 STYLES = {
     "published": "green",
     "rejected": "red",
@@ -53,13 +53,13 @@ STYLES = {
 
 
 def source_rows(run: Run) -> int | None:
-    """Return the rows in the run's source files; ``None`` when neither the request nor the write is known."""
+    """Return the number of rows in the run's source files; ``None`` if neither the request nor the write is known."""
     if run.request is not None:
         return run.request.batch.rows
     return sum(staged.rows for staged in run.staged) if run.staged else None
 
 
-def standing_branch(run: Run) -> str | None:
+def existing_branch(run: Run) -> str | None:
     """Return the run's branch, if it still exists."""
     return run.branch if run.branch_kept else None
 
@@ -74,7 +74,7 @@ def run_payload(run: Run) -> dict[str, Any]:
         "tables": list(run.tables),
         "status": run.status,
         "mode": run.request.mode.name if run.request else None,
-        "branch": standing_branch(run),
+        "branch": existing_branch(run),
         "commit": published.commit if published else None,
         "replayed": list(published.replayed) if published else [],
         "rows": {
@@ -94,7 +94,7 @@ def run_payload(run: Run) -> dict[str, Any]:
 
 
 def journal_payload(run: Run) -> dict[str, Any]:
-    """Return a run as ``runs --output json`` prints it: with everything that the journal records."""
+    """Return a run as ``runs --output json`` prints it, with everything that the journal records."""
     files = run.request.batch.files if run.request else ()
     return {
         **run_payload(run),
@@ -112,7 +112,7 @@ def journal_payload(run: Run) -> dict[str, Any]:
         "reverted_by": run.reverted_by,
         "detail": run.detail,
         "error": run.error.model_dump(mode="json") if run.error else None,
-        "notifications": [told.model_dump(mode="json") for told in run.notifications],
+        "notifications": [sent.model_dump(mode="json") for sent in run.notifications],
     }
 
 
@@ -120,7 +120,7 @@ def show_run(app: App, run: Run, statuses: Statuses = NO_STATUSES) -> None:
     """Print how a run ended and what to do next.
 
     Args:
-        statuses: Status of the runs that own the files it skipped.
+        statuses: Statuses of the runs that own the files it skipped.
     """
     show_outcome(run, statuses)
     show_next(app, run)
@@ -168,7 +168,7 @@ def show_next(app: App, run: Run) -> None:
 
 
 def show_runs(runs: Sequence[Run]) -> None:
-    """Print a list of runs; on a terminal with how long ago each started, otherwise with its time."""
+    """Print a list of runs. On a terminal, show how long ago each started, otherwise the time."""
     now, rows = datetime.now(UTC), []
     for run in runs:
         started = age((now - run.started_at).total_seconds()) if width_or(0) else moment(run.started_at)
@@ -182,7 +182,7 @@ def show_runs(runs: Sequence[Run]) -> None:
 
 
 def headline(run: Run, statuses: Statuses = NO_STATUSES) -> str:
-    """Return one line of markup: the tables, and how the batch ended."""
+    """Return one line of markup: the table and the outcome."""
     table = f"[bold]{safe(run.table or run.name or run.kind)}[/]"
     rows = source_rows(run)
     batch = "" if rows is None else f" {counted(rows, 'row')}"
@@ -275,18 +275,18 @@ def _change(staged: StagedTable) -> str:
 
 def _after_publication(app: App, run: Run) -> None:
     dropped = {undone.table for undone in run.undone if undone.dropped}
-    looks = [
+    commands = [
         (f"Query {table if len(run.tables) > 1 else 'the table'}", app.command("query", _select(table, "", 10)))
         for table in run.tables
         if table not in dropped and not (run.quarantined and is_quarantine(table))
     ]
     if run.quarantined:
-        looks.append(("See the quarantined rows", app.command("quarantine", "show", run.tables[0])))
-    next_commands(*looks, ("See the commit", app.command("log", "--limit", "5")))
+        commands.append(("See the quarantined rows", app.command("quarantine", "show", run.tables[0])))
+    next_commands(*commands, ("See the commit", app.command("log", "--limit", "5")))
 
 
 def _after_rejection(app: App, run: Run) -> None:
-    branch = standing_branch(run)
+    branch = existing_branch(run)
     if branch is None:
         say("", f"Branch {safe(run.branch)} and the batch were dropped.")
         return
@@ -315,11 +315,13 @@ def sql_name(name: str) -> str:
         >>> sql_name("nyc.trips"), sql_name("nyc.trips-2026")
         ('nyc.trips', 'nyc.`trips-2026`')
     """
-    return ".".join(part if _PLAIN.fullmatch(part) else "`" + part.replace("`", "``") + "`" for part in name.split("."))
+    return ".".join(
+        part if _PLAIN_NAME.fullmatch(part) else "`" + part.replace("`", "``") + "`" for part in name.split(".")
+    )
 
 
 def skipped_payload(files: Sequence[KnownFile]) -> list[dict[str, Any]]:
-    """Return files of other runs for machines."""
+    """Return files of other runs for JSON output."""
     others = ("same_file_as", "same_content_as")
     return [
         {
@@ -332,7 +334,7 @@ def skipped_payload(files: Sequence[KnownFile]) -> list[dict[str, Any]]:
 
 
 def statuses_of(lake: Lake, files: Sequence[KnownFile]) -> Statuses:
-    """Return the status of the runs that own these files."""
+    """Return the statuses of the runs that own these files."""
     return {run_id: _status(lake, run_id) for run_id in _owners(files)}
 
 
@@ -340,10 +342,10 @@ def _status(lake: Lake, run_id: str) -> str | None:
     try:
         return lake.run(run_id).status
     except NotFoundError:
-        # A journal that was rebuilt knows the file from main's history, so its run was published.
+        # A rebuilt journal has the file from main's history, so its run was published.
         return "published"
     except LakegateError:
-        # The ingest has succeeded; not knowing this must not fail it.
+        # The ingest succeeded, and must not fail because this is unknown.
         return None
 
 
@@ -369,7 +371,7 @@ def show_skipped(run: Run, statuses: Statuses) -> None:
 
 
 def show_same_content(run: Run) -> None:
-    """Print which of the run's files have the same bytes as others, or are others under another name."""
+    """Print which of the run's files have the same bytes as others, or are the same file under another name."""
     for one in run.same_content_as[:_SHOWN]:
         say(
             f"  [yellow]same content[/] as {safe(one.same_content_as or '')} of run {one.run_id}, but another "
@@ -396,7 +398,7 @@ def _whose(run_id: str, statuses: Statuses) -> str:
 
 
 def show_change(app: App, run: Run, nothing: str = "") -> None:
-    """Print how a run that changed a table ended; ``nothing``, marked up, if it had nothing to change."""
+    """Print how a run that changed a table ended; if it had nothing to change, the markup ``nothing``."""
     app.has_ended(run)
     if app.json:
         echo_json(journal_payload(run))
@@ -407,7 +409,7 @@ def show_change(app: App, run: Run, nothing: str = "") -> None:
 
 
 def show_revert(app: App, run: Run, word: str, what: str) -> None:
-    """Print what a revert or another change of whole tables did; ``word`` says what was done, ``what`` to what."""
+    """Print what a revert or another change of whole tables did: ``word``, such as "reverted", and ``what``."""
     if run.publication is not None:
         app.has_ended(run)
     if app.json:

@@ -1,4 +1,4 @@
-"""Standard error: spinners and bars on a terminal, nothing when it isn't a terminal, or a log of JSON lines."""
+"""Standard error: spinners and bars on a terminal, a log of JSON lines, or nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_narrator(*, quiet: bool) -> Narrator:
 class LiveNarrator:
     """Shows steps with a spinner, elapsed time and, where the amount of work is known, a bar and the time left.
 
-    Finished steps stay as one line each. Steps may nest.
+    A finished step leaves one line. Steps may nest.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class LiveNarrator:
 
 
 class LiveStep:
-    """Shows how much of a step is done, such as ``1.2 MB of 3.0 MB`` or ``2 of 9 files``, with or without a bar."""
+    """Shows how much of a step is done, such as ``1.2 MB of 3.0 MB`` or ``2 of 9 files``, optionally with a bar."""
 
     def __init__(self, progress: Progress, task: TaskID, *, bar: bool = True) -> None:
         self._progress = progress
@@ -87,19 +87,19 @@ class LiveStep:
     def progress(self, done: int, total: int, unit: str) -> None:
         """Show ``done`` of ``total``."""
         amount = f"{size(done)} of {size(total)}" if unit == "bytes" else f"{done:,} of {total:,} {unit}"
-        # Zero of zero isn't "finished": the amount of work isn't known yet.
+        # Zero of zero isn't "finished": the total isn't known yet.
         known: dict[str, Any] = {"completed": done, "total": total or None} if self._bar else {}
         self._progress.update(self._task, amount=amount, **known)
 
 
 def make_progress(*, average_s: float = 30.0) -> Progress:
-    """Return a display of steps on standard error, whose time left comes from the speed of the last ``average_s``."""
+    """Return a display of steps on standard error. It estimates the time left from the last ``average_s`` seconds."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
     from rich.text import Text
 
     class Bar(BarColumn):
-        def render(self, task: Task) -> Text:  # type: ignore[override]  # no bar for work of unknown amount
+        def render(self, task: Task) -> Text:  # type: ignore[override]  # no bar if the total is unknown
             return Text() if task.total is None else super().render(task)  # type: ignore[return-value]  # likewise
 
     class Times(ProgressColumn):
@@ -119,14 +119,14 @@ def make_progress(*, average_s: float = 30.0) -> Progress:
     )
 
 
-_SECRETS_OF_OTHERS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD")
+_SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD")
 _SHORTEST_SECRET = 4
-"""Characters. Hiding every shorter text would leave nothing to read."""
+"""Characters. Hiding shorter ones would make every text unreadable."""
 
 
 def secret_variables(settings: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the values of the environment variables that hold secrets: those that ``settings`` name, and others'."""
-    values = (os.environ.get(name, "") for name in (*_SECRETS_OF_OTHERS, *_references(settings)))
+    """Return the values of secret environment variables: those that ``settings`` reference, and well-known ones."""
+    values = (os.environ.get(name, "") for name in (*_SECRET_VARIABLES, *_references(settings)))
     return tuple(value for value in values if len(value) >= _SHORTEST_SECRET)
 
 
@@ -142,7 +142,7 @@ def _references(value: object) -> Iterator[str]:
 
 
 class Logs:
-    """Standard error while it is a log: progress, the logs and warnings of libraries, and any other text become lines.
+    """Standard error as JSON lines, for progress, the logs and warnings of libraries, and any other text.
 
     Args:
         command: The command's name, such as ``branch list``.
@@ -155,7 +155,7 @@ class Logs:
         self._debug = debug
         self._began = monotonic()
         self._stderr = sys.stderr
-        self._text = _Lines(self.narrator)
+        self._text = _LineStream(self.narrator)
         self._handler = self.narrator.handler()
         self._levels = {logging.getLogger(): logging.INFO if debug else logging.WARNING}
         self._levels[logging.getLogger("lakegate")] = logging.INFO
@@ -170,12 +170,12 @@ class Logs:
             logger.setLevel(level)
 
     def error(self, facts: Mapping[str, Any], exit_code: int, error: BaseException | None = None) -> None:
-        """Write what ended the command: ``facts`` as ``LakegateError.to_dict`` returns them."""
+        """Write the error that ended the command. ``facts`` come from ``LakegateError.to_dict``."""
         error_facts = {key: facts[key] for key in ("code", "message", "hint", "context")}
         if self._debug and error is not None:
             error_facts["exception"] = "".join(traceback.format_exception(error))
         known = facts["context"]
-        run = self._about_the_run() | {key: known[key] for key in ("run_id", "table", "branch") if key in known}
+        run = self._only_run() | {key: known[key] for key in ("run_id", "table", "branch") if key in known}
         self.narrator.line(logging.ERROR, facts["message"], **run, **error_facts, exit_code=exit_code)
 
     def close(self, exit_code: int) -> None:
@@ -183,15 +183,15 @@ class Logs:
         self._text.finish()
         seconds = round(monotonic() - self._began, 3)
         event = f"Ended with exit code {exit_code}"
-        self.narrator.line(logging.INFO, event, **self._about_the_run(), exit_code=exit_code, seconds=seconds)
+        self.narrator.line(logging.INFO, event, **self._only_run(), exit_code=exit_code, seconds=seconds)
         for logger, level in self._levels_before.items():
             logger.setLevel(level)
         logging.captureWarnings(capture=False)
         logging.getLogger().removeHandler(self._handler)
         sys.stderr = self._stderr
 
-    def _about_the_run(self) -> dict[str, object]:
-        """Return the run that the last lines are about, if this command had only one."""
+    def _only_run(self) -> dict[str, object]:
+        """Return the facts of the command's run, if it had exactly one."""
         runs = self.narrator.runs
         return dict(next(iter(runs.values()))) if len(runs) == 1 else {}
 
@@ -210,8 +210,8 @@ class _Narrator(LogNarrator):
         super().line(level, event, **facts)
 
 
-class _Lines(io.TextIOBase):
-    """A text stream whose lines become lines of the log."""
+class _LineStream(io.TextIOBase):
+    """A text stream that turns its lines into lines of the log."""
 
     encoding = "utf-8"
     errors = "backslashreplace"

@@ -1,8 +1,8 @@
-"""Standard input, output and error of the process, whose writes never fail.
+"""Standard streams whose writes never fail.
 
-A command that stopped because its reader went away, or because the disk of its log is full, would leave its work half
-done. So output that is lost is only remembered, and it decides the exit code only of a command that otherwise succeeded
-(decision 0033).
+A command that stopped because its reader went away, or because the disk with its log is full, would leave its work half
+done. So lost output is only remembered, and changes the exit code only of a command that otherwise succeeded (decision
+0033).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ CLOSED_PIPE = 141
 """128 + SIGPIPE, as a shell reports a program that died of a closed pipe."""
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
-SPELLED_OUT = "lakegate-spelled-out"
-"""Name of the codec error handler below."""
+TO_ASCII = "lakegate-to-ascii"
+"""Name of the codec error handler :func:`_to_ascii`."""
 _IN_ASCII = dict(zip("●◆○✗✓┊│├─╮╯█–→·", "o*oxv:||-\\/#->.", strict=True)) | {"…": "...", "≤": "<="}
-"""The characters that our own output is drawn with."""
+"""The non-ASCII characters of lakegate's own output."""
 
 
 class _Descriptor(io.RawIOBase):
-    """A file descriptor that takes every write. After the first one that fails, it drops them."""
+    """A file descriptor on which no write fails: after the first error, it drops what is written."""
 
-    def __init__(self, descriptor: int, trouble: OSError | None) -> None:
+    def __init__(self, descriptor: int, error: OSError | None) -> None:
         super().__init__()
         self._descriptor = descriptor
-        self._trouble = trouble
+        self._error = error
         self.lost: OSError | None = None
 
     def writable(self) -> bool:
@@ -51,42 +51,42 @@ class _Descriptor(io.RawIOBase):
         return os.isatty(self._descriptor)
 
     def write(self, data: Buffer, /) -> int:
-        if self._trouble is None:
+        if self._error is None:
             try:
                 return self._write(data)
             except OSError as error:
-                self._trouble = error
-        self.lost = self._trouble
+                self._error = error
+        self.lost = self._error
         return memoryview(data).nbytes
 
     def _write(self, data: Buffer) -> int:
         while True:
             try:
                 return os.write(self._descriptor, data)
-            except BlockingIOError:  # another program made the terminal, which they share, non-blocking
+            except BlockingIOError:  # another program made the shared terminal non-blocking
                 ready = select.poll()
                 ready.register(self._descriptor, select.POLLOUT)
                 ready.poll()
 
 
-def _spelled_out(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Replace a character that the encoding lacks: by ASCII if it is one of ours, otherwise by an escape."""
+def _to_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Replace a character that the encoding lacks: by ASCII if lakegate prints it itself, otherwise by an escape."""
     if isinstance(error, UnicodeEncodeError) and error.object[error.start] in _IN_ASCII:
         return _IN_ASCII[error.object[error.start]], error.start + 1
     return codecs.backslashreplace_errors(error)
 
 
-codecs.register_error(SPELLED_OUT, _spelled_out)
+codecs.register_error(TO_ASCII, _to_ascii)
 
 
 class Stream(io.TextIOWrapper):
-    """A standard stream to write to. Characters that its encoding lacks become ASCII or escapes."""
+    """A standard output stream. Characters that its encoding lacks become ASCII or escapes."""
 
     def __init__(self, descriptor: int, like: TextIO | None) -> None:
         self._raw = _Descriptor(descriptor, OSError(errno.EBADF, "it is closed") if like is None else None)
         direct = bool(getattr(like, "line_buffering", True) or getattr(like, "write_through", True))
         encoding = getattr(like, "encoding", None) or "utf-8"
-        super().__init__(io.BufferedWriter(self._raw), encoding=encoding, errors=SPELLED_OUT, line_buffering=direct)
+        super().__init__(io.BufferedWriter(self._raw), encoding=encoding, errors=TO_ASCII, line_buffering=direct)
 
     @property
     def lost(self) -> OSError | None:
@@ -95,7 +95,7 @@ class Stream(io.TextIOWrapper):
 
 
 def guard() -> None:
-    """Replace the standard streams by ones whose writes never fail, even if the process was started without them."""
+    """Replace the standard streams by ones whose writes never fail, even if the process started without them."""
     for descriptor in (_STDIN, _STDOUT, _STDERR):
         _occupy(descriptor)
     if sys.stdin is None:
@@ -105,14 +105,14 @@ def guard() -> None:
 
 
 def lost_output() -> OSError | None:
-    """Return why part of standard output was lost, as far as is known yet; ``None`` if none was."""
+    """Return why some of standard output was lost, as far as is known yet; ``None`` if none was."""
     return sys.stdout.lost if isinstance(sys.stdout, Stream) else None
 
 
-def ending(code: int) -> tuple[int, str | None]:
-    """Return the final exit code of a command that would exit with ``code``, and why output was lost.
+def final_exit_code(code: int) -> tuple[int, str | None]:
+    """Return the exit code of a command that would exit with ``code``, and why output was lost, if that's worth saying.
 
-    Lost output changes only the exit code 0. A reader that went away (``lakegate log | head``) isn't worth a message.
+    Lost output changes only exit code 0. A reader that went away (``lakegate log | head``) isn't worth a message.
     """
     if isinstance(sys.stdout, Stream):
         sys.stdout.flush()
@@ -125,13 +125,13 @@ def ending(code: int) -> tuple[int, str | None]:
 
 
 def as_json(value: Any, *, indent: int | None = None) -> str:
-    """Return JSON text, with escapes only for what standard output's encoding lacks."""
+    """Return JSON text, with escapes only for characters that standard output's encoding lacks."""
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     return json.dumps(value, ensure_ascii=not encoding.startswith("utf"), indent=indent, allow_nan=False)
 
 
 def _occupy(descriptor: int) -> None:
-    """Keep files that are opened later from getting the number of a closed standard stream."""
+    """Open a closed standard stream on ``/dev/null``, so that no other file gets its number."""
     try:
         os.fstat(descriptor)
     except OSError:

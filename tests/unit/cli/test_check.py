@@ -37,7 +37,7 @@ def test_an_import_never_overwrites_a_contract(project: Path) -> None:
     invoke("check import schema.yml")
     again = invoke("check import schema.yml")
     assert again.exit_code == 2
-    assert "default.t has a contract already" in again.stderr
+    assert "default.t already has a contract" in again.stderr
     assert invoke("check import schema.yml --stdout").stdout.startswith("# Made of schema.yml, line 2.")
 
 
@@ -78,7 +78,7 @@ def test_a_diff_says_what_each_batch_would_have_become_and_why() -> None:
     assert shown.exit_code == 1
     text = " ".join((shown.stdout + shown.stderr).split())
     assert "Too many.; not_null(fare): 3 rows; column_exists: tip is missing." in text
-    assert "1 published batch would have been rejected, 1 rejected one published. 1 batch couldn't be tried." in text
+    assert "1 published batch would have been rejected, 1 rejected one published. 1 batch couldn't be audited." in text
 
 
 def test_a_batch_that_was_reverted_since_is_shown_but_not_counted() -> None:

@@ -125,7 +125,7 @@ def test_the_lake_knows_systems_of_the_settings_and_of_the_journal(project: Path
         ]
         with pytest.raises(NotFoundError, match="Nothing is queued for downstream 'hook'"):
             lake.downstream_skip("hook")
-        with pytest.raises(NotFoundError, match=f"No delivery {skipped.delivery_id} waits"):
+        with pytest.raises(NotFoundError, match=f"No delivery {skipped.delivery_id} is queued"):
             lake.downstream_skip("gone", delivery=skipped.delivery_id)
         with pytest.raises(InputError, match="is in the settings"):
             lake.downstream_forget("hook")

@@ -59,7 +59,7 @@ def test_hints_and_interruptions_are_told() -> None:
 
 
 def test_who_answers_no_is_told_that_nothing_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "agreed", lambda *_, **__: False)
+    monkeypatch.setattr(options, "confirm", lambda *_, **__: False)
     outcome = invoke("table drop nyc.trips", FakeLake())
     assert (outcome.exit_code, outcome.stderr) == (130, "error: Nothing was changed.\n")
 

@@ -356,7 +356,7 @@ def test_query_writes_a_file(output: str, tmp_path: Path) -> None:
     nowhere = ["query", "SELECT 1", "-o", output, "--file", str(tmp_path / "none" / "rows")]
     refused = invoke(nowhere, FakeLake(query=FakeQuery(ROWS)))
     assert refused.exit_code == 2
-    assert "can't be written" in refused.stderr
+    assert "Can't write the " in refused.stderr
 
 
 def test_query_file_needs_a_format() -> None:

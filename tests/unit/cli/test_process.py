@@ -104,11 +104,11 @@ def test_signals_end_a_command_with_130_and_its_story(number: int) -> None:
 ASKING = """
 import signal
 import click
-from lakegate.cli.options import agreed
+from lakegate.cli.options import confirm
 signal.alarm(60)
 for number in range(60):
     try:
-        agreed(f"Sure ({number})?", yes=False)
+        confirm(f"Sure ({number})?", yes=False)
     except click.Abort as end:
         print(f"ended: {end.__cause__}", flush=True)
 """

@@ -96,7 +96,7 @@ def test_what_is_published_is_audited_without_a_run() -> None:
     lake = FakeLake(audit=PASSED.model_copy(update={"run_id": "", "branch": "main"}))
     shown = invoke("audit nyc.trips --branch main --since 2e1cfa82b035 -c not_null(fare)", lake)
     assert shown.exit_code == 0
-    assert "what is published stays as it is" in shown.stdout
+    assert "what is published doesn't change" in shown.stdout
     assert lake.asked("audit") == {"branch": "main", "since": "2e1cfa82b035", "checks": ("not_null(fare)",)}
     assert json.loads(invoke("audit nyc.trips --at yesterday -o json", lake).stdout)["run_id"] is None
 

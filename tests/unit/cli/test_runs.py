@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lakegate.cli.commands.runs import bar, draw
-from lakegate.cli.streams import SPELLED_OUT
+from lakegate.cli.streams import TO_ASCII
 from lakegate.errors import CatalogUnavailableError
 from lakegate.model.figures import moment
 from lakegate.model.refs import Commit
@@ -343,7 +343,7 @@ def test_the_picture_says_that_a_run_was_reverted() -> None:
 def test_the_picture_can_do_with_ascii() -> None:
     reverted = REPLAYED.model_copy(update={"reverted_by": OTHER_RUN})
     drawn = picture(reverted, tuple(commit(n, "m") for n in range(9)))
-    lines = [line.encode("ascii", SPELLED_OUT).decode("ascii") for line in drawn]
+    lines = [line.encode("ascii", TO_ASCII).decode("ascii") for line in drawn]
     assert "\\u" not in "".join(lines)
     assert lines[2:5] == ["|-\\", f"| o  {HEAD[:12]}  {BRANCH}: written, audit passed, deleted", "o |  000000000000  m"]
 

@@ -110,7 +110,7 @@ def test_masked_columns_are_patterns_in_any_case(house: FakeLakehouse, column: s
 
 
 def test_a_locked_journal_is_said_soon_and_asked_again_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakegate.components._PATIENCE_S", 0.05)
+    monkeypatch.setattr("lakegate.components._PAGE_PATIENCE_S", 0.05)
     with lakegate.connect(tmp_path, settings=Settings()) as lake:
         assert open_read_model(lake).journal.count() == ({}, 0)
     with lakegate.connect(tmp_path, settings=Settings()) as lake:

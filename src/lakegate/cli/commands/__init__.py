@@ -1,1 +1,1 @@
-"""One module for each command; each is loaded only when its command is used."""
+"""One module for each command, imported only when the command is used."""

@@ -30,14 +30,16 @@ if TYPE_CHECKING:
 @table_argument()
 @click.option("--branch", metavar="NAME", help="Branch to audit.", shell_complete=complete_branches)
 @click.option(
-    "--ref", metavar="REF", help="Branch, tag or commit whose rows to audit, all of them.", shell_complete=complete_refs
+    "--ref", metavar="REF", help="Audit all rows of this branch, tag or commit.", shell_complete=complete_refs
 )
-@at_option("Audit the rows of this time (2026-01-31T07:00:00Z, '10m ago', yesterday), tag or commit.")
-@click.option("--since", metavar="TIME|TAG|COMMIT", help="Audit only rows that were added after this.")
+@at_option("Audit all rows as of this time (2026-01-31T07:00:00Z, '10m ago', yesterday), tag or commit.")
+@click.option("--since", metavar="TIME|TAG|COMMIT", help="Audit only rows added after this.")
 @click.option(
-    "--explain", is_flag=True, help="Say how each check was answered, why not in a cheaper way, and what it cost."
+    "--explain",
+    is_flag=True,
+    help="Show how each check was answered, why no cheaper way was possible, and what it cost.",
 )
-@check_option("Check to run instead of those, such as 'unique(trip_id)'. Repeatable.")
+@check_option("Check to run instead of the configured ones, such as 'unique(trip_id)'. Repeatable.")
 def audit(
     app: App,
     /,
@@ -55,12 +57,12 @@ def audit(
     Without --check, runs the checks of the run that wrote the branch and those in the settings, and records the result
     as the run's verdict. With --check, runs those checks instead and records nothing. Exits with 1 if a check fails.
 
-    With --branch main, --ref, --at or --since, audits all rows that TABLE has there, with the checks of the settings or
-    those of --check, and records nothing: use it to see whether a check would have passed, before you adopt it.
+    With --branch main, --ref, --at or --since, audits all rows that TABLE has there, with the checks in the settings or
+    those of --check, and records nothing. Use it to see whether a check would have passed before you adopt it.
     """
     if branch is None and ref is None and at is None and since is None:
         raise click.UsageError(
-            "Which rows? Give --branch NAME for what a branch adds to the table, --branch main for what is published."
+            "Pass --branch NAME to audit what a branch adds to the table, or --branch main for what is published."
         )
     with app.lake() as lake:
         given = {"ref": ref, "at": at, "since": since, "explain": explain or None}
@@ -74,15 +76,15 @@ def audit(
 
 
 def _show(app: App, report: AuditReport, branch: str | None, *, is_tried: bool) -> None:
-    word = "[bold green]passed[/]" if report.passed else "[bold red]failed[/]"
+    verdict = "[bold green]passed[/]" if report.passed else "[bold red]failed[/]"
     place = report.branch[:12] if is_commit_hash(report.branch) else report.branch
-    say(f"{word}  [bold]{safe(report.table)}[/] on {safe(place)}  {counted(report.rows, 'row')}")
+    say(f"{verdict}  [bold]{safe(report.table)}[/] on {safe(place)}  {counted(report.rows, 'row')}")
     say(f"  [dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
     show_all(report)
     show_explanations(report)
     show_evidence([*report.failures, *report.warnings])
     if not report.run_id:
-        say("", "[dim]Not recorded: what is published stays as it is.[/]")
+        say("", "[dim]Not recorded: what is published doesn't change.[/]")
     elif is_tried or branch is None:
         say("", "[dim]Not recorded: the branch's verdict is unchanged.[/]")
     elif report.passed:

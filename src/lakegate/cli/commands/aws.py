@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import click
 
 from lakegate.cli.app import PROGRAM, App, group, redact
-from lakegate.cli.options import agreed, with_options, yes_option
+from lakegate.cli.options import confirm, with_options, yes_option
 from lakegate.cli.output import (
     Styled,
     count,
@@ -195,8 +195,8 @@ def deploy(app: App, /, *, smoke: bool, yes: bool, **given: Any) -> None:
     def approve(planned: Plan) -> bool:
         _announce_plan(planned)
         leaves_data = any(change.leaves_data for change in planned.changes)
-        return agreed("Make these changes?", yes=yes) and (
-            not leaves_data or agreed("Continue without that data?", yes=yes)
+        return confirm("Make these changes?", yes=yes) and (
+            not leaves_data or confirm("Continue without that data?", yes=yes)
         )
 
     zipped, images = _built(app, deployment, values, code, build=False)
@@ -316,8 +316,8 @@ def destroy(app: App, /, *, keep_data: bool, yes: bool, **given: Any) -> None:
     goes = (found.state is not None or found.has_code) if keep_data else not found.is_empty
     if goes:
         _announce_deletion(found, keep_data=keep_data)
-        if agreed("Delete all of this?", yes=yes) and (
-            keep_data or not found.has_data or agreed("Delete the data too? This can't be undone.", yes=yes)
+        if confirm("Delete all of this?", yes=yes) and (
+            keep_data or not found.has_data or confirm("Delete the data too? This can't be undone.", yes=yes)
         ):
             deployment.destroy(found, keep_data=keep_data)
         else:

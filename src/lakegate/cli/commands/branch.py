@@ -56,11 +56,11 @@ def create_branch(app: App, /, *, name: str, source: str, at: str | None) -> Non
     "--to", required=True, metavar="REF", help="Branch, tag or commit to point to.", shell_complete=complete_refs
 )
 @at_option("Point to REF as of this time, tag or commit; see lakegate query --help.")
-@click.option("--force", is_flag=True, help="Also reset main, which loses everything published since.")
+@click.option("--force", is_flag=True, help="Allow main, which loses everything published since.")
 def reset_branch(app: App, /, *, name: str, to: str, at: str | None, force: bool) -> None:
     """Point the branch NAME to another commit. Commits only on this branch become unreachable.
 
-    To undo a publish on main, prefer `lakegate revert` and `lakegate table restore`: they keep the history.
+    To undo a publish on main, use `lakegate revert` or `lakegate table restore` instead: they keep the history.
     """
     with app.lake() as lake:
         show_changed_ref(app, lake.reset_branch(name, to=to, at=at, force=force), "reset", "to")
@@ -75,18 +75,18 @@ def delete_branch(app: App, /, *, name: str) -> None:
 
 
 def show_refs(app: App, refs: Sequence[Ref], *, empty: str) -> None:
-    """Print branches or tags with the commits they point to; the sentence ``empty`` when there are none."""
+    """Print branches or tags with the commits they point to; ``empty`` if there are none."""
     if app.json:
         echo_json([ref.model_dump(mode="json") for ref in refs])
     else:
-        # A terminal may be narrow, and the first digits do wherever a commit is taken.
+        # A terminal may be narrow, and commands accept a prefix of a commit's hash.
         shown = _HASH if width_or(0) else None
         rows = ((ref.name, ref.kind, ref.hash[:shown]) for ref in refs)
         show_rows(("name", "kind", "commit"), rows, whole=("commit",), drop=("kind",), empty=empty)
 
 
 def show_changed_ref(app: App, ref: Ref, done: str, preposition: str) -> None:
-    """Print what was done with a branch or tag."""
+    """Print that a branch or tag was created or reset."""
     if app.json:
         echo_json(ref.model_dump(mode="json"))
     else:

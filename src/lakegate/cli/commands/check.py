@@ -1,4 +1,4 @@
-"""Propose, test and compare the contracts of tables."""
+"""Propose, test, compare and convert the contracts of tables."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _SCHEMA = "contract.schema.json"
     default="list",
 )
 def check() -> None:
-    """List the project's contracts, propose one, try one on files, or convert them from dbt, and from and to ODCS.
+    """List, propose and test the contracts of tables, and convert them: from ODCS or dbt, and to ODCS.
 
-    A contract is one YAML file a table, contracts/NAMESPACE.TABLE.yaml: columns, checks, partitioning, freshness and
-    owner. It takes the place of the table's section in lakegate.toml.
+    A contract is one YAML file per table, contracts/NAMESPACE.TABLE.yaml, with its columns, checks, partitioning,
+    freshness and owner. It replaces the table's section in lakegate.toml.
     """
 
 
 @check.command("list", examples=("lakegate check list", "lakegate check list -o json"))
 def list_contracts(app: App) -> None:
-    """List the project's contracts, or say by file, line and column what's wrong with them.
+    """List the project's contracts, or what's wrong with them, by file, line and column.
 
-    Reads nothing but these files and the settings.
+    Reads only these files and the settings.
     """
     from lakegate.contracts.store import FOLDER, Contracts
 
@@ -77,9 +77,9 @@ def list_contracts(app: App) -> None:
 
 @check.command("schema", examples=("lakegate check schema > contract.schema.json",), formats=())
 def schema(app: App) -> None:
-    """Print the JSON Schema of contracts, with the checks of this installation, for editors.
+    """Print the JSON Schema of contracts, including installed checks, for editors.
 
-    An editor with a YAML language server uses it for a file that begins with
+    Editors with a YAML language server use it for files that start with
     "# yaml-language-server: $schema=contract.schema.json".
     """
     from lakegate.contracts.schema import contract_schema
@@ -98,15 +98,20 @@ def schema(app: App) -> None:
     formats=(),
 )
 @click.argument("sources", metavar="TABLE|FILE...", nargs=-1, required=True)
-@click.option("--table", metavar="TABLE", help="The table that the files are for. Default: default.NAME-OF-THE-FILE.")
-@click.option("--format", "file_format", type=click.Choice(get_args(FileFormat)), help="What the files are.")
+@click.option("--table", metavar="TABLE", help="Table that the files are for. Default: default.NAME-OF-THE-FILE.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(get_args(FileFormat)),
+    help="Format of the files. Default: detected from their names.",
+)
 @click.option("--stdout", "prints", is_flag=True, help="Print the contract instead of writing it to contracts/.")
 def init(app: App, /, *, sources: tuple[str, ...], table: str | None, file_format: str | None, prints: bool) -> None:
-    """Propose a contract for TABLE, or for a table made of FILEs, by looking at all their rows.
+    """Propose a contract for TABLE, or for a table made of FILEs, by reading all their rows.
 
-    Types, NULLs, ranges, accepted values, keys and patterns, each with a comment on what was seen. The rows that were
-    looked at pass it. Writes contracts/TABLE.yaml, and the JSON Schema for editors beside it; never overwrites a
-    contract.
+    Proposes types, NULLs, ranges, accepted values, keys and patterns, each with a comment on what the data showed. All
+    rows that were read pass it. Writes contracts/TABLE.yaml, and beside it the JSON Schema for editors. Never
+    overwrites a contract.
     """
     from lakegate.contracts.schema import contract_schema
     from lakegate.contracts.store import FOLDER
@@ -145,13 +150,13 @@ def _table_for(source: str) -> str:
 
 
 def _require_free(app: App, table: str, path: Path) -> None:
-    """Refuse to write a contract that exists, or that a section of the settings contradicts."""
-    hint = "To see a proposal: add --stdout"
+    """Refuse to write a contract for a table that has one, or a section in the settings."""
+    hint = "To print the contract instead: --stdout"
     if path.exists() or path.with_suffix(".yml").exists():
-        raise AlreadyExistsError(f"{table} has a contract already: {path}", hint=hint, table=table)
+        raise AlreadyExistsError(f"{table} already has a contract: {path}", hint=hint, table=table)
     if table in app.settings().tables:
         raise AlreadyExistsError(
-            f'{table} has a section [tables."{table}"] in lakegate.toml, and can\'t have a contract, too.',
+            f'{table} has a section [tables."{table}"] in lakegate.toml, so it can\'t have a contract as well.',
             hint=f"Remove the section first, and move its checks into the contract. {hint}",
             table=table,
         )
@@ -166,13 +171,13 @@ def _require_free(app: App, table: str, path: Path) -> None:
     ),
 )
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--namespace", metavar="NAME", help="Namespace of the tables. Default: as the file says, else default.")
+@click.option("--namespace", metavar="NAME", help="Namespace of the tables. Default: the file's, else default.")
 @click.option("--stdout", "prints", is_flag=True, help="Print the contracts instead of writing them to contracts/.")
 def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: bool) -> None:
-    """Convert FILE into contracts: an ODCS contract (3.0, 3.1), or a properties file of dbt (schema.yml).
+    """Convert FILE, an ODCS contract (3.0, 3.1) or a dbt properties file (schema.yml), into contracts.
 
-    One contract for each table. What can't be translated is listed with its line, and in a comment of the contract.
-    Never overwrites a contract.
+    Writes one contract per table. Anything that can't be translated is listed with its line, and in a comment in the
+    contract. Never overwrites a contract.
     """
     from lakegate.contracts.draft import gathered
     from lakegate.contracts.foreign import read_foreign
@@ -209,7 +214,7 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
         for path in paths:
             click.echo(str(path))
     lost = gathered({one for draft in drafts for one in draft.untranslated})
-    click.echo("".join(f"{line}\n" for line in ["", f"Not translated of {file}:", *lost] if lost), nl=False, err=True)
+    click.echo("".join(f"{line}\n" for line in ["", f"Not translated from {file}:", *lost] if lost), nl=False, err=True)
 
 
 @check.command(
@@ -221,7 +226,7 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
 def export(app: App, /, *, contract: str) -> None:
     """Print a contract in ODCS 3.1, the Open Data Contract Standard.
 
-    Checks for which ODCS has no metric are of type custom, for the engine lakegate: nothing is left out.
+    Nothing is left out: checks without a metric in ODCS get the type custom and the engine lakegate.
     """
     from lakegate.contracts.odcs_writer import write_odcs
     from lakegate.contracts.store import Contracts
@@ -238,13 +243,18 @@ def export(app: App, /, *, contract: str) -> None:
 )
 @click.argument("contract", metavar="CONTRACT|TABLE")
 @click.argument("files", nargs=-1, required=True)
-@click.option("--format", "file_format", type=click.Choice(get_args(FileFormat)), help="What FILES are.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(get_args(FileFormat)),
+    help="Format of FILES. Default: detected from their names.",
+)
 def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str | None) -> None:
-    """Try a contract on FILES. Exits with 1 if an ingest of them would be rejected.
+    """Test a contract on FILES. Exits with 1 if an ingest of them would be rejected.
 
-    Writes nothing and needs no lake: outside a project, Spark is started for this alone. As in an ingest, rows that
-    would be quarantined are counted, and the other checks judge the rest. Checks that compare with other tables are
-    listed, not tried.
+    Writes nothing and needs no lake: outside a project, it starts Spark just for this. As in an ingest, rows that would
+    be quarantined are counted, and the other checks run on the rest. Checks that compare with other tables aren't run,
+    but listed.
     """
     with _lake(app) as lake:
         found = lake.test_contract(contract, files, format=file_format)  # type: ignore[arg-type]  # click's choice
@@ -254,8 +264,8 @@ def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str
         payload = {key: value for key, value in report_payload(report).items() if key not in ("run_id", "branch")}
         echo_json({"contract": found.contract, **payload, "over_limit": found.over_limit, "untried": untried})
     else:
-        word = "[bold green]passed[/]" if found.passed else "[bold red]failed[/]"
-        say(f"{word}  {counted(report.rows, 'row')}, by [bold]{safe(found.contract)}[/]")
+        verdict = "[bold green]passed[/]" if found.passed else "[bold red]failed[/]"
+        say(f"{verdict}  {counted(report.rows, 'row')}, by [bold]{safe(found.contract)}[/]")
         say(f"  [dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
         show_all(report)
         show_evidence([*report.failures, *report.warnings])
@@ -263,7 +273,7 @@ def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str
         if found.over_limit:
             say("", f"[bold red]{safe(found.over_limit)}[/]")
         if found.untried:
-            say("", "Not tried without the lake:")
+            say("", "Not run without the lake:")
             say(*(f"  {safe(one.check)}: {safe(one.reason)}" for one in found.untried))
     raise click.exceptions.Exit(ExitCode.OK if found.passed else ExitCode.AUDIT_FAILED)
 
@@ -274,14 +284,14 @@ def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str
 )
 @click.argument("contract", metavar="CONTRACT|TABLE")
 @click.option(
-    "--last", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Batches to look at."
+    "--last", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Number of batches to audit."
 )
 def diff(app: App, /, *, contract: str, last: int) -> None:
     """Show which of the last batches a contract would have rejected.
 
-    Looks at the rows that each published run added, and at rejected runs whose branch is still there, each as of the
-    time when it was audited. Changes and records nothing. Exits with 1 if a batch that is published would have been
-    rejected; those that were reverted since are shown, but don't count.
+    Audits the rows that each published run added, and rejected runs whose branch still exists, each as of the time of
+    its own audit. Changes and records nothing. Exits with 1 if a batch that is published would have been rejected.
+    Batches that were reverted since are shown, but don't count.
     """
     with app.lake() as lake:
         outcomes = lake.diff_contract(contract, last=last)
@@ -301,7 +311,7 @@ def diff(app: App, /, *, contract: str, last: int) -> None:
             say("", f"{counted(newly, 'published batch', 'published batches')} would have been rejected, "
                 f"{counted(released, 'rejected one')} published.")  # fmt: skip
         if unknown:
-            say(f"{counted(unknown, 'batch', 'batches')} couldn't be tried.")
+            say(f"{counted(unknown, 'batch', 'batches')} couldn't be audited.")
     raise click.exceptions.Exit(ExitCode.AUDIT_FAILED if newly else ExitCode.OK)
 
 
@@ -323,7 +333,7 @@ def _why(outcome: ContractOutcome) -> str:
 
 @contextmanager
 def _lake(app: App) -> Iterator[Lake]:
-    """Open the project's lake; outside a project, one that is gone afterwards, whose Spark alone is used."""
+    """Open the project's lake or, outside a project, a temporary one, of which only Spark is used."""
     if app.is_in_project():
         with app.lake() as lake:
             yield lake
@@ -338,7 +348,7 @@ def _lake(app: App) -> Iterator[Lake]:
 
 
 def json_text(value: object) -> str:
-    """Return JSON for people to read and keep."""
+    """Return JSON, formatted for people."""
     import json
 
     return json.dumps(value, indent=2, ensure_ascii=False)

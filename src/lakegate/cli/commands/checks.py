@@ -1,4 +1,4 @@
-"""List the checks there are, or show how to write one."""
+"""List the available checks, or show how to write one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lakegate.checks.definition import CheckDefinition
 
 _WIDE = 100
-"""Characters of a terminal on which examples fit beside what checks claim."""
+"""Terminal width from which there's room for examples."""
 
 
 @command("checks", examples=("lakegate checks", "lakegate checks in_range", "lakegate checks -o json"))
@@ -21,7 +21,7 @@ _WIDE = 100
 def checks(app: App, /, *, name: str | None) -> None:
     """List all checks, or show what the check NAME does and how to write it.
 
-    Includes those of installed packages; see the how-to page "Write a check of your own".
+    Includes the checks of installed packages. To add your own, see the how-to page "Write a check of your own".
     """
     from lakegate.checks.registry import find_check, known_checks
 
@@ -35,7 +35,7 @@ def checks(app: App, /, *, name: str | None) -> None:
         say(*(f"  [dim]{safe(example)}[/]" for example in one.example.split("  or  ")))
     else:
         rows = ((one.name, _plain(one.summary), one.example.partition("  or  ")[0]) for one in found)
-        columns = ("check", "what it claims", "example")
+        columns = ("check", "what it requires", "example")
         shown = 3 if width_or(_WIDE) >= _WIDE else 2
         show_rows(columns[:shown], (row[:shown] for row in rows))
 

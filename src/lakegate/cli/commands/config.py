@@ -25,10 +25,10 @@ def show_config(app: App) -> None:
     """Show every setting, its value and where it comes from. Secrets are shown as references only."""
     tree = app.settings().model_dump(mode="json")
     if tree["openlineage"] is not None:
-        # The section is the downstream system of that name: once is enough.
+        # Settings lists the section among the downstream systems, too.
         tree["downstream"].pop(OPENLINEAGE)
         tree["openlineage"].pop("type")
-    values = {key: _presentable(key, value) for key, value in _flat(tree)}
+    values = {key: _without_secret(key, value) for key, value in _flat(tree)}
     path = app.folder() / FILE_NAME
     in_file = {key for key, _ in _flat(tomllib.loads(path.read_text(encoding="utf-8")))} if path.is_file() else set()
     origins = {key: _origin(key, app, in_file) for key in values}
@@ -67,7 +67,7 @@ def _origin(key: str, app: App, in_file: set[str]) -> str:
     return FILE_NAME if key in in_file else "default"
 
 
-def _presentable(key: str, value: Any) -> Any:
+def _without_secret(key: str, value: Any) -> Any:
     if key.endswith(("token", "password", "secret")) and value is not None:
         try:
             SecretReference.parse(str(value))
