@@ -166,7 +166,7 @@ def test_an_interrupted_one_says_how_to_go_on(
     outcome = run(archive)
     assert outcome.exit_code == 130
     assert f"lakegate {' '.join(BACKFILL)}\n" in outcome.stdout
-    assert outcome.stdout.count("The next lakegate command") == left
+    assert outcome.stdout.count("The next command that writes") == left
     assert json.loads(run(archive, "-o", "json").stdout)["interrupted"]
 
 

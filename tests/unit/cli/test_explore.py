@@ -280,7 +280,7 @@ def test_table_connect_prints_a_snippet_to_paste() -> None:
     lake = FakeLake(snippet=snippet)
     shown = invoke("table connect nyc.trips -e trino --ref v1 --rest http://x --rest-token", lake)
     assert shown.stdout == "SELECT [1];\n"
-    assert "Not tested: lakegate's tests don't have Trino." in shown.stderr
+    assert "Not tested: lakegate's tests don't run Trino." in shown.stderr
     assert lake.asked("snippet") == {"ref": "v1", "at": None, "rest": "http://x", "rest_token": True}
     assert json.loads(invoke("table connect nyc.trips -e trino -o json", FakeLake(snippet=snippet)).stdout)["follows"]
     assert invoke("table connect nyc.trips -e trino --rest-token", lake).exit_code == 2
@@ -309,7 +309,7 @@ def test_table_commands() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["query", "{file}"], "is a file. To run what it holds: lakegate query - < {file}"),
+        (["query", "{file}"], "is a file. To run the query in it: lakegate query - < {file}"),
         (["query", "nyc.trips"], "isn't SQL. To see a table's rows: lakegate table rows nyc.trips"),
         (["table", "nyc.trips"], "No such command 'nyc.trips'. Did you mean 'show nyc.trips'?"),
         (["table", "shw"], "Did you mean 'show'?"),

@@ -179,7 +179,7 @@ def test_journal_status_says_what_is_not_known() -> None:
 def test_journal_status_offers_to_recover_what_was_abandoned() -> None:
     abandoned = STATUS.model_copy(update={"abandoned": (OTHER_RUN,)})
     text = invoke("journal status", FakeLake(journal_status=abandoned)).stdout
-    assert f"1 run stopped without ending: {OTHER_RUN}" in text
+    assert f"1 run left unfinished by a process that died: {OTHER_RUN}" in text
     assert "lakegate recover\n" in text
 
 

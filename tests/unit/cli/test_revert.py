@@ -195,7 +195,7 @@ def test_maintenance_says_what_was_due_and_what_became_of_it() -> None:
         [("maintain", (("nyc.*",),), {"dry_run": False, "within": timedelta(hours=1), "gc": False})],
     )
     assert "maintained  4 tables: 1 step done, 1 failed" in outcome.stdout
-    for said in ("90 files below 64m; run", "busy", "Wait.", "The next round does the rest."):
+    for said in ("90 files below 64m; run", "busy", "Wait.", "The next round will do the rest."):
         assert said in outcome.stdout
     assert json.loads(invoke("maintain -o json", lake).stdout)["steps"][1]["error"]["message"] == "busy"
     due = FakeLake(maintain=report.model_copy(update={"dry_run": True, "steps": steps[2:]}))

@@ -33,7 +33,7 @@ def test_verify_tells_what_is_off_and_exits_with_1() -> None:
     assert lake.calls == [("verify", (("nyc.trips",),), asked)]
     for part in (
         "13 problems\n",
-        "looked at: 2 tables in 30 states, 1,200 files (3.4 MB), 31 commits of main by 29 runs\n",
+        "checked: 2 tables in 30 states, 1,200 files (3.4 MB), 31 commits of main by 29 runs\n",
         "  missing-file  4 data files that nyc.trips on main needs are missing.\n",
         "file:///lake/[bold]2",
         "… 1 more; --output json lists them\n",

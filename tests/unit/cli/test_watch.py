@@ -159,7 +159,7 @@ def test_the_second_ctrl_c_gives_the_run_up(landing: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("landing", "No table for the files"),
+        ("landing", "The files have no table to go to"),
         ("landing --table trips", "can't name a table"),
         ("landing --table System.trips", "'System' isn't a namespace of the lake"),
         ("landing --table a.b --route x", "--table and --route can't be combined"),

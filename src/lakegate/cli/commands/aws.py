@@ -56,7 +56,7 @@ _builder_option = click.option(
 
 
 class _Target(NamedTuple):
-    """Which deployment is meant."""
+    """The deployment that a command is for."""
 
     name: str
     region: str | None
@@ -72,14 +72,14 @@ class _Target(NamedTuple):
         return Deployment(self.name, open_clients(self.region, self.profile), app.narrator, role=self.role_arn)
 
     def command(self, app: App, word: str) -> str:
-        """Return the command to type for it next."""
+        """Return a command for this deployment to type next."""
         given = (("--region", self.region), ("--profile", self.profile))
         options = (part for option, value in given if value for part in (option, value))
         return app.command("aws", word, "--name", self.name, *options)
 
 
 class _Code(NamedTuple):
-    """What the function will run, before it is built."""
+    """What to build the function from."""
 
     settings: Path | None
     package: str | None
@@ -98,8 +98,8 @@ def _template_options(function: F) -> F:
         "--settings",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="A lakegate.toml for the function, with checks and alert channels. The folder contracts beside it is "
-        "included. Default: the deployed ones.",
+        help="A lakegate.toml for the function, with checks and alert channels. Includes the folder contracts beside "
+        "it. Default: the deployed settings.",
     )
     role = click.option(
         "--role-arn",
@@ -142,7 +142,7 @@ def _optional_value(bare: str | None) -> dict[str, Any]:
 def aws() -> None:
     """Deploy to AWS: a bucket, and a function that ingests the files that land in it.
 
-    Also creates Nessie, Spark Connect, the journal's database and a network, unless you bring your own. Finds your
+    Also creates Nessie, Spark Connect, the journal's database and a network, unless you bring your own. Uses your AWS
     credentials as AWS's own tools do.
     """
 
@@ -160,7 +160,7 @@ def plan(app: App, /, **given: Any) -> None:
     """Show what deploy would create, change and remove. Changes nothing."""
     target, code = _take(_Target, given), _take(_Code, given)
     deployment, values = target.deployment(app), _values(given)
-    zipped, images = _built(app, deployment, values, code, build=False)
+    zipped, images = _build(app, deployment, values, code, builds_images=False)
     planned = deployment.plan(values, zipped, images.values).model_copy(update={"notes": images.notes})
     if app.json:
         echo_json(planned.model_dump(mode="json"))
@@ -186,8 +186,8 @@ def plan(app: App, /, **given: Any) -> None:
 def deploy(app: App, /, *, smoke: bool, yes: bool, **given: Any) -> None:
     """Create or update a deployment.
 
-    Shows what it will do and asks for confirmation, and asks again before it abandons data. Options that you don't
-    pass keep their deployed values. If a resource can't be created, everything is rolled back.
+    Shows the changes and asks for confirmation, and asks again before it abandons data. Options that you don't pass
+    keep their deployed values. If a resource can't be created, everything is rolled back.
     """
     target, code = _take(_Target, given), _take(_Code, given)
     deployment, values = target.deployment(app), _values(given)
@@ -199,12 +199,12 @@ def deploy(app: App, /, *, smoke: bool, yes: bool, **given: Any) -> None:
             not leaves_data or confirm("Continue without that data?", yes=yes)
         )
 
-    zipped, images = _built(app, deployment, values, code, build=False)
+    zipped, images = _build(app, deployment, values, code, builds_images=False)
     if images.is_built:
         done = deployment.deploy(values, zipped, images.values, approve=approve)
     elif approve(planned := deployment.plan(values, zipped, images.values)):
-        # Only now, so that declining leaves no image behind.
-        zipped, images = _built(app, deployment, values, code, build=True)
+        # Not earlier, so that declining leaves no image behind.
+        zipped, images = _build(app, deployment, values, code, builds_images=True)
         done = deployment.deploy(values, zipped, images.values)
     else:
         from lakegate.integrations.aws.parameters import Deployed
@@ -239,7 +239,7 @@ def deploy(app: App, /, *, smoke: bool, yes: bool, **given: Any) -> None:
     help="Spark image to build on; a tag is resolved to its digest. Default: the Spark project's image.",
 )
 @_builder_option
-@click.option("--rebuild", is_flag=True, help="Build it again on the current base image, with its security fixes.")
+@click.option("--rebuild", is_flag=True, help="Build it again on the current base image, for its security fixes.")
 def image(
     app: App,
     /,
@@ -253,8 +253,8 @@ def image(
     """Build Spark's container image and push it to your ECR registry.
 
     It contains all the jars that lakegate is tested with, verified by their SHA-256. `lakegate aws deploy` then runs
-    the image by its digest, and Spark downloads nothing when it starts. If an image for this version exists, it isn't
-    built again. Docker, Finch or Podman builds it, or CodeBuild in a stack that is deleted afterwards.
+    the image by its digest, and Spark downloads nothing when it starts. An existing image for this version is reused.
+    Docker, Finch or Podman builds it, or CodeBuild in a stack that is deleted afterwards.
     """
     from lakegate.integrations.aws.building import spark_source
 
@@ -308,13 +308,13 @@ def status(app: App, /, *, errors: int, drift: bool, **given: Any) -> None:
 def destroy(app: App, /, *, keep_data: bool, yes: bool, **given: Any) -> None:
     """Delete a deployment and everything that was created for it.
 
-    Shows what will be deleted and asks for confirmation, and asks again before it deletes data: objects with all their
-    versions, and the database. It's fine if some of it is already deleted.
+    Shows what it will delete and asks for confirmation, and asks again before it deletes data: all versions of objects,
+    and the database. It's fine if some of it is already deleted.
     """
     deployment = _take(_Target, given).deployment(app)
     found = deployment.survey()
-    goes = (found.state is not None or found.has_code) if keep_data else not found.is_empty
-    if goes:
+    deletes = (found.state is not None or found.has_code) if keep_data else not found.is_empty
+    if deletes:
         _announce_deletion(found, keep_data=keep_data)
         if confirm("Delete all of this?", yes=yes) and (
             keep_data or not found.has_data or confirm("Delete the data too? This can't be undone.", yes=yes)
@@ -323,13 +323,13 @@ def destroy(app: App, /, *, keep_data: bool, yes: bool, **given: Any) -> None:
         else:
             raise click.Abort from click.ClickException("Nothing was deleted.")
     if app.json:
-        echo_json({"stack": found.stack, "deleted": goes, "kept_data": keep_data and found.has_data})
+        echo_json({"stack": found.stack, "deleted": deletes, "kept_data": keep_data and found.has_data})
     else:
-        _show_destroyed(found, deleted=goes, keep_data=keep_data)
+        _show_destroyed(found, deleted=deletes, keep_data=keep_data)
 
 
 def _take(kind: type[T], given: dict[str, Any]) -> T:
-    """Take the fields of ``kind`` out of a command's options."""
+    """Remove the fields of ``kind`` from a command's options, and return them as one."""
     return kind(*(given.pop(field, None) for field in kind.__annotations__))
 
 
@@ -339,21 +339,21 @@ def _values(given: Mapping[str, str | None]) -> dict[str, str]:
     return validated({name: value for name, value in given.items() if value is not None})
 
 
-def _built(
-    app: App, deployment: Deployment, values: Mapping[str, str], code: _Code, *, build: bool
+def _build(
+    app: App, deployment: Deployment, values: Mapping[str, str], code: _Code, *, builds_images: bool
 ) -> tuple[Path, Images]:
-    """Return the function's zip, and the images that are to run."""
+    """Build the function. Return its zip and the container images to deploy."""
     from lakegate.integrations.aws.building import Images, function_source
     from lakegate.integrations.aws.package import FunctionPackage, build_package, lacking_in_function, require_fit
 
     deployed = deployment.parameters()
     chosen = {**deployed, **values}
-    usual = FunctionPackage()
+    default = FunctionPackage()
     folder = app.folder() / HOME_NAME / "aws"
     is_image = code.package == "image" or (code.package is None and bool(deployed.get("ImageUri")))
     wanted = FunctionPackage(
-        python=chosen.get("PythonVersion", usual.python),
-        architecture=cast("Architecture", chosen.get("Architecture", usual.architecture)),
+        python=chosen.get("PythonVersion", default.python),
+        architecture=cast("Architecture", chosen.get("Architecture", default.architecture)),
         settings=code.settings or deployment.settings(folder),
         contracts=code.settings.parent / "contracts" if code.settings else deployment.contracts(folder),
     )
@@ -366,7 +366,7 @@ def _built(
         require_fit(package)
         return package, spark
     source = function_source(wanted.architecture, wanted.python, package)
-    function = images.function(source, cast("Builder", code.builder), build=build)
+    function = images.function(source, cast("Builder", code.builder), build=builds_images)
     return package, Images(
         {**spark.values, **function.values}, (*spark.notes, *function.notes), is_built=function.is_built
     )
@@ -384,7 +384,7 @@ def _show_plan(plan: Plan, command: str) -> None:
         return
     say(f"[bold]plan[/]  {safe(_totals(plan))}; nothing was changed")
     rows = (
-        Styled((one.resource, _WORDS.get(one.action, one.action), one.type, _what(one)), _STYLES.get(one.action))
+        Styled((one.resource, _WORDS.get(one.action, one.action), one.type, _effect(one)), _STYLES.get(one.action))
         for one in plan.changes
     )
     show_rows(("resource", "", "kind", "what"), rows)
@@ -398,9 +398,9 @@ def _announce_plan(plan: Plan) -> None:
     click.echo(_totals(plan), err=True)
     for change in plan.changes:
         word = _WORDS.get(change.action, change.action)
-        what = _what(change)
+        effect = _effect(change)
         click.echo(
-            f"  {word:<7} {one_line(change.resource)} ({one_line(change.type)}){what and f': {one_line(what)}'}",
+            f"  {word:<7} {one_line(change.resource)} ({one_line(change.type)}){effect and f': {one_line(effect)}'}",
             err=True,
         )
     for change in plan.changes:
@@ -452,7 +452,7 @@ def _show_status(status: Status) -> None:
 
 
 def _parts(status: Status) -> Iterator[tuple[str, str]]:
-    """Yield what a deployment has, and the markup of its state."""
+    """Yield the parts of a deployment with the markup of their state."""
     if status.waiting is not None:
         yield "queue", f"{count(status.waiting)} waiting, {count(status.in_flight)} in progress or postponed"
     if status.dead is not None:
@@ -475,7 +475,7 @@ def _parts(status: Status) -> Iterator[tuple[str, str]]:
 
 
 def _announce_deletion(found: Survey, *, keep_data: bool) -> None:
-    """Print on standard error what will be deleted, and what kept."""
+    """Print on standard error what will be deleted and what will be kept."""
     if found.state is not None:
         click.echo(f"Stack {found.stack} ({found.state}), {counted(len(found.resources), 'resource')}:", err=True)
         for one in found.resources:
@@ -527,9 +527,9 @@ def _totals(plan: Plan) -> str:
     return f"{'New stack' if plan.is_new else 'Stack'} {plan.stack}: {summary or counted(len(plan.changes), 'change')}"
 
 
-def _what(change: Change) -> str:
-    anew = {"true": "replaced", "conditional": "may be replaced"}.get(change.replacement or "", "")
-    return ": ".join(filter(None, (anew, ", ".join(change.properties))))
+def _effect(change: Change) -> str:
+    replaced = {"true": "replaced", "conditional": "may be replaced"}.get(change.replacement or "", "")
+    return ": ".join(filter(None, (replaced, ", ".join(change.properties))))
 
 
 def _bucket(content: BucketContent) -> str:

@@ -81,7 +81,7 @@ _STEP_WIDTH = 36
     type=click.Choice(["path", "modified"]),
     default="path",
     show_default=True,
-    help="Date files by the date in their path, or by when they were last modified.",
+    help="Date files by the date in their path, or by their modification time.",
 )
 @click.option(
     "--chunk",
@@ -94,7 +94,7 @@ _STEP_WIDTH = 36
     default=4,
     show_default=True,
     metavar="N",
-    help="Number of chunks to ingest at a time.",
+    help="Number of chunks to ingest at the same time.",
 )
 @click.option("--stop-on-failure", is_flag=True, help="Start no more chunks once one isn't published.")
 @ingest_options(checked="every chunk", branch_of="chunk")
@@ -111,9 +111,9 @@ def backfill(app: App, /, *, dry_run: bool, parallel: int, stop_on_failure: bool
     --from and --to are inclusive: --to 2024-03 means until the end of March. Times are UTC. A file that is only partly
     in the range is ingested whole.
 
-    Each version of a file is published to a table once, however often you retry, link or rename it. So you can run a
-    backfill that was stopped, killed, or failed in parts again: it continues where it stopped, and is done when
-    everything is published. The same bytes at another path count as another file; see --on-same-content.
+    Each version of a file is published to a table once, however often you retry, link or rename it. So if a backfill
+    was stopped, killed, or failed in parts, run it again: it continues where it stopped, and is done when everything is
+    published. The same bytes at another path count as another file; see --on-same-content.
 
     Exits with 0 if everything is published, with 3 if a retry may get further, otherwise with 2 if a chunk couldn't be
     ingested, otherwise with 1 if one was rejected. A dry run exits with 2 if a chunk would be refused.
@@ -225,17 +225,17 @@ def _show_plan(app: App, plan: BackfillPlan, problems: Mapping[str, LakegateErro
     files_to_do = sum(len(chunk.to_do) for chunk in to_do)
     size_bytes = sum(chunk.size_bytes for chunk in to_do)
     say(f"{counted(len(to_do), 'chunk')} to ingest: {counted(files_to_do, 'file')}, {size(size_bytes)}.")
-    alike: dict[str, list[str]] = {}  # the files of a year often have one and the same fault
+    chunks_of: dict[str, list[str]] = {}  # a year's files often have the same problem
     for name, error in problems.items():
-        alike.setdefault(error.message, []).append(name)
-    for message, names in list(alike.items())[:_SHOWN]:
+        chunks_of.setdefault(error.message, []).append(name)
+    for message, names in list(chunks_of.items())[:_SHOWN]:
         others = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
         first, *rest = message.splitlines() or [""]
         say("", f"[red]{safe(names[0])}{others} would be refused:[/] {safe(first)}", *map(safe, rest))
         hint = problems[names[0]].hint
         say(*([f"  [dim]{safe(hint)}[/]"] if hint else []))
-    if len(alike) > _SHOWN:
-        say("", f"  [dim]… {len(alike) - _SHOWN} more; --output json lists them all[/]")
+    if len(chunks_of) > _SHOWN:
+        say("", f"  [dim]… {len(chunks_of) - _SHOWN} more; --output json lists them all[/]")
     next_commands(("Do it", app.command_without("--dry-run")))
 
 
@@ -264,7 +264,7 @@ def _show_report(app: App, report: BackfillReport) -> None:
     problems = report.having("rejected", "failed", "later")
     _show_problems(problems)
     if report.given_up:
-        say("", "The next lakegate command that writes finishes or undoes the runs that were in progress.")
+        say("", "The next command that writes will finish or undo the runs that were in progress.")
     command = app.command_without("--dry-run")
     steps = [
         (f"See what went wrong with {one.chunk}", app.command("runs", one.run_id))
@@ -283,12 +283,12 @@ def _show_outcomes(report: BackfillReport) -> None:
     numbers = ("chunks", "files", "rows", "size")
     table = []
     for outcome in get_args(Outcome):
-        ones = report.having(outcome)
-        if not ones:
+        chunks = report.having(outcome)
+        if not chunks:
             continue
-        rows, length = sum(one.rows for one in ones), sum(one.size_bytes for one in ones)
-        files = sum(one.given for one in ones)
-        cells = (outcome, count(len(ones)), count(files), count(rows or None), size(length))
+        rows, length = sum(one.rows for one in chunks), sum(one.size_bytes for one in chunks)
+        files = sum(one.given for one in chunks)
+        cells = (outcome, count(len(chunks)), count(files), count(rows or None), size(length))
         table.append(Styled((*cells, _MEANINGS.get(outcome, "")), _STYLES.get(outcome)))
     show_rows(("outcome", *numbers, ""), table, right=numbers, indent=2)
 
@@ -312,7 +312,7 @@ def _notes(chunk: BackfillChunk) -> list[str]:
     return notes + ([f"{states['busy']:,} being ingested"] if states["busy"] else [])
 
 
-class Lines:
+class ChunkLines:
     """Prints one line for each chunk. Implements :class:`lakegate.loading.backfill_plan.Watcher`."""
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
@@ -323,7 +323,7 @@ class Lines:
         return nullcontext()
 
     def began(self, chunk: BackfillChunk) -> None:
-        """Report nothing: one line per chunk is enough."""
+        """Print nothing: one line per chunk is enough."""
 
     def ended(self, result: ChunkResult) -> None:
         """Print how a chunk ended."""
@@ -335,10 +335,10 @@ class Lines:
 
 
 class LiveBackfill:
-    """A bar over all files, the time left, and a line for each chunk that is under way.
+    """A bar over all files, the time left, and a line for each chunk in progress.
 
-    Implements :class:`lakegate.loading.backfill_plan.Watcher`, and :class:`lakegate.ports.Narrator` for the
-    lakes of its threads: what a thread does is shown beside its chunk.
+    Implements :class:`lakegate.loading.backfill_plan.Watcher`, and :class:`lakegate.ports.Narrator` for the lakes of
+    its threads: what a thread does shows beside its chunk.
 
     Args:
         narrator: Receives steps that belong to no chunk.
@@ -346,13 +346,13 @@ class LiveBackfill:
 
     def __init__(self, narrator: Narrator) -> None:
         self._narrator = narrator
-        self._shown: _Shown | None = None
+        self._shown: _Screen | None = None
         self._rows: dict[int, tuple[TaskID, str]] = {}
 
     @contextmanager
     def over(self, plan: BackfillPlan) -> Iterator[None]:
-        """Show how far ``plan`` is while the body runs."""
-        shown = _Shown.of(plan)
+        """Show the progress of ``plan`` while the body runs."""
+        shown = _Screen.of(plan)
         with shown.live:
             self._shown = shown
             try:
@@ -361,13 +361,13 @@ class LiveBackfill:
                 self._shown = None
 
     def began(self, chunk: BackfillChunk) -> None:
-        """Show a chunk as under way in this thread."""
+        """Show that this thread works on a chunk."""
         if self._shown is not None:
             row = self._shown.rows.add_task(f"  {one_line(chunk.name)}", total=None, amount="")
             self._rows[threading.get_ident()] = (row, chunk.name)
 
     def ended(self, result: ChunkResult) -> None:
-        """Leave one line of the chunk, and move the bar."""
+        """Print one line for the chunk, and move the bar."""
         row, _ = self._rows.pop(threading.get_ident(), (None, ""))
         if self._shown is None:
             return
@@ -406,8 +406,8 @@ class LiveBackfill:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
-    """What is on the screen: the bar over all files, and below it a row for each chunk that is under way."""
+class _Screen:
+    """What is on the screen: the bar over all files, and below it a row for each chunk in progress."""
 
     live: Live
     bar: Progress
@@ -416,15 +416,15 @@ class _Shown:
     files: int
 
     @classmethod
-    def of(cls, plan: BackfillPlan) -> _Shown:
+    def of(cls, plan: BackfillPlan) -> _Screen:
         from rich.console import Console, Group
         from rich.live import Live
 
         bar, rows = make_progress(average_s=_WHOLE_BACKFILL_S), make_progress()
         files = sum(len(chunk.to_do) for chunk in plan.to_do)
-        # By bytes: files may differ much in size, and the time left goes by this.
+        # In bytes: files may differ much in size, and this estimates the time left.
         size_bytes = sum(chunk.size_bytes for chunk in plan.to_do)
-        task = bar.add_task(one_line(plan.table), total=max(size_bytes, 1), amount=_of_files(0, files), files=0)
+        task = bar.add_task(one_line(plan.table), total=max(size_bytes, 1), amount=_done_of_files(0, files), files=0)
         live = Live(Group(bar, rows), console=Console(stderr=True), refresh_per_second=10, transient=True)
         return cls(live, bar, rows, task, files)
 
@@ -435,24 +435,24 @@ class _Shown:
     def advance(self, result: ChunkResult) -> None:
         """Move the bar by a chunk."""
         done = self.bar.tasks[0].fields["files"] + result.given
-        self.bar.update(self.task, advance=result.size_bytes, files=done, amount=_of_files(done, self.files))
+        self.bar.update(self.task, advance=result.size_bytes, files=done, amount=_done_of_files(done, self.files))
 
 
-def _of_files(done: int, total: int) -> str:
+def _done_of_files(done: int, total: int) -> str:
     return f"{done:,} of {counted(total, 'file')}"
 
 
-def _watcher(app: App) -> Lines | LiveBackfill | None:
-    """Return what shows the backfill's progress; on a terminal it is the narrator, too."""
+def _watcher(app: App) -> ChunkLines | LiveBackfill | None:
+    """Return what shows the backfill's progress. On a terminal, that's also the narrator."""
     if app.logs is not None:
-        return Lines(app.narrator.note)
+        return ChunkLines(app.narrator.note)
     if app.quiet:
         return None
     if isinstance(app.narrator, LiveNarrator):
         live = LiveBackfill(app.narrator)
         app.narrator = live
         return live
-    return Lines(lambda text: click.echo(text, err=True))
+    return ChunkLines(lambda text: click.echo(text, err=True))
 
 
 def chunk_line(result: ChunkResult) -> str:
@@ -466,7 +466,7 @@ def chunk_line(result: ChunkResult) -> str:
 
 
 def reason(result: ChunkResult) -> str:
-    """Return why a chunk wasn't published; nothing if its outcome says it all."""
+    """Return why a chunk wasn't published; empty if its outcome says it all."""
     if result.error is not None:
         return result.error.message
     if result.failed_checks:

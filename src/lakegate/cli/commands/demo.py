@@ -44,8 +44,8 @@ _STYLES = {"published": "green", "rejected": "red", "dead-lettered": "yellow"}
     "folder",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the generated files, by default .lakegate/demo in the project. With --aws, the folder of a "
-    "project of its own, by default .lakegate/demo-aws.",
+    help="Folder for the generated files. Default: .lakegate/demo in the project. With --aws, the folder of a separate "
+    "project. Default: .lakegate/demo-aws.",
 )
 @click.option(
     "--rows", type=click.IntRange(min=1000), metavar="N", default=_ROWS, show_default=True, help="Rows in each file."
@@ -53,8 +53,8 @@ _STYLES = {"published": "green", "rejected": "red", "dead-lettered": "yellow"}
 def demo(app: App, /, *, on_aws: bool, folder: Path | None, rows: int) -> None:
     """See write–audit–publish at work: a clean batch is published, one with NULLs isn't.
 
-    Starts the local stack, generates taxi trips, and ingests them into demo.trips. Each time, it adds a new batch. It
-    doesn't touch your own tables.
+    Starts the local stack, generates taxi trips, and ingests them into demo.trips. Each time you run it, it adds a new
+    batch. It doesn't touch your own tables.
 
     With --aws, MiniStack stands in for AWS, so you need neither an account nor Docker. The demo deploys the function
     and uploads three files: one is published, one is rejected with an alert, and one ends up in the dead-letter queue.
@@ -106,7 +106,7 @@ def _generate(app: App, folder: Path, rows: int) -> tuple[list[str], list[str]]:
 
 
 def _require_expected(published: Run, rejected: Run, rows_per_branch: Collection[str]) -> None:
-    """Fail if the demo didn't go as it should: something is broken."""
+    """Fail if the demo didn't go as planned, because something is broken."""
     if published.status != "published":
         raise LakegateError(
             f"The clean batch was {published.status}; it should have been published.",
@@ -192,7 +192,7 @@ def _show_aws(app: App, tour: Tour) -> None:
         )
         for one in tour.outcomes
     )
-    show_rows(("file", "which is", "outcome", "after", "where to look"), rows, right=("after",), indent=2)
+    show_rows(("file", "content", "outcome", "after", "where to look"), rows, right=("after",), indent=2)
     say("", "[bold]Alert in Slack[/] (simulated on this machine)")
     say(*(f"  [red]│[/] {safe(line)}" for line in text_of(tour.alert)))
     for letter in (outcome.letter for outcome in tour.outcomes if outcome.letter):

@@ -47,14 +47,14 @@ _TITLES = {"added": "Rows added", "removed": "Rows removed", "changed": "Rows ch
 def diff(app: App, /, *, left: str, right: str, table: str | None, rows: int | None, key: tuple[str, ...]) -> None:
     """Show which tables differ between LEFT and RIGHT (branches, tags or commits), in columns and in rows.
 
-    With --rows, shows some of the rows, too. Without a --key, a row that changed is one removed and one added.
+    With --rows, also shows some of the rows. Without a --key, a changed row counts as one removed and one added.
     """
     if key and rows is None:
         raise click.UsageError("--key goes with --rows.")
     with app.lake() as lake:
         found = [one for one in lake.diff(left, right) if table is None or one.table == table]
         if table is not None and not found:
-            lake.table(table, ref=right)  # raises where there's none
+            lake.table(table, ref=right)  # raises if it doesn't exist
         payloads = [_payload(lake, one, left, right) for one in found]
         samples = (
             {}
@@ -89,7 +89,7 @@ def diff(app: App, /, *, left: str, right: str, table: str | None, rows: int | N
 
 
 def _payload(lake: Lake, difference: TableDifference, left: str, right: str) -> dict[str, Any]:
-    """Return one difference for machines; a side where the table doesn't exist is null."""
+    """Return a difference for JSON output. A side without the table is null."""
 
     def side(ref: str, pointer: TablePointer | None) -> dict[str, Any] | None:
         if pointer is None:
@@ -120,7 +120,7 @@ def _row_counts(payload: dict[str, Any]) -> list[str]:
 
 
 def _samples(lake: Lake, table: str, left: str, right: str, rows: int, key: tuple[str, ...]) -> dict[str, pa.Table]:
-    """Return up to one row more than wanted of each kind that there is."""
+    """Return, for each kind with rows, up to one row more than wanted."""
     found = lake.diff_rows(table, left, right, key=key)
     queries: dict[str, Query | None] = {kind: getattr(found, kind) for kind in _TITLES}
     read = {kind: query.limit(rows + 1).to_arrow() for kind, query in queries.items() if query is not None}
@@ -142,7 +142,7 @@ def _show_sample(table: str, sample: dict[str, pa.Table], rows: int) -> None:
 
 
 def _changes(found: pa.Table) -> pa.Table:
-    """Return rows that changed as text: what is the same, and ``before → after`` of what isn't."""
+    """Return changed rows as text: equal values once, and others as ``before → after``."""
     import pyarrow as pa
 
     pairs = [(row["before"], row["after"]) for row in found.to_pylist()]
@@ -154,6 +154,6 @@ def _changes(found: pa.Table) -> pa.Table:
         return now if was == now else f"{was} → {now}"
 
     texts = {name: [text(before, after, name) for before, after in pairs] for name in names}
-    # What changed comes first, after the column that most likely names the row.
+    # Changed columns come first, after the column that most likely identifies the row.
     order = sorted(names, key=lambda name: name != names[0] and not any(" → " in one for one in texts[name]))
     return pa.table([pa.array(texts[name], pa.string()) for name in order], names=order)

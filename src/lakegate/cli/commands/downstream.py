@@ -1,4 +1,4 @@
-"""Show and retry notifications of publishes."""
+"""Show, retry and test notifications of publishes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _STYLES = {"failed": "red", "skipped": "yellow", "superseded": "dim"}
 _SHOWN = 20
-_WIDE = 40
-_REASONS = 5
+_TABLES_WIDTH = 40
+_MOST_REASONS = 5
 
 
 def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -34,11 +34,11 @@ def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
     examples=("lakegate downstream status", "lakegate downstream test dbt", "lakegate downstream retry"),
 )
 def downstream() -> None:
-    """Show which notifications other systems got of publishes, and decide about those that couldn't be delivered.
+    """Show which notifications of publishes other systems got, and retry or skip those that couldn't be delivered.
 
     Configure systems in sections [downstream.NAME] of the settings. Each run that ends notifies them of what was
-    published, reverted or restored. One that's down changes no run: what it misses is queued in the journal and sent
-    later, by the next run, by `lakegate watch`, by `lakegate recover` or by `lakegate downstream retry`.
+    published, reverted or restored. If a system is down, that changes no run: what it misses is queued in the journal
+    and sent by the next run, `lakegate watch`, `lakegate recover` or `lakegate downstream retry`.
     """
 
 
@@ -49,9 +49,9 @@ def downstream() -> None:
 @click.argument("name", required=False, shell_complete=_complete)
 @limit_option(_SHOWN)
 def status(app: App, /, *, name: str | None, limit: int) -> None:
-    """Show how far each system is; for one NAME, also its latest deliveries.
+    """Show what is queued for each system and what was sent. For one NAME, also show its latest deliveries.
 
-    Reads the journal only. Exits with 3 while a delivery waits that was given up.
+    Reads only the journal. Exits with 3 as long as there's a delivery that was given up.
     """
     with app.lake() as lake:
         found = [one for one in lake.downstream_status() if name in (None, one.name)]
@@ -72,7 +72,7 @@ def status(app: App, /, *, name: str | None, limit: int) -> None:
 @downstream.command("retry", examples=("lakegate downstream retry", "lakegate downstream retry dbt -o json"))
 @click.argument("name", required=False, shell_complete=_complete)
 def retry(app: App, /, *, name: str | None) -> None:
-    """Send everything that's queued for NAME, or for all systems, now, including what was given up.
+    """Send everything queued for NAME, or for all systems, now, including what was given up.
 
     Exits with 3 if something couldn't be sent.
     """
@@ -83,39 +83,39 @@ def retry(app: App, /, *, name: str | None) -> None:
 
 @downstream.command("skip", examples=("lakegate downstream skip dbt", "lakegate downstream skip dbt --delivery 17"))
 @click.argument("name", shell_complete=_complete)
-@click.option("--delivery", type=int, metavar="NUMBER", help="Another waiting delivery.  [default: the oldest]")
+@click.option("--delivery", type=int, metavar="NUMBER", help="Skip this delivery instead.  [default: the oldest]")
 @click.option("--reason", default="Skipped by hand.", show_default=True, help="Why, in one sentence.")
 def skip(app: App, /, *, name: str, delivery: int | None, reason: str) -> None:
-    """Never send the oldest delivery that waits for NAME, so that those behind it can pass."""
+    """Skip the oldest delivery queued for NAME for good, so that those behind it can be sent."""
     with app.lake() as lake:
         skipped = lake.downstream_skip(name, delivery=delivery, reason=reason)
     if app.json:
         echo_json(_payload(skipped))
     else:
         show_deliveries(skipped)
-        next_commands(("Send what was waiting for it", app.command("downstream", "retry", name)))
+        next_commands(("Send what was queued behind it", app.command("downstream", "retry", name)))
 
 
 @downstream.command("send", examples=("lakegate downstream send glue", "lakegate downstream send glue nyc.trips"))
 @click.argument("name", shell_complete=_complete)
 @click.argument("tables", nargs=-1, metavar="[TABLE]...", shell_complete=complete_tables)
 def send(app: App, /, *, name: str, tables: tuple[str, ...]) -> None:
-    """Send NAME the current state of tables on main: of all, or of each TABLE.
+    """Send NAME the current state of all tables on main, or of each TABLE.
 
-    For a system that's new in the settings, or after another writer changed main. Exits with 3 if something
+    Use it for a system that's new in the settings, or after another writer changed main. Exits with 3 if something
     couldn't be sent.
     """
     with app.lake() as lake:
         tried = lake.downstream_send(name, tables)
-    _end(app, tried, "It subscribes to none of the tables.")
+    _end(app, tried, f"Downstream '{name}' subscribes to none of these tables.")
 
 
 @downstream.command("test", examples=("lakegate downstream test", "lakegate downstream test dbt -o json"))
 @click.argument("name", required=False, shell_complete=_complete)
 def test(app: App, /, *, name: str | None) -> None:
-    """Check that NAME, or every system, can be reached with its settings. Changes nothing in it.
+    """Check that NAME, or every system, can be reached with its settings. Changes nothing there.
 
-    A webhook gets a test event. Exits with 3 if one can't be reached.
+    A webhook gets a test event. Exits with 3 if a system can't be reached.
     """
     with app.lake() as lake:
         checks = lake.downstream_test(name)
@@ -154,14 +154,14 @@ def forget(app: App, /, *, name: str) -> None:
 
 
 def show_deliveries(deliveries: Sequence[Delivery], *, indent: int = 0) -> None:
-    """Print deliveries, and below them why some failed."""
+    """Print deliveries, and below them the reasons of those that failed."""
     rows = (
         Styled(
             (
                 one.delivery_id,
                 one.downstream,
                 one.kind,
-                clip(", ".join(one.tables), _WIDE),
+                clip(", ".join(one.tables), _TABLES_WIDTH),
                 one.state,
                 count(one.tries),
                 moment(one.ended_at or (one.next_at if one.tries else one.queued_at)),
@@ -172,8 +172,8 @@ def show_deliveries(deliveries: Sequence[Delivery], *, indent: int = 0) -> None:
     )
     columns = ("number", "downstream", "event", "tables", "state", "tries", "time")
     show_rows(columns, rows, right=("number", "tries"), whole=("time",), indent=indent)
-    told = [one for one in deliveries if one.reason and one.state in ("failed", "pending")]
-    for one in told[:_REASONS]:
+    unsent = [one for one in deliveries if one.reason and one.state in ("failed", "pending")]
+    for one in unsent[:_MOST_REASONS]:
         say(f"{'':{indent}}[yellow]{one.delivery_id}[/]: {safe(one.reason or '')}")
 
 

@@ -38,8 +38,8 @@ def gc(app: App, /, *, dry_run: bool, keep_rejected: timedelta | None, grace: ti
     Never deletes a file that a commit of any branch or tag needs (as far back as gc.history, if you set it), nor one
     that may still be being written. The warehouse must not be shared with another catalog.
 
-    It also deletes reports of runs older than journal.keep_detail, if you set it; and every 1,000 commits it writes a
-    checkpoint of main's history, so that no command has to read it from its beginning.
+    It also deletes the reports of runs older than journal.keep_detail, if you set it. Every 1,000 commits, it writes a
+    checkpoint of main's history, so that no command has to read it from the start.
     """
     with app.lake() as lake:
         report = lake.gc(dry_run=dry_run, keep_rejected=keep_rejected, grace=grace)
@@ -62,9 +62,9 @@ def _show(report: GcReport) -> None:
     ignored = f", {count(report.ignored_files)} not written by lakegate" if report.ignored_files else ""
     say(f"  [dim]files kept: {kept}{ignored}[/]")
     if report.expired_runs:
-        say(f"  [dim]reports deleted of {counted(report.expired_runs, 'old run')}[/]")
+        say(f"  [dim]deleted the reports of {counted(report.expired_runs, 'old run')}[/]")
     if report.checkpoint is not None:
-        say(f"  [dim]checkpoint of the history made up to commit {report.checkpoint[:12]}[/]")
+        say(f"  [dim]checkpoint of the history written up to commit {report.checkpoint[:12]}[/]")
     if report.branches:
         say("")
         rows = ((one.branch, one.run_id, moment(one.finished_at)) for one in report.branches)

@@ -58,22 +58,26 @@ _EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": Exi
 @click.option("--branch", metavar="NAME", help="New branch to write to. Default: one named after the run.")
 @partition_option()
 @csv_options()
-@click.option("--dry-run", is_flag=True, help="Check everything that can be checked without writing. Writes nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Check everything that can be checked without writing, and show the plan. Writes nothing.",
+)
 def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
     """Write files to a branch, audit them there, and publish them to main.
 
-    TABLE is namespace.table; it's created if it doesn't exist. PATH is a file, a folder or a pattern. With --sql, the
-    rows are a query's result: the run fails if a table that it read changes before they are published.
+    TABLE is namespace.table. It's created if it doesn't exist. PATH is a file, a folder or a pattern. With --sql, the
+    rows are the result of a query, and the run fails if a table that the query reads changes before they're published.
 
-    With --source, the rows come from a table of a database, or of another catalog, that the settings name. With
-    --watermark, each of them is taken once: only those with a higher value than what is published.
+    With --source, the rows come from a table of a database or another catalog in the settings. With --watermark, each
+    row is ingested once: only rows with a higher value than the published ones are taken.
 
     Each version of a file is published to a table once, however often you retry, link or rename it: files that are
     already on main are skipped. The same bytes at another path count as another file; see --on-same-content.
 
-    By default, the rows are appended. --mode overwrite replaces all rows of the table with them, replace-partitions
-    only those of the same partitions; upsert updates the rows with the same --key and inserts the others. Then the
-    whole table is audited, as it would be after publishing.
+    By default, the rows are appended. --mode overwrite replaces all rows of the table with them, and
+    replace-partitions only those in the same partitions. --mode upsert updates the rows with the same --key and inserts
+    the others. In these modes, the whole table is audited, as it would be after publishing.
 
     Exits with 0 if the batch was published (or there was nothing to publish), and with 1 if its audit failed: then
     nothing is published, and the batch stays on its branch for you to inspect.
@@ -84,7 +88,7 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
         return
     started = time.monotonic()
     with app.lake(begins=True) as lake:
-        run = lake.ingest(**_sourced(lake, arguments))
+        run = lake.ingest(**_with_source(lake, arguments))
         app.has_ended(run)
         statuses = NO_STATUSES if app.json else statuses_of(lake, run.skipped_files)
     _require_ended(run)
@@ -109,12 +113,12 @@ def _arguments(app: App, given: dict[str, Any]) -> dict[str, Any]:
     if csv is not None and given["format"] not in {None, *_WITH_CSV_OPTIONS}:
         raise click.UsageError(f"CSV options can't be combined with --format {given['format']}.")
     if csv is not None and not given["paths"]:
-        raise click.UsageError("CSV options go with files, not with --sql or --source.")
+        raise click.UsageError("CSV options are for files. They can't be combined with --sql or --source.")
     return {**given, "csv": csv}
 
 
-def _sourced(lake: Lake, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments with the query, if it is one, in place of paths."""
+def _with_source(lake: Lake, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments with the source or query, if there's one, as the paths."""
     names = ("sql", "source", "watermark", "until")
     sql, *of_source = (arguments[name] for name in names)
     given = {name: value for name, value in arguments.items() if name not in names}
@@ -135,7 +139,7 @@ def _require_ended(run: Run) -> None:
 
 
 class _Policies(NamedTuple):
-    """What to do with files that aren't new to the table."""
+    """What to do with files that the table, or another run, already has."""
 
     on_changed: OnChanged
     on_busy: OnBusy
@@ -146,7 +150,7 @@ def _dry_run(app: App, arguments: dict[str, Any]) -> None:
     defaults = app.settings().ingest
     policies = _Policies(*(arguments[name] or getattr(defaults, name) for name in _Policies._fields))
     with app.lake(begins=True) as lake:
-        plan = lake.plan(**_sourced(lake, arguments))
+        plan = lake.plan(**_with_source(lake, arguments))
     if not plan.request.mode.appends:
         policies = policies._replace(on_changed=plan.request.on_changed)
     if app.json:
@@ -169,12 +173,12 @@ def _dry_run(app: App, arguments: dict[str, Any]) -> None:
         checks = ((str(check), check.severity, description) for check, description in described)
         show_rows(("check", "severity", "meaning"), checks, indent=2)
     else:
-        say("  [yellow]No checks: whatever the files hold would be published.[/]")
+        say("  [yellow]No checks: the rows would be published whatever they contain.[/]")
     next_commands(("Do it", app.command_without("--dry-run")))
 
 
 def _show_differences(plan: IngestPlan) -> None:
-    """Print what the run would change of the table's columns, and what happens to those that one side lacks."""
+    """Print how the run would change the table's columns, and what happens to columns that one side lacks."""
     lines = [f"Would {change}." for change in plan.request.schema_changes]
     lines += plan.notes
     if lines:
@@ -227,7 +231,7 @@ def _headline(plan: IngestPlan, policies: _Policies) -> str:
     rows = sum(file.rows for file in batch.files if file.uri not in skipped)
     if len(skipped) == len(batch.files):
         return f"would skip all {counted(len(skipped), 'file')} for {table}"
-    what = f"would {_DOING[plan.request.mode.name] if plan.exists else 'create'} {table}: {counted(rows, 'row')}"
+    what = f"would {_VERBS[plan.request.mode.name] if plan.exists else 'create'} {table}: {counted(rows, 'row')}"
     return what + (f", {len(skipped):,} of {counted(len(batch.files), 'file')} skipped" if skipped else "")
 
 
@@ -241,7 +245,7 @@ def _show_files(plan: IngestPlan, policies: _Policies) -> None:
     show_rows(titles, rows, right=("rows", "size"), indent=2)
 
 
-_DOING = {
+_VERBS = {
     "append": "append to",
     "overwrite": "overwrite",
     "replace-partitions": "replace partitions of",
@@ -262,7 +266,7 @@ _BUSY = {"wait": ("would wait for it", "yellow"), "skip": ("would be skipped", "
 
 
 def _notes(plan: IngestPlan, policies: _Policies) -> dict[str, tuple[str, str | None]]:
-    """Return, for each file that isn't new, what would happen to it and why, and a style."""
+    """Return, for each file that isn't new, what would happen to it and why, with a style."""
     notes: dict[str, tuple[str, str | None]] = {}
     for one in plan.known.same_content:
         action, style = _SAME_CONTENT[policies.on_same_content]

@@ -30,48 +30,51 @@ _LONGEST = 24
 @click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path())
 @source_options(watermark=False)
 @click.option("--sql", metavar="QUERY", help="Show the result of a query over the tables of --source NAME.")
-@click.option("--format", type=click.Choice(get_args(FileFormat)), help="Default: taken from the file names.")
+@click.option(
+    "--format", type=click.Choice(get_args(FileFormat)), help="File format. Default: detected from the names."
+)
 @csv_options()
 @click.option(
     "--rows", "-n", type=click.IntRange(0, 1000), default=3, show_default=True, metavar="N", help="Rows to show."
 )
 def inspect(app: App, /, *, paths: tuple[str, ...], rows: int, **given: Any) -> None:
-    """Show the table that these files would make, and their first rows.
+    """Show the columns that a table of these files would have, and the first rows.
 
-    Nothing is written, and neither a lake nor Spark is needed. PATH is a file, a folder or a pattern. Types are
-    inferred from all values, not just the first ones. With --source, Spark reads the first rows of a table of the
-    settings' sources.
+    Writes nothing, and needs neither a lake nor Spark. PATH is a file, a folder or a pattern. Types are inferred from
+    all values, not just the first ones. With --source, Spark reads the first rows of a table of a source in the
+    settings.
     """
-    from lakegate.sources.sample import inspect as look
+    from lakegate.sources.sample import inspect as inspect_files
 
     source, sql = given.pop("source"), given.pop("sql")
     require_one_source({"paths": paths, "source": source, "sql": sql})
     if any(path.startswith(SCHEME) for path in paths):
         with app.lake() as lake:
-            _show(app, lake.inspect(paths, rows=rows), of=paths[0])
+            _show(app, lake.inspect(paths, rows=rows), source=paths[0])
         return
     if source is not None:
         with app.lake() as lake:
-            _show(app, lake.inspect(lake.source(source, sql=sql), rows=rows), of=source)
+            _show(app, lake.inspect(lake.source(source, sql=sql), rows=rows), source=source)
         return
     if sql is not None:
-        raise click.UsageError("--sql goes with --source; to query the lake: lakegate query")
+        raise click.UsageError("--sql needs --source. To query the lake: lakegate query")
     file_format = given.pop("format")
     csv = csv_from(given, CsvOptions())
-    found = look(paths, format=file_format, csv=csv, storage=app.settings().storage, narrator=app.narrator, rows=rows)
+    storage = app.settings().storage
+    found = inspect_files(paths, format=file_format, csv=csv, storage=storage, narrator=app.narrator, rows=rows)
     _show(app, found)
 
 
-def _show(app: App, found: SourceSample, *, of: str | None = None) -> None:
+def _show(app: App, found: SourceSample, *, source: str | None = None) -> None:
     if app.json:
-        echo_json(_payload(found, of=of))
+        echo_json(_payload(found, source=source))
         return
     batch = found.batch
     files = counted(len(batch.files), "file")
-    if of is None:
+    if source is None:
         say(f"[bold]{safe(batch.format)}[/]  {files}, {counted(batch.rows, 'row')}, {size(batch.size_bytes)}", "")
     else:
-        say(f"[bold]{safe(of)}[/]", "")
+        say(f"[bold]{safe(source)}[/]", "")
     shown = [(one.name, one.type, *(_short(row.get(one.name)) for row in found.rows)) for one in found.columns]
     rows = [f"row {number}" for number, _ in enumerate(found.rows, start=1)]
     if rows and 0 < width_or(0) < room(("column", "type", rows[0]), (row[:3] for row in shown)):
@@ -82,7 +85,7 @@ def _show(app: App, found: SourceSample, *, of: str | None = None) -> None:
     show_rows(("column", "type", *rows), shown, drop=rows[:0:-1])
 
 
-def _payload(found: SourceSample, *, of: str | None) -> dict[str, Any]:
+def _payload(found: SourceSample, *, source: str | None) -> dict[str, Any]:
     batch = found.batch
     files = {
         "format": batch.format,
@@ -91,7 +94,7 @@ def _payload(found: SourceSample, *, of: str | None) -> dict[str, Any]:
         "size_bytes": batch.size_bytes,
     }
     return {
-        **(files if of is None else {"source": of}),
+        **(files if source is None else {"source": source}),
         "columns": [{"name": column.name, "type": column.type} for column in found.columns],
         "sample": list(found.rows),
     }

@@ -33,16 +33,17 @@ def status(app: App) -> None:
     }
     say(*(f"[dim]{name:<8}[/] {safe(value)}" for name, value in facts.items()))
     if found.abandoned:
-        say("", f"{counted(len(found.abandoned), 'run')} stopped without ending: {safe(', '.join(found.abandoned))}")
-        next_commands(("Finish or undo what they started", app.command("recover")))
+        died = counted(len(found.abandoned), "run")
+        say("", f"{died} left unfinished by a process that died: {safe(', '.join(found.abandoned))}")
+        next_commands(("Finish or undo them", app.command("recover")))
 
 
 @journal.command("rebuild", examples=("lakegate journal rebuild", "lakegate journal rebuild -o json"))
 def rebuild(app: App) -> None:
     """Rebuild the journal from main's history.
 
-    For a journal that was lost or restored from an old backup. Runs that it still knows keep everything recorded about
-    them; other runs get what their commits record.
+    Use it after the journal was lost, or restored from an old backup. Runs that it still has keep all their details.
+    Other runs get what their commits record.
     """
     with app.lake() as lake:
         found = lake.rebuild_journal()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _LONGEST_VALUE = 300
 _MOST_FILES = 3
 _HASH = 12
-_SHOWN_OTHERWISE = {BRANCH_PROPERTY, FILES_PROPERTY, TABLES_PROPERTY}
+_SHOWN_ELSEWHERE = {BRANCH_PROPERTY, FILES_PROPERTY, TABLES_PROPERTY}
 _SHORTEST_MESSAGE = 20
 
 
@@ -42,7 +42,7 @@ _SHORTEST_MESSAGE = 20
 def log(app: App, /, *, ref: str, limit: int, oneline: bool) -> None:
     """Show the commits of REF (a branch, tag or commit; main by default), newest first.
 
-    Wherever a command takes a commit, you can give the first six or more digits of its hash.
+    Wherever a command takes a commit, you can pass the first six or more digits of its hash.
     """
     with app.lake() as lake:
         if app.json:
@@ -62,7 +62,7 @@ def log(app: App, /, *, ref: str, limit: int, oneline: bool) -> None:
 
 
 def _with_tables(lake: Lake, commits: Iterable[Commit], limit: int) -> Iterator[Commit]:
-    """Yield commits whose tables are known: from the first one that doesn't name its own on, the catalog is asked."""
+    """Yield commits with their tables. From the first one that doesn't name its own on, ask the catalog."""
     for number, commit in enumerate(commits):
         if not tables_in(commit):
             yield from lake.log(commit.hash, limit=limit - number)
@@ -71,12 +71,12 @@ def _with_tables(lake: Lake, commits: Iterable[Commit], limit: int) -> Iterator[
 
 
 def commit_payload(commit: Commit) -> dict[str, Any]:
-    """Return a commit for machines; ``unreadable`` says why the source files that it names can't be read here."""
+    """Return a commit for JSON output. ``unreadable`` says why the source files that it names can't be read."""
     return {**commit.model_dump(mode="json"), "unreadable": unreadable_in(commit)}
 
 
 def show_commits(commits: Iterable[Commit]) -> None:
-    """Print commits as they come, each with its full hash, which ``--at`` takes."""
+    """Print commits as they come, each with its full hash to copy into ``--at``."""
     for commit in commits:
         say(f"[yellow]commit {commit.hash}[/]", f"  [dim]{moment(commit.time)}  {safe(commit.author)}[/]")
         say(*(f"  {safe(line)}" for line in commit.message.splitlines() or [""]))
@@ -86,7 +86,7 @@ def show_commits(commits: Iterable[Commit]) -> None:
 
 
 def _facts(commit: Commit) -> Iterator[tuple[str, str]]:
-    """Yield what a commit says of itself, as people read it; ``--output json`` has every property."""
+    """Yield a commit's facts for people. ``--output json`` has every property."""
     tables = tables_in(commit) or commit.tables
     yield from [("tables", ", ".join(tables))] if tables else ()
     readable = unreadable_in(commit) is None
@@ -96,7 +96,7 @@ def _facts(commit: Commit) -> Iterator[tuple[str, str]]:
         more = f" and {len(files) - _MOST_FILES:,} more" if len(files) > _MOST_FILES else ""
         yield "files", ", ".join(files[:_MOST_FILES]) + more
     for key, value in sorted(commit.properties.items()):
-        if key not in _SHOWN_OTHERWISE or (key == FILES_PROPERTY and not readable):
+        if key not in _SHOWN_ELSEWHERE or (key == FILES_PROPERTY and not readable):
             yield key.removeprefix("lakegate."), value
 
 

@@ -37,12 +37,12 @@ _STYLES = {"done": "green", "failed": "red", "left": "yellow"}
 def maintain(app: App, /, *, tables: tuple[str, ...], dry_run: bool, within: timedelta | None, gc: bool | None) -> None:
     """Compact tables, rewrite manifests, expire snapshots and collect garbage, where it's due.
 
-    TABLE is a name or a pattern, such as 'nyc.*'. Default: all tables on main. The settings in the section maintenance,
-    and each table's own, say when something is due.
+    TABLE is a name or a pattern, such as 'nyc.*'. Default: all tables on main. The section maintenance of the settings,
+    and each table's own, define when something is due.
 
-    What is done to a table is a run of its own, which can be reverted: stop it at any time, and the next round
+    Each change to a table is a run of its own, which can be reverted. You can stop it at any time: the next round
     continues. A table that fails doesn't hold up the others. Run it from cron, from lakegate watch (maintenance.every),
-    or from an orchestrator; only one process at a time does it.
+    or from an orchestrator. Only one process maintains a lake at a time.
 
     Exits with 0 if all is well, with 3 if what failed may succeed in the next round, and with 1 if it won't.
     """
@@ -58,16 +58,16 @@ def maintain(app: App, /, *, tables: tuple[str, ...], dry_run: bool, within: tim
 
 
 def _show(report: MaintenanceReport) -> None:
-    looked = counted(report.tables, "table")
+    tables = counted(report.tables, "table")
     done = [step for step in report.steps if step.status == "done"]
     if report.dry_run:
-        say(f"[bold]dry run[/]  {counted(len(report.steps), 'step')} due for {looked}; nothing was changed")
+        say(f"[bold]dry run[/]  {counted(len(report.steps), 'step')} due for {tables}; nothing was changed")
     else:
         failed = f", [bold red]{len(report.failures)} failed[/]" if report.failures else ""
-        say(f"[bold green]maintained[/]  {looked}: {counted(len(done), 'step')} done{failed}")
+        say(f"[bold green]maintained[/]  {tables}: {counted(len(done), 'step')} done{failed}")
     if report.steps:
         rows = (
-            Styled((step.table, step.action, step.status, _said(step)), _STYLES.get(step.status))
+            Styled((step.table, step.action, step.status, _outcome(step)), _STYLES.get(step.status))
             for step in report.steps
         )
         say("")
@@ -80,10 +80,10 @@ def _show(report: MaintenanceReport) -> None:
         verb = "would delete" if report.dry_run else "deleted"
         say("", f"gc {verb} {counted(report.gc.files, 'file')}, {size(report.gc.size_bytes)}")
     if any(step.status == "left" for step in report.steps):
-        say("", "The next round does the rest.")
+        say("", "The next round will do the rest.")
 
 
-def _said(step: MaintenanceStep) -> str:
+def _outcome(step: MaintenanceStep) -> str:
     if step.error is not None:
         return step.error.message
     return f"{step.reason}; run {step.run_id}" if step.run_id else step.reason

@@ -27,17 +27,17 @@ from lakegate.errors import missing_package
     "-f",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Replace this file, whole, instead of printing: for node_exporter's textfile collector.",
+    help="Replace this file atomically instead of printing, for node_exporter's textfile collector.",
 )
 def metrics(app: App, /, *, file: Path | None) -> None:
     """Print metrics in Prometheus' text format.
 
-    Each run adds what it counted to the journal when it ends, so they count all processes and machines that share the
-    journal. Reading them takes milliseconds, and starts nothing. The dashboard serves the same at /metrics,
-    unless people log in to it by OpenID Connect, which a scraper can't.
+    Each run adds its numbers to the journal when it ends, so the metrics cover all processes and machines that share
+    the journal. Reading them takes milliseconds and starts nothing. The dashboard serves the same metrics at /metrics,
+    except with OpenID Connect, because a scraper can't log in.
     """
     if app.json and file is not None:
-        raise click.UsageError("--file goes with --output prometheus.")
+        raise click.UsageError("--file needs --output prometheus.")
     with app.lake() as lake:
         samples = lake.metrics()
     if app.json:
@@ -56,13 +56,13 @@ def metrics(app: App, /, *, file: Path | None) -> None:
 
 
 def _replace(file: Path, text: str) -> None:
-    """Write a file so that nobody ever reads half of it."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    """Write a file atomically, so that nobody reads half of it."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
     with writing(file, "metrics"):
         try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(file)
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(file)
         except OSError:
             with suppress(OSError):
-                beside.unlink()
+                draft.unlink()
             raise

@@ -31,7 +31,7 @@ def _complete_channels(ctx: click.Context, _param: click.Parameter, incomplete: 
 
 @group("notify", examples=("lakegate notify list", "lakegate notify test ops", "lakegate notify late"))
 def notify() -> None:
-    """Show and test the channels that get alerts about runs and files, and alert on late tables.
+    """Show and test alert channels, and send alerts about late tables.
 
     Configure channels in the [notify] section of the settings. `lakegate runs RUN` shows which alerts a run sent.
     """
@@ -79,8 +79,8 @@ def late(app: App) -> None:
     """List late tables and send an alert for each.
 
     A table is late if nothing was published to it within the time set in notify.late. Run this from cron: it reports a
-    late table once per period until something is published to it. Also sends the summaries of grouped messages that
-    are due. It reads the journal only and starts nothing. Exits with 3 if an alert couldn't be delivered.
+    late table once per period until something is published to it. Also sends the summaries of grouped messages that are
+    due. Reads only the journal, and starts nothing. Exits with 3 if an alert couldn't be delivered.
     """
     with app.lake() as lake:
         found = lake.notify_late()
@@ -128,7 +128,7 @@ def _references(channel: ChannelSettings) -> Iterator[SecretReference]:
 
 
 def _state(reference: SecretReference) -> str:
-    """Return whether the secret is there, as far as this machine can know."""
+    """Return whether the secret exists, as far as this machine can tell."""
     if reference.scheme == "env":
         return "set" if os.environ.get(reference.place) else "not set"
     if reference.scheme == "file":

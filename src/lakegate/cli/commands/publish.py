@@ -27,8 +27,8 @@ from lakegate.cli.run_output import run_payload, show_run
 def publish(app: App, /, *, branch: str, accept: str | None) -> None:
     """Publish BRANCH to main, with all its tables in one commit.
 
-    The branch must have passed the checks of its run and those in the settings; if it failed them, publishes nothing
-    and exits with 1. A branch is never published twice. To override a failed audit, pass --accept with a reason.
+    The branch must pass the checks of its run and those in the settings. If it fails them, publishes nothing and exits
+    with 1. A branch is never published twice. To override a failed audit, pass --accept with a reason.
     """
     with app.lake() as lake:
         run = lake.publish(branch, accept=accept)

@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _DEFAULT_WIDTH = 110
 
 
-def _which(*, where: bool = True) -> Callable[[F], F]:
+def _row_options(*, where: bool = True) -> Callable[[F], F]:
     """Add the options that choose rows."""
     options = [
         click.option("--run", "run_id", metavar="RUN", shell_complete=complete_runs, help="Only rows of this run."),
@@ -48,14 +48,14 @@ def _which(*, where: bool = True) -> Callable[[F], F]:
 def quarantine() -> None:
     """List, show, release, fix and drop quarantined rows.
 
-    A check with severity='quarantine' sets its failing rows aside, in TABLE__quarantine, and the others are published.
+    A check with severity='quarantine' sets its failing rows aside in TABLE__quarantine, and the others are published.
     """
 
 
 @quarantine.command("list", examples=("lakegate quarantine list", "lakegate quarantine list nyc.trips -o json"))
 @click.argument("table", required=False, shell_complete=complete_tables)
 def list_quarantined(app: App, /, *, table: str | None) -> None:
-    """List the runs that quarantined rows, of TABLE or of all tables."""
+    """List the runs that quarantined rows of TABLE, or of any table."""
     with app.lake() as lake:
         found = lake.quarantine_list(table)
     if app.json:
@@ -72,12 +72,12 @@ def list_quarantined(app: App, /, *, table: str | None) -> None:
         for one in found
     )
     show_rows(
-        ("table", "run", "waiting", "released", "checks that they fail"),
+        ("table", "run", "waiting", "released", "failed checks"),
         rows,
         right=("waiting", "released"),
         whole=("run",),
         drop=("released",),
-        cut="checks that they fail",
+        cut="failed checks",
         empty="No rows are quarantined.",
     )
 
@@ -86,10 +86,10 @@ def list_quarantined(app: App, /, *, table: str | None) -> None:
     "show", examples=("lakegate quarantine show nyc.trips", "lakegate quarantine show nyc.trips --check not_null_id")
 )
 @table_argument()
-@_which(where=False)
+@_row_options(where=False)
 @limit_option(20)
 def show_quarantined_rows(app: App, /, *, table: str, limit: int, **chosen: Any) -> None:
-    """Show the rows of TABLE that wait in quarantine, and why."""
+    """Show the rows of TABLE that are waiting in quarantine, and why."""
     with app.lake() as lake:
         found = lake.quarantine_show(table, limit=limit, **chosen)
     if app.json:
@@ -113,7 +113,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     place = "" if row[POSITION] is None else f":{row[POSITION]}"
     shown = None if source is None else f"{source}{place}"
     own = (("why", REASONS, why), ("source", SOURCE_FILE, shown), ("run", RUN_ID, row[RUN_ID]))
-    # Of a column with one of these names, the value is the table's.
+    # If the table has a column of one of these names, that one keeps the name.
     named = {reserved if name in data else name: value for name, reserved, value in own}
     first, *rest = named.items()
     return dict([first, *data.items(), *rest])
@@ -127,11 +127,12 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     ),
 )
 @table_argument()
-@_which()
+@_row_options()
 def release(app: App, /, *, table: str, **chosen: Any) -> None:
     """Publish quarantined rows of TABLE as they are, if they pass today's checks.
 
-    All checks block here. The rows stay in the quarantine table, marked as released, and are never published twice.
+    All checks block here, whatever their severity. The rows stay in the quarantine table, marked as released, and are
+    never published twice.
     """
     with app.lake() as lake:
         run = lake.quarantine_release(table, **chosen)
@@ -152,34 +153,32 @@ def release(app: App, /, *, table: str, **chosen: Any) -> None:
     "changes",
     multiple=True,
     metavar="COLUMN=SQL",
-    help="The column's new value, in Spark SQL about one row. Repeatable.",
+    help="The column's new value, as a Spark SQL expression on one row. Repeatable.",
 )
 @click.option(
     "--from",
     "corrected",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="CSV or Parquet with corrected rows; _quarantine_id says which quarantined row each is of. "
+    help="CSV or Parquet file with corrected rows; _quarantine_id is the id of the row that each replaces. "
     "Lists and structs need Parquet.",
 )
-@_which()
+@_row_options()
 def fix(app: App, /, *, table: str, changes: tuple[str, ...], corrected: Path | None, **chosen: Any) -> None:
     """Publish quarantined rows of TABLE with new values, if they pass today's checks.
 
-    To get the rows that wait as a file: lakegate query 'SELECT * FROM TABLE__quarantine WHERE _released_by IS NULL'
+    To get the waiting rows as a file: lakegate query 'SELECT * FROM TABLE__quarantine WHERE _released_by IS NULL'
     --output csv > rows.csv
     """
     if corrected is not None:
         if changes or any(chosen.values()):
-            raise click.UsageError(
-                "--from says which rows to correct, and their new values; leave out the other options."
-            )
+            raise click.UsageError("--from can't be combined with other options: the file says which rows to correct.")
         with app.lake() as lake:
             run = lake.quarantine_fix(table, corrected)
         _show(app, run)
         return
     if not changes:
-        raise click.UsageError("Give --set COLUMN=SQL, or --from FILE with corrected rows.")
+        raise click.UsageError("Pass --set COLUMN=SQL, or --from FILE with corrected rows.")
     new = {}
     for text in changes:
         name, equals, expression = text.partition("=")
@@ -193,10 +192,10 @@ def fix(app: App, /, *, table: str, changes: tuple[str, ...], corrected: Path | 
 
 @quarantine.command("drop", examples=("lakegate quarantine drop nyc.trips --run 20260131T070509-0badcafe --yes",))
 @table_argument()
-@_which()
-@click.option("--yes", is_flag=True, required=True, help="Delete them. Required.")
+@_row_options()
+@click.option("--yes", is_flag=True, required=True, help="Confirm that the rows are deleted. Required.")
 def drop(app: App, /, *, table: str, yes: bool, **chosen: Any) -> None:
-    """Delete quarantined rows of TABLE that wait. `lakegate revert RUN` brings them back."""
+    """Delete rows of TABLE that are waiting in quarantine. `lakegate revert RUN` brings them back."""
     del yes
     with app.lake() as lake:
         run = lake.quarantine_drop(table, **chosen)

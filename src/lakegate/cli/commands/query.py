@@ -30,8 +30,8 @@ _TABLE = re.compile(r"\w[\w-]*(\.\w[\w-]*)+")
 _TABLE_ROWS = 1000
 _WIDEST_CELL = 80
 _BATCH = 1000
-_BETWEEN = 3
-_ABOUT_OTHERS = len("… 1000 more")
+_GAP = 3
+_MORE_WIDTH = len("… 1000 more")
 
 
 @command(
@@ -58,21 +58,21 @@ _ABOUT_OTHERS = len("… 1000 more")
 def query(app: App, /, *, sql: str, ref: str, at: str | None, file: Path | None) -> None:
     """Run the query SQL. Pass '-' to read it from standard input.
 
-    Table names such as nyc.trips refer to the tables on --ref. The table format shows the first 1,000 rows; json, csv
-    and parquet write all of them.
+    Table names such as nyc.trips refer to the tables on --ref. The table format shows the first 1,000 rows. The formats
+    json, csv and parquet write all of them.
     """
     text = sys.stdin.read() if sql == "-" else sql
     _require_sql(text)
     if file is not None and app.output == "table":
         raise click.UsageError("--file needs --output csv, json or parquet.")
     if app.output == "parquet" and file is None and sys.stdout.isatty():
-        raise click.UsageError("Parquet isn't for a terminal. Pass --file, or redirect the output to a file.")
+        raise click.UsageError("Can't print Parquet on a terminal. Pass --file, or redirect the output to a file.")
     with app.lake() as lake:
-        asked = lake.query(text, ref=ref, at=at)
+        planned = lake.query(text, ref=ref, at=at)
         if app.json:
-            _require_distinct(asked.columns)
-        # Of a large table, the rest would be fetched for nothing.
-        result = (asked.limit(_TABLE_ROWS + 1) if app.output == "table" else asked).to_arrow()
+            _require_distinct(planned.columns)
+        # Don't fetch rows of a large result that the table won't show.
+        result = (planned.limit(_TABLE_ROWS + 1) if app.output == "table" else planned).to_arrow()
     if file is not None:
         _write_file(app, result, file)
     elif app.output == "parquet":
@@ -82,28 +82,28 @@ def query(app: App, /, *, sql: str, ref: str, at: str | None, file: Path | None)
 
 
 def _require_sql(text: str) -> None:
-    """Refuse what isn't a query, and say what was probably meant."""
+    """Refuse text that isn't a query, and suggest the right command."""
     if not text.strip():
         raise click.UsageError("The query is empty.")
     if os.path.isfile(text):  # noqa: PTH113 - a query may be longer than a path
-        raise click.UsageError(f"'{text}' is a file. To run what it holds: lakegate query - < {quote(text)}")
+        raise click.UsageError(f"'{text}' is a file. To run the query in it: lakegate query - < {quote(text)}")
     if _TABLE.fullmatch(text.strip()):
         raise click.UsageError(f"'{text}' isn't SQL. To see a table's rows: lakegate table rows {text.strip()}")
 
 
 def _require_distinct(columns: Sequence[str]) -> None:
-    """Refuse columns of the same name: a JSON object would hold only the last one."""
+    """Refuse columns with the same name: a JSON object would keep only the last one."""
     repeated = next((name for name in columns if list(columns).count(name) > 1), None)
     if repeated is not None:
         raise QueryError(
-            f"The query returns several columns named '{repeated}'; a JSON object can't hold them.",
+            f"The query returns several columns named '{repeated}', and a JSON object can have only one.",
             hint="Rename them with AS, or use --output csv.",
             column=repeated,
         )
 
 
 def print_result(app: App, result: pa.Table) -> None:
-    """Print rows as ``--output`` says: as JSON, CSV or a table."""
+    """Print rows in the format of ``--output``: JSON, CSV or a table."""
     if app.json:
         print_json(result)
     elif app.output == "csv":
@@ -115,20 +115,20 @@ def print_result(app: App, result: pa.Table) -> None:
 def print_table(
     result: pa.Table, *, counts: bool = True, others: str = "csv, json or parquet, or select fewer"
 ) -> None:
-    """Print the first rows as a table, and on standard error how many there are.
+    """Print the first rows as a table, and their number on standard error.
 
-    On a terminal, columns that don't fit are left out and counted; a single row is printed downwards then.
+    On a terminal, columns that don't fit are left out and counted. A single row that doesn't fit is printed vertically.
     """
     names = [one_line(name) for name in result.column_names]
     width = width_or(0)
     alone = len(names) == 1
-    widest = min(_WIDEST_CELL, max(width - (0 if alone else _ABOUT_OTHERS + _BETWEEN), 1)) if width else _WIDEST_CELL
+    widest = min(_WIDEST_CELL, max(width - (0 if alone else _MORE_WIDTH + _GAP), 1)) if width else _WIDEST_CELL
     rows = [[clip(cell(value), widest) for value in row] for row in _rows(result.slice(0, _TABLE_ROWS))]
     fitting = _fitting(names, rows, width) if width else len(names)
     if fitting < len(names) and len(rows) == 1:
         table = make_table("column", "value")
         labels = [clip(name, width // 2) for name in names]
-        room = max(width - max(map(cell_len, labels)) - _BETWEEN, 1)
+        room = max(width - max(map(cell_len, labels)) - _GAP, 1)
         for label, value in zip(labels, rows[0], strict=True):
             table.add_row(Text(label), null(clip(value, room)))
     else:
@@ -166,7 +166,7 @@ def print_json(result: pa.Table) -> None:
 def print_csv(result: pa.Table) -> None:
     """Print CSV (RFC 4180, LF): a header, then the rows; NULL is an empty field.
 
-    It's UTF-8 whatever the terminal's encoding: CSV has no escapes for characters that another encoding lacks.
+    The encoding is UTF-8 whatever the terminal's is: CSV has no escapes for characters that another encoding lacks.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors=sys.stdout.errors)
@@ -207,11 +207,11 @@ def _rows(result: pa.Table) -> Iterator[tuple[Any, ...]]:
 
 
 def _fitting(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
-    """Return how many columns fit side by side, at least one, with room for a note about the others."""
+    """Return how many columns fit side by side, with room for a note about the others. At least one."""
     left = width
     for index, name in enumerate(names):
-        left -= max([cell_len(name), *(cell_len(row[index]) for row in rows)]) + _BETWEEN
-        if left < (0 if index == len(names) - 1 else _ABOUT_OTHERS):
+        left -= max([cell_len(name), *(cell_len(row[index]) for row in rows)]) + _GAP
+        if left < (0 if index == len(names) - 1 else _MORE_WIDTH):
             return max(index, 1)
     return len(names)
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
     """Finish or undo every run whose process died.
 
-    Checks in the catalog how far each run got: a run that published is recorded as published, one that passed its
-    audit is published, and any other is undone. Every ingest does this first, so there's seldom anything left to do.
-    It's safe at any time, also while other runs are in progress.
+    Checks in the catalog how far each run got: a run that published is recorded as published, a run that passed its
+    audit is published, and any other run is undone. Every ingest does this first, so there's seldom anything left to
+    do. It's safe at any time, even while other runs are in progress.
 
-    A run that an orchestrator executes step by step is suspended between its steps and isn't touched until
-    journal.park_s has passed. To finish or undo it now, pass its id, or its beginning, at least as long as
+    A run that an orchestrator executes step by step is suspended between its steps, and isn't touched until
+    journal.park_s has passed. To finish or undo it now, pass its id, or a prefix of it at least as long as
     20260131T0705.
     """
     with app.lake() as lake:

@@ -1,4 +1,4 @@
-"""Write a page about many runs, to send to others."""
+"""Write a report on many runs, to send to others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUN_FORMATS = ("html", "junit", "openlineage")
 
 
 def write_run(app: App, lake: Lake, run: Run, file: Path | None) -> None:
-    """Write one run in the format that ``--output`` names."""
+    """Write one run in the format of ``--output``."""
     if app.output == "openlineage":
         write(app, _lineage(lake, run), file)
     elif app.output == "junit":
@@ -42,7 +42,7 @@ def write_run(app: App, lake: Lake, run: Run, file: Path | None) -> None:
 
 
 def _examples(app: App) -> Examples:
-    """Return how rows may be shown: a report shows no more than the dashboard does."""
+    """Return which rows may be shown: no more than the dashboard shows."""
     from lakegate.reports.page import Examples
 
     settings = app.settings()
@@ -66,7 +66,7 @@ def write(app: App, text: str, file: Path | None, *, page: str | None = None) ->
 
     Args:
         file: Where to; ``None`` for standard output.
-        page: Name of the file that a page goes to when standard output is a terminal, where nobody could read it.
+        page: Name of the file to write a page to if standard output is a terminal, where nobody could read it.
     """
     if file is None and page is not None and sys.stdout.isatty():
         file = Path(page)
@@ -93,11 +93,11 @@ def write(app: App, text: str, file: Path | None, *, page: str | None = None) ->
 @since_option("Report on runs started since: 2026-01-31T07:00:00Z, 24h, 7d.", default="7d")
 @file_option()
 def report(app: App, /, *, table: str | None, since: datetime, file: Path | None) -> None:
-    """Write what the runs of the last days add up to: what needs a decision, each table, the checks that failed.
+    """Write a report on the runs of the last days: what needs a decision, each table, and the checks that failed.
 
-    The page is one file that loads nothing, so that it can be mailed or kept. It shows what the dashboard shows, from
-    the journal and the catalog; nothing is started, and if the catalog is unavailable, the journal alone says what is
-    waiting. For a page about one run: lakegate runs RUN --output html
+    The page is a single file that loads nothing else, so you can mail or archive it. It shows what the dashboard shows,
+    from the journal and the catalog. It starts nothing: if the catalog is unavailable, the report is based on the
+    journal alone. For a page about one run: lakegate runs RUN --output html
     """
     from lakegate.dashboard.model import open_read_model
     from lakegate.reports.period_page import period, period_page

@@ -24,8 +24,8 @@ from lakegate.cli.run_output import show_revert
 def revert(app: App, /, *, run: str, cascade: bool, dry_run: bool) -> None:
     """Undo what RUN published, in one commit across its tables.
 
-    RUN is a run id, or the beginning of one, at least as long as 20260131T0705. Later publishes stay, unless they
-    depend on RUN: then nothing is undone, or all of it with --cascade. You can ingest the source files again.
+    RUN is a run id, or a prefix of one at least as long as 20260131T0705. Later publishes stay. If some of them depend
+    on RUN, nothing is undone, unless you pass --cascade to undo them, too. You can ingest the source files again.
     """
     with app.lake() as lake:
         reverted = lake.revert(run, cascade=cascade, dry_run=dry_run)

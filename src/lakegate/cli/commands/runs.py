@@ -67,7 +67,7 @@ _MESSAGE = 60
 @click.option("--table", metavar="TABLE", help="Only runs of this table.", shell_complete=complete_tables)
 @click.option("--status", type=click.Choice(get_args(RunStatus)), help="Only runs with this status.")
 @click.option("--kind", type=click.Choice(get_args(RunKind)), help="Only runs of this kind.")
-@click.option("--orchestrator", metavar="NAME", help="Only runs begun by this: cli, python, watch, prefect, dbos, …")
+@click.option("--orchestrator", metavar="NAME", help="Only runs started by this: cli, python, watch, prefect, dbos, …")
 @click.option("--source", metavar="TEXT", help="Only runs with a source file whose path contains this.")
 @since_option("Only runs started since: 2026-01-31T07:00:00Z, 24h, 7d.")
 @limit_option(50)
@@ -76,8 +76,8 @@ def runs(app: App, /, *, run: str | None, limit: int, file: Path | None, **filte
     """List runs, newest first; or show one RUN (a run id or a prefix of one).
 
     For one run, shows its history relative to main, the duration of each step, its files and its audit report. A run id
-    starts with the time the run started, in UTC. One run can also be written as a page to send to others (html), for
-    CI systems (junit), and for lineage tools (openlineage).
+    starts with the time at which the run started, in UTC. With --output, you can also get one run as a page to send to
+    others (html), for CI systems (junit), or for lineage tools (openlineage).
     """
     given = [f"--{name}" for name, value in filters.items() if value is not None]
     if run is not None and given:
@@ -85,7 +85,7 @@ def runs(app: App, /, *, run: str | None, limit: int, file: Path | None, **filte
     if app.output in RUN_FORMATS and run is None:
         raise click.UsageError(f"--output {app.output} needs a RUN. A report about many runs: lakegate report")
     if file is not None and app.output not in RUN_FORMATS:
-        raise click.UsageError(f"--file goes with --output {', '.join(RUN_FORMATS)}.")
+        raise click.UsageError(f"--file needs --output {', '.join(RUN_FORMATS)}.")
     with app.lake() as lake:
         if run is not None:
             found_run = lake.run(run)
@@ -139,7 +139,7 @@ def _commits_meanwhile(app: App, lake: Lake, run: Run) -> Sequence[Commit]:
 
 
 def bar(part: float, whole: float) -> str:
-    """Return a bar for a share of the whole; anything above zero shows.
+    """Return a bar for a share of the whole. Anything above zero is visible.
 
     Example:
         >>> bar(1, 2), bar(0.001, 5), bar(0, 5)
@@ -200,7 +200,7 @@ def _show_files(run: Run) -> None:
         return
     rows = []
     for file in written:
-        # A run that had nothing to do still lists all its files.
+        # The request of a run that had nothing to do still lists all its files.
         owner = next((known.run_id for known in run.skipped_files if known.file.uri == file.uri), None)
         about = f"version {file.version_id}" if file.version_id else ""
         note = f"skipped: {owner}" if owner else about
@@ -216,7 +216,7 @@ def draw(run: Run, newer: Sequence[Commit]) -> list[str]:
     """Draw a run's branch beside its target, as ``git log --graph`` would: newest on top, the target on the left.
 
     Args:
-        newer: Commits of the target between the run's base and its publish, newest first; none if they aren't known.
+        newer: Commits of the target between the run's base and its publish, newest first. Empty if they're unknown.
     """
     if run.base is None or not (run.branch or run.publication):
         return []
@@ -249,7 +249,7 @@ def _branch(run: Run, newer: Sequence[Commit]) -> Iterator[str]:
 
 
 def _newer_commits(run: Run, newer: Sequence[Commit]) -> Iterator[tuple[str, str]]:
-    """Yield the target's commits in the meantime: a mark and a text for each line."""
+    """Yield the target's commits between the run's base and its publish: a mark and a text for each line."""
     replayed = run.publication.replayed if run.publication else ()
     if not newer:
         if replayed:

@@ -33,14 +33,17 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--host", metavar="HOST", help="Address to listen on; other machines need --token. Overrides serve.host.")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), metavar="N", help="Port; 0 for a free one. Overrides serve.port."
+    "--port",
+    type=click.IntRange(0, 65_535),
+    metavar="N",
+    help="Port to listen on; 0 for a free one. Overrides serve.port.",
 )
 @click.option(
     "--token",
     metavar="REF",
     help="Bearer token that clients must send, as env:NAME or file:/path. Overrides serve.token.",
 )
-@click.option("--tls-certificate", type=_FILE, metavar="FILE", help="Certificate chain (PEM), to speak TLS.")
+@click.option("--tls-certificate", type=_FILE, metavar="FILE", help="Certificate chain (PEM), for TLS.")
 @click.option("--tls-key", type=_FILE, metavar="FILE", help="The certificate's private key (PEM).")
 def serve(app: App, /, **given: Any) -> None:
     """Serve the published tables to other engines, until you stop it.
@@ -48,8 +51,8 @@ def serve(app: App, /, **given: Any) -> None:
     DuckDB, PyIceberg, Polars, Spark, Trino and others read from it as from any Iceberg REST catalog. They see main, or
     a tag or an earlier commit of it, and no other branch. They can't write.
 
-    Clients choose what they see by the warehouse they ask for: main, pinned (everything from the commit that's the
-    newest when they connect), tag:NAME or commit:HASH.
+    Clients choose what they see by the warehouse they connect to: main, pinned (everything from the commit that was
+    newest when they connected), tag:NAME or commit:HASH.
 
     Ctrl-C or SIGTERM stops it, with exit code 0.
     """
@@ -67,7 +70,7 @@ def serve(app: App, /, **given: Any) -> None:
     require_safe(address, has_token=wanted.token is not None)
     token = None if wanted.token is None else Secret(wanted.token, setting="serve.token")
     if token is not None:
-        token.value()  # missing, it is better missed now than by each request
+        token.value()  # fail now, not at each request, if it's missing
     listening = listen(address)
     address = Address(address.host, listening.getsockname()[1], address.certificate, address.key)
     try:
@@ -93,7 +96,7 @@ def _require_installed() -> None:
 
 
 def _announce(app: App, address: Address, *, has_token: bool) -> None:
-    """Say where it is, and what to paste into an engine."""
+    """Print the address, and what to paste into an engine."""
     if app.json:
         click.echo(as_json({"url": address.url, "warehouse": "main", "token": has_token}))
         return
@@ -116,15 +119,15 @@ def _announce(app: App, address: Address, *, has_token: bool) -> None:
 
 
 def _log_requests(app: App) -> None:
-    """Show one line for each request on standard error, unless that is a log of JSON lines already."""
+    """Show one line for each request on standard error, unless that's a log of JSON lines anyway."""
     if app.logs is None and not app.quiet:
         logger = logging.getLogger("lakegate.rest_catalog")
         logger.setLevel(logging.INFO)
-        logger.addHandler(_Lines())
+        logger.addHandler(_RequestLines())
         logger.propagate = app.debug
 
 
-class _Lines(logging.Handler):
+class _RequestLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         facts: dict[str, Any] = getattr(record, "facts", {})
         took = f"  {1000 * facts['seconds']:.0f} ms  {facts['client'] or ''}" if "seconds" in facts else ""

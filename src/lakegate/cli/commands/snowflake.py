@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _STYLES = {"create": "green", "replace": "yellow", "drop": "red", "refuse": "bold red", "none": "dim"}
-_WORDS = {"none": "exists", "refuse": "can't be made"}
+_WORDS = {"none": "exists", "refuse": "can't create"}
 _SENT = {"sent": "refreshed"}
 _RESULT_STYLES = {"failed": "red", "waiting": "yellow"}
 _STATE_STYLES = {"behind": "yellow", "missing": "yellow", "taken": "bold red", "unknown": "yellow"}
@@ -34,7 +34,7 @@ _STATE_STYLES = {"behind": "yellow", "missing": "yellow", "taken": "bold red", "
 
 def _name_option(function: F) -> F:
     return click.option(
-        "--name", metavar="NAME", help="Which account, if the settings have several: NAME of [downstream.NAME]."
+        "--name", metavar="NAME", help="Account to use, if the settings have several: NAME of [downstream.NAME]."
     )(function)
 
 
@@ -50,7 +50,7 @@ def _name_option(function: F) -> F:
 def snowflake() -> None:
     """Let a Snowflake account read the published tables, as Iceberg tables that are refreshed after each publish.
 
-    Needs a section [downstream.snowflake] in the settings, and tables in an object store. Nothing is copied: Snowflake
+    Needs a section [downstream.snowflake] in the settings, and tables in an object store. Copies nothing: Snowflake
     reads the lake's files, and can't write them.
     """
 
@@ -61,11 +61,11 @@ def snowflake() -> None:
     examples=("lakegate snowflake plan", "lakegate snowflake plan --offline -o sql > snowflake.sql"),
 )
 @_name_option
-@click.option("--offline", is_flag=True, help="Don't connect: plan for an account that has nothing yet.")
+@click.option("--offline", is_flag=True, help="Don't connect, and plan for an account that has nothing yet.")
 def plan(app: App, /, *, name: str | None, offline: bool) -> None:
-    """Show what the account has and what it lacks, and the SQL that would make it. Changes nothing.
+    """Show what the account has and what it lacks, and the SQL to create that. Changes nothing.
 
-    With `-o sql`, it's a script for an administrator: it also lets lakegate's role use what it makes.
+    With `-o sql`, prints a script for an administrator, which also grants lakegate's role the use of what it creates.
     """
     with _opened(app, name) as (_, setup, tables):
         if offline:
@@ -87,11 +87,11 @@ def plan(app: App, /, *, name: str | None, offline: bool) -> None:
 @_name_option
 @yes_option()
 def apply(app: App, /, *, name: str | None, yes: bool) -> None:
-    """Make what the account lacks: external volume, catalog integration, database, schemas, tables, grants.
+    """Create what the account lacks: external volume, catalog integration, database, schemas, tables, grants.
 
-    Shows its SQL and asks for confirmation. After it made the volume, it prints the rights that the volume needs, and
-    stops until Snowflake can use them; then run it again. Running it again makes only what is missing. Exits with 3 if
-    it stopped, and with 2 if something couldn't be made.
+    Shows the SQL and asks for confirmation. After creating the volume, prints the permissions that the volume needs,
+    and stops. Grant them, and run the command again: it creates only what's missing. Exits with 3 if it stopped, and
+    with 2 if something couldn't be created.
     """
     with _opened(app, name) as (lake, setup, tables), setup.session() as session:
         steps = setup.plan(tables, session)
@@ -106,7 +106,7 @@ def apply(app: App, /, *, name: str | None, yes: bool) -> None:
         rights = setup.rights(session) if made_volume or errors else None
         made = {step.name for step, error in results if step.kind == "table" and step.action != "drop" and not error}
         new = [str(table.table) for table in tables if setup.name_of(table) in made]
-        # From now on the journal knows what Snowflake shows, so that gc spares it and each publish is sent there.
+        # This records in the journal what Snowflake shows: gc keeps those files, and publishes are sent there.
         tried = lake.downstream_send(setup.name, new) if new else ()
     refused = [step for step in steps if step.action == "refuse"]
     left = len(to_do) - len(results) + len(errors)
@@ -132,7 +132,7 @@ def apply(app: App, /, *, name: str | None, yes: bool) -> None:
         if rights is not None:
             _show_rights(rights)
         if left:
-            next_commands(("Then make the rest", again))
+            next_commands(("Then create the rest", again))
     for one in tried:
         if one.state != "sent":
             click.echo(f"{', '.join(one.tables)}: {one.reason}", err=True)
@@ -144,7 +144,7 @@ def apply(app: App, /, *, name: str | None, yes: bool) -> None:
 @snowflake.command("status", examples=("lakegate snowflake status", "lakegate snowflake status -o json"))
 @_name_option
 def status(app: App, /, *, name: str | None) -> None:
-    """Sign in, and show whether Snowflake can read the files, and which tables are behind main."""
+    """Show whether Snowflake can read the files, and which tables are behind main. Signs in to do so."""
     with _opened(app, name) as (lake, setup, tables), setup.session() as session:
         found = setup.status(tables, session)
         rights = None if found.readable else setup.rights(session)
@@ -171,22 +171,22 @@ def status(app: App, /, *, name: str | None) -> None:
 )
 @click.argument("tables", nargs=-1, metavar="[TABLE]...", shell_complete=complete_tables)
 @_name_option
-@click.option("--recreate", is_flag=True, help="Recreate the tables instead of refreshing them, each in one step.")
+@click.option("--recreate", is_flag=True, help="Recreate the tables instead of refreshing them, each atomically.")
 def refresh(app: App, /, *, tables: Sequence[str], name: str | None, recreate: bool) -> None:
-    """Refresh TABLEs, or all tables, to what main has now. Creates those that Snowflake lacks.
+    """Refresh TABLEs, or all tables, to the state of main. Creates those that Snowflake lacks.
 
-    Publishing does this automatically. Run it after Snowflake was out of reach for long, or refused a refresh: it also
-    retries what is queued for Snowflake. Exits with 3 if a table couldn't be refreshed.
+    Publishing does this automatically. Run it if Snowflake was unreachable for long, or refused a refresh: it also
+    retries what's queued for Snowflake. Exits with 3 if a table couldn't be refreshed.
     """
     with _opened(app, name) as (lake, setup, known):
         chosen = _chosen(known, tables) if tables else known
         if recreate:
             with setup.session() as session:
                 setup.recreate(chosen, session)
-        # Through the outbox: a publish of another process meanwhile comes before or after this, and gc learns of it.
+        # Through the outbox, so that another process's publish comes before or after this, and gc knows of it.
         tried = lake.downstream_send(setup.name, [str(table.table) for table in chosen]) if chosen else ()
-        told = {table: one for one in tried for table in one.tables}
-    results = [(str(table.table), told.get(str(table.table))) for table in chosen]
+        deliveries = {table: one for one in tried for table in one.tables}
+    results = [(str(table.table), deliveries.get(str(table.table))) for table in chosen]
     states = {table: "waiting" if one is None or one.state == "pending" else one.state for table, one in results}
     if app.json:
         rows = (
@@ -207,12 +207,9 @@ def refresh(app: App, /, *, tables: Sequence[str], name: str | None, recreate: b
         raise click.exceptions.Exit(ExitCode.RETRYABLE)
 
 
-# what they share ------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def _opened(app: App, name: str | None) -> Iterator[tuple[Lake, Setup, Sequence[LakeTable]]]:
-    """Open the lake, and yield it with the account's setup and the tables that go there."""
+    """Open the lake. Yield it with the account's setup and the tables that are sent there."""
     from lakegate.downstream.snowflake.setup import Setup, accounts
 
     with app.lake() as lake:
@@ -235,7 +232,7 @@ def _chosen(known: Sequence[LakeTable], names: Iterable[str]) -> list[LakeTable]
         if table is None:
             raise NotFoundError(
                 f"Table {name} isn't on main, or the settings don't send it to Snowflake.",
-                hint="See which tables there are: lakegate snowflake status",
+                hint="To see the tables: lakegate snowflake status",
                 table=name,
             )
         chosen.append(table)
@@ -258,11 +255,11 @@ def _announce(steps: Iterable[Step]) -> None:
 def _show_steps(steps: Sequence[Step]) -> None:
     to_do = [step for step in steps if step.sql]
     refused = [step for step in steps if step.action == "refuse"]
-    there = sum(step.action == "none" for step in steps)
+    existing = sum(step.action == "none" for step in steps)
     if not to_do and not refused:
-        say(f"[bold green]up to date[/]  all {counted(there, 'object')} exist; nothing would change")
+        say(f"[bold green]up to date[/]  all {counted(existing, 'object')} exist; nothing would change")
     else:
-        say(f"[bold]plan[/]  {counted(len(to_do), 'statement')}, {there} exist already; nothing was changed")
+        say(f"[bold]plan[/]  {counted(len(to_do), 'statement')}, {existing} exist already; nothing was changed")
     rows = (
         Styled((_WORDS.get(step.action, step.action), step.kind, step.name, step.reason or ""), _STYLES[step.action])
         for step in steps
@@ -280,15 +277,15 @@ def _show_applied(results: Sequence[tuple[Step, LakegateError | None]], left: in
     if not results and not refused:
         say("[bold green]up to date[/]  nothing was missing")
         return
-    made = sum(error is None for _, error in results)
-    say(f"[bold]applied[/]  {counted(made, 'statement')}" + (f"; {left} left" if left else ""))
+    done = sum(error is None for _, error in results)
+    say(f"[bold]applied[/]  {counted(done, 'statement')}" + (f"; {left} left" if left else ""))
     rows = [
         Styled(("failed", step.kind, step.name, error.message), "red")
         if error is not None
         else ("done", step.kind, step.name, step.reason or "")
         for step, error in results
     ]
-    rows += [Styled(("can't be made", step.kind, step.name, step.reason or ""), "bold red") for step in refused]
+    rows += [Styled((_WORDS["refuse"], step.kind, step.name, step.reason or ""), "bold red") for step in refused]
     show_rows(("", "kind", "name", "why"), rows)
     for hint in dict.fromkeys(error.hint for _, error in results if error is not None and error.hint):
         say(f"  [cyan]{safe(hint)}[/]")
@@ -299,7 +296,7 @@ def _rights_payload(rights: Rights | None) -> dict[str, Any] | None:
 
 
 def _show_rights(rights: Rights) -> None:
-    say("", "[bold]Rights that the external volume needs[/]")
+    say("", "[bold]Permissions that the external volume needs[/]")
     for name, document in rights.documents.items():
         say(f"  [dim]{safe(name)}[/]")
         say(*(f"    {safe(line)}" for line in json.dumps(document, indent=2).splitlines()))

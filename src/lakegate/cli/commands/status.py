@@ -25,7 +25,7 @@ def status(app: App, /, *, every: bool) -> None:
 
 
 def _show_everywhere(app: App) -> None:
-    """Print the servers of all projects: each takes a gigabyte or more, and runs until it's stopped."""
+    """Print the servers of all projects, because each takes a gigabyte or more."""
     servers = sorted(process.find_servers(), key=lambda server: (server.home, server.name))
     uptimes = [max(0.0, time.time() - process.create_time(server.pid)) for server in servers]
     sizes = [process.memory_bytes(server.pid) for server in servers]
@@ -42,7 +42,7 @@ def _show_everywhere(app: App) -> None:
     columns, right = ("folder", "service", "pid", "up", "memory"), ("pid", "up", "memory")
     show_rows(columns, rows, right=right, whole=right, drop=("up", "memory", "pid"), empty="Nothing is running.")
     if seen:
-        say("", f"Stop one with: [cyan]lakegate --home {safe(shlex.quote(servers[0].home))} down[/]")
+        say("", f"To stop one: [cyan]lakegate --home {safe(shlex.quote(servers[0].home))} down[/]")
 
 
 def show_services(app: App) -> None:

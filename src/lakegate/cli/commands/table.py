@@ -54,7 +54,7 @@ _SNAPSHOTS = 10
     default="list",
 )
 def table() -> None:
-    """List tables, show one's columns, snapshots and files, change its columns or rows, maintain, restore or drop it.
+    """List tables; show a table's columns, rows, snapshots and files; change, maintain, restore or drop it.
 
     Only evolve, delete, truncate and optimize need Spark.
     """
@@ -135,7 +135,7 @@ def show_table(app: App, /, *, table: str, ref: str, at: str | None) -> None:
 @table_argument()
 @ref_option()
 @at_option()
-@click.option("--where", metavar="SQL", help="Only rows for which this holds, such as 'fare < 0'.")
+@click.option("--where", metavar="SQL", help="Only rows for which this is true, such as 'fare < 0'.")
 @click.option("--column", "columns", multiple=True, metavar="NAME", help="A column to show. Repeatable. Default: all.")
 @limit_option(20)
 def show_rows_of_table(
@@ -143,7 +143,7 @@ def show_rows_of_table(
 ) -> None:
     """Show some of TABLE's rows, without Spark.
 
-    In no particular order; for that and anything else: lakegate query.
+    They come in no particular order. To order them, or for anything else: lakegate query.
     """
     from lakegate.cli.commands.query import print_result
 
@@ -189,13 +189,13 @@ def list_files(app: App, /, *, table: str, ref: str, at: str | None) -> None:
 )
 @table_argument()
 @click.argument("changes", metavar="CHANGE...", nargs=-1, required=True)
-@check_option("A check that the table must pass afterwards, besides its settings'. Repeatable.")
+@check_option("Another check that the table must pass afterwards, besides its own. Repeatable.")
 def evolve_table(app: App, /, *, table: str, changes: tuple[str, ...], checks: tuple[str, ...]) -> None:
     """Change TABLE's columns or partitioning, as a run: audited, then published in one commit.
 
     A CHANGE is what follows ALTER TABLE … in Spark SQL: ADD COLUMN name TYPE, DROP COLUMN name, RENAME COLUMN a TO b,
-    ALTER COLUMN name TYPE type, ALTER COLUMN name DROP NOT NULL, ADD PARTITION FIELD days(name). Several are made
-    together, in the order given.
+    ALTER COLUMN name TYPE type, ALTER COLUMN name DROP NOT NULL, ADD PARTITION FIELD days(name). Several changes are
+    made together, in the given order.
 
     All rows are audited with the table's checks. If one fails, nothing is published. To undo it: lakegate revert.
     """
@@ -214,8 +214,8 @@ def evolve_table(app: App, /, *, table: str, changes: tuple[str, ...], checks: t
 def restore_table(app: App, /, *, table: str, at: str) -> None:
     """Restore TABLE on main to an earlier state, in one new commit.
 
-    Undoes every later change to TABLE and its quarantine table, whoever made it. Doesn't touch other tables, and
-    doesn't check what depends on TABLE. If that removes the rows of a source file, you can ingest the file again.
+    Undoes every later change to TABLE and its quarantine table, whoever made it. Doesn't change other tables, and
+    doesn't check what depends on TABLE. If it removes the rows of a source file, you can ingest the file again.
     """
     with app.lake() as lake:
         show_revert(app, lake.restore_table(table, at=at), "restored", table)
@@ -232,19 +232,19 @@ def restore_table(app: App, /, *, table: str, at: str) -> None:
 )
 @table_argument()
 @click.option("--sort", metavar="ORDER", help="Order of the rows: columns with asc or desc, or zorder(a, b).")
-@click.option("--where", metavar="SQL", help="Only rewrite files that may hold rows for which this is true.")
-@click.option("--rewrite-manifests", is_flag=True, help="List the same data files in fewer manifests. Without Spark.")
+@click.option("--where", metavar="SQL", help="Rewrite only files that may hold rows for which this is true.")
+@click.option("--rewrite-manifests", is_flag=True, help="Only list the data files in fewer manifests. Needs no Spark.")
 def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | None, rewrite_manifests: bool) -> None:
     """Compact TABLE's small files into larger ones, and apply deletes. Needs Spark.
 
-    Runs on a branch. It's published if all rows are the same as before, by their number and a hash of their content,
-    partition by partition. Rows that others append in the meantime stay. To undo it: lakegate revert RUN.
+    Runs on a branch, and publishes it if no row changed, comparing the number of rows and a hash of their content in
+    each partition. Rows that others append in the meantime stay. To undo it: lakegate revert RUN.
 
     Replaced files stay as long as older commits need them; see lakegate gc. Exits with 3 if others kept rewriting the
     same files.
     """
     if rewrite_manifests and (sort or where):
-        raise click.UsageError("--rewrite-manifests reads no rows: --sort and --where don't go with it.")
+        raise click.UsageError("--rewrite-manifests can't be combined with --sort or --where.")
     with app.lake() as lake:
         run = lake.optimize_table(table, sort=sort, where=where, rewrite_manifests=rewrite_manifests)
         app.has_ended(run)
@@ -268,14 +268,13 @@ def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | No
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="How many of the newest to keep in any case.",
+    help="Number of newest snapshots to keep, whatever their age.",
 )
 def expire_snapshots(app: App, /, *, table: str, older_than: timedelta, keep: int) -> None:
-    """Let TABLE's metadata on main forget old snapshots, in one new commit.
+    """Remove old snapshots from TABLE's metadata on main, in one new commit.
 
-    Deletes no file. Tags, branches, older commits and downstream systems keep the metadata that they point at, so
-    reading with --at works as before. `lakegate gc` then deletes what no commit needs any more, as far back as
-    gc.history.
+    Deletes no file. Tags, branches, older commits and downstream systems keep the metadata that they point to, so
+    reading with --at works as before. `lakegate gc` then deletes what no commit within gc.history needs any more.
     """
     with app.lake() as lake:
         run = lake.expire_snapshots(table, older_than=older_than, keep=keep)
@@ -292,8 +291,8 @@ def expire_snapshots(app: App, /, *, table: str, older_than: timedelta, keep: in
 def rename_table(app: App, /, *, table: str, name: str, yes: bool) -> None:
     """Rename TABLE on main to NAME, in one new commit, and its quarantine table with it. Moves no file.
 
-    Source files that were published to TABLE stay published under NAME, where earlier runs can be reverted, too. An
-    ingest into the old name creates a new table: change routes and jobs first. If TABLE has a contract or a section in
+    Files that were published to TABLE count as published under NAME, where earlier runs can be reverted, too. An ingest
+    into the old name creates a new table, so change routes and jobs first. If TABLE has a contract or a section in
     lakegate.toml, NAME needs one first. To undo it: lakegate revert RUN.
     """
     require_consent(f"Rename {table} to {name}? Whatever reads or ingests under the old name must change.", yes=yes)
@@ -305,11 +304,11 @@ def rename_table(app: App, /, *, table: str, name: str, yes: bool) -> None:
 @table_argument()
 @yes_option()
 def truncate_table(app: App, /, *, table: str, yes: bool) -> None:
-    """Delete all rows of TABLE on main, and its quarantined ones. Needs Spark.
+    """Delete all rows of TABLE on main, including quarantined ones. Needs Spark.
 
-    It's published if an empty table passes TABLE's checks. Unlike after `lakegate table delete`, its source files can
-    be ingested again. To get the rows back: lakegate revert RUN. Their data stays in the warehouse until `lakegate gc`
-    may delete it.
+    Publishes the change if an empty table passes TABLE's checks. Unlike after `lakegate table delete`, its source files
+    can be ingested again. To get the rows back: lakegate revert RUN. Their data stays in the warehouse until
+    `lakegate gc` may delete it.
 
     Exits with 0 if the rows are deleted (or there were none), and with 1 if the audit failed: then nothing changes.
     """
@@ -340,11 +339,11 @@ def drop_table(app: App, /, *, table: str, yes: bool) -> None:
     ),
 )
 @table_argument()
-@click.option("--where", required=True, metavar="SQL", help="Which rows: a condition in Spark SQL.")
+@click.option("--where", required=True, metavar="SQL", help="Delete the rows for which this is true, in Spark SQL.")
 def delete_rows(app: App, /, *, table: str, where: str) -> None:
-    """Delete rows of TABLE on main, if what is left passes its checks.
+    """Delete rows of TABLE on main, if the remaining rows pass its checks.
 
-    It's a run like any other: written to a branch, audited as the whole table, published in one commit. To get the rows
+    It's a run like any other: written to a branch, audited as a whole table, published in one commit. To get the rows
     back: lakegate revert RUN. Their data stays in the warehouse until `lakegate gc` may delete it.
 
     Exits with 0 if the rows are deleted (or there were none), and with 1 if the audit failed: then nothing changes.
@@ -368,18 +367,18 @@ def delete_rows(app: App, /, *, table: str, where: str) -> None:
 @ref_option()
 @at_option()
 @click.option("--rest", metavar="URL", help="Read from lakegate serve at URL. Default: from the table's own files.")
-@click.option("--rest-token", is_flag=True, help="That server asks for a token.")
+@click.option("--rest-token", is_flag=True, help="The server at --rest requires a token.")
 def connect_table(
     app: App, /, *, table: str, engine: str, ref: str, at: str | None, rest: str | None, rest_token: bool
 ) -> None:
     """Print what to paste into another engine to read TABLE.
 
-    It holds no secret: engines get credentials by their own means, which a comment names. Without --rest, a snippet
-    names the table's metadata file, and shows that state for good; Spark, Trino and Dremio read by Nessie and see later
-    publishes on --ref, too.
+    The snippet contains no secret: a comment says how the engine gets its credentials. Without --rest, it names the
+    table's metadata file and always shows that state, except for Spark, Trino and Dremio, which read through Nessie and
+    also see later publishes on --ref.
 
-    Tests run the snippets for pyiceberg, duckdb, polars, daft, spark and trino, as printed. Those for dremio,
-    snowflake, athena, redshift and clickhouse weren't run.
+    The snippets for pyiceberg, duckdb, polars, daft, spark and trino are tested as printed. Those for dremio,
+    snowflake, athena, redshift and clickhouse aren't.
     """
     if rest_token and rest is None:
         raise click.UsageError("--rest-token needs --rest.")
@@ -390,7 +389,7 @@ def connect_table(
         return
     click.echo(snippet.text)
     if not snippet.run_here:
-        click.echo(f"Not tested: lakegate's tests don't have {TITLES[snippet.engine]}.", err=True)
+        click.echo(f"Not tested: lakegate's tests don't run {TITLES[snippet.engine]}.", err=True)
 
 
 def _payload(metadata: TableMetadata) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def list_tags(app: App) -> None:
 @ref_option("--from", "source", text="Branch, tag or commit to tag.")
 @at_option("Tag REF as of this time, tag or commit; see lakegate query --help.")
 def create_tag(app: App, /, *, name: str, source: str, at: str | None) -> None:
-    """Create the tag NAME. You can read from it like from a branch; gc keeps every file it needs."""
+    """Create the tag NAME. You can read from it like from a branch, and gc keeps every file it needs."""
     with app.lake() as lake:
         show_changed_ref(app, lake.create_tag(name, source=source, at=at), "created", "at")
 

@@ -32,11 +32,11 @@ def ui(app: App, /, *, host: str | None, port: int | None, no_browser: bool, all
     """Open the dashboard in a browser, until you stop it with Ctrl-C.
 
     It shows every table with its rows, freshness and failing checks, branches and what they would change, runs with
-    their audits, and the history of main. It's read-only unless you pass --allow-actions, and needs no Spark except for
-    queries. It sends nothing anywhere.
+    their audits, and the history of main. It's read-only unless you pass --allow-actions, and needs Spark only for
+    queries. It sends no data anywhere.
 
-    Only this machine can reach it. To let others in, set up a login in [ui] of lakegate.toml (OpenID Connect, or a
-    proxy that logs people in); without one, it refuses to listen elsewhere.
+    Only this machine can reach it. To let others in, set up a login in [ui] of lakegate.toml: OpenID Connect, or a
+    proxy that logs people in. Without a login, it refuses to listen on other addresses.
     """
     try:
         from lakegate.dashboard.ui import server
@@ -66,7 +66,7 @@ def ui(app: App, /, *, host: str | None, port: int | None, no_browser: bool, all
                 webbrowser.open(address)
 
         def waiting(actions: Sequence[str]) -> None:
-            app.narrator.note(f"Waiting for {', '.join(actions)} to end. Ctrl-C again stops at once.")
+            app.narrator.note(f"Waiting for {', '.join(actions)} to end. To stop at once, press Ctrl-C again.")
 
         shared = Shared(lake, open_read_model(lake), access)
         server.serve(shared, opened, when_ready=ready, when_waiting=waiting)

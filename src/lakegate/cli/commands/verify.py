@@ -15,8 +15,8 @@ from lakegate.errors import ExitCode
 if TYPE_CHECKING:
     from lakegate.model.maintenance import Finding, VerifyReport
 
-_FILES = 3
-_OF_A_KIND = 10
+_MOST_FILES = 3
+_MOST_OF_A_KIND = 10
 
 
 @command(
@@ -33,30 +33,32 @@ _OF_A_KIND = 10
     is_flag=True,
     help="Also compare rows and values with the footers of all parquet files, and read deletion vectors.",
 )
-@click.option("--pages", is_flag=True, help="Read these files as a whole, too, and check their pages' checksums.")
+@click.option(
+    "--pages", is_flag=True, help="Like --deep, and read the files as a whole to check their pages' checksums."
+)
 @click.option(
     "--since",
     metavar="TIME|TAG|COMMIT",
-    help="Don't report commits up to this one that no run made. Default: report all of main's.",
+    help="Don't report commits that no run made up to this one. Default: report all on main.",
 )
 @click.option(
     "--grace",
     metavar="SPAN",
     type=span,
-    help="Files younger than this aren't orphaned, such as 1d. Default: gc.grace.",
+    help="Don't report files younger than this as orphaned, such as 1d. Default: gc.grace.",
 )
 def verify(
     app: App, /, *, tables: tuple[str, ...], deep: bool, pages: bool, since: str | None, grace: timedelta | None
 ) -> None:
     """Check that the journal, the catalog, the tables' metadata and their files agree. Changes nothing.
 
-    Looks at every state in the history of all branches and tags (as far back as gc.history, if you set it): files that
-    are missing, damaged or of the wrong size, totals that don't match the manifests, files that nothing references,
-    runs whose process died, runs and source files that the journal and main's commits disagree on, and commits that no
-    run made. Each finding names the command that fixes it. With TABLE, looks at these tables only, and not for files
-    that nothing references.
+    Checks every state in the history of all branches and tags (as far back as gc.history, if you set it). Finds files
+    that are missing, damaged or of the wrong size, totals that don't match the manifests, files that nothing
+    references, runs whose process died, runs and source files on which the journal and main's commits disagree, and
+    commits that no run made. Each problem comes with the command that fixes it. With TABLE, checks only these tables,
+    and doesn't look for files that nothing references.
 
-    Exits with 1 if something is off. Doesn't need Spark, and can run at any time.
+    Exits with 1 if there's a problem. Doesn't need Spark, and can run at any time.
     """
     with app.lake() as lake:
         report = lake.verify(tables, deep=deep, pages=pages, since=since, grace=grace)
@@ -70,23 +72,23 @@ def verify(
 def _show(report: VerifyReport) -> None:
     number = len(report.findings)
     say(f"[bold red]{counted(number, 'problem')}[/]" if number else "[bold green]sound[/]  no problems")
-    looked_at = ", ".join(
+    checked = ", ".join(
         (
             f"{counted(report.tables, 'table')} in {counted(report.states, 'state')}",
             f"{counted(report.files, 'file')} ({size(report.size_bytes)})",
             f"{counted(report.commits, 'commit')} of main by {counted(report.runs, 'run')}",
         )
     )
-    say(f"  [dim]looked at: {looked_at}[/]")
+    say(f"  [dim]checked: {checked}[/]")
     kinds: dict[str, list[Finding]] = {}
     for one in report.findings:
         kinds.setdefault(one.kind, []).append(one)
     for kind, found in kinds.items():
-        for one in found[:_OF_A_KIND]:
+        for one in found[:_MOST_OF_A_KIND]:
             say("", f"  [red]{kind}[/]  {safe(one.message)}")
-            say(*(f"    {safe(path)}" for path in one.files[:_FILES]))
-            if one.files and one.number > _FILES:
-                say(f"    [dim]… {count(one.number - _FILES)} more; --output json lists them[/]")
+            say(*(f"    {safe(path)}" for path in one.files[:_MOST_FILES]))
+            if one.files and one.number > _MOST_FILES:
+                say(f"    [dim]… {count(one.number - _MOST_FILES)} more; --output json lists them[/]")
             say(f"    [cyan]{safe(one.fix)}[/]")
-        if len(found) > _OF_A_KIND:
-            say(f"  [dim]… {count(len(found) - _OF_A_KIND)} more of {kind}; --output json lists them[/]")
+        if len(found) > _MOST_OF_A_KIND:
+            say(f"  [dim]… {count(len(found) - _MOST_OF_A_KIND)} more of {kind}; --output json lists them[/]")

@@ -59,12 +59,16 @@ _REFRESHED_PER_S = 2
     help="Which files go to which table: 'landing/{namespace}/{table}/*.parquet' or "
     "'landing/{table}-*.csv => nyc.{table}'. Repeatable. Default: watch.routes.",
 )
-@click.option("--every", metavar="TIME", type=span, help="Scan every 30s, 5m or 1h instead of on file events.")
+@click.option(
+    "--every", metavar="TIME", type=span, help="Scan at this interval, such as 5m, instead of on file events."
+)
 @click.option("--on-event", is_flag=True, help="Scan when a local folder changes. The default for local folders.")
-@click.option("--once", is_flag=True, help="Ingest what's there and exit, such as from cron.")
+@click.option("--once", is_flag=True, help="Ingest what's there and exit, for example from cron.")
 @click.option("--wait", is_flag=True, help="Wait for a PATH that doesn't exist yet.")
 @click.option("--again", is_flag=True, help="Retry files that were rejected or given up.")
-@click.option("--settle", metavar="TIME", type=span, help="Ingest files that haven't changed for this long: 5s.")
+@click.option(
+    "--settle", metavar="TIME", type=span, help="Ingest files that haven't changed for this long, such as 5s."
+)
 @click.option("--max-files", type=click.IntRange(min=1), metavar="N", help="Maximum number of files in one run.")
 @click.option("--max-tries", type=click.IntRange(min=1), metavar="N", help="Attempts before a file is given up.")
 @ingest_options(checked="each file", branch_of="file")
@@ -80,8 +84,8 @@ def watch(app: App, /, **given: Any) -> None:
     attempts, until it changes.
 
     Ctrl-C or SIGTERM stops it after the current run, with exit code 0. With --once, exits with 0 if all is well, with 1
-    if a file was given up, and with 3 if a file is left to retry: it failed, another process has it, or it comes after
-    such a file and may change the same rows.
+    if a file was given up, and with 3 if a file must be retried: because it failed, because another process has it, or
+    because it comes after such a file and may change the same rows.
     """
     settings = app.settings().watch
     max_tries = given["max_tries"] or settings.max_tries
@@ -131,7 +135,7 @@ def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: Any, 
         again=given["again"],
     )
     every = app.settings().maintenance.every
-    upkeep = _Upkeep(parse_duration(every).total_seconds(), view) if every is not None else lambda _: None
+    upkeep = _PeriodicMaintenance(parse_duration(every).total_seconds(), view) if every is not None else lambda _: None
     return Watch(intake, feed, view, reopen=reopen, once=given["once"], settle_s=settle_s, upkeep=upkeep)
 
 
@@ -144,7 +148,7 @@ def _routes(given: dict[str, Any], settings: WatchSettings) -> Routes:
         return Routes.to(given["table"])
     patterns = given["routes"] or settings.routes
     if not patterns:
-        raise click.UsageError("No table for the files. Pass --table namespace.table or --route PATTERN.")
+        raise click.UsageError("The files have no table to go to. Pass --table namespace.table or --route PATTERN.")
     return Routes(patterns)
 
 
@@ -195,17 +199,17 @@ def _feed(given: dict[str, Any], settings: WatchSettings, places: Places) -> Fee
 
 @contextmanager
 def _stopped_by_signals(watching: Watch) -> Iterator[None]:
-    """Let the first Ctrl-C or SIGTERM end the watch after the current run, and the second at once."""
-    asked = False
+    """Stop the watch at the first Ctrl-C or SIGTERM after the current run, and at the second one immediately."""
+    is_stopping = False
 
     def stop(_signal: int, _frame: object) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal is_stopping
+        if is_stopping:
             raise KeyboardInterrupt
-        asked = True
+        is_stopping = True
         watching.stop()
         if sys.stderr.isatty():
-            # A handler may come in the middle of another print, which a stream's own buffer wouldn't survive.
+            # Not through the stream: the signal may have interrupted another print, and its buffer isn't reentrant.
             os.write(2, _STOPPING)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -216,8 +220,8 @@ def _stopped_by_signals(watching: Watch) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class _Upkeep:
-    """Maintains the lake's tables once in a while, whoever did it last."""
+class _PeriodicMaintenance:
+    """Maintains the lake's tables when the interval since the last maintenance, by any process, has passed."""
 
     def __init__(self, every_s: float, view: WatchView) -> None:
         self._every_s = every_s
@@ -255,7 +259,7 @@ class WatchView:
         self._live = live
         self._unrouted: set[str] = set()
         self.when_unread: Callable[[], None] = lambda: None
-        """Called when nobody reads the runs on standard output anymore."""
+        """Called when nobody reads the runs on standard output any more."""
 
     def say(self, word: str, text: str) -> None:
         """Write a line to standard error."""
@@ -263,7 +267,7 @@ class WatchView:
             click.echo(one_line(f"{word:<9}  {text}"), err=True)
 
     def scanned(self, found: Scan) -> None:
-        """Report files that no route matches, each once."""
+        """Report files that no route matches, each only once."""
         for uri, reason in found.unrouted:
             if uri not in self._unrouted:
                 self._unrouted.add(uri)
@@ -315,7 +319,7 @@ class WatchView:
         return " · ".join(facts)
 
     def summarise(self, summary: Summary) -> None:
-        """Report what was done, and what is left."""
+        """Report what was done and what is left."""
         done = f"{counted(summary.published, 'run')} published {counted(summary.rows, 'row')}"
         self.say("ended", f"{done}; {counted(summary.files, 'file')} done, {summary.ended_badly:,} not done.")
         for reason in _reasons(summary)[:_SHOWN]:
