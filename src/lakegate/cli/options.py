@@ -225,7 +225,9 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
             help="Run the MERGE statement in FILE, which reads the rows as 'batch'.",
         ),
         click.option(
-            "--format", type=click.Choice(get_args(FileFormat)), help="File format. Default: detected from the names."
+            "--format",
+            type=click.Choice(get_args(FileFormat)),
+            help="Format of the files. Default: detected from their names.",
         ),
     )
 
@@ -235,7 +237,7 @@ def source_options(*, watermark: bool = True) -> Callable[[F], F]:
     named = click.option(
         "--source",
         metavar="NAME.TABLE",
-        help="Ingest a table of a source in the settings, such as shop.public.orders. Or NAME alone, with --sql.",
+        help="Read a table of a source in the settings, such as shop.public.orders. Or NAME alone, with --sql.",
     )
     if not watermark:
         return named

@@ -1,16 +1,16 @@
-"""Commands that load nothing: a process beside the local servers has imported everything, and forks for each.
+"""Start commands without importing anything: a process beside the local servers has loaded everything, and forks.
 
-Importing takes longer than what most commands do: half a second, and one more with PySpark. So the first command that
-ends while a project's servers run, and that isn't a timer's, leaves such a process behind (:func:`begin`,
-:func:`serve`). From then on, what users start is a small client (:func:`main`): it hands over its arguments,
-environment, working folder and standard streams, passes signals on, and ends as the fork did. Who kills or stops the
-client kills or stops the fork. Where a fork would differ from a process of its own (:func:`surroundings`), or the
-program on disk has changed since, the command runs as if there were none.
+Imports take longer than what most commands do: half a second, and another second with PySpark. So the first command
+that ends while a project's servers run leaves such a process behind (:func:`leave_behind`, :func:`serve`), unless a
+timer started it. From then on, ``lakegate`` is a small client (:func:`main`): it sends its arguments, environment,
+working folder and standard streams, forwards signals, and exits as the fork did. Killing or stopping the client kills
+or stops the fork. If a fork would differ from a new process (:func:`surroundings`), or the program on disk has changed,
+the client runs the command itself.
 
-A fork begins when its client, which knows its id by then, has told it so. Until then either may give up, and the
-command runs where it was started; from then on it never does, so that nothing runs twice.
+The fork starts the command when its client, which knows the fork's process id by then, says so. Until then, both may
+give up, and the client runs the command itself. Afterwards it never does, so that nothing runs twice.
 
-This module imports next to nothing, as every command begins with it. See docs/decisions/0085 and 0115.
+This module imports next to nothing, because every command starts with it. See docs/decisions/0085 and 0115.
 """
 
 from __future__ import annotations
@@ -29,44 +29,44 @@ if TYPE_CHECKING:
 
 _READING = frozenset({"checks", "completion", "diff", "inspect", "log", "metrics", "query", "runs", "status"})
 _GROUPS = frozenset({"branch", "table", "tag"})
-_READING_OF_GROUPS = frozenset({None, "files", "list", "rows", "show"})
+_READING_SUBCOMMANDS = frozenset({None, "files", "list", "rows", "show"})
 _WRITING = frozenset({"audit", "discard", "ingest", "publish", "quarantine", "revert"})
 COMMANDS = _READING | _GROUPS | _WRITING
-"""Commands that are handed over: those of every day that end by themselves, and neither start servers nor stop them."""
-_ASKING = frozenset({("table", "drop"), ("table", "rename"), ("table", "truncate")})
-"""Those of them that aren't: a fork reads its client's terminal, but isn't stopped where its client would be."""
-_WITH_VALUE = ("--home", "--engine", "--catalog", "--log-format")
+"""Commands that a fork may run: everyday commands that end by themselves, and don't start or stop servers."""
+_INTERACTIVE = frozenset({("table", "drop"), ("table", "rename"), ("table", "truncate")})
+"""Exceptions: a fork can read its client's terminal, but the terminal doesn't stop it as it would stop the client."""
+_OPTIONS_WITH_VALUE = ("--home", "--engine", "--catalog", "--log-format")
 _READ_AT_START = (
     *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "MIMALLOC_", "OPENSSL_"),
     *("ARROW_", "GRPC_", "OMP_", "OPENBLAS_", "PANDAS_", "PROTOCOL_BUFFERS", "PYICEBERG_", "SPARK_CONNECT_"),
 )
-"""How variables begin that the interpreter and libraries read when they are loaded, and not again."""
+"""Prefixes of variables that the interpreter and libraries read only when they're loaded."""
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 _CONFINEMENT = ("Cap", "NoNewPrivs", "Seccomp", "Cpus_allowed", "Mems_allowed")
-"""How the lines of ``/proc/self/status`` begin that say what a process may do and where."""
-_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Prefixes of the lines in ``/proc/self/status`` that say what a process may do, and where."""
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TYPED = "typed"
-"""Says that a command left the process behind that was typed at a terminal."""
+"""Argument of :func:`serve`'s process if a command typed at a terminal left it behind."""
 SOCKET = "preload.sock"
-"""Where the process listens, in ``.lakegate``."""
+"""The socket that the process listens on, in ``.lakegate``."""
 _LONGEST_ADDRESS = 107
 """Bytes: ``sun_path`` of unix(7)."""
-_COLD = 0
-"""In place of a process's id: run the command without us."""
+_RUN_IT_YOURSELF = 0
+"""Sent instead of a process id."""
 _GO = b"\1"
 _PATIENCE_S = 1.0
-"""How long a client waits for each answer before it runs the command itself."""
+"""Seconds that a client waits for each answer before it runs the command itself."""
 _INTERNAL, _INTERRUPTED = 70, 130
 _NUMBER = 4
-_GLANCE_S = 1.0
-_STOPPED_WITHIN_MS = 20
-"""How long a fork runs on after its client was stopped: ``SIGSTOP`` can't be passed on, only seen."""
+_ACCEPT_TIMEOUT_S = 1.0
+_STOP_POLL_MS = 20
+"""How often to check whether the client was stopped: ``SIGSTOP`` can't be caught and forwarded."""
 _PR_SET_PDEATHSIG = 1
 _YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 
 def main() -> NoReturn:
-    """Run the command line on ``sys.argv`` and exit, in a fork of the process that has it loaded, if there is one."""
+    """Run the command line on ``sys.argv`` and exit, in a fork of the preloaded process if there is one."""
     words, variables = sys.argv[1:], dict(os.environ)
     is_linux = sys.platform == "linux"
     is_known = "_LAKEGATE_COMPLETE" in variables or is_handed_over(words)
@@ -76,30 +76,30 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         os._exit(_INTERRUPTED)
     if status is not None:
-        _end_like(status)
+        _end_as(status)
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if raises:  # a traceback would be all that's said while this loads
+    if raises:  # Ctrl-C during the imports would only print a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from lakegate.cli import main as program
 
     if raises:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    program.main(leave_behind=partial(begin, words, variables) if is_linux else None)
+    program.main(leave_behind=partial(leave_behind, words, variables) if is_linux else None)
 
 
-def begin(words: list[str], variables: Mapping[str, str]) -> None:
-    """Leave a process behind that runs the next commands in a project whose servers run.
+def leave_behind(words: list[str], variables: Mapping[str, str]) -> None:
+    """Leave a process behind that will run the next commands, if the project's servers are running.
 
-    There's none if one is there already, the settings refuse it, one has failed since the servers were started, or the
-    command is a timer's: these have limits and variables that no shell has, and mostly write.
+    Does nothing if there's one already, if the settings turn it off, if one has failed since the servers started, or if
+    a timer started the command: timers have limits and variables that no shell has, and their commands mostly write.
 
     Args:
-        variables: The command's environment when it began: libraries set variables that no client has.
+        variables: The command's environment when it started, before libraries set variables that no client has.
     """
     import fcntl
     from pathlib import Path
 
-    home = served_home(words) if "lakegate.config" in sys.modules else None  # else the command was a help text
+    home = served_home(words) if "lakegate.config" in sys.modules else None  # otherwise, it only printed help
     if home is None or not (servers := _servers_of(folder := Path(home, ".lakegate"))):
         return
     if not _is_typed() and not only_reads(words) and _control_group() not in map(_control_group, servers):
@@ -122,7 +122,7 @@ def begin(words: list[str], variables: Mapping[str, str]) -> None:
 
 
 def surroundings() -> dict[str, Any]:
-    """Return what a fork can't take over from its client, so that it must have the same."""
+    """Return what a fork can't take over from its client, so both must have the same."""
     import resource
 
     import lakegate
@@ -146,28 +146,28 @@ def _read(path: str) -> str:
 
 
 def is_handed_over(words: list[str]) -> bool:
-    """Return whether a command line, in which global options may come first, is one that a fork may run."""
-    command = _named(words)
-    return command[0] in COMMANDS and command not in _ASKING
+    """Return whether a fork may run this command line."""
+    command = _command_of(words)
+    return command[0] in COMMANDS and command not in _INTERACTIVE
 
 
 def only_reads(words: list[str]) -> bool:
-    """Return whether a command line, in which global options may come first, is one that only reads."""
-    command, of_group = _named(words)
-    return command in _READING or (command in _GROUPS and of_group in _READING_OF_GROUPS)
+    """Return whether this command line only reads."""
+    command, subcommand = _command_of(words)
+    return command in _READING or (command in _GROUPS and subcommand in _READING_SUBCOMMANDS)
 
 
-def _named(words: list[str]) -> tuple[str | None, str | None]:
-    """Return the command, and the word after it: the command of a group, or an argument."""
+def _command_of(words: list[str]) -> tuple[str | None, str | None]:
+    """Return the command after any global options, and the word after it: a group's command, or an argument."""
     left = iter(words)
     named: list[str | None] = []
     for word in left:
         if not word.startswith("-"):
             named.append(word)
-        elif word in _WITH_VALUE:
+        elif word in _OPTIONS_WITH_VALUE:
             next(left, None)
-    command, of_group, *_ = *named, None, None
-    return command, of_group
+    command, subcommand, *_ = *named, None, None
+    return command, subcommand
 
 
 def _is_typed() -> bool:
@@ -182,9 +182,9 @@ def _control_group(pid: int | str = "self") -> str | None:
 
 
 def served_home(words: list[str]) -> str | None:
-    """Return the project's folder if it has had servers, as :func:`lakegate.config.find_home` finds it."""
+    """Return the folder of a project whose servers were ever started, as :func:`lakegate.config.find_home` does."""
     if any("/dev/fd/" in text or "/proc/" in text for text in (*words, *os.environ.values())):
-        return None  # a shell's <(…), which only this process has
+        return None  # a file descriptor from a shell's <(…), which only this process has
     try:
         folder = os.getcwd()
     except OSError:
@@ -211,29 +211,29 @@ def _read_at_start(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _hand_over(home: str, words: list[str]) -> int | None:
-    """Have a command run, and return how it ended, as :func:`os.waitpid` does; ``None`` if nobody runs it."""
+    """Have a fork run the command, and return its wait status; ``None`` if there's no fork to run it."""
     import socket
 
     is_refused = os.environ.get("LAKEGATE_LOCAL_PRELOAD", "true").strip().lower() not in _YES
-    # Were one of them closed, the socket would become it.
+    # If one of the standard streams were closed, the socket would take its number.
     if is_refused or _is_in_background() or not all(_is_open(number) for number in (0, 1, 2)):
         return None
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_PATIENCE_S)
         try:
             connection.connect(os.path.join(home, ".lakegate", SOCKET))
-            if not _peer(connection) or not (pid := _order(connection, words)):
+            if not _peer_pid(connection) or not (pid := _send_order(connection, words)):
                 return None
-            _start(connection, pid)
-        except OSError:  # it ended just now, or hangs
+            _start_fork(connection, pid)
+        except OSError:  # the process has just ended, or hangs
             return None
         connection.settimeout(None)
         status = _receive(connection)
         return signal.SIGKILL if status is None else status
 
 
-def _order(connection: socket.socket, words: list[str]) -> int | None:
-    """Hand over what a command needs, and return the id of the process that waits for :func:`_start` to run it."""
+def _send_order(connection: socket.socket, words: list[str]) -> int | None:
+    """Send what a command needs. Return the id of the fork that waits to start, or nothing if there's none."""
     import json
 
     umask = os.umask(0o077)
@@ -253,14 +253,14 @@ def _order(connection: socket.socket, words: list[str]) -> int | None:
     return _receive(connection)
 
 
-def _start(connection: socket.socket, pid: int) -> None:
-    """Start the command in its process, and pass signals on to that from now on.
+def _start_fork(connection: socket.socket, pid: int) -> None:
+    """Start the command in the fork, and forward signals to it from now on.
 
-    It gets the standard streams only now: if it hung earlier, whoever reads them would wait for it.
+    The fork gets the standard streams only now: if it hung earlier, whoever reads them would wait for it.
     """
     import socket
 
-    def pass_on(number: int, _frame: FrameType | None) -> None:
+    def forward(number: int, _frame: FrameType | None) -> None:
         _send_signal(pid, number)
 
     def pause(_number: int, _frame: FrameType | None) -> None:
@@ -268,7 +268,7 @@ def _start(connection: socket.socket, pid: int) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
         _send_signal(pid, signal.SIGCONT)
 
-    handlers = {**dict.fromkeys(_PASSED_ON, pass_on), signal.SIGTSTP: pause}
+    handlers = {**dict.fromkeys(_FORWARDED, forward), signal.SIGTSTP: pause}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, handlers)
     try:
         socket.send_fds(connection, [_GO], [0, 1, 2])
@@ -279,8 +279,8 @@ def _start(connection: socket.socket, pid: int) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _peer(connection: socket.socket) -> int | None:
-    """Return the id of the process at the other end; ``None`` if it's another user's."""
+def _peer_pid(connection: socket.socket) -> int | None:
+    """Return the process id of the other end; ``None`` if that's another user's."""
     import socket
     import struct
 
@@ -310,9 +310,9 @@ def _to_bytes(number: int) -> bytes:
 
 
 def _receive(connection: socket.socket) -> int | None:
-    """Return a number that was sent; ``None`` if the other end is gone."""
+    """Receive a number; ``None`` if the other end is gone."""
     try:
-        data = connection.recv(_NUMBER)  # sent at once, they come at once
+        data = connection.recv(_NUMBER)  # bytes that are sent at once arrive at once
     except ConnectionResetError:
         return None
     return int.from_bytes(data, "big") if len(data) == _NUMBER else None
@@ -325,7 +325,7 @@ def _send_signal(pid: int, number: int) -> None:
         return
 
 
-def _end_like(status: int) -> NoReturn:
+def _end_as(status: int) -> NoReturn:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number != signal.SIGKILL:
@@ -334,15 +334,15 @@ def _end_like(status: int) -> NoReturn:
     os._exit(os.WEXITSTATUS(status))
 
 
-# The process that has everything loaded
+# The preloaded process
 
 
 def serve(home: Path, *, is_typed: bool = False) -> None:
-    """Load the program, and fork for each client while the project's servers run and the program stays the same.
+    """Load the program, and fork for each client as long as the project's servers run and the program doesn't change.
 
     Args:
-        is_typed: Whether the command that left this behind was typed at a terminal. If it wasn't, the process ends when
-            a typed command comes that it can't run, so that one is left behind that can.
+        is_typed: Whether the command that left this behind was typed at a terminal. If not, this process ends when it
+            can't run a command that was, so that that command leaves a better one behind.
     """
     import fcntl
     import json
@@ -352,28 +352,28 @@ def serve(home: Path, *, is_typed: bool = False) -> None:
     folder = home / ".lakegate"
     lock = _lock(folder)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until it ends
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until this process ends
     except OSError:
         return
     os.ftruncate(lock, 0)
-    os.pwrite(lock, _servers(folder), 0)  # stays if this fails
-    for number in (*_PASSED_ON, signal.SIGQUIT):  # the command that left this behind may ignore some
+    os.pwrite(lock, _servers(folder), 0)  # stays there if this process fails
+    for number in (*_FORWARDED, signal.SIGQUIT):  # inherited from a command that may ignore some
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     started = time.time_ns()
-    own = json.loads(json.dumps(surroundings()))  # in which tuples are lists, as in what clients send
+    own = json.loads(json.dumps(surroundings()))  # turns tuples into lists, as in what clients send
     address, draft = folder / SOCKET, folder / f"{SOCKET}.new"
     draft.unlink(missing_ok=True)
     os.umask(0o077)
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(draft))  # before it takes the time to load: not every file system has sockets
+        listening.bind(str(draft))  # before the slow imports, because not every file system supports sockets
         _load()
         versions = _versions() | {file: _changed_at(file) for file in [str(home / "lakegate.toml")]}
-        is_current = not any(started < at <= time.time_ns() for at in versions.values())  # or changed while it loaded
+        is_current = not any(started < at <= time.time_ns() for at in versions.values())  # not changed meanwhile
         listening.listen(64)
-        listening.settimeout(_GLANCE_S)
+        listening.settimeout(_ACCEPT_TIMEOUT_S)
         draft.rename(address)
         inode = address.stat().st_ino
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a supervisor ended
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for supervisors
         while is_current and address.exists() and _servers_of(folder):
             try:
                 connection, _ = listening.accept()
@@ -385,7 +385,7 @@ def serve(home: Path, *, is_typed: bool = False) -> None:
                 os.close(lock)
                 try:
                     _supervise(connection, own, None if is_typed else (address, inode))
-                finally:  # of a client that has gone
+                finally:  # only if the client is gone
                     os._exit(_INTERNAL)
             connection.close()
     address.unlink(missing_ok=True)
@@ -393,7 +393,7 @@ def serve(home: Path, *, is_typed: bool = False) -> None:
 
 
 def _servers(folder: Path) -> bytes:
-    """Return what changes when the servers do."""
+    """Return bytes that change when the servers do."""
     return str(_changed_at(str(folder / "stack.json"))).encode()
 
 
@@ -402,7 +402,7 @@ def _lock(folder: Path) -> int:
 
 
 def _load() -> None:
-    """Import what commands import, and have ready what they'd make."""
+    """Import what commands import, and build what they would build."""
     import gc
     import importlib
     import pkgutil
@@ -413,7 +413,7 @@ def _load() -> None:
         importlib.import_module(name)
     for package in _LOADED_PACKAGES:
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
-            with suppress(ImportError):  # of an extra that isn't installed
+            with suppress(ImportError):  # its extra isn't installed
                 importlib.import_module(module.name)
     from lakegate.config import Settings
     from lakegate.model.base import Value
@@ -424,7 +424,7 @@ def _load() -> None:
         kind.model_rebuild()
     Settings.model_validate({})
     gc.collect()
-    gc.freeze()  # else the first collection of each fork copies all of it
+    gc.freeze()  # otherwise, the first collection of each fork would copy all of it
 
 
 _LOADED = (
@@ -448,7 +448,7 @@ _LOADED_PACKAGES = tuple(
 
 
 def _versions() -> dict[str, int]:
-    """Return the files that are loaded and when each was changed: an upgrade or a removal changes some of them."""
+    """Return all loaded files and when each changed: an upgrade or a removal changes some of them."""
     files = (module.__dict__.get("__file__") for module in list(sys.modules.values()))
     return {file: _changed_at(file) for file in files if file}
 
@@ -461,7 +461,7 @@ def _changed_at(file: str) -> int:
 
 
 def _servers_of(folder: Path) -> list[int]:
-    """Return the ids of the project's servers that run."""
+    """Return the process ids of the project's running servers."""
     import json
 
     try:
@@ -472,29 +472,29 @@ def _servers_of(folder: Path) -> list[int]:
 
 
 def _supervise(connection: socket.socket, own: Mapping[str, Any], given_up: tuple[Path, int] | None) -> NoReturn:
-    """Run a client's order in a fork, and tell the client how it ended.
+    """Run a client's order in a fork, and send the client its wait status.
 
-    If the client is killed, so is the fork; while it's stopped, so is the fork.
+    If the client is killed, kill the fork. While the client is stopped, stop the fork.
     """
     import json
     import select
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    if not (client := _peer(connection)):
+    if not (client := _peer_pid(connection)):
         os._exit(1)
     with connection.makefile("rb") as stream:
         order = json.loads(stream.read(int.from_bytes(stream.read(_NUMBER), "big")))
-    # A timer's unit may have limits of its own, which bind its control group.
+    # A timer's unit may have limits of its own, which apply to its control group.
     if order["surroundings"] != own or order["control group"] not in (None, _control_group()):
         if order["typed"] and order["surroundings"]["machine"] == own["machine"] and given_up is not None:
             address, inode = given_up
-            if address.stat().st_ino == inode:  # else it's another process's already
+            if address.stat().st_ino == inode:  # otherwise, it's already another process's
                 address.unlink()
-        connection.sendall(_to_bytes(_COLD))
+        connection.sendall(_to_bytes(_RUN_IT_YOURSELF))
         os._exit(0)
     os.chdir(order["folder"])
     lives, held = os.pipe()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until they end the fork as they'd end the command
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)  # until the fork can handle them as a command
     supervisor, pid = os.getpid(), os.fork()
     if pid == 0:
         os.close(lives)
@@ -504,9 +504,9 @@ def _supervise(connection: socket.socket, own: Mapping[str, Any], given_up: tupl
     connection.sendall(_to_bytes(pid))
     ready = select.poll()
     ready.register(lives)
-    ready.register(connection, 0)  # for POLLHUP: what the client says is the fork's to read
+    ready.register(connection, 0)  # only for POLLHUP: what the client sends is for the fork
     was_stopped = False
-    while not (events := ready.poll(_STOPPED_WITHIN_MS)):
+    while not (events := ready.poll(_STOP_POLL_MS)):
         if _is_stopped(client) != was_stopped:
             was_stopped = not was_stopped
             _send_signal(pid, signal.SIGSTOP if was_stopped else signal.SIGCONT)
@@ -527,34 +527,34 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _run(connection: socket.socket, supervisor: int, order: Mapping[str, Any]) -> NoReturn:
-    """Run an order in this process, if and when its client says so."""
+    """Run an order in this process when its client says so."""
     import ctypes
     import socket
     import traceback
 
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
-        said, descriptors, _, _ = socket.recv_fds(connection, len(_GO), 3)
-        if said != _GO or os.getppid() != supervisor:
+        message, descriptors, _, _ = socket.recv_fds(connection, len(_GO), 3)
+        if message != _GO or os.getppid() != supervisor:
             os._exit(_INTERNAL)
         connection.close()
-        _become(order, descriptors)
+        _take_over(order, descriptors)
         from lakegate.cli import main as program
 
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
         program.main()
     except ConnectionError:
         pass
     except KeyboardInterrupt:
         os._exit(_INTERRUPTED)
-    except BaseException:  # noqa: BLE001 - Python would end as a failed audit does
+    except BaseException:  # noqa: BLE001 - Python would exit with 1, which means a failed audit
         traceback.print_exc()
     finally:
         os._exit(_INTERNAL)
 
 
-def _become(order: Mapping[str, Any], descriptors: list[int]) -> None:
-    """Give this process what the client has."""
+def _take_over(order: Mapping[str, Any], descriptors: list[int]) -> None:
+    """Give this process the client's standard streams, environment, umask, arguments and path."""
     import importlib
     import time
 
@@ -565,18 +565,18 @@ def _become(order: Mapping[str, Any], descriptors: list[int]) -> None:
     os.environ.update(order["variables"])
     os.umask(order["umask"])
     time.tzset()
-    sys.stdin, sys.stdout, sys.stderr = _opened(0, "r"), _opened(1, "w"), _opened(2, "w")
+    sys.stdin, sys.stdout, sys.stderr = _open_stream(0, "r"), _open_stream(1, "w"), _open_stream(2, "w")
     sys.argv = ["lakegate", *order["words"]]
     sys.path[:] = order["path"]
     importlib.invalidate_caches()
 
 
-def _opened(number: int, mode: str) -> Any:
-    """Return a standard stream as Python opens it when it starts."""
+def _open_stream(number: int, mode: str) -> Any:
+    """Open a standard stream as Python does when it starts."""
     like: Any = (sys.__stdin__, sys.__stdout__, sys.__stderr__)[number]
     stream: Any = open(number, mode, encoding=like.encoding, errors=like.errors, closefd=False)  # noqa: SIM115 - for as long as the process lives
     if mode == "w":
-        by_line = number == 2 or os.isatty(number)  # standard error
+        by_line = number == 2 or os.isatty(number)  # 2: standard error
         stream.reconfigure(line_buffering=by_line, write_through=like.write_through)
     return stream
 

@@ -95,6 +95,7 @@ def test_every_command_has_help_with_examples() -> None:
         command = cli.get_command(click.Context(cli), words[0])
         if len(words) == 1 and isinstance(command, click.Group):
             names += [[*words, inner] for inner in command.commands]
+            assert "..." not in outcome.stdout.partition("Commands:")[2].partition("Examples:")[0], words
     text = invoke("--help").stdout
     assert all(f"  {name} " in text and summary in text for name, summary in cli.summaries.items())
 

@@ -32,7 +32,7 @@ preload._PATIENCE_S = 60
 def end_like(status):
     print("click" in sys.modules, file=sys.stderr)
     end(status)
-end, preload._end_like = preload._end_like, end_like
+end, preload._end_as = preload._end_as, end_like
 preload.main()
 """
 ENVIRONMENT = os.environ | {"LAKEGATE_LOCAL_PRELOAD": "true"}

@@ -155,7 +155,7 @@ RAW = """
 import socket
 connection = socket.socket(socket.AF_UNIX)
 connection.connect(os.path.join(os.environ["LAKE"], ".lakegate", preload.SOCKET))
-pid = preload._order(connection, sys.argv[1:])
+pid = preload._send_order(connection, sys.argv[1:])
 print(pid, flush=True)
 """
 
@@ -313,10 +313,10 @@ def test_where_it_failed_it_is_tried_again_with_other_servers(tmp_path: Path, mo
     (lake.folder / "logs").mkdir()
     for handle in _locks(lake.folder):  # that of the process that failed, which has ended by now
         os.close(handle)
-    preload.begin(["runs"], os.environ)
+    preload.leave_behind(["runs"], os.environ)
     assert not spawned
     os.utime(lake.folder / "stack.json", (1, 1))
-    preload.begin(["runs"], os.environ)
+    preload.leave_behind(["runs"], os.environ)
     assert spawned
 
 
@@ -352,16 +352,16 @@ def test_a_timer_s_command_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("LAKEGATE_LOCAL_PRELOAD", "true")
     monkeypatch.setattr(preload, "_control_group", lambda pid="self": f"of {pid}")
     monkeypatch.setattr(preload, "_is_typed", lambda: False)
-    preload.begin(["ingest", "nyc.trips", "a.csv"], os.environ)
+    preload.leave_behind(["ingest", "nyc.trips", "a.csv"], os.environ)
     assert not begun
-    preload.begin(["log"], os.environ)
+    preload.leave_behind(["log"], os.environ)
     assert begun.pop()[-1] == str(tmp_path)
     monkeypatch.setattr(preload, "_is_typed", lambda: True)
-    preload.begin(["ingest", "nyc.trips", "a.csv"], os.environ)
+    preload.leave_behind(["ingest", "nyc.trips", "a.csv"], os.environ)
     assert begun.pop()[-2:] == (str(tmp_path), "typed")
     monkeypatch.setattr(preload, "_is_typed", lambda: False)
     monkeypatch.setattr(preload, "_control_group", lambda _="self": "the servers'")
-    preload.begin(["ingest", "nyc.trips", "a.csv"], os.environ)
+    preload.leave_behind(["ingest", "nyc.trips", "a.csv"], os.environ)
     assert begun.pop()[-1] == str(tmp_path)
 
 

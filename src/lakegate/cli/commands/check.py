@@ -45,9 +45,9 @@ def check() -> None:
 
 @check.command("list", examples=("lakegate check list", "lakegate check list -o json"))
 def list_contracts(app: App) -> None:
-    """List the project's contracts, or what's wrong with them, by file, line and column.
+    """List the project's contracts, or the errors in them.
 
-    Reads only these files and the settings.
+    Errors come with their file, line and column. Reads only these files and the settings.
     """
     from lakegate.contracts.store import FOLDER, Contracts
 
@@ -77,9 +77,9 @@ def list_contracts(app: App) -> None:
 
 @check.command("schema", examples=("lakegate check schema > contract.schema.json",), formats=())
 def schema(app: App) -> None:
-    """Print the JSON Schema of contracts, including installed checks, for editors.
+    """Print the JSON Schema of contracts, for editors.
 
-    Editors with a YAML language server use it for files that start with
+    It includes the checks that are installed here. Editors with a YAML language server use it for files that start with
     "# yaml-language-server: $schema=contract.schema.json".
     """
     from lakegate.contracts.schema import contract_schema
@@ -107,7 +107,7 @@ def schema(app: App) -> None:
 )
 @click.option("--stdout", "prints", is_flag=True, help="Print the contract instead of writing it to contracts/.")
 def init(app: App, /, *, sources: tuple[str, ...], table: str | None, file_format: str | None, prints: bool) -> None:
-    """Propose a contract for TABLE, or for a table made of FILEs, by reading all their rows.
+    """Propose a contract for TABLE, or for FILEs, from all their rows.
 
     Proposes types, NULLs, ranges, accepted values, keys and patterns, each with a comment on what the data showed. All
     rows that were read pass it. Writes contracts/TABLE.yaml, and beside it the JSON Schema for editors. Never
@@ -174,10 +174,11 @@ def _require_free(app: App, table: str, path: Path) -> None:
 @click.option("--namespace", metavar="NAME", help="Namespace of the tables. Default: the file's, else default.")
 @click.option("--stdout", "prints", is_flag=True, help="Print the contracts instead of writing them to contracts/.")
 def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: bool) -> None:
-    """Convert FILE, an ODCS contract (3.0, 3.1) or a dbt properties file (schema.yml), into contracts.
+    """Convert an ODCS contract or a dbt properties file into contracts.
 
-    Writes one contract per table. Anything that can't be translated is listed with its line, and in a comment in the
-    contract. Never overwrites a contract.
+    FILE is an ODCS contract (3.0, 3.1), or a properties file of dbt (schema.yml). Writes one contract per table.
+    Anything that can't be translated is listed with its line, and in a comment in the contract. Never overwrites a
+    contract.
     """
     from lakegate.contracts.draft import gathered
     from lakegate.contracts.foreign import read_foreign
@@ -247,7 +248,7 @@ def export(app: App, /, *, contract: str) -> None:
     "--format",
     "file_format",
     type=click.Choice(get_args(FileFormat)),
-    help="Format of FILES. Default: detected from their names.",
+    help="Format of the files. Default: detected from their names.",
 )
 def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str | None) -> None:
     """Test a contract on FILES. Exits with 1 if an ingest of them would be rejected.

@@ -41,7 +41,7 @@ def show_config(app: App) -> None:
 
 @config.command("path", examples=("lakegate config path", "$EDITOR $(lakegate config path)"))
 def config_path(app: App) -> None:
-    """Print the path of this project's lakegate.toml, whether it exists or not."""
+    """Print the path of this project's lakegate.toml, which may not exist."""
     path = app.folder() / FILE_NAME
     if app.json:
         echo_json({"path": str(path), "exists": path.is_file(), "home": str(app.folder())})

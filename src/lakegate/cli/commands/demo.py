@@ -44,8 +44,8 @@ _STYLES = {"published": "green", "rejected": "red", "dead-lettered": "yellow"}
     "folder",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the generated files. Default: .lakegate/demo in the project. With --aws, the folder of a separate "
-    "project. Default: .lakegate/demo-aws.",
+    help="Folder for the generated files. Default: .lakegate/demo in the project. With --aws, folder of a separate "
+    "project, by default .lakegate/demo-aws.",
 )
 @click.option(
     "--rows", type=click.IntRange(min=1000), metavar="N", default=_ROWS, show_default=True, help="Rows in each file."

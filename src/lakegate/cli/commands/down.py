@@ -15,7 +15,7 @@ from lakegate.local.ministack import MiniStack
 
 @command("down", examples=("lakegate down",))
 def down(app: App) -> None:
-    """Stop the local stack, and that of `lakegate demo --aws`. Tables, branches and runs are kept."""
+    """Stop the local stack, and the one of `lakegate demo --aws`. Tables, branches and runs are kept."""
     demo = app.folder() / HOME_NAME / AWS_FOLDER
     folders = (app.folder(), demo) if demo.is_dir() else (app.folder(),)
     stopped = list(dict.fromkeys(name for folder in folders for name in _stop(app, folder)))

@@ -72,9 +72,9 @@ def status(app: App, /, *, name: str | None, limit: int) -> None:
 @downstream.command("retry", examples=("lakegate downstream retry", "lakegate downstream retry dbt -o json"))
 @click.argument("name", required=False, shell_complete=_complete)
 def retry(app: App, /, *, name: str | None) -> None:
-    """Send everything queued for NAME, or for all systems, now, including what was given up.
+    """Send everything queued for NAME, or for all systems, now.
 
-    Exits with 3 if something couldn't be sent.
+    Also sends what was given up. Exits with 3 if something couldn't be sent.
     """
     with app.lake() as lake:
         tried = lake.downstream_retry(name)
@@ -86,7 +86,10 @@ def retry(app: App, /, *, name: str | None) -> None:
 @click.option("--delivery", type=int, metavar="NUMBER", help="Skip this delivery instead.  [default: the oldest]")
 @click.option("--reason", default="Skipped by hand.", show_default=True, help="Why, in one sentence.")
 def skip(app: App, /, *, name: str, delivery: int | None, reason: str) -> None:
-    """Skip the oldest delivery queued for NAME for good, so that those behind it can be sent."""
+    """Skip the oldest delivery queued for NAME for good.
+
+    The deliveries behind it can then be sent.
+    """
     with app.lake() as lake:
         skipped = lake.downstream_skip(name, delivery=delivery, reason=reason)
     if app.json:
@@ -133,7 +136,7 @@ def test(app: App, /, *, name: str | None) -> None:
 @downstream.command("policy", examples=("lakegate downstream policy glue",), formats=())
 @click.argument("name", shell_complete=_complete)
 def policy(app: App, /, *, name: str) -> None:
-    """Print the IAM policy that the role needs to update NAME, a Glue Data Catalog."""
+    """Print the IAM policy for updating NAME, a Glue Data Catalog."""
     with app.lake() as lake:
         echo_json(lake.downstream_policy(name))
 
@@ -141,9 +144,10 @@ def policy(app: App, /, *, name: str) -> None:
 @downstream.command("forget", examples=("lakegate downstream forget old-hook",))
 @click.argument("name", shell_complete=_complete)
 def forget(app: App, /, *, name: str) -> None:
-    """Stop queuing for NAME, which is no longer in the settings, and skip what is queued.
+    """Stop queuing for NAME, which is no longer in the settings.
 
-    Until then, the journal keeps queuing: the settings of another machine may still have it.
+    Skips what is queued. Without this command, the journal keeps queuing, because the settings of another machine may
+    still have NAME.
     """
     with app.lake() as lake:
         skipped = lake.downstream_forget(name)

@@ -36,7 +36,7 @@ def gc(app: App, /, *, dry_run: bool, keep_rejected: timedelta | None, grace: ti
     """Drop expired branches of rejected runs, and delete files that no branch or tag references.
 
     Never deletes a file that a commit of any branch or tag needs (as far back as gc.history, if you set it), nor one
-    that may still be being written. The warehouse must not be shared with another catalog.
+    that a process may still be writing. The warehouse must not be shared with another catalog.
 
     It also deletes the reports of runs older than journal.keep_detail, if you set it. Every 1,000 commits, it writes a
     checkpoint of main's history, so that no command has to read it from the start.

@@ -31,7 +31,7 @@ _LONGEST = 24
 @source_options(watermark=False)
 @click.option("--sql", metavar="QUERY", help="Show the result of a query over the tables of --source NAME.")
 @click.option(
-    "--format", type=click.Choice(get_args(FileFormat)), help="File format. Default: detected from the names."
+    "--format", type=click.Choice(get_args(FileFormat)), help="Format of the files. Default: detected from their names."
 )
 @csv_options()
 @click.option(

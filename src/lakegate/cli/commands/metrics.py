@@ -30,7 +30,7 @@ from lakegate.errors import missing_package
     help="Replace this file atomically instead of printing, for node_exporter's textfile collector.",
 )
 def metrics(app: App, /, *, file: Path | None) -> None:
-    """Print metrics in Prometheus' text format.
+    """Print metrics in the text format of Prometheus.
 
     Each run adds its numbers to the journal when it ends, so the metrics cover all processes and machines that share
     the journal. Reading them takes milliseconds and starts nothing. The dashboard serves the same metrics at /metrics,

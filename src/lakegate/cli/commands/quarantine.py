@@ -129,10 +129,10 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 @table_argument()
 @_row_options()
 def release(app: App, /, *, table: str, **chosen: Any) -> None:
-    """Publish quarantined rows of TABLE as they are, if they pass today's checks.
+    """Publish quarantined rows of TABLE, if they pass today's checks.
 
-    All checks block here, whatever their severity. The rows stay in the quarantine table, marked as released, and are
-    never published twice.
+    The rows are published as they are. All checks block here, whatever their severity. The rows stay in the quarantine
+    table, marked as released, and are never published twice.
     """
     with app.lake() as lake:
         run = lake.quarantine_release(table, **chosen)
@@ -165,7 +165,9 @@ def release(app: App, /, *, table: str, **chosen: Any) -> None:
 )
 @_row_options()
 def fix(app: App, /, *, table: str, changes: tuple[str, ...], corrected: Path | None, **chosen: Any) -> None:
-    """Publish quarantined rows of TABLE with new values, if they pass today's checks.
+    """Publish corrected rows of TABLE, if they pass today's checks.
+
+    Give their new values with --set, or in a file with --from. All checks block here, whatever their severity.
 
     To get the waiting rows as a file: lakegate query 'SELECT * FROM TABLE__quarantine WHERE _released_by IS NULL'
     --output csv > rows.csv
@@ -193,7 +195,7 @@ def fix(app: App, /, *, table: str, changes: tuple[str, ...], corrected: Path | 
 @quarantine.command("drop", examples=("lakegate quarantine drop nyc.trips --run 20260131T070509-0badcafe --yes",))
 @table_argument()
 @_row_options()
-@click.option("--yes", is_flag=True, required=True, help="Confirm that the rows are deleted. Required.")
+@click.option("--yes", is_flag=True, required=True, help="Confirm the deletion.")
 def drop(app: App, /, *, table: str, yes: bool, **chosen: Any) -> None:
     """Delete rows of TABLE that are waiting in quarantine. `lakegate revert RUN` brings them back."""
     del yes

@@ -69,7 +69,7 @@ _MESSAGE = 60
 @click.option("--kind", type=click.Choice(get_args(RunKind)), help="Only runs of this kind.")
 @click.option("--orchestrator", metavar="NAME", help="Only runs started by this: cli, python, watch, prefect, dbos, …")
 @click.option("--source", metavar="TEXT", help="Only runs with a source file whose path contains this.")
-@since_option("Only runs started since: 2026-01-31T07:00:00Z, 24h, 7d.")
+@since_option("Only runs started since then, such as 2026-01-31T07:00:00Z, 24h or 7d.")
 @limit_option(50)
 @file_option()
 def runs(app: App, /, *, run: str | None, limit: int, file: Path | None, **filters: Any) -> None:

@@ -63,7 +63,7 @@ def snowflake() -> None:
 @_name_option
 @click.option("--offline", is_flag=True, help="Don't connect, and plan for an account that has nothing yet.")
 def plan(app: App, /, *, name: str | None, offline: bool) -> None:
-    """Show what the account has and what it lacks, and the SQL to create that. Changes nothing.
+    """Show what the account lacks, and the SQL to create it. Changes nothing.
 
     With `-o sql`, prints a script for an administrator, which also grants lakegate's role the use of what it creates.
     """
@@ -87,11 +87,12 @@ def plan(app: App, /, *, name: str | None, offline: bool) -> None:
 @_name_option
 @yes_option()
 def apply(app: App, /, *, name: str | None, yes: bool) -> None:
-    """Create what the account lacks: external volume, catalog integration, database, schemas, tables, grants.
+    """Create what the account lacks to read the published tables.
 
-    Shows the SQL and asks for confirmation. After creating the volume, prints the permissions that the volume needs,
-    and stops. Grant them, and run the command again: it creates only what's missing. Exits with 3 if it stopped, and
-    with 2 if something couldn't be created.
+    That's the external volume, catalog integration, database, schemas, tables and grants. Shows the SQL and asks for
+    confirmation. After creating the volume, prints the permissions that the volume needs, and stops. Grant them, and
+    run the command again: it creates only what's missing. Exits with 3 if it stopped, and with 2 if something couldn't
+    be created.
     """
     with _opened(app, name) as (lake, setup, tables), setup.session() as session:
         steps = setup.plan(tables, session)
@@ -144,7 +145,10 @@ def apply(app: App, /, *, name: str | None, yes: bool) -> None:
 @snowflake.command("status", examples=("lakegate snowflake status", "lakegate snowflake status -o json"))
 @_name_option
 def status(app: App, /, *, name: str | None) -> None:
-    """Show whether Snowflake can read the files, and which tables are behind main. Signs in to do so."""
+    """Sign in to Snowflake, and show which tables are behind main.
+
+    Also shows whether Snowflake can read the lake's files.
+    """
     with _opened(app, name) as (lake, setup, tables), setup.session() as session:
         found = setup.status(tables, session)
         rights = None if found.readable else setup.rights(session)

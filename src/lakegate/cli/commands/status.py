@@ -1,4 +1,4 @@
-"""Show what's running of the local stack."""
+"""Show which servers of the local stack are running."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STYLES = {"running": "green", "stopped": "yellow", "unresponsive": "red"}
 @command("status", examples=("lakegate status", "lakegate status --all", "lakegate status -o json"))
 @click.option("--all", "every", is_flag=True, help="Show the running servers of all your projects on this machine.")
 def status(app: App, /, *, every: bool) -> None:
-    """Show what's running of the local stack. Starts nothing."""
+    """Show which servers of the local stack are running. Starts nothing."""
     if every:
         _show_everywhere(app)
     else:

@@ -191,13 +191,14 @@ def list_files(app: App, /, *, table: str, ref: str, at: str | None) -> None:
 @click.argument("changes", metavar="CHANGE...", nargs=-1, required=True)
 @check_option("Another check that the table must pass afterwards, besides its own. Repeatable.")
 def evolve_table(app: App, /, *, table: str, changes: tuple[str, ...], checks: tuple[str, ...]) -> None:
-    """Change TABLE's columns or partitioning, as a run: audited, then published in one commit.
+    """Change TABLE's columns or partitioning, as an audited run.
 
     A CHANGE is what follows ALTER TABLE … in Spark SQL: ADD COLUMN name TYPE, DROP COLUMN name, RENAME COLUMN a TO b,
     ALTER COLUMN name TYPE type, ALTER COLUMN name DROP NOT NULL, ADD PARTITION FIELD days(name). Several changes are
     made together, in the given order.
 
-    All rows are audited with the table's checks. If one fails, nothing is published. To undo it: lakegate revert.
+    All rows are audited with the table's checks. If one fails, nothing is published. Otherwise, all changes are
+    published in one commit. To undo it: lakegate revert RUN.
     """
     with app.lake() as lake:
         show_change(app, lake.evolve_table(table, *changes, checks=checks))
@@ -271,10 +272,11 @@ def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | No
     help="Number of newest snapshots to keep, whatever their age.",
 )
 def expire_snapshots(app: App, /, *, table: str, older_than: timedelta, keep: int) -> None:
-    """Remove old snapshots from TABLE's metadata on main, in one new commit.
+    """Remove old snapshots from TABLE's metadata on main.
 
-    Deletes no file. Tags, branches, older commits and downstream systems keep the metadata that they point to, so
-    reading with --at works as before. `lakegate gc` then deletes what no commit within gc.history needs any more.
+    Makes one new commit, and deletes no file. Tags, branches, older commits and downstream systems keep the metadata
+    that they point to, so reading with --at works as before. `lakegate gc` then deletes what no commit within
+    gc.history needs any more.
     """
     with app.lake() as lake:
         run = lake.expire_snapshots(table, older_than=older_than, keep=keep)
@@ -289,11 +291,12 @@ def expire_snapshots(app: App, /, *, table: str, older_than: timedelta, keep: in
 @click.argument("name", metavar="NAME")
 @yes_option()
 def rename_table(app: App, /, *, table: str, name: str, yes: bool) -> None:
-    """Rename TABLE on main to NAME, in one new commit, and its quarantine table with it. Moves no file.
+    """Rename TABLE on main to NAME. Moves no file.
 
-    Files that were published to TABLE count as published under NAME, where earlier runs can be reverted, too. An ingest
-    into the old name creates a new table, so change routes and jobs first. If TABLE has a contract or a section in
-    lakegate.toml, NAME needs one first. To undo it: lakegate revert RUN.
+    Makes one new commit, which also renames the quarantine table. Files that were published to TABLE count as published
+    under NAME, where earlier runs can be reverted, too. An ingest into the old name creates a new table, so change
+    routes and jobs first. If TABLE has a contract or a section in lakegate.toml, NAME needs one first. To undo it:
+    lakegate revert RUN.
     """
     require_consent(f"Rename {table} to {name}? Whatever reads or ingests under the old name must change.", yes=yes)
     with app.lake() as lake:
@@ -341,7 +344,7 @@ def drop_table(app: App, /, *, table: str, yes: bool) -> None:
 @table_argument()
 @click.option("--where", required=True, metavar="SQL", help="Delete the rows for which this is true, in Spark SQL.")
 def delete_rows(app: App, /, *, table: str, where: str) -> None:
-    """Delete rows of TABLE on main, if the remaining rows pass its checks.
+    """Delete rows of TABLE on main, if the others pass its checks.
 
     It's a run like any other: written to a branch, audited as a whole table, published in one commit. To get the rows
     back: lakegate revert RUN. Their data stays in the warehouse until `lakegate gc` may delete it.

@@ -29,7 +29,7 @@ from lakegate.errors import missing_package
     help="Let visitors publish, accept, discard and revert. Each action is recorded with who did it.",
 )
 def ui(app: App, /, *, host: str | None, port: int | None, no_browser: bool, allow_actions: bool) -> None:
-    """Open the dashboard in a browser, until you stop it with Ctrl-C.
+    """Serve the dashboard, and open it in a browser. Ctrl-C stops it.
 
     It shows every table with its rows, freshness and failing checks, branches and what they would change, runs with
     their audits, and the history of main. It's read-only unless you pass --allow-actions, and needs Spark only for

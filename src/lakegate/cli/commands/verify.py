@@ -39,7 +39,7 @@ _MOST_OF_A_KIND = 10
 @click.option(
     "--since",
     metavar="TIME|TAG|COMMIT",
-    help="Don't report commits that no run made up to this one. Default: report all on main.",
+    help="Up to this point, don't report commits that no run made. Default: report all on main.",
 )
 @click.option(
     "--grace",
