@@ -431,9 +431,9 @@ class Components:
 
     def require_own_warehouse(self) -> None:
         """Raise if the warehouse belongs to another catalog."""
-        from lakegate.iceberg.files import require_own
+        from lakegate.iceberg.files import require_same_catalog
 
-        require_own(self.warehouse, self.settings.storage, self.catalog.identity())
+        require_same_catalog(self.warehouse, self.settings.storage, self.catalog.identity())
 
     def _require_writable(self) -> None:
         # Once is enough: if the permission is revoked later, the write itself fails.

@@ -290,7 +290,7 @@ class TableReader(Protocol):
         """
 
     def outdated_snapshots(self, pointer: TablePointer, *, at_least: int, before: datetime) -> int:
-        """Return how many snapshots :meth:`TableEditor.trimmed` would drop."""
+        """Return how many snapshots :meth:`TableEditor.trim_snapshots` would drop."""
 
     def read_rows(
         self,
@@ -396,8 +396,8 @@ class TableEditor(Protocol):
             The new state, and the errors of sources that were left out, by their index in ``sources``.
         """
 
-    def misfit(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
-        """Return why :meth:`replay` would refuse this; ``None`` if it wouldn't. Writes nothing."""
+    def replay_problem(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
+        """Return why :meth:`replay` would refuse these snapshots; ``None`` if it wouldn't. Writes nothing."""
 
     def replay_rewrite(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
         """Replace in ``onto`` the data files that a compaction replaced between ``before`` and ``source``.
@@ -406,7 +406,7 @@ class TableEditor(Protocol):
             NotReplayableError: When it did anything else, or ``onto`` changed the files that it replaced.
         """
 
-    def trimmed(
+    def trim_snapshots(
         self,
         pointer: TablePointer,
         *,
@@ -422,7 +422,7 @@ class TableEditor(Protocol):
             before: Also drop snapshots older than this, except the newest ``at_least``.
         """
 
-    def appended_without(
+    def append_without(
         self, pointer: TablePointer, snapshot_ids: Sequence[int], before: TablePointer | None, paths: Collection[str]
     ) -> TablePointer:
         """Return the table as if ``snapshot_ids`` had appended their data files except ``paths``, in one snapshot.
@@ -444,14 +444,16 @@ class TableEditor(Protocol):
             AuditFailedError: When the new manifests don't list the same files.
         """
 
-    def can_have_fewer_manifests(self, pointer: TablePointer) -> bool:
+    def can_rewrite_manifests(self, pointer: TablePointer) -> bool:
         """Return whether :meth:`rewrite_manifests` would do anything."""
 
     def with_properties(self, pointer: TablePointer, properties: Mapping[str, str]) -> TablePointer:
         """Return the table with some of its properties set."""
 
-    def following(self, pointer: TablePointer, now: TablePointer | None, *, by_sequence: bool = True) -> TablePointer:
-        """Return the state at ``pointer`` as a successor of ``now``, so that no row id is reused (format version 3).
+    def raise_counters(
+        self, pointer: TablePointer, now: TablePointer | None, *, by_sequence: bool = True
+    ) -> TablePointer:
+        """Return the state at ``pointer`` with the counters of ``now``, so no row id is reused (format version 3).
 
         Unless ``by_sequence`` is false, sequence numbers continue after those of ``now``, too. It's false where appends
         are still to be rebased with the numbers they have.

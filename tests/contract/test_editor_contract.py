@@ -207,10 +207,10 @@ def test_what_cannot_be_replayed_is_refused(world: World) -> None:
     emptied, renamed = world.empty(branch), world.rename_region(main)
     with pytest.raises(NotReplayableError, match="did more than append"):
         world.editor.replay(emptied, [emptied.snapshot_id], main)
-    with pytest.raises(NotReplayableError, match="column 'region' isn't there") as caught:
+    with pytest.raises(NotReplayableError, match="column 'region' isn't in the table") as caught:
         world.editor.replay(branch, [branch.snapshot_id], renamed)
-    assert world.editor.misfit(branch, [branch.snapshot_id], renamed) == caught.value.message
-    assert world.editor.misfit(branch, [branch.snapshot_id], main) is None
+    assert world.editor.replay_problem(branch, [branch.snapshot_id], renamed) == caught.value.message
+    assert world.editor.replay_problem(branch, [branch.snapshot_id], main) is None
     assert caught.value.hint
     assert caught.value.context["table"] == "nyc.trips"
 
@@ -220,7 +220,7 @@ def test_files_join_no_other_table_of_the_name_but_one_that_was_created_with_the
     branch, another = world.append(base, [11]), world.append(world.create(), [21])
     with pytest.raises(NotReplayableError, match=r"nyc\.trips: it was replaced by another table with the same name"):
         world.editor.replay(branch, [branch.snapshot_id], another)
-    assert "was replaced by another table" in (world.editor.misfit(branch, [branch.snapshot_id], another) or "")
+    assert "was replaced by another table" in (world.editor.replay_problem(branch, [branch.snapshot_id], another) or "")
     both = world.editor.replay(branch, world.snapshots(branch), another)
     assert world.files(both) == world.files(branch) | world.files(another)
 
@@ -228,8 +228,8 @@ def test_files_join_no_other_table_of_the_name_but_one_that_was_created_with_the
 def test_snapshots_can_be_left_out(world: World) -> None:
     base = world.append(world.create(), [1])
     branch = world.append(base, [11])
-    assert world.editor.trimmed(branch) == branch
-    shorter = world.editor.trimmed(branch, without=[base.snapshot_id])
+    assert world.editor.trim_snapshots(branch) == branch
+    shorter = world.editor.trim_snapshots(branch, without=[base.snapshot_id])
     assert world.snapshots(shorter) == [branch.snapshot_id]
     assert world.files(shorter) == world.files(branch)
     assert world.reader.change(base, shorter).kind == "append"

@@ -184,7 +184,7 @@ def test_what_only_spark_reads_of_version_3_and_views_are_refused(lake: Lake, sp
     spark.sql(f"CREATE TABLE {CATALOG}.anyengine.varied (id bigint, v variant) TBLPROPERTIES ('format-version' = '3')")
     spark.sql(f"INSERT INTO {CATALOG}.anyengine.varied SELECT 1, parse_json('{{\"a\": 1}}')")
     spark.sql(f"CREATE VIEW {CATALOG}.anyengine.seen AS SELECT 1 AS x")
-    with pytest.raises(InputError, match="such as a variant column, that only Spark reads") as refused:
+    with pytest.raises(InputError, match="such as a variant column, that only Spark can read") as refused:
         lake.table("anyengine.varied", ref=branch).to_arrow()
     assert "lake.query()" in (refused.value.hint or "")
     with pytest.raises(InputError, match="isn't a table but"):

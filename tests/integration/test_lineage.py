@@ -263,7 +263,7 @@ def test_columns_of_two_transactions_never_mix(world: World) -> None:
 
     # An append isn't put below a column that others renamed meanwhile: it is done again, or its file refused.
     world.create("t0")
-    with pytest.raises(ConflictError, match="'v' is called 'w' there"), world.lake.transaction() as tx:
+    with pytest.raises(ConflictError, match="'v' is called 'w' in the table"), world.lake.transaction() as tx:
         tx.append(world.name("t0"), [{"id": 5, "v": "e"}])
         world.on_main("t0", "ALTER TABLE {t} RENAME COLUMN v TO w")
 

@@ -49,7 +49,7 @@ class TableEdits:
             moved = self._saved(version, onto)
         return moved
 
-    def misfit(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
+    def replay_problem(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> str | None:
         try:
             self.replay(source, snapshot_ids, onto)
         except NotReplayableError as error:
@@ -77,7 +77,7 @@ class TableEdits:
         _refuse(onto, f"snapshot {source.snapshot_id} isn't a one-step compaction")
 
     @staticmethod
-    def can_have_fewer_manifests(pointer: TablePointer) -> bool:
+    def can_rewrite_manifests(pointer: TablePointer) -> bool:
         return pointer.table.name != "zones"
 
     @staticmethod
@@ -90,11 +90,11 @@ class TableEdits:
         return self._saved(replace(version, properties={**version.properties, **properties}), pointer)
 
     @staticmethod
-    def following(pointer: TablePointer, now: TablePointer | None, *, by_sequence: bool = True) -> TablePointer:
+    def raise_counters(pointer: TablePointer, now: TablePointer | None, *, by_sequence: bool = True) -> TablePointer:
         del now, by_sequence
         return pointer
 
-    def trimmed(
+    def trim_snapshots(
         self,
         pointer: TablePointer,
         *,
@@ -110,7 +110,7 @@ class TableEdits:
         left = tuple(snapshot for snapshot in version.snapshots if snapshot.snapshot_id not in without)
         return self._saved(replace(version, snapshots=left), pointer)
 
-    def appended_without(
+    def append_without(
         self, pointer: TablePointer, snapshot_ids: Sequence[int], before: TablePointer | None, paths: Collection[str]
     ) -> TablePointer:
         staged = self.versions[pointer.metadata_location]
@@ -170,9 +170,11 @@ def _check_columns(ours: Schema, theirs: Schema, pointer: TablePointer) -> None:
     for column in ours.columns:
         there = theirs.find(column.name)
         if there is None:
-            _refuse(pointer, f"column '{column.name}' isn't there")
+            _refuse(pointer, f"column '{column.name}' isn't in the table")
         if there.type != column.type:
-            _refuse(pointer, f"column '{column.name}' has type {there.type} there and {column.type} in the files")
+            _refuse(
+                pointer, f"column '{column.name}' has type {there.type} in the table and {column.type} in the files"
+            )
     for column in theirs.columns:
         if column.required and ours.find(column.name) is None:
             _refuse(pointer, f"column '{column.name}' was added and is required")

@@ -36,9 +36,9 @@ from lakegate.iceberg.files import local_path
 from lakegate.iceberg.manifests import (
     SCHEMA_KEY,
     ManifestList,
-    encoded,
+    encode,
     iceberg_schema,
-    listed,
+    new_listed_manifest,
     read_list,
     write_container,
     write_list,
@@ -189,16 +189,16 @@ def _add_deletes(table: Table, files: Sequence[DataFile]) -> None:
     schema = json.dumps(AvroSchemaConversion().iceberg_to_avro(MANIFEST_ENTRY_SCHEMAS[3], schema_name="manifest_entry"))
     write = resolve_writer(MANIFEST_ENTRY_SCHEMAS[3], iceberg_schema(schema)).write
     added = {"status": ManifestEntryStatus.ADDED, "snapshot_id": snapshot.snapshot_id}
-    records = [encoded(write, ManifestEntry.from_args(3, data_file=file, **added)) for file in files]
+    records = [encode(write, ManifestEntry.from_args(3, data_file=file, **added)) for file in files]
     content, number = (
         write_container({SCHEMA_KEY: schema, "avro.codec": "null"}, records),
         snapshot.sequence_number or 0,
     )
     manifest.write_bytes(content)
     before = read_list(local_path(snapshot.manifest_list).read_bytes())
-    line = listed(
+    line = new_listed_manifest(
         manifest.as_uri(), len(content), (), 0, snapshot.snapshot_id, number, None, ManifestContent.DELETES
-    ).counted(content)
+    ).with_counts_from(content)
     after = ManifestList(before.meta, (*before.manifests, line))
     parent = snapshot.parent_snapshot_id
     local_path(snapshot.manifest_list).write_bytes(write_list(after, snapshot.snapshot_id, parent, number))

@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from lakegate.iceberg.manifests import LIST_SCHEMA, encoded, read_list, write_container
+from lakegate.iceberg.manifests import LIST_SCHEMA, encode, read_list, write_container
 
 _COUNTS = (504, 505, 506, 512, 513, 514)
 _ADDED_BY = 503
@@ -35,7 +35,7 @@ def leave_out_counts(path: Path, *, columns: bool = False, added_by: bool = True
     for line in read_list(path.read_bytes()).manifests:
         known = {f.field_id: line.file[position] for position, f in enumerate(LIST_SCHEMA.fields)}
         record = Record(*(None if f.field_id in missing else known[f.field_id] for f in fields))
-        records.append(encoded(partial(write, val=record)))
+        records.append(encode(partial(write, val=record)))
     # Hadoop's file system checks what it wrote.
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     avro = AvroSchemaConversion().iceberg_to_avro(schema, schema_name="manifest_file")

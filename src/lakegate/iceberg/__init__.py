@@ -1,1 +1,1 @@
-"""Tables of Iceberg without a JVM: their metadata read, compared and changed, and their files."""
+"""Iceberg tables without a JVM: read, compare and change their metadata, and reach their files."""

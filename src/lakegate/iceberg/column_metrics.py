@@ -1,6 +1,6 @@
-"""Manifest entries as evidence: bounds, counts and partition values as Python values (Iceberg spec, "Manifests").
+"""Decode manifest entries: bounds, counts and partition values as Python values (Iceberg spec, "Manifests").
 
-What can't be decoded is *unknown* (``None``, or left out of partition values), never an error and never a guess.
+A value that can't be decoded is unknown (``None``, or left out of the partition values): never an error or a guess.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class FileDecoder:
     """Turns the entries of one manifest into :class:`~lakegate.model.tables.DataFile` values.
 
     Args:
-        schema: Schema whose column names and types are wanted; columns are matched by field id.
-        spec: Partition spec that the manifest was written with; partition values are left out when ``None``.
+        schema: Schema for the names and types of columns, which are matched by field id.
+        spec: The manifest's partition spec; ``None`` leaves partition values out.
     """
 
     def __init__(self, schema: IcebergSchema, spec: PartitionSpec | None) -> None:
@@ -56,7 +56,7 @@ class FileDecoder:
         self._sources = {name: column for name, column in found if column is not None}
 
     def decode(self, file: IcebergDataFile) -> DataFile:
-        """Return ``file`` with its metrics by column name."""
+        """Decode an entry, with its metrics by column name."""
         partition, identity = self._partition_values(file)
         return DataFile(
             path=file.file_path,
@@ -73,7 +73,7 @@ class FileDecoder:
         nulls = file.null_value_counts or _NO_COUNTS
         nans = file.nan_value_counts or _NO_COUNTS
         sizes = file.column_sizes or _NO_COUNTS
-        # ORC counts days before 1582-10-15 by another calendar, and Avro measures nothing.
+        # ORC's days before 1582-10-15 are of another calendar, and Avro files have no bounds.
         bounded = file.file_format == FileFormat.PARQUET
         lower = (bounded and file.lower_bounds) or _NO_BOUNDS
         upper = (bounded and file.upper_bounds) or _NO_BOUNDS
@@ -108,7 +108,7 @@ class FileDecoder:
 
 
 def type_text(iceberg_type: IcebergType) -> str:
-    """Return a type in the words of the Iceberg spec, nested types without field ids.
+    """Format a type as the Iceberg spec spells it, with nested types but no field ids.
 
     Example:
         >>> type_text(types.ListType(1, types.DecimalType(10, 2))), type_text(types.TimestamptzType())
@@ -124,9 +124,9 @@ def type_text(iceberg_type: IcebergType) -> str:
 
 
 def partition_text(spec: PartitionSpec, schema: IcebergSchema) -> tuple[str, ...]:
-    """Return the partition fields as users write them: ``days(pickup)``, ``bucket(16, id)``, ``region``.
+    """Format the partition fields as users write them: ``days(pickup)``, ``bucket(16, id)``, ``region``.
 
-    Dropped fields, which version 1 tables keep as ``void``, are left out.
+    Dropped fields, which format version 1 keeps as ``void``, are left out.
     """
     return tuple(
         _transform_text(field, schema.find_column_name(field.source_id) or f"#{field.source_id}")
@@ -151,15 +151,15 @@ def _transform_text(field: PartitionField, column: str) -> str:
 
 
 def _partition_decoder(field: PartitionField, schema: IcebergSchema) -> tuple[str, str | None, _Convert]:
-    """Return a field's name, the top-level column whose value it is (identity only), and how to read its values."""
+    """Return a field's name, the top-level column it equals (identity transforms only), and its value converter."""
     source = next((column for column in schema.fields if column.field_id == field.source_id), None)
     if source is None or not isinstance(source.field_type, PrimitiveType):
         return field.name, None, lambda value: value
     is_identity = isinstance(field.transform, transforms.IdentityTransform)
     if isinstance(field.transform, (transforms.YearTransform, transforms.MonthTransform, transforms.HourTransform)):
-        # Counted from 1970 in the spec; people read 2025-11, not 670.
+        # The spec counts from 1970. People read 2025-11, not 670.
         return field.name, None, partial(field.transform.to_human_string, source.field_type)
-    # A day is an int in the spec and a date in Java and PyIceberg; as a date it can be read.
+    # A day is an int in the spec, but a date in Java and PyIceberg. Show it as a date.
     result = source.field_type if is_identity else field.transform.result_type(source.field_type)
     return field.name, source.name if is_identity else None, _CONVERSIONS.get(type(result), _refuse)
 
@@ -185,7 +185,7 @@ def _number(value: float) -> float:
 
 
 def _refuse(value: Any) -> Any:
-    # Nanoseconds don't fit a datetime; cut to microseconds, an upper bound would be too low.
+    # Nanoseconds don't fit into a datetime, and an upper bound truncated to microseconds would be too low.
     raise TypeError(type(value).__name__)
 
 

@@ -1,7 +1,7 @@
-"""Deletion vectors: read by the place that the manifest names, and compared with their checksums.
+"""Read deletion vectors at the offset in their manifest entry, and verify their checksums.
 
-PyIceberg goes by the footer of a Puffin file and compares nothing, so that one flipped bit brings deleted rows back,
-takes others away, or keeps it busy for minutes.
+PyIceberg goes by a Puffin file's footer and verifies nothing: a single flipped bit could bring deleted rows back, hide
+others, or keep it busy for minutes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyiceberg.manifest import DataFile, FileFormat
 
-from lakegate.iceberg.manifests import only_target, vector_place
+from lakegate.iceberg.manifests import target_data_file, vector_span
 from lakegate.model.maintenance import DeletionVector
 
 if TYPE_CHECKING:
@@ -25,41 +25,41 @@ _CHECKSUM_BYTES: Final = 4
 
 
 def is_vector(delete: DataFile) -> bool:
-    """Return whether an entry with deletes is a deletion vector."""
+    """Return whether a delete file's entry is a deletion vector."""
     return bool(delete.file_format == FileFormat.PUFFIN)
 
 
-def vector_of(delete: DataFile) -> DeletionVector:
+def to_deletion_vector(delete: DataFile) -> DeletionVector:
     """Return the deletion vector that an entry (:func:`~lakegate.iceberg.manifests.read_manifest`) describes.
 
     Raises:
-        ValueError: When the entry doesn't say whose rows it deletes, or where the vector is in its file.
+        ValueError: When the entry lacks the data file, or the vector's offset or length.
     """
-    target, (offset, length) = only_target(delete), vector_place(delete)
+    target, (offset, length) = target_data_file(delete), vector_span(delete)
     if target is None or offset is None or length is None or offset < 0 or length < 0:
-        raise ValueError(f"a deletion vector's entry lacks its data file or its place: {delete.file_path}")
+        raise ValueError(f"a deletion vector's entry lacks its data file, offset or length: {delete.file_path}")
     return DeletionVector(delete.file_path, target, offset, length, delete.record_count)
 
 
-def by_data_file(deletes: Iterable[DataFile]) -> Mapping[str, DeletionVector]:
-    """Return the deletion vectors among ``deletes`` by the data file whose rows they delete.
+def vectors_by_data_file(deletes: Iterable[DataFile]) -> Mapping[str, DeletionVector]:
+    """Return the deletion vectors among ``deletes``, keyed by their data file.
 
     Raises:
-        ValueError: When a data file has two: nobody knows which rows it has.
+        ValueError: When a data file has two, so that its rows are unknown.
     """
     found: dict[str, DeletionVector] = {}
-    for vector in map(vector_of, filter(is_vector, deletes)):
+    for vector in map(to_deletion_vector, filter(is_vector, deletes)):
         if found.setdefault(vector.target, vector) != vector:
-            raise ValueError(f"it has two deletion vectors for data file {vector.target}")
+            raise ValueError(f"there are two deletion vectors for data file {vector.target}")
     return found
 
 
-def positions(vector: DeletionVector, opened: Callable[[str], AbstractContextManager[Any]]) -> BitMap64:
-    """Return the places of the rows that a deletion vector deletes.
+def deleted_positions(vector: DeletionVector, opened: Callable[[str], AbstractContextManager[Any]]) -> BitMap64:
+    """Return the positions of the rows that a deletion vector deletes.
 
     Raises:
         OSError: When its file is missing or can't be read.
-        ValueError: When it isn't whole, isn't what its checksum says, or has another number of rows than its entry.
+        ValueError: When it's truncated, fails its checksum, or deletes another number of rows than its entry says.
     """
     from pyroaring import BitMap64
 
@@ -68,9 +68,9 @@ def positions(vector: DeletionVector, opened: Callable[[str], AbstractContextMan
         blob: bytes = stream.read(vector.length)
     content = blob[_LENGTH_BYTES:-_CHECKSUM_BYTES]
     if len(blob) < vector.length or int.from_bytes(blob[:_LENGTH_BYTES], "big") != len(content):
-        raise ValueError("the deletion vector isn't where the manifest says, or isn't whole")
+        raise ValueError("the deletion vector isn't at its offset, or is truncated")
     if not content.startswith(_MAGIC) or zlib.crc32(content) != int.from_bytes(blob[-_CHECKSUM_BYTES:], "big"):
-        raise ValueError("the deletion vector isn't what its checksum says")
+        raise ValueError("the deletion vector doesn't match its checksum")
     found = BitMap64.deserialize(content[len(_MAGIC) :])
     if len(found) != vector.rows:
         raise ValueError(f"the deletion vector deletes {len(found):,} rows, not {vector.rows:,}")

@@ -1,8 +1,7 @@
 """The warehouse and the files of its tables, on this machine or in an object store.
 
-A table's files are read whole, and created where there is none yet. PyIceberg's own ways to them go through Arrow or
-fsspec: slow to import, with credentials and retries of their own, and they replace a file that exists, where a table's
-file must be new.
+Metadata files are read whole, and never overwritten. PyIceberg's own file IO isn't used: it needs Arrow or fsspec,
+which are slow to import and have credentials and retries of their own, and it overwrites existing files.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from lakegate.storage.objects import Address, ObjectStore, is_remote
 _Parsed = TypeVar("_Parsed")
 _METADATA_FILES_KEPT = 16
 _SCHEME = "file:"
-_WHOLLY_KNOWN = 2
-"""The newest format version of which PyIceberg reads everything."""
+_PYICEBERG_VERSION = 2
+"""The newest format version that PyIceberg reads completely."""
 
 
 def is_local(location: str) -> bool:
-    """Return whether ``location`` is a file of this machine: a ``file:`` URI or an absolute path.
+    """Return whether ``location`` is on this machine: a ``file:`` URI or an absolute path.
 
     Example:
         >>> is_local("file:///lake/t"), is_local("/lake/t"), is_local("s3://lake/t")
@@ -51,7 +50,7 @@ def is_local(location: str) -> bool:
 
 
 def local_path(location: str) -> Path:
-    """Return the path of a local location. Nothing is unquoted: Hadoop and PyArrow take and write paths as they are.
+    """Return the path of a local location. Percent signs stay, because Hadoop and PyArrow don't quote paths.
 
     Example:
         >>> local_path("file:///lake/a b%20").as_posix(), local_path("file:/lake/t").as_posix()
@@ -62,47 +61,47 @@ def local_path(location: str) -> Path:
 
 
 class TableFiles:
-    """Reads and creates the files of tables; overwrites and deletes nothing. May be used from any thread.
+    """Reads and creates the files of tables. It never overwrites or deletes one, and is thread-safe.
 
     Args:
-        storage: How to reach the object stores; by default as their own tools do.
+        storage: How to reach the object stores; by default, the same way as their own tools.
     """
 
     def __init__(self, storage: StorageSettings | None = None) -> None:
         self._storage = storage or StorageSettings()
         self._stores: dict[str, ObjectStore] = {}
-        # A metadata file never changes once it's written.
+        # Safe to cache: a metadata file never changes once it's written.
         self._load = lru_cache(_METADATA_FILES_KEPT)(lambda path: MetadataFile.parse(path, self.content(path)))
 
     def metadata(self, pointer: TablePointer) -> MetadataFile:
-        """Return the metadata file of the table at ``pointer``. Raises what :func:`reading` does."""
-        with reading(f"Metadata file {pointer.metadata_location} of table {pointer.table}", pointer):
+        """Return the metadata file of the table at ``pointer``. Raises what :func:`read_errors` does."""
+        with read_errors(f"Metadata file {pointer.metadata_location} of table {pointer.table}", pointer):
             return self._load(pointer.metadata_location)
 
     def content(self, location: str) -> bytes:
-        """Return what a file holds; raises what the file system or the object store raises."""
+        """Return a file's content. Raises what the file system or the object store raises."""
         if is_local(location):
             return local_path(location).read_bytes()
         store = self._store(location)
         found = store.stat(location)
-        # The whole of it in one request.
+        # Read all of it in one request.
         with store.open(location, etag=found.etag, size_bytes=found.size_bytes) as stream:
             return stream.read(found.size_bytes)
 
     def open(self, location: str) -> Any:
-        """Return a stream over a file, for Arrow to read parts of. Raises what the file system or store raises."""
+        """Open a file for Arrow to read parts of. Raises what the file system or the object store raises."""
         if is_local(location):
-            from pyarrow import OSFile  # which Arrow's threads read without Python
+            from pyarrow import OSFile  # Arrow's threads read it without the GIL
 
             return OSFile(str(local_path(location)), "rb")
         return self._store(location).open(location)
 
     def exists(self, location: str) -> bool:
-        """Return whether there is such a file; there's none in a store that nobody knows.
+        """Return whether a file exists; ``False`` for an unknown kind of store.
 
         Raises:
-            PermissionError: When the object or bucket may not be used so.
-            ConfigurationError: When there are no credentials, or the store doesn't accept them.
+            PermissionError: When access to the object or bucket is denied.
+            ConfigurationError: When credentials are missing, or the store rejects them.
             SourceError: When the bucket doesn't exist, or the store refuses for another reason.
         """
         if is_local(location):
@@ -118,16 +117,16 @@ class TableFiles:
         return True
 
     def read(self, what: str, location: str, pointer: TablePointer, parse: Callable[[bytes], _Parsed]) -> _Parsed:
-        """Return what ``parse`` makes of a file of the table at ``pointer``; raises the same errors as :func:`reading`.
+        """Read and parse a file of the table at ``pointer``, with the errors of :func:`read_errors`.
 
         Args:
-            what: What the file is, as a message starts with it: ``Manifest``.
+            what: What the file is, for an error message to start with, such as ``Manifest``.
         """
-        with reading(f"{what} {location} of table {pointer.table}", pointer):
+        with read_errors(f"{what} {location} of table {pointer.table}", pointer):
             return parse(self.content(location))
 
     def create(self, location: str, content: bytes, pointer: TablePointer) -> None:
-        """Write a new metadata file of the table at ``pointer``: all of it or nothing."""
+        """Write a new metadata file of the table at ``pointer``, completely or not at all."""
         table, context = pointer.table, {"table": str(pointer.table), "path": location}
         try:
             if is_local(location):
@@ -137,13 +136,13 @@ class TableFiles:
         except PermissionError as error:
             raise ConfigurationError(
                 f"Can't write the metadata of table {table} to {location}: {error.strerror or error}.",
-                hint="Nothing was published. Check the rights to the warehouse (setting catalog.warehouse).",
+                hint="Nothing was published. Check your permissions on the warehouse (setting catalog.warehouse).",
                 **context,
             ) from error
         except OSError as error:
             raise EngineError(
-                f"Metadata of table {table} can't be written to {location}: {error.strerror or error}.",
-                hint="Nothing was published. Check that the warehouse has room and may be written to, then try again.",
+                f"Can't write the metadata of table {table} to {location}: {error.strerror or error}.",
+                hint="Nothing was published. Check that the warehouse has free space and is writable, then try again.",
                 **context,
             ) from error
 
@@ -155,47 +154,47 @@ class TableFiles:
 
 
 @contextmanager
-def reading(what: str, pointer: TablePointer) -> Iterator[None]:
-    """Turn whatever goes wrong with a table's metadata in the body into one of lakegate's errors.
+def read_errors(what: str, pointer: TablePointer) -> Iterator[None]:
+    """Turn any exception from reading or parsing a table's file into one of lakegate's errors.
 
     Args:
-        what: The file, as a message starts with it.
+        what: The file, for the message to start with.
     """
     try:
         yield
     except FileNotFoundError as error:
         raise NotFoundError(
             f"{what} doesn't exist.",
-            hint="Its files were moved or deleted outside lakegate, or this machine doesn't see them.",
+            hint="It was moved or deleted outside lakegate, or this machine can't reach it.",
             table=str(pointer.table),
             path=pointer.metadata_location,
         ) from error
     except LakegateError:
         raise
     except Exception as error:  # PyIceberg's parsers raise anything
-        raise _unreadable(what, pointer, error) from error
+        raise _read_error(what, pointer, error) from error
 
 
 @contextmanager
-def reading_metadata(file: MetadataFile, pointer: TablePointer) -> Iterator[None]:
-    """As :func:`reading`, of what PyIceberg makes of a table's metadata.
+def metadata_errors(file: MetadataFile, pointer: TablePointer) -> Iterator[None]:
+    """Like :func:`read_errors`, for code in which PyIceberg parses a table's metadata.
 
     Raises:
-        InputError: Also when the table uses something of a newer format version that PyIceberg doesn't know.
+        InputError: Also when the table uses a feature of a newer format version that PyIceberg doesn't support.
     """
     try:
-        with reading(f"Metadata file {pointer.metadata_location} of table {pointer.table}", pointer):
+        with read_errors(f"Metadata file {pointer.metadata_location} of table {pointer.table}", pointer):
             yield
     except InputError as error:
         version = file.document["format-version"]
-        if version <= _WHOLLY_KNOWN:
+        if version <= _PYICEBERG_VERSION:
             raise
-        unknown = f"uses something of format version {version}, such as a variant column, that only Spark reads"
-        raise only_spark(pointer, unknown) from error
+        unknown = f"uses a feature of format version {version}, such as a variant column, that only Spark can read"
+        raise needs_spark_error(pointer, unknown) from error
 
 
-def only_spark(pointer: TablePointer, problem: str) -> InputError:
-    """Return the error of a table that isn't read here, but by Spark."""
+def needs_spark_error(pointer: TablePointer, problem: str) -> InputError:
+    """Return the error for a table that only Spark can read."""
     return InputError(
         f"Table {pointer.table} {problem}.",
         hint="Read it with Spark: lake.query(), or lakegate query.",
@@ -203,22 +202,24 @@ def only_spark(pointer: TablePointer, problem: str) -> InputError:
     )
 
 
-def _unreadable(what: str, pointer: TablePointer, error: Exception) -> LakegateError:
+def _read_error(what: str, pointer: TablePointer, error: Exception) -> LakegateError:
     context = {"table": str(pointer.table), "path": pointer.metadata_location}
-    is_damage = type(error) is OSError and error.errno is None  # what Arrow raises about a file's content
+    is_damage = type(error) is OSError and error.errno is None  # Arrow raises these for invalid content
     if isinstance(error, OSError) and not (is_damage or isinstance(error, (IsADirectoryError, NotADirectoryError))):
-        return not_readable(what, pointer.metadata_location, error, **context)
+        return unreadable_file_error(what, pointer.metadata_location, error, **context)
     reason = _reason(error)
     return InputError(
-        f"{what} is damaged: {reason}.", hint="Restore it, or read the table at an older commit.", **context
+        f"{what} is damaged: {reason}.",
+        hint="Restore it from a backup, or read the table at an older commit (lakegate log).",
+        **context,
     )
 
 
-def not_readable(what: str, location: str, error: OSError, **context: str) -> LakegateError:
-    """Return the error for a file that its store or file system doesn't hand out.
+def unreadable_file_error(what: str, location: str, error: OSError, **context: str) -> LakegateError:
+    """Return the error for a file that its store or file system refuses to read.
 
     Args:
-        what: The file, for the message.
+        what: The file, for the message to start with.
     """
     if isinstance(error, PermissionError) and not is_local(location):
         return ConfigurationError(
@@ -229,7 +230,7 @@ def not_readable(what: str, location: str, error: OSError, **context: str) -> La
         )
     return EngineError(
         f"{what} can't be read: {_reason(error)}.",
-        hint="Check that the warehouse is reachable and that its files may be read.",
+        hint="Check that the warehouse is reachable and that you may read its files.",
         **context,
     )
 
@@ -245,27 +246,26 @@ def _create_local(path: Path, content: bytes) -> None:
         with stream:
             stream.write(content)
     except BaseException:
-        # What is buffered is written when it is closed, so a full disk may show there.
+        # Closing flushes the buffer, so a full disk may only show there.
         path.unlink(missing_ok=True)
         raise
 
 
 MARKER = ".lakegate"
-"""Name of the object below the root whose being there proves that the warehouse can be written to."""
+"""Name of the marker object in a warehouse's root. Creating it proves that the warehouse is writable."""
 _CATALOG = "catalog:"
 _CONTENT = b"Tables of lakegate lie below. See `lakegate table list`; do not delete files here by hand.\n"
 
 
 def require_writable(warehouse: str, storage: StorageSettings, catalog: str | None = None) -> None:
-    """Make sure that a warehouse in an object store takes new files; two requests, and nothing is overwritten.
+    """Check that a warehouse in an object store is writable, by creating its marker. This takes two requests.
 
     Args:
-        warehouse: Its root, as URI; one on this machine only gets its marker.
-        catalog: Which catalog its tables are of, for a new marker.
+        warehouse: URI of its root. A local one just gets its marker.
+        catalog: Identity of the catalog whose tables it holds, to write into a new marker.
 
     Raises:
-        ConfigurationError: When its bucket doesn't exist, credentials are missing or refused, or it may not be
-            written to.
+        ConfigurationError: When the bucket doesn't exist, or credentials are missing, rejected or insufficient.
     """
     content = _CONTENT + (f"{_CATALOG} {catalog}\n".encode() if catalog else b"")
     if is_local(warehouse):
@@ -280,13 +280,13 @@ def require_writable(warehouse: str, storage: StorageSettings, catalog: str | No
     try:
         store = open_store(warehouse, storage)
         with suppress(PermissionError):
-            # Some stores make a bucket that is missing when something is put into it: a misspelt name would pass.
+            # Listing fails if the bucket is missing. Some stores would create it on write, and hide a misspelled name.
             next(store.list(marker), None)
         store.create(marker, content)
     except FileExistsError:
         return
     except OSError as error:
-        hint = "These credentials need the right to read and write below it."
+        hint = "These credentials need permission to read and write below it."
         raise _unusable(warehouse, error.strerror or str(error), hint) from error
     except RetryableError:
         raise
@@ -294,10 +294,10 @@ def require_writable(warehouse: str, storage: StorageSettings, catalog: str | No
         raise _unusable(warehouse, error.message, error.hint or "") from error
 
 
-def require_own(warehouse: str, storage: StorageSettings, catalog: str | None) -> None:
-    """Make sure that no other catalog has its tables in a warehouse, before files are deleted that ours doesn't reach.
+def require_same_catalog(warehouse: str, storage: StorageSettings, catalog: str | None) -> None:
+    """Check that a warehouse doesn't belong to another catalog, before gc deletes files that ours doesn't reach.
 
-    A marker that names no catalog, as older versions wrote it, is accepted.
+    A marker without a catalog, as older versions wrote it, is accepted.
     """
     try:
         if is_remote(warehouse):
@@ -314,25 +314,25 @@ def require_own(warehouse: str, storage: StorageSettings, catalog: str | None) -
     named = next((line.removeprefix(_CATALOG).strip() for line in text.splitlines() if line.startswith(_CATALOG)), None)
     if named is not None and named != catalog:
         raise ConfigurationError(
-            f"The warehouse {warehouse} belongs to another catalog ({named}; this one is {catalog}): what its tables "
-            "need would look like garbage here. Nothing was deleted.",
-            hint="Set catalog.warehouse and catalog.uri to ones that belong together. If the other catalog is gone for "
-            f"good, delete {warehouse.rstrip('/')}/{MARKER}",
+            f"The warehouse {warehouse} belongs to another catalog ({named}; this one is {catalog}). Files that the "
+            "other catalog's tables need would look like garbage here, so nothing was deleted.",
+            hint="Set catalog.warehouse and catalog.uri to a warehouse and its own catalog. If the other catalog is "
+            f"gone for good, delete {warehouse.rstrip('/')}/{MARKER}",
             setting="catalog.warehouse",
             warehouse=warehouse,
         )
 
 
 def spark_file_io(warehouse: str, storage: StorageSettings) -> Mapping[str, str]:
-    """Return the options with which a Spark catalog reaches its tables' files; none is a secret.
+    """Return the options for a Spark catalog to reach its tables' files; none is a secret.
 
-    Iceberg's ``ResolvingFileIO`` takes each store's own implementation by a file's scheme, so the same options serve
-    all stores, and tables that were made while the warehouse was elsewhere stay readable.
+    Iceberg's ``ResolvingFileIO`` picks the implementation by a file's scheme. So the same options serve all stores, and
+    tables from before the warehouse moved stay readable.
     Source: https://iceberg.apache.org/docs/1.12.0/aws/#s3-fileio
 
     Args:
-        warehouse: Root of the tables' files, as URI; one on this machine takes no options.
-        storage: Where the stores are, as Spark is to see them; Spark's own environment decides what isn't set.
+        warehouse: URI of the root of the tables' files. A local one needs no options.
+        storage: Where Spark finds the stores; Spark's own environment decides what isn't set.
     """
     if not is_remote(warehouse):
         return {}
@@ -347,10 +347,10 @@ def spark_file_io(warehouse: str, storage: StorageSettings) -> Mapping[str, str]
 
 
 def open_file_store(warehouse: str, storage: StorageSettings | None = None) -> WarehouseFiles:
-    """Return the store of the files under ``warehouse``, the root of all tables as URI.
+    """Open the store of the files under ``warehouse``, the root URI of all tables.
 
     Raises:
-        ConfigurationError: When there is none for its scheme, or its library is missing or wrongly configured.
+        ConfigurationError: When its scheme isn't supported, or its library is missing or misconfigured.
     """
     if is_local(warehouse):
         return LocalFileStore(warehouse)
@@ -358,28 +358,28 @@ def open_file_store(warehouse: str, storage: StorageSettings | None = None) -> W
         return ObjectFileStore(warehouse, open_store(warehouse, storage or StorageSettings()))
     scheme = warehouse.partition(":")[0]
     raise ConfigurationError(
-        f"Files in the warehouse {warehouse} can't be deleted by gc: there is no file store for '{scheme}'.",
-        hint="Warehouses on file systems of this machine (file:///…) and in object stores can be cleaned up.",
+        f"gc can't delete files in the warehouse {warehouse}: '{scheme}' isn't supported.",
+        hint="gc supports local warehouses (file:///…) and object stores. Nothing was deleted.",
         setting="catalog.warehouse",
     )
 
 
 class LocalFileStore:
-    """Files of this machine below ``root``, a folder as URI; implements :class:`~lakegate.ports.WarehouseFiles`.
+    """Local files below ``root``, the URI of a folder; implements :class:`~lakegate.ports.WarehouseFiles`.
 
-    All methods raise :class:`~lakegate.errors.EngineError` when the machine refuses.
+    All methods raise :class:`~lakegate.errors.EngineError` when the file system refuses.
     """
 
     def __init__(self, root: str) -> None:
         self._root = Path(os.path.normpath(local_path(root)))
 
     def read(self, path: str) -> bytes:
-        """Return what a file holds."""
+        """Return a file's content."""
         with _file_errors(path, "read"):
             return self._inside(path).read_bytes()
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file whose name says what it holds, under another name first."""
+        """Write a file atomically. Its name identifies its content, so one that exists is equal."""
         file = self._inside(path)
         new = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
         with _file_errors(path, "written"):
@@ -408,10 +408,10 @@ class LocalFileStore:
                             yield StoredFile(path=path, size_bytes=status.st_size, modified_at=modified)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files, and the folders that this leaves empty; missing ones are ignored.
+        """Delete files, and the folders that this leaves empty. Missing files are ignored.
 
         Raises:
-            InputError: When a path lies outside the root; nothing is deleted then.
+            InputError: When a path is outside the root; nothing is deleted then.
         """
         files = [self._inside(path) for path in paths]
         for file in files:
@@ -427,7 +427,7 @@ class LocalFileStore:
         return path
 
     def _remove_empty(self, folder: Path) -> None:
-        # rmdir refuses a folder that holds anything, so a writer's new file is never lost.
+        # rmdir refuses a folder that isn't empty, so a writer's new file is never lost.
         with suppress(OSError):
             while folder != self._root:
                 folder.rmdir()
@@ -435,11 +435,11 @@ class LocalFileStore:
 
 
 class ObjectFileStore:
-    """Objects below ``root``, a prefix as URI; implements :class:`~lakegate.ports.WarehouseFiles`.
+    """Objects below ``root``, the URI of a prefix; implements :class:`~lakegate.ports.WarehouseFiles`.
 
-    On a bucket that keeps versions, what is deleted here stays as an older version until the bucket's own rules end it.
-    All methods raise :class:`~lakegate.errors.EngineError` when the store refuses, and another
-    :class:`~lakegate.errors.LakegateError` when it can't be asked.
+    In a versioned bucket, deleted objects stay as older versions until the bucket's lifecycle rules remove them. All
+    methods raise :class:`~lakegate.errors.EngineError` when the store refuses, and another
+    :class:`~lakegate.errors.LakegateError` when it can't be reached.
     """
 
     def __init__(self, root: str, store: ObjectStore) -> None:
@@ -447,14 +447,14 @@ class ObjectFileStore:
         self._store = store
 
     def read(self, path: str) -> bytes:
-        """Return what an object holds."""
+        """Return an object's content."""
         with _file_errors(path, "read"):
             found = self._store.stat(path)
             with self._store.open(path, etag=found.etag, size_bytes=found.size_bytes) as stream:
                 return stream.read()
 
     def write(self, path: str, content: bytes) -> None:
-        """Write an object whose name says what it holds."""
+        """Write an object. Its name identifies its content, so one that exists is equal."""
         with _file_errors(path, "written"), suppress(FileExistsError):
             self._store.create(path, content)
 
@@ -467,10 +467,10 @@ class ObjectFileStore:
                     yield StoredFile(path=found.uri, size_bytes=found.size_bytes, modified_at=found.modified_at)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; missing ones are ignored.
+        """Delete objects. Missing ones are ignored.
 
         Raises:
-            InputError: When a path lies outside the root; nothing is deleted then.
+            InputError: When a path is outside the root; nothing is deleted then.
         """
         for path in paths:
             if not path.startswith(f"{self._root}/"):
@@ -488,7 +488,7 @@ def _file_errors(path: str, done: str) -> Iterator[None]:
     except OSError as error:
         raise EngineError(
             f"{path} can't be {done}: {error.strerror or error}.",
-            hint="Check that you may read and write the warehouse, then run it again.",
+            hint="Check that you may read and write the warehouse, then run the command again.",
             path=path,
         ) from error
 

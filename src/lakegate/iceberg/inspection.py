@@ -1,4 +1,4 @@
-"""All files that a table's metadata needs, with what it says of them, and where it contradicts itself."""
+"""Inspect a table's metadata: list every file it reaches with what it says of it, and find contradictions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pyiceberg.manifest import (
 )
 
 from lakegate.errors import ConfigurationError, InputError, NotFoundError, SourceError
-from lakegate.iceberg.deletion_vectors import is_vector, vector_of
+from lakegate.iceberg.deletion_vectors import is_vector, to_deletion_vector
 from lakegate.iceberg.files import TableFiles
 from lakegate.iceberg.manifests import (
     ListedManifest,
     ManifestList,
+    count_mismatches,
     counts_of,
-    miscounted,
-    own_row_id,
+    explicit_first_row_id,
     read_list,
     read_manifest,
 )
@@ -43,7 +43,7 @@ _OPERATIONS = ("append", "replace", "overwrite", "delete")
 
 
 class Inspector:
-    """Looks at one state of a table; see :meth:`lakegate.ports.TableReader.inspect`."""
+    """Inspects one state of a table; see :meth:`lakegate.ports.TableReader.inspect`."""
 
     def __init__(self, pointer: TablePointer, files: TableFiles, walked: set[str]) -> None:
         self._pointer = pointer
@@ -52,33 +52,33 @@ class Inspector:
         self._is_current = True
         self._next_row_id = 0
         self._columns = frozenset[int]()
-        self._row_ids: list[tuple[int, int, str]] = []
-        self._live: dict[str, int] = {}
+        self._row_id_ranges: list[tuple[int, int, str]] = []
+        self._live_rows: dict[str, int] = {}
         self._vectors: dict[str, DeletionVector] = {}
 
     def inspect(self) -> Iterator[NeededFile | Flaw]:
-        """Yield what the state needs, what its current snapshot needs first."""
+        """Yield the files and flaws of the state, those of its current snapshot first."""
         file = NeededFile(self._pointer.metadata_location, "metadata file")
-        if self._is_known(file.path):
+        if self._was_walked(file.path):
             return
         yield file
         try:
             document = self._files.metadata(self._pointer).document
         except InputError as error:
-            yield _unreadable(file, error)
+            yield _read_flaw(file, error)
             return
         current = self._pointer.snapshot_id
         self._next_row_id = document.get("next-row-id") or 0
-        self._columns = frozenset(one for schema in _schemas_of(document) for one in _field_ids(schema))
+        self._columns = frozenset(one for schema in _all_schemas(document) for one in _field_ids(schema))
         last, newest = document.get("last-column-id"), max(self._columns, default=0)
         if last is not None and last < newest:
-            problem = f"a column has id {newest}, and the last one given is {last}: the next columns would share ids"
+            problem = f"a column has id {newest}, but last-column-id is {last}, so new columns would reuse ids"
             yield Flaw("wrong-count", file, problem)
         for snapshot in sorted(document.get("snapshots") or (), key=lambda one: one["snapshot-id"] != current):
             self._is_current = snapshot["snapshot-id"] == current
-            self._row_ids, self._live, self._vectors = [], {}, {}
+            self._row_id_ranges, self._live_rows, self._vectors = [], {}, {}
             yield from self._snapshot(snapshot)
-            yield from self._shared_row_ids(file)
+            yield from self._overlapping_row_ids(file)
         for key in ("statistics", "partition-statistics"):
             for one in document.get(key) or ():
                 is_current = one["snapshot-id"] == current
@@ -87,96 +87,94 @@ class Inspector:
 
     def _snapshot(self, snapshot: Document) -> Iterator[NeededFile | Flaw]:
         location = snapshot.get("manifest-list")
-        if location is None:  # version 1 may list the manifests in the snapshot itself
+        if location is None:  # format version 1 may list the manifests in the snapshot itself
             for path in snapshot.get("manifests") or ():
                 yield from self._manifest(NeededFile(path, "manifest", is_current=self._is_current), None)
             return
         file = NeededFile(location, "manifest list", is_current=self._is_current)
-        if self._is_known(location):
+        if self._was_walked(location):
             return
         yield file
         try:
             manifests: ManifestList = self._files.read("Manifest list", location, self._pointer, read_list)
         except InputError as error:
-            yield _unreadable(file, error)
+            yield _read_flaw(file, error)
             return
-        # Those with data first: what is deleted is compared with it.
+        # Data manifests first: deletion vectors are compared with the data files.
         for line in sorted(manifests.manifests, key=lambda one: one.file.content != ManifestContent.DATA):
             size = line.file.manifest_length
             need = NeededFile(line.file.manifest_path, "manifest", size, is_current=self._is_current)
             yield from self._manifest(need, line)
-        yield from self._misnumbered(snapshot, manifests, file)
-        yield from _misnamed(snapshot, manifests, file)
+        yield from self._sequence_number_flaws(snapshot, manifests, file)
+        yield from _operation_flaws(snapshot, manifests, file)
         if snapshot.get("first-row-id") is not None:
-            yield from self._listed_row_ids(snapshot, manifests, file)
-        is_counted = all(line.is_counted for line in manifests.manifests)
-        # A list from before an upgrade may lack counts; its snapshot has no sequence number.
-        if snapshot.get("sequence-number") and not is_counted:
-            yield Flaw("unreadable-file", file, "it lacks counts or snapshots that other readers require")
-        if is_counted:
-            for problem in miscounted(snapshot, manifests):
+            yield from self._row_id_flaws(snapshot, manifests, file)
+        has_counts = all(line.has_counts for line in manifests.manifests)
+        # Only a list from before an upgrade, whose snapshot has no sequence number, may lack counts.
+        if snapshot.get("sequence-number") and not has_counts:
+            yield Flaw("unreadable-file", file, "it lacks counts or snapshot ids that other readers require")
+        if has_counts:
+            for problem in count_mismatches(snapshot, manifests):
                 yield Flaw("wrong-count", file, problem)
 
-    def _misnumbered(self, snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
-        """Yield whether a snapshot has another sequence number than what it added: deletes go by these."""
+    def _sequence_number_flaws(self, snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
+        """Yield a manifest whose sequence number isn't that of the snapshot that added it: deletes depend on it."""
         number = snapshot.get("sequence-number") or 0
         own = (one.file for one in manifests.manifests if one.file.added_snapshot_id == snapshot["snapshot-id"])
         wrong = next((one for one in own if (one.sequence_number or 0) != number), None)
         if wrong is not None:
             problem = f"manifest {wrong.manifest_path} has sequence number {wrong.sequence_number}"
-            yield Flaw("wrong-count", file, f"{problem}, and the snapshot that added it {number}")
+            yield Flaw("wrong-count", file, f"{problem}, but the snapshot that added it has {number}")
 
-    def _listed_row_ids(self, snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
+    def _row_id_flaws(self, snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
         first, added = snapshot["first-row-id"], snapshot.get("added-rows") or 0
         if not 0 <= first <= first + added <= self._next_row_id:
-            problem = f"snapshot {snapshot['snapshot-id']} gave {added} row ids from {first} on"
-            yield Flaw("wrong-count", file, f"{problem}, and the table's next one is {self._next_row_id}")
+            problem = f"snapshot {snapshot['snapshot-id']} assigned {added} row ids from {first} on"
+            yield Flaw("wrong-count", file, f"{problem}, but the table's next row id is {self._next_row_id}")
         for line in manifests.manifests:
             first = line.first_row_id
             if line.file.content == ManifestContent.DATA and (first is None or not 0 <= first <= self._next_row_id):
                 problem = f"the row ids of manifest {line.file.manifest_path} begin with {first}"
-                yield Flaw("wrong-count", file, f"{problem}, and the table's next one is {self._next_row_id}")
+                yield Flaw("wrong-count", file, f"{problem}, but the table's next row id is {self._next_row_id}")
 
-    def _shared_row_ids(self, file: NeededFile) -> Iterator[Flaw]:
-        """Yield whether files of one snapshot have the same row ids, or such as new rows will get."""
-        before, path_before = 0, ""
-        for first, end, path in sorted(self._row_ids):
-            if first < before:
-                yield Flaw(
-                    "wrong-count", file, f"the row ids of {path} from {first} on are those of {path_before}, too"
-                )
+    def _overlapping_row_ids(self, file: NeededFile) -> Iterator[Flaw]:
+        """Yield files of one snapshot that share row ids, or have row ids that new rows will get."""
+        previous_end, previous_path = 0, ""
+        for first, end, path in sorted(self._row_id_ranges):
+            if first < previous_end:
+                yield Flaw("wrong-count", file, f"{path} and {previous_path} share row ids from {first} on")
                 return
-            before, path_before = end, path
-        if before > self._next_row_id:
-            last = f"the last row id of {path_before} is {before - 1}"
-            yield Flaw("wrong-count", file, f"{last}, and the table's next one is {self._next_row_id}")
+            previous_end, previous_path = end, path
+        if previous_end > self._next_row_id:
+            last = f"the last row id of {previous_path} is {previous_end - 1}"
+            yield Flaw("wrong-count", file, f"{last}, but the table's next row id is {self._next_row_id}")
 
-    def _note_row_ids(self, entries: Sequence[ManifestEntry], next_row_id: int) -> None:
+    def _note_row_id_ranges(self, entries: Sequence[ManifestEntry], next_row_id: int) -> None:
         for entry in entries:
             if entry.status != ManifestEntryStatus.DELETED:
-                file, first = entry.data_file, own_row_id(entry.data_file)
+                file, first = entry.data_file, explicit_first_row_id(entry.data_file)
                 if first is None:
                     first, next_row_id = next_row_id, next_row_id + file.record_count
-                self._row_ids.append((first, first + file.record_count, file.file_path))
+                self._row_id_ranges.append((first, first + file.record_count, file.file_path))
 
     def _manifest(self, file: NeededFile, line: ListedManifest | None) -> Iterator[NeededFile | Flaw]:
-        if self._is_known(file.path):
+        if self._was_walked(file.path):
             return
         yield file
         try:
             entries = self._files.read("Manifest", file.path, self._pointer, read_manifest)
         except InputError as error:
-            yield _unreadable(file, error)
+            yield _read_flaw(file, error)
             return
         if line is not None:
             held = counts_of((entry.status, entry.data_file.record_count) for entry in entries)
             wrong = [key for key, number in held.items() if getattr(line.file, key) not in (None, number)]
             if wrong:
                 says = ", ".join(f"{key} is {getattr(line.file, key)}, not {held[key]}" for key in wrong)
-                yield Flaw("wrong-count", file, f"its manifest list counts other rows or files than it holds: {says}")
-            yield from self._misplaced(entries, line, file)
+                yield Flaw("wrong-count", file, f"its counts in the manifest list don't match its entries: {says}")
+            yield from self._entry_flaws(entries, line, file)
             if line.first_row_id is not None and line.file.content == ManifestContent.DATA:
-                self._note_row_ids(entries, line.first_row_id)
+                self._note_row_id_ranges(entries, line.first_row_id)
         for entry in entries:
             if entry.status != ManifestEntryStatus.DELETED:
                 yield from self._live_file(entry, line, file)
@@ -193,16 +191,15 @@ class Inspector:
                 named = ", ".join(map(str, keys)) or "none"
                 problem = f"{data.file_path} deletes rows by columns that the table never had (ids: {named})"
                 yield Flaw("wrong-count", file, problem)
-                keys = ()  # nothing to look for in it
+                keys = ()  # so its footer isn't checked for them
         if not has_rows and is_vector(data):
             try:
-                vector = vector_of(data)
+                vector = to_deletion_vector(data)
             except ValueError as error:
                 yield Flaw("wrong-count", file, str(error))
             else:
-                if self._vectors.setdefault(vector.target, vector) != vector:  # nobody knows which rows it has
-                    problem = f"it names another deletion vector of {vector.target}, which has one"
-                    yield Flaw("wrong-count", file, problem)
+                if self._vectors.setdefault(vector.target, vector) != vector:
+                    yield Flaw("wrong-count", file, f"it names a second deletion vector for {vector.target}")
         yield NeededFile(
             data.file_path,
             "data file" if has_rows else "delete file",
@@ -210,14 +207,14 @@ class Inspector:
             data.record_count if str(data.file_format).upper().endswith(_PARQUET) else None,
             _snapshot_of(entry.snapshot_id, None if line is None else line.file),
             self._is_current,
-            _bounds_of(data) if has_rows else {},
+            _bounds(data) if has_rows else {},
             vector,
-            None if vector is None else self._live.get(vector.target),
+            None if vector is None else self._live_rows.get(vector.target),
             keys,
         )
 
-    def _misplaced(self, entries: Sequence[ManifestEntry], line: ListedManifest, file: NeededFile) -> Iterator[Flaw]:
-        """Yield whether a manifest is another one than its list means: of another snapshot, or with files of others."""
+    def _entry_flaws(self, entries: Sequence[ManifestEntry], line: ListedManifest, file: NeededFile) -> Iterator[Flaw]:
+        """Yield an entry that contradicts the manifest list: of another snapshot, or of a file listed twice."""
         by = line.file.added_snapshot_id
         changed = [entry for entry in entries if entry.status != ManifestEntryStatus.EXISTING]
         other = next(
@@ -225,65 +222,65 @@ class Inspector:
         )
         if other is not None:
             path, at = other.data_file.file_path, other.snapshot_id
-            yield Flaw("wrong-count", file, f"snapshot {by} wrote it, but {path} is of snapshot {at}")
+            yield Flaw("wrong-count", file, f"snapshot {by} wrote it, but snapshot {at} added or removed {path}")
         if line.file.content == ManifestContent.DATA:
             live = [entry.data_file for entry in entries if entry.status != ManifestEntryStatus.DELETED]
             for data in live:
                 path = data.file_path
-                if path in self._live:
-                    yield Flaw(
-                        "wrong-count", file, f"it names {path}, which the snapshot has already: rows count twice"
-                    )
+                if path in self._live_rows:
+                    problem = f"it lists {path}, which the snapshot already has, so its rows count twice"
+                    yield Flaw("wrong-count", file, problem)
                     return
-                self._live[path] = data.record_count
+                self._live_rows[path] = data.record_count
 
-    def _is_known(self, path: str) -> bool:
+    def _was_walked(self, path: str) -> bool:
         known = path in self._walked
         self._walked.add(path)
         return known
 
 
 def vector_flaw(file: NeededFile, places: BitMap64) -> Flaw | None:
-    """Return what a deletion vector says otherwise than the data file that it is about."""
+    """Return how a deletion vector contradicts its data file; ``None`` if it doesn't."""
     if file.target_rows is not None and places and places.max() >= file.target_rows:
         problem = f"it deletes row {places.max():,} of a data file with {file.target_rows:,} rows"
         return Flaw("wrong-rows", file, problem)
     return None
 
 
-def _misnamed(snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
-    """Yield whether a snapshot did something else than its operation says: some readers skip snapshots by that."""
+def _operation_flaws(snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
+    """Yield a snapshot whose operation isn't what it did: some readers skip snapshots by their operation."""
     operation = (snapshot.get("summary") or {}).get("operation")
     own = [one.file for one in manifests.manifests if one.file.added_snapshot_id == snapshot["snapshot-id"]]
     data = [one for one in own if one.content == ManifestContent.DATA]
     added, removed = (
         sum(getattr(one, name) or 0 for one in data) for name in ("added_files_count", "deleted_files_count")
     )
-    did = None
+    contradiction = None
     if operation not in (None, *_OPERATIONS):
-        did = "there is no such operation"
+        contradiction = "which doesn't exist"
     elif operation == "append" and removed:
-        did = f"it removed {counted(removed, 'file')}"
+        contradiction = f"but it removed {counted(removed, 'file')}"
     elif operation == "delete" and added:
-        did = f"it added {counted(added, 'data file')}"
-    if did is not None:
-        yield Flaw("wrong-count", file, f"snapshot {snapshot['snapshot-id']} says that it did '{operation}', and {did}")
+        contradiction = f"but it added {counted(added, 'data file')}"
+    if contradiction is not None:
+        name = f"snapshot {snapshot['snapshot-id']}"
+        yield Flaw("wrong-count", file, f"{name} has the operation '{operation}', {contradiction}")
 
 
 def footer_flaw(file: NeededFile, footer: FileMetaData) -> Flaw | None:
-    """Return what a data or delete file's footer says otherwise than its manifest.
+    """Return how a data or delete file's footer contradicts its manifest; ``None`` if it doesn't.
 
-    By its values, a file is another one than it was: one of the same size and number of rows may have been put there.
-    Only such are compared as a manifest and a footer encode alike, whoever wrote them: whole numbers, dates, times in
-    microseconds, and texts.
+    Comparing bounds finds a file that was replaced by one of the same size and number of rows. It's limited to types
+    that manifests and footers encode the same way, whoever wrote them: integers, dates, microsecond timestamps and
+    strings.
     """
     if footer.num_rows != file.rows:
         return Flaw("wrong-rows", file, f"it holds {footer.num_rows:,} rows, not {file.rows:,}")
-    if file.keys and (lacking := _lacking(file.keys, footer)):
-        return Flaw("wrong-rows", file, f"it lacks column {lacking[0]} (a field id), by which it deletes rows")
-    for place, bounds in _bounded(file, footer):
+    if file.keys and (lacking := _missing_field_ids(file.keys, footer)):
+        return Flaw("wrong-rows", file, f"it lacks the column with field id {lacking[0]}, by which it deletes rows")
+    for place, bounds in _columns_with_bounds(file, footer):
         column = footer.schema.column(place)
-        decode = _decoder(column)
+        decode = _bound_decoder(column)
         held = [footer.row_group(number).column(place).statistics for number in range(footer.num_row_groups)]
         values: list[Any] = [
             value for one in held if one is not None and one.has_min_max for value in (one.min_raw, one.max_raw)
@@ -292,18 +289,18 @@ def footer_flaw(file: NeededFile, footer: FileMetaData) -> Flaw | None:
             continue
         least, most = map(decode, bounds)
         if not least <= min(values) <= max(values) <= most:
-            return Flaw("wrong-rows", file, f"its column {column.path} holds other values than its manifest says")
+            return Flaw("wrong-rows", file, f"its column {column.path} has values outside the bounds in its manifest")
     return None
 
 
-def _lacking(keys: Sequence[int], footer: FileMetaData) -> list[int]:
-    """Return the field ids that a file lacks; none if it has no ids at all, as columns go by their names then."""
+def _missing_field_ids(keys: Sequence[int], footer: FileMetaData) -> list[int]:
+    """Return those of ``keys`` (field ids) that a file lacks; none if it has no ids, and columns go by name."""
     import pyarrow as pa
 
     try:
         fields = list(footer.schema.to_arrow_schema())
     except pa.ArrowException:
-        return []  # it holds something that Arrow doesn't know
+        return []  # Arrow doesn't know one of its types
     held = set[int]()
     while fields:
         field = fields.pop()
@@ -314,14 +311,13 @@ def _lacking(keys: Sequence[int], footer: FileMetaData) -> list[int]:
     return [key for key in keys if held and key not in held]
 
 
-def _schemas_of(document: Document) -> Sequence[Document]:
-    """Return all schemas that a table had."""
+def _all_schemas(document: Document) -> Sequence[Document]:
     schemas: Sequence[Document] = document.get("schemas") or [document.get("schema") or {}]
     return schemas
 
 
 def _field_ids(type_: Any) -> Iterator[int]:
-    """Yield the ids of all fields of a schema, nested ones too."""
+    """Yield the ids of all fields of a schema, including nested ones."""
     if not isinstance(type_, dict):
         return
     for field in type_.get("fields") or ():
@@ -333,8 +329,8 @@ def _field_ids(type_: Any) -> Iterator[int]:
             yield from _field_ids(type_[part])
 
 
-def _bounded(file: NeededFile, footer: FileMetaData) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
-    """Yield the place of each column of a file that isn't nested, and its bounds by the manifest."""
+def _columns_with_bounds(file: NeededFile, footer: FileMetaData) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
+    """Yield the index and the manifest's bounds of each column that isn't nested."""
     import pyarrow as pa
 
     places = defaultdict[str, list[int]](list)
@@ -343,7 +339,7 @@ def _bounded(file: NeededFile, footer: FileMetaData) -> Iterator[tuple[int, tupl
     try:
         fields = list(footer.schema.to_arrow_schema())
     except pa.ArrowException:
-        return  # it holds something that Arrow doesn't know
+        return  # Arrow doesn't know one of its types
     for field in fields:
         field_id = (field.metadata or {}).get(b"PARQUET:field_id")
         bounds = None if field_id is None else file.bounds.get(int(field_id))
@@ -351,19 +347,19 @@ def _bounded(file: NeededFile, footer: FileMetaData) -> Iterator[tuple[int, tupl
             yield places[field.name][0], bounds
 
 
-def _decoder(column: ColumnSchema) -> Callable[[bytes], Any] | None:
-    """Return what makes of a bound in a manifest what a footer has; ``None`` where it isn't known how they compare."""
+def _bound_decoder(column: ColumnSchema) -> Callable[[bytes], Any] | None:
+    """Return a function to decode a column's bounds for comparison; ``None`` if the type isn't comparable."""
     described = json.loads(column.logical_type.to_json())
     kind, unit = described["Type"], described.get("timeUnit")
     if kind == "String":
-        return bytes  # the highest of long texts is cut off, and its last character raised: it's a bound still
+        return bytes  # a long upper bound is truncated and its last character incremented, so it's still a bound
     is_number = kind in ("None", "Date") or (kind == "Int" and described["isSigned"]) or unit == "microseconds"
     if is_number and column.physical_type in ("INT32", "INT64"):
         return partial(int.from_bytes, byteorder="little", signed=True)
     return None
 
 
-def _bounds_of(data: DataFile) -> Mapping[int, tuple[bytes, bytes]]:
+def _bounds(data: DataFile) -> Mapping[int, tuple[bytes, bytes]]:
     lower, upper = data.lower_bounds or {}, data.upper_bounds or {}
     return {key: (lower[key], upper[key]) for key in lower.keys() & upper.keys()}
 
@@ -372,8 +368,8 @@ def _snapshot_of(own: int | None, manifest: ManifestFile | None) -> int | None:
     return own if own is not None or manifest is None else manifest.added_snapshot_id
 
 
-def _unreadable(file: NeededFile, error: InputError) -> Flaw:
-    """Return what is wrong with a file; raises what says that nobody could look at it."""
+def _read_flaw(file: NeededFile, error: InputError) -> Flaw:
+    """Return the flaw of a file that couldn't be read; re-raise errors that aren't about the file itself."""
     if isinstance(error, (ConfigurationError, SourceError)):
         raise error
     return Flaw("missing-file" if isinstance(error, NotFoundError) else "unreadable-file", file, error.message)

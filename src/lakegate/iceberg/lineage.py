@@ -1,8 +1,8 @@
-"""What happened to a table between two of its states, and whether data files written for one are right in the other.
+"""Classify what happened to a table between two states, and check whether data files of one fit the other.
 
-A snapshot's ``operation`` says what *it* did to its parent. It says nothing about whether that parent is what ``main``
-has, about snapshots that were expired in between, about a table that was rolled back or replaced, or about columns that
-changed their names or ids. All of these decide what the rows of a table are (docs/decisions/0027).
+A snapshot's ``operation`` only describes the change from its parent. It doesn't say whether ``main`` is at that parent,
+whether snapshots in between were expired, whether the table was rolled back or replaced, or whether columns changed
+their names or ids. All of these decide which rows a table has (docs/decisions/0027).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 from lakegate.model.tables import DELETING_PROPERTIES, Snapshot, TableChange, is_on
 from lakegate.model.types import can_promote
 
-_PASSING = frozenset(
+_IGNORED_FIELDS = frozenset(
     {
         "current-snapshot-id",
         "last-sequence-number",
@@ -34,21 +34,21 @@ _PASSING = frozenset(
         "statistics",
     }
 )
-"""Parts of a metadata file that don't say how the table's rows are read, or that are compared on their own."""
+"""Fields of a metadata file that don't affect how rows are read, or that are compared separately."""
 _COMMIT_PROPERTY = "nessie.commit.id"
 _COPIED = "spark.merge-into.num-target-rows-copied"
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What decides about a table at one commit.
+    """What matters about a table at one commit when two of its states are compared.
 
     Attributes:
-        uuid: The table, over its whole life.
-        current: Id of its current snapshot; ``None`` without one.
-        snapshots: All snapshots that it knows, oldest first.
-        definition: All that its rows are read and written by: schemas, partitioning, sort orders, properties.
-        refs: Iceberg's own branches and tags inside the table, other than its main one, and the snapshots they name.
+        uuid: Identifies the table over its whole life.
+        current: Id of its current snapshot; ``None`` if it has none.
+        snapshots: All snapshots in its metadata, oldest first.
+        definition: How its rows are read and written: schemas, partition specs, sort orders, properties.
+        refs: Iceberg's branches and tags inside the table, except its main branch, and the ids of their snapshots.
         next_row_id: Id of its next new row (format version 3).
     """
 
@@ -61,9 +61,9 @@ class TableState:
 
 
 def state_of(document: Mapping[str, Any], pointer: TablePointer, snapshots: Sequence[Snapshot]) -> TableState:
-    """Return the state at ``pointer`` from the JSON of its metadata file and its snapshots, oldest first."""
-    kept = {key: value for key, value in document.items() if key not in _PASSING}
-    properties = own_properties(document.get("properties") or {})
+    """Return the state at ``pointer``, given its metadata file's JSON and its snapshots, oldest first."""
+    kept = {key: value for key, value in document.items() if key not in _IGNORED_FIELDS}
+    properties = significant_properties(document.get("properties") or {})
     ids = (pointer.schema_id, pointer.spec_id, pointer.sort_order_id)
     return TableState(
         uuid=str(document["table-uuid"]),
@@ -75,10 +75,10 @@ def state_of(document: Mapping[str, Any], pointer: TablePointer, snapshots: Sequ
     )
 
 
-def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return ``properties`` without what Iceberg's Nessie client sets whenever it loads a table (``NessieUtil``).
+def significant_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return ``properties`` without those that Iceberg's Nessie client sets whenever it loads a table (``NessieUtil``).
 
-    It turns off what deletes files. Turning it on is a change like any other.
+    The client turns off the properties that make Iceberg delete files. Turning one on is a change like any other.
     """
     return {
         key: value
@@ -94,14 +94,14 @@ def classify(
     *,
     evolves: bool = False,
 ) -> TableChange:
-    """Return what happened to a table on the way from ``before`` to ``after``.
+    """Return what happened to a table between ``before`` and ``after``.
 
     Args:
-        before: Its state then; ``None`` when it didn't exist.
-        after: Its state now; ``None`` when it was dropped.
-        only_added: Returns whether the manifests of a snapshot of ``after`` say that it only added data files. Called
-            last, for snapshots that are an append by everything else.
-        evolves: Whether an append that also added columns, or widened some, is to be distinguished from a rewrite.
+        before: The earlier state; ``None`` when the table didn't exist.
+        after: The later state; ``None`` when the table was dropped.
+        only_added: Returns whether a snapshot of ``after`` only added data files, by its manifests. Called last, only
+            for snapshots that look like appends in every other way.
+        evolves: Report an append that also added or widened columns as ``evolve`` instead of ``rewrite``.
     """
     if after is None:
         return TableChange(kind="drop", reason="it was dropped")
@@ -109,19 +109,19 @@ def classify(
     parent = None if before is None else before.current
     written = tuple(snapshot for snapshot in after.snapshots if snapshot.snapshot_id not in known)
     chain = _chain(after, parent)
-    evolved = evolves and before is not None and before.definition != after.definition and _evolved(before, after)
+    evolved = evolves and before is not None and before.definition != after.definition and _is_evolution(before, after)
     if evolved and before is not None:
         after = replace(after, definition=before.definition)
-    reason = _difference(before, after) or _broken(before, chain, only_added)
+    reason = _difference(before, after) or _not_appended(before, chain, only_added)
     if before is not None and _same_snapshots(before, after):
         kind = "metadata"
-    elif before is not None and not reason and not written and _only_forgot(before, after):
+    elif before is not None and not reason and not written and _only_expired(before, after):
         kind, reason = "expire", "older snapshots were expired"
     elif before is not None and not chain:
-        kind, reason = "rewrite", reason or "snapshots of it were added aside or expired"
+        kind, reason = "rewrite", reason or "it has new snapshots that aren't current, or some were expired"
     else:
         kind = "rewrite" if reason else "create" if before is None else "evolve" if evolved else "append"
-    added, removed = _rows(chain)
+    added, removed = _net_rows(chain)
     return TableChange.model_validate(
         {
             "kind": kind,
@@ -139,55 +139,55 @@ def classify(
 _SCHEMA_PARTS = ("schema", "schemas", "current-schema-id", "last-column-id")
 
 
-def _evolved(before: TableState, after: TableState) -> bool:
-    """Return whether all that changed of a table's definition is that it got columns, or columns of wider types.
+def _is_evolution(before: TableState, after: TableState) -> bool:
+    """Return whether a table's definition only differs by new columns and wider column types.
 
-    Every row that was there is read as before then: a new column is NULL in it, and a wider type holds the same value.
+    Existing rows then read as before: a new column is NULL in them, and a wider type holds the same value.
     """
-    (then, properties, ids), (now, properties_now, ids_now) = before.definition, after.definition
-    rest, rest_now = ({key: value for key, value in one.items() if key not in _SCHEMA_PARTS} for one in (then, now))
+    (was, properties, ids), (now, properties_now, ids_now) = before.definition, after.definition
+    rest, rest_now = ({key: value for key, value in one.items() if key not in _SCHEMA_PARTS} for one in (was, now))
     if (rest, properties, ids[1:]) != (rest_now, properties_now, ids_now[1:]):
         return False
-    schemas, schemas_now = ({one["schema-id"]: one for one in part.get("schemas", [])} for part in (then, now))
+    schemas, schemas_now = ({one["schema-id"]: one for one in part.get("schemas", [])} for part in (was, now))
     old, new = schemas.get(ids[0]), schemas_now.get(ids_now[0])
     if old is None or new is None or any(schemas_now.get(key) != one for key, one in schemas.items()):
         return False
     if {**old, "schema-id": 0, "fields": 0} != {**new, "schema-id": 0, "fields": 0}:
         return False
-    return _grew(old, new, then.get("last-column-id", 0))
+    return _only_added_or_widened(old, new, was.get("last-column-id", 0))
 
 
-def _grew(old: Mapping[str, Any], new: Mapping[str, Any], last: int) -> bool:
-    """Return whether all that differs between two structs is that fields were added, or are of wider types.
+def _only_added_or_widened(old: Mapping[str, Any], new: Mapping[str, Any], last: int) -> bool:
+    """Return whether two structs only differ by added optional fields and wider types.
 
     Args:
-        last: The highest id that a field had.
+        last: The highest field id before; added fields have higher ones.
     """
     fields = {field["id"]: field for field in new.get("fields", ())}
-    kept = [_same_or_wider(field, fields.pop(field["id"], None), last) for field in old.get("fields", ())]
+    kept = [_is_field_same_or_wider(field, fields.pop(field["id"], None), last) for field in old.get("fields", ())]
     return all(kept) and all(field["id"] > last and not field.get("required") for field in fields.values())
 
 
-def _same_or_wider(field: Mapping[str, Any], now: Mapping[str, Any] | None, last: int) -> bool:
+def _is_field_same_or_wider(field: Mapping[str, Any], now: Mapping[str, Any] | None, last: int) -> bool:
     if now is None or {**field, "type": 0} != {**now, "type": 0}:
         return False
-    return _wider_type(field["type"], now["type"], last)
+    return _is_same_or_wider(field["type"], now["type"], last)
 
 
-def _wider_type(one: Any, other: Any, last: int) -> bool:
+def _is_same_or_wider(one: Any, other: Any, last: int) -> bool:
     if one == other:
         return True
     if isinstance(one, str) or isinstance(other, str):
         return isinstance(one, str) and isinstance(other, str) and can_promote(one, other)
     if one.get("type") == "struct":
-        return bool(other.get("type") == "struct") and _grew(one, other, last)
-    inner = "element" if one.get("type") == "list" else "value"  # a map's keys don't change
+        return bool(other.get("type") == "struct") and _only_added_or_widened(one, other, last)
+    inner = "element" if one.get("type") == "list" else "value"  # a map's keys can't change
     same = {**one, inner: 0} == {**other, inner: 0}
-    return same and _wider_type(one[inner], other[inner], last)
+    return same and _is_same_or_wider(one[inner], other[inner], last)
 
 
 def _chain(after: TableState, parent: int | None) -> tuple[Snapshot, ...] | None:
-    """Return the snapshots from ``parent`` to the current one; ``None`` when they don't lead there."""
+    """Return the snapshots after ``parent`` up to the current one; ``None`` if ``parent`` isn't an ancestor."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in after.snapshots}
     chain: list[Snapshot] = []
     at = after.current
@@ -201,32 +201,32 @@ def _chain(after: TableState, parent: int | None) -> tuple[Snapshot, ...] | None
 
 
 def _difference(before: TableState | None, after: TableState) -> str | None:
-    """Return in which way ``after`` isn't the same table, defined in the same way."""
+    """Return how ``after`` differs as a table, other than by its snapshots; ``None`` if it doesn't."""
     if before is None:
-        return "it has branches or tags of its own" if after.refs else None
+        return "it has Iceberg branches or tags" if after.refs else None
     if before.uuid != after.uuid:
         return "it was replaced by another table with the same name"
     if before.definition != after.definition:
         return "its schema, partitioning, sort order or properties changed"
     if before.refs != after.refs:
-        return "branches or tags of its own changed"
+        return "its Iceberg branches or tags changed"
     return None
 
 
-def _broken(
+def _not_appended(
     before: TableState | None, chain: Sequence[Snapshot] | None, only_added: Callable[[Snapshot], bool]
 ) -> str | None:
-    """Return why the way to the current snapshot isn't one of appends."""
+    """Return why the snapshots since ``before`` aren't all appends; ``None`` if they are."""
     if chain is None:
-        return "its current snapshot doesn't follow the one before, or snapshots in between were expired"
-    total = _total(None if before is None else before.snapshots, None if before is None else before.current)
+        return "its current snapshot doesn't descend from the earlier one, or snapshots in between were expired"
+    total = _total_rows(None if before is None else before.snapshots, None if before is None else before.current)
     for snapshot in chain:
         if snapshot.operation != "append":
             return f"snapshot {snapshot.snapshot_id} isn't an append: its operation is '{snapshot.operation}'"
-        now = _number(snapshot, "total-records")
-        added = _number(snapshot, "added-records", missing=0)
+        now = _summary_int(snapshot, "total-records")
+        added = _summary_int(snapshot, "added-records", missing=0)
         if None not in (total, now, added) and total + added != now:  # type: ignore[operator]  # none of them is None
-            return f"snapshot {snapshot.snapshot_id} doesn't hold the rows that were there before it"
+            return f"snapshot {snapshot.snapshot_id} lost or added rows beyond those it says it added"
         total = now
     wrong = next((snapshot for snapshot in chain if not only_added(snapshot)), None)
     return None if wrong is None else f"snapshot {wrong.snapshot_id} did more than add data files"
@@ -238,23 +238,24 @@ def _same_snapshots(before: TableState, after: TableState) -> bool:
     return same and before.refs == after.refs
 
 
-def _only_forgot(before: TableState, after: TableState) -> bool:
-    is_there = any(snapshot.snapshot_id == after.current for snapshot in after.snapshots)
-    # Others may have had ids since, in rows that are gone again: what began before must not give these to its own.
-    return is_there and before.current == after.current and before.next_row_id == after.next_row_id
+def _only_expired(before: TableState, after: TableState) -> bool:
+    has_current = any(snapshot.snapshot_id == after.current for snapshot in after.snapshots)
+    # A higher next row id means that ids were given to rows in between, even if these are gone again. A run that began
+    # before must not assign the same ids, so such a change is more than an expiry.
+    return has_current and before.current == after.current and before.next_row_id == after.next_row_id
 
 
-def _rows(chain: Sequence[Snapshot] | None) -> tuple[int | None, int | None]:
+def _net_rows(chain: Sequence[Snapshot] | None) -> tuple[int | None, int | None]:
     if chain is None:
         return None, None
     added, removed = [], []
     for one in chain:
-        more, gone = _number(one, "added-records", missing=0), _removed(one)
-        # Rows that a MERGE rewrote unchanged, beside those that it changed.
-        copied = _number(one, _COPIED, missing=0) or 0
-        same = copied if more is not None and gone is not None and 0 <= copied <= min(more, gone) else 0
-        added.append(None if more is None else more - same)
-        removed.append(None if gone is None else gone - same)
+        plus, minus = _summary_int(one, "added-records", missing=0), _removed(one)
+        # A MERGE also rewrites unchanged rows that share a file with changed ones.
+        copied = _summary_int(one, _COPIED, missing=0) or 0
+        same = copied if plus is not None and minus is not None and 0 <= copied <= min(plus, minus) else 0
+        added.append(None if plus is None else plus - same)
+        removed.append(None if minus is None else minus - same)
     return _sum(added), _sum(removed)
 
 
@@ -263,30 +264,30 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 
 def _removed(snapshot: Snapshot) -> int | None:
-    """Return how many rows a snapshot removed, with their data files or by delete files."""
-    gone = _number(snapshot, "deleted-records", missing=0)
-    if gone is None or not any(
-        _number(snapshot, key, missing=0) for key in ("added-delete-files", "removed-delete-files")
+    """Return how many rows a snapshot removed, with data files or by delete files; ``None`` if it's unknown."""
+    removed = _summary_int(snapshot, "deleted-records", missing=0)
+    if removed is None or not any(
+        _summary_int(snapshot, key, missing=0) for key in ("added-delete-files", "removed-delete-files")
     ):
-        return gone
-    # A delete by position hits one row; how many rows a delete by equality hits isn't known.
-    positions = [_number(snapshot, f"{way}-position-deletes", missing=0) for way in ("added", "removed")]
-    equalities = [_number(snapshot, f"{way}-equality-deletes", missing=0) for way in ("added", "removed")]
+        return removed
+    # A position delete removes one row. How many an equality delete removes is unknown.
+    positions = [_summary_int(snapshot, f"{way}-position-deletes", missing=0) for way in ("added", "removed")]
+    equalities = [_summary_int(snapshot, f"{way}-equality-deletes", missing=0) for way in ("added", "removed")]
     if None in positions or not any(positions) or any(count != 0 for count in equalities):
         return None
-    found = gone + (positions[0] or 0) - (positions[1] or 0)
-    return found if found >= 0 else None
+    removed += (positions[0] or 0) - (positions[1] or 0)
+    return removed if removed >= 0 else None
 
 
-def _total(snapshots: Sequence[Snapshot] | None, current: int | None) -> int | None:
-    """Return how many rows a table's data files hold, if its current snapshot says so."""
+def _total_rows(snapshots: Sequence[Snapshot] | None, current: int | None) -> int | None:
+    """Return the row count in the current snapshot's summary; ``None`` if it has none."""
     if current is None:
         return 0
     found = next((one for one in snapshots or () if one.snapshot_id == current), None)
-    return None if found is None else _number(found, "total-records")
+    return None if found is None else _summary_int(found, "total-records")
 
 
-def _number(snapshot: Snapshot, key: str, missing: int | None = None) -> int | None:
+def _summary_int(snapshot: Snapshot, key: str, missing: int | None = None) -> int | None:
     value = snapshot.summary.get(key)
     if value is None:
         return missing
@@ -294,7 +295,7 @@ def _number(snapshot: Snapshot, key: str, missing: int | None = None) -> int | N
 
 
 def _normalised(value: Any) -> Any:
-    """Return ``value`` without empty fields: some writers leave them out, others write them."""
+    """Return ``value`` without empty fields, which some writers omit and others write."""
     if isinstance(value, Mapping):
         kept = {key: _normalised(item) for key, item in value.items()}
         return {key: item for key, item in kept.items() if item not in (None, [], {})}
@@ -308,49 +309,48 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 def refuse(pointer: TablePointer, reason: str, hint: str, **context: object) -> NoReturn:
-    """Raise the error that says why data files of a table can't be added or dropped."""
+    """Raise the ``NotReplayableError`` that says why a table can't be changed through its metadata."""
     raise NotReplayableError(f"Table {pointer.table}: {reason}.", hint=hint, table=str(pointer.table), **context)
 
 
 def is_editable(document: Document) -> bool:
-    """Return whether the metadata is of a format version that is edited here."""
+    """Return whether the table's format version can be edited here."""
     return document["format-version"] in _VERSIONS
 
 
 def check_version(document: Document, pointer: TablePointer) -> None:
-    """Raise a ``NotReplayableError`` for a format version whose metadata isn't edited here."""
+    """Raise a ``NotReplayableError`` if the table's format version can't be edited here."""
     version = document["format-version"]
     if not is_editable(document):
         refuse(
             pointer,
             f"its format version is {version}, and only versions 2 and 3 can be changed through their metadata",
-            "ALTER TABLE … SET TBLPROPERTIES ('format-version' = '2') raises it. Else run the write again on main as "
+            "Raise it with ALTER TABLE … SET TBLPROPERTIES ('format-version' = '2'), or run the write again on main as "
             "it is now.",
             format_version=version,
         )
 
 
 def check_no_downgrade(source: Document, onto: Document, onto_pointer: TablePointer) -> None:
-    """Raise a ``NotReplayableError`` for files of a newer format version than the table's."""
+    """Raise a ``NotReplayableError`` if the files are of a newer format version than the table."""
     ours, theirs = source["format-version"], onto["format-version"]
     if ours > theirs:
         refuse(
             onto_pointer,
-            f"its format version is {theirs}, and what was added since is of version {ours}",
+            f"its format version is {theirs}, and the files added since are of version {ours}",
             "A run that raised a table's format version can't be reverted once something was published after it. "
-            "To put the table back as it was, without what came later: lakegate table restore TABLE --at TIME",
+            "To go back to an earlier state, without later changes: lakegate table restore TABLE --at TIME",
             format_version=theirs,
         )
 
 
 def check_lineage(source: Document, snapshot_ids: Sequence[int], onto: Document, onto_pointer: TablePointer) -> None:
-    """Check that both are the same table, or that two runs created it at the same time and defined it the same way.
+    """Check that both are the same table, or that two runs created it concurrently with the same definition.
 
-    Column ids mean the same within one table's life only.
+    Column ids are only comparable within one table's life.
 
     Raises:
-        NotReplayableError: When ``onto`` is another table that the files weren't written for, or one that lacks a
-            property of the one that was created.
+        NotReplayableError: When ``onto`` is another table, or was created with another definition.
     """
     if source["table-uuid"] == onto["table-uuid"]:
         return
@@ -359,13 +359,13 @@ def check_lineage(source: Document, snapshot_ids: Sequence[int], onto: Document,
         refuse(onto_pointer, "it was replaced by another table with the same name", RUN_AGAIN)
     other = next(_differences(source, onto), None)
     if other is not None:
-        refuse(onto_pointer, f"another run created it, too, with {other}", RUN_AGAIN)
+        refuse(onto_pointer, f"another run created it meanwhile, with {other}", RUN_AGAIN)
 
 
 def _differences(source: Document, onto: Document) -> Iterator[str]:
-    """Yield in what ``onto``, which was created at the same time as ``source``, isn't what that was to be."""
+    """Yield how the definition of ``onto`` differs from that of ``source``, which was created concurrently."""
     theirs = properties(onto)
-    for key, value in own_properties(properties(source)).items():
+    for key, value in significant_properties(properties(source)).items():
         if theirs.get(key) != value:
             yield f"property {key} = {theirs.get(key)!r}, not {value!r}"
     if _default(source, "partition-specs", "spec-id") != _default(onto, "partition-specs", "spec-id"):
@@ -380,13 +380,13 @@ def _default(document: Document, key: str, id_key: str) -> Any:
 
 
 def check_schema(source: Document, source_pointer: TablePointer, onto: Document, onto_pointer: TablePointer) -> None:
-    """Check that files with ``source``'s columns are right under ``onto``'s schema.
+    """Check that files with ``source``'s columns fit ``onto``'s schema.
 
-    A renamed column doesn't fit either: checks read it by its old name, which may be another column's now.
+    A renamed column doesn't fit: checks read it by its old name, which may be another column now.
 
     Raises:
-        NotReplayableError: When a column was dropped, renamed or changed its type, or one that the files lack is
-            required.
+        NotReplayableError: When a column was dropped, renamed or changed its type, or is required and missing in the
+            files.
     """
     ours, theirs = schema_of(source, source_pointer), schema_of(onto, onto_pointer)
     if ours["fields"] == theirs["fields"]:
@@ -396,21 +396,21 @@ def check_schema(source: Document, source_pointer: TablePointer, onto: Document,
         column, reason = problem
         refuse(
             onto_pointer,
-            f"column '{column}' {reason}, so the files of this run don't fit it any more",
+            f"column '{column}' {reason}, so the files of this run no longer fit the table",
             RUN_AGAIN,
             column=column,
         )
 
 
 def check_layout(source: Document, onto: Document, onto_pointer: TablePointer, spec_ids: Collection[int]) -> None:
-    """Check that sort orders, and the partition specs of the files, are the same in both where their ids are."""
+    """Check that partition specs ``spec_ids``, and sort orders with equal ids, mean the same in both tables."""
     ours, theirs = specs(source), specs(onto)
     for spec_id in sorted(spec_ids):
         if spec_id not in theirs or ours[spec_id]["fields"] != theirs[spec_id]["fields"]:
             columns = ", ".join(field["name"] for field in ours[spec_id]["fields"]) or "nothing"
             refuse(
                 onto_pointer,
-                f"partition spec {spec_id} (by {columns}) of this run's files means something else there",
+                f"partition spec {spec_id} (by {columns}) of this run's files means something else in the table",
                 RUN_AGAIN,
                 spec_id=spec_id,
             )
@@ -419,14 +419,14 @@ def check_layout(source: Document, onto: Document, onto_pointer: TablePointer, s
         if orders.get(order["order-id"], order["fields"]) != order["fields"]:
             refuse(
                 onto_pointer,
-                f"sort order {order['order-id']} of this run's files means something else there",
+                f"sort order {order['order-id']} of this run's files means something else in the table",
                 RUN_AGAIN,
                 sort_order_id=order["order-id"],
             )
 
 
 def _struct_problems(ours: Document, theirs: Document, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield the columns that don't fit, and why, by their names in the files' table."""
+    """Yield each column that doesn't fit, and why. ``ours`` is the files' schema, ``theirs`` the table's."""
     written = {one["id"]: one for one in ours["fields"]}
     for one in theirs["fields"]:
         column = f"{prefix}{one['name']}"
@@ -434,14 +434,14 @@ def _struct_problems(ours: Document, theirs: Document, prefix: str) -> Iterator[
             if one["required"] and "initial-default" not in one:
                 yield column, "was added and is required"
         elif one["required"] and not written[one["id"]]["required"]:
-            yield column, "is required now, and wasn't when they were written"
+            yield column, "is now required, and wasn't when the files were written"
     expected = {one["id"]: one for one in theirs["fields"]}
     for one in ours["fields"]:
         column, there = f"{prefix}{one['name']}", expected.get(one["id"])
         if there is None:
-            yield column, "isn't there (it was dropped, or has another id)"
+            yield column, "isn't in the table (it was dropped, or has another id)"
         elif there["name"] != one["name"]:
-            yield column, f"is called '{there['name']}' there"
+            yield column, f"is called '{there['name']}' in the table"
         else:
             yield from _type_problems(one["type"], there["type"], column)
 
@@ -451,7 +451,7 @@ def _type_problems(ours: Any, theirs: Any, column: str) -> Iterator[tuple[str, s
         return
     if isinstance(ours, str) or isinstance(theirs, str) or ours["type"] != theirs["type"]:
         if not _is_promotion(ours, theirs):
-            yield column, f"has type {_type_name(theirs)} there and {_type_name(ours)} in the files"
+            yield column, f"has type {_type_name(theirs)} in the table and {_type_name(ours)} in the files"
     elif ours["type"] == "struct":
         yield from _struct_problems(ours, theirs, f"{column}.")
     else:
@@ -464,9 +464,9 @@ def _part_problems(ours: Document, theirs: Document, part: str, column: str) -> 
     column = f"{column}.{part}"
     required = f"{part}-required"
     if ours[f"{part}-id"] != theirs[f"{part}-id"]:
-        yield column, "isn't there (it has another id)"
+        yield column, "isn't in the table (it has another id)"
     elif theirs.get(required) and not ours.get(required):
-        yield column, "is required now, and wasn't when they were written"
+        yield column, "is now required, and wasn't when the files were written"
     else:
         yield from _type_problems(ours[part], theirs[part], column)
 

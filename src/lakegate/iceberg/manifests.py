@@ -1,10 +1,10 @@
-"""Manifest lists and manifests as records that can be copied (Iceberg spec, "Manifests", "Manifest Lists", version 2).
+"""Read, copy and write manifest lists and manifests (Iceberg spec, "Manifests" and "Manifest Lists").
 
-PyIceberg decodes; what is kept of a file goes into the next one with the bytes it had. Lists of version 1 may lack
-counts that version 2 requires: :meth:`ListedManifest.counted` finds them in the manifest.
+PyIceberg decodes the records. Records that stay are copied byte by byte into the new file (:class:`Container`):
+encoding them again in Python would be slow, and would lose fields that this version doesn't know.
 
-Most records are copied as they are, by :class:`Container` (Apache Avro specification, "Object Container Files"):
-decoding is quick, encoding them again in Python isn't, and would lose fields this version doesn't know.
+Lists of format version 1 may lack counts that version 2 requires; :meth:`ListedManifest.with_counts_from` takes them
+from the manifest.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ LIST_SCHEMA = Schema(
         for field in MANIFEST_LIST_FILE_SCHEMAS[_NEWEST].fields
     )
 )
-"""A line of a manifest list, as all versions can be read."""
+"""Schema of a manifest list that reads all format versions."""
 _LIST_IDS = {
     version: frozenset(field.field_id for field in MANIFEST_LIST_FILE_SCHEMAS[version].fields)
     for version in (_NEWEST - 1, _NEWEST)
 }
 _ROW_ID_PLACE = len(MANIFEST_LIST_FILE_SCHEMAS[_NEWEST].fields) - 1
-"""Place of ``first_row_id`` (520) in a line of a manifest list."""
+"""Position of ``first_row_id`` (field 520) in a manifest list's record."""
 _FIRST_ROW_ID = 142
 _ROW_ID_FIELD = {"name": "first_row_id", "type": ["null", "long"], "default": None, "field-id": _FIRST_ROW_ID}
 _NO_ROW_ID = b"\0"
@@ -87,7 +87,7 @@ _DOUBLE = struct.Struct("<d")
 
 
 def _exact_double(_: DoubleReader, decoder: BinaryDecoder) -> float:
-    """Return a double as it is written: PyIceberg 0.12's compiled decoder rounds it (apache/iceberg-python#3808)."""
+    """Decode a double exactly: PyIceberg 0.12's compiled decoder rounds it (apache/iceberg-python#3808)."""
     value: float
     (value,) = _DOUBLE.unpack(decoder.read(_DOUBLE.size))
     return value
@@ -97,51 +97,51 @@ DoubleReader.read = _exact_double  # type: ignore[method-assign, assignment]
 
 
 _EntryParts: TypeAlias = tuple[int, int | None, int | None, int | None, DataFile, int]
-"""Status, snapshot, both sequence numbers and description of a file, and how many bytes that has."""
+"""Status, snapshot id, both sequence numbers, the ``data_file`` struct, and its length in bytes."""
 
 
 class ForeignLayoutError(ValueError):
-    """A manifest whose records don't start as those of format version 2 do."""
+    """A manifest's records aren't laid out as format version 2 writes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedManifest:
-    """A line of a manifest list; ``raw`` are its bytes there, ``None`` for a line that no list has yet."""
+    """A manifest's record in a manifest list; ``raw`` are its bytes there, ``None`` if it's new."""
 
     file: ManifestFile
     raw: bytes | None = None
 
     @property
     def live_files(self) -> int:
-        """Number of files that aren't deleted, of a line that is counted."""
-        return _known(self.file.added_files_count) + _known(self.file.existing_files_count)
+        """Number of files that aren't deleted; needs :attr:`has_counts`."""
+        return _require_count(self.file.added_files_count) + _require_count(self.file.existing_files_count)
 
     @property
     def live_rows(self) -> int:
-        """Number of rows in files that aren't deleted; of delete files, the number of deletes."""
-        return _known(self.file.added_rows_count) + _known(self.file.existing_rows_count)
+        """Number of rows in files that aren't deleted; for delete files, the number of deletes."""
+        return _require_count(self.file.added_rows_count) + _require_count(self.file.existing_rows_count)
 
     @property
     def first_row_id(self) -> int | None:
-        """Id of the first row whose file has none of its own (version 3)."""
+        """First row id of the files that don't have one of their own (format version 3)."""
         found: int | None = self.file[_ROW_ID_PLACE]
         return found
 
     @property
-    def is_counted(self) -> bool:
-        """Whether its counts and its snapshot are known, as a list of version 2 must say them."""
+    def has_counts(self) -> bool:
+        """Whether it has the counts and the snapshot id that format version 2 requires."""
         return None not in [getattr(self.file, key) for key in ("added_snapshot_id", *_COUNTS)]
 
-    def counted(self, content: bytes) -> ListedManifest:
-        """Return the line with the counts of the manifest ``content``, which may be of any version."""
+    def with_counts_from(self, content: bytes) -> ListedManifest:
+        """Return the record with counts taken from the manifest ``content``, of any format version."""
         entries = read_manifest(content)
         file = self.file
-        # What a manifest adds or deletes is added or deleted by the snapshot that wrote it.
+        # Additions and deletions in a manifest are by the snapshot that wrote it.
         written = [e.snapshot_id for e in entries if e.status != ManifestEntryStatus.EXISTING]
         existing = [e.snapshot_id for e in entries if e.status == ManifestEntryStatus.EXISTING]
         known = (one for one in (file.added_snapshot_id, *written[-1:], *reversed(existing)) if one is not None)
         return ListedManifest(
-            _line(
+            _manifest_file(
                 manifest_path=file.manifest_path,
                 manifest_length=file.manifest_length,
                 partition_spec_id=file.partition_spec_id,
@@ -156,19 +156,19 @@ class ListedManifest:
             )
         )
 
-    def added_at(self, sequence_number: int) -> ListedManifest:
-        """Return the line of a manifest with nothing but additions in a snapshot of this sequence number.
+    def with_sequence_number(self, sequence_number: int) -> ListedManifest:
+        """Return the record of an additions-only manifest for a snapshot with this sequence number.
 
-        Its entries carry none of their own: they inherit this one (Iceberg spec, "Sequence Number Inheritance"). Its
-        rows get new ids there: those that they had where it was staged may be other rows' now.
+        The manifest's entries inherit the number (Iceberg spec, "Sequence Number Inheritance"). Its first row id is
+        cleared: other rows of the target may have taken the ids that were assigned on the branch.
         """
         renumbered = self._copy()
         renumbered.sequence_number = renumbered.min_sequence_number = sequence_number
         renumbered[_ROW_ID_PLACE] = None
         return ListedManifest(renumbered)
 
-    def with_row_ids(self, first_row_id: int) -> ListedManifest:
-        """Return the line with the id of its first row (Iceberg spec, "First Row ID Assignment")."""
+    def with_first_row_id(self, first_row_id: int) -> ListedManifest:
+        """Return the record with its first row id set (Iceberg spec, "First Row ID Assignment")."""
         numbered = self._copy()
         numbered[_ROW_ID_PLACE] = first_row_id
         return ListedManifest(numbered)
@@ -179,20 +179,20 @@ class ListedManifest:
 
 @dataclass(frozen=True, slots=True)
 class ManifestList:
-    """The manifests of a snapshot, and how the file they were read from was written."""
+    """The manifests of a snapshot, and the Avro metadata of the list they were read from."""
 
     meta: Mapping[str, str]
     manifests: tuple[ListedManifest, ...] = ()
 
     def with_row_ids(self, next_row_id: int) -> tuple[ManifestList, int]:
-        """Return the list with row ids from ``next_row_id`` on where data manifests have none, and the next free one.
+        """Assign row ids from ``next_row_id`` on to data manifests that have none; return the next free one, too.
 
-        After an upgrade that's all of them (Iceberg spec, "First Row ID Assignment").
+        After an upgrade to format version 3, that's all of them (Iceberg spec, "First Row ID Assignment").
         """
         numbered = []
         for line in self.manifests:
             if line.file.content == ManifestContent.DATA and line.first_row_id is None:
-                numbered.append(line.with_row_ids(next_row_id))
+                numbered.append(line.with_first_row_id(next_row_id))
                 next_row_id += line.live_rows
             else:
                 numbered.append(line)
@@ -200,11 +200,11 @@ class ManifestList:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A file in a manifest, with the numbers it inherited.
+class FileEntry:
+    """A file's entry in a manifest, with the values it inherits.
 
-    ``raw`` are the bytes of its description, ``numbered`` those with the id of its first row, if it inherited that;
-    ``first_row_id`` is that id, inherited or not.
+    ``raw`` is the encoded ``data_file`` struct. ``first_row_id`` may be inherited; ``numbered`` is then the struct with
+    that id written into it.
     """
 
     status: int
@@ -221,19 +221,19 @@ class Entry:
         """Whether the file is part of the table."""
         return self.status != ManifestEntryStatus.DELETED
 
-    def existing(self) -> Entry:
-        """Return the entry as a later manifest holds it, with the id of its first row (version 3)."""
+    def existing(self) -> FileEntry:
+        """Return the entry with status "existing" and an explicit first row id, for a later manifest."""
         return replace(self, status=int(ManifestEntryStatus.EXISTING), raw=self.numbered or self.raw)
 
-    def deleted(self, snapshot_id: int) -> Entry:
-        """Return the entry as the manifest of the snapshot that deletes the file holds it."""
+    def deleted(self, snapshot_id: int) -> FileEntry:
+        """Return the entry with status "deleted", for a manifest of the snapshot that deletes the file."""
         return replace(self, status=int(ManifestEntryStatus.DELETED), snapshot_id=snapshot_id)
 
 
 def read_list(content: bytes) -> ManifestList:
     """Return the manifest list in ``content``."""
     container = read_container(content)
-    # Lists of format version 1, which an upgraded table may still have, lack what a new list must say.
+    # Lists of format version 1, which an upgraded table may still have, lack fields that a new list requires.
     keeps = {field.field_id for field in iceberg_schema(container.schema).fields} >= _LIST_IDS[_NEWEST - 1]
     records = container.records(_list_reader(container.schema))
     lines = tuple(ListedManifest(file, raw if keeps else None) for file, raw in records)
@@ -241,7 +241,7 @@ def read_list(content: bytes) -> ManifestList:
 
 
 def no_manifests() -> ManifestList:
-    """Return the manifest list of a table without a snapshot."""
+    """Return an empty manifest list, for a table without a snapshot."""
     return ManifestList(meta=_new_list_meta())
 
 
@@ -252,11 +252,11 @@ def write_list(
     sequence_number: int,
     first_row_id: int | None = None,
 ) -> bytes:
-    """Return the manifest list file of a snapshot; ``first_row_id`` is its first row's, in a table of version 3."""
+    """Return the content of a snapshot's manifest list; format version 3 needs the snapshot's ``first_row_id``."""
     version = 2 if first_row_id is None else _NEWEST
     known = {field.field_id for field in iceberg_schema(manifests.meta[SCHEMA_KEY]).fields}
     if not known >= _LIST_IDS[version]:
-        # The list before is from before the upgrade.
+        # The table was upgraded since the last list was written.
         manifests = ManifestList(_new_list_meta(version), tuple(replace(one, raw=None) for one in manifests.manifests))
     meta = {
         **manifests.meta,
@@ -267,39 +267,39 @@ def write_list(
         "format-version": str(version),
     }
     write = _list_writer(meta[SCHEMA_KEY]).write
-    records = [encoded(write, line.file) if line.raw is None else line.raw for line in manifests.manifests]
+    records = [encode(write, line.file) if line.raw is None else line.raw for line in manifests.manifests]
     return write_container(meta, records)
 
 
-def read_entries(container: Container, manifest: ManifestFile) -> list[Entry]:
-    """Return all entries of a manifest, deleted ones too, with the sequence numbers they inherit.
+def read_entries(container: Container, manifest: ManifestFile) -> list[FileEntry]:
+    """Return all entries of a manifest, including deleted ones, with the sequence numbers and row ids they inherit.
 
     Raises:
-        ForeignLayoutError: When the manifest was written in another layout than that of format version 2, or has row
-            ids, but no place for them in its entries.
+        ForeignLayoutError: When the manifest's layout isn't that of format version 2, or the manifest list gives it row
+            ids and its entries have no field for them.
     """
-    row_id_of = _row_id_finder(container.schema)
+    row_id_of = _row_id_locator(container.schema)
 
     def number(own: int | None, inherited: int | None) -> int:
         return (inherited or 0) if own is None else own
 
     next_row_id: int | None = manifest[_ROW_ID_PLACE]
     if next_row_id is not None and row_id_of is None:
-        raise ForeignLayoutError("no place for row ids")
+        raise ForeignLayoutError("no field for row ids")
     entries = []
-    read = _reader_of_entries(container.schema)
+    read = _raw_entry_reader(container.schema)
     for (status, snapshot_id, sequence_number, file_sequence_number, file, length), record in container.records(read):
         raw, numbered = record[-length:], None
         own: int | None = None
         if row_id_of is not None and status != ManifestEntryStatus.DELETED:
             own, start, end = row_id_of(raw)
             if own is None and next_row_id is not None:
-                # Inherited ("First Row ID Inheritance"): a later manifest that holds the file must say it.
+                # Inherited ("First Row ID Inheritance"): later manifests must have the id in the entry.
                 own = next_row_id
-                numbered = raw[:start] + encoded(_write_optional_long, own) + raw[end:]
+                numbered = raw[:start] + encode(_write_optional_long, own) + raw[end:]
                 next_row_id += file.record_count
         entries.append(
-            Entry(
+            FileEntry(
                 status=status,
                 snapshot_id=number(snapshot_id, manifest.added_snapshot_id),
                 sequence_number=number(sequence_number, manifest.sequence_number),
@@ -313,45 +313,45 @@ def read_entries(container: Container, manifest: ManifestFile) -> list[Entry]:
     return entries
 
 
-def with_place_for_row_ids(container: Container) -> Container:
-    """Return a manifest's container as version 3 has it, in which a file's description ends in the id of its first row.
+def with_row_id_field(container: Container) -> Container:
+    """Return a manifest with format version 3's ``first_row_id`` field, empty, added to each entry if it's missing.
 
     Raises:
-        ForeignLayoutError: When the manifest was written in another layout than that of format version 2.
+        ForeignLayoutError: When the manifest's layout isn't that of format version 2.
     """
-    if _row_id_finder(container.schema) is not None:
+    if _row_id_locator(container.schema) is not None:
         return container
-    # What is added to the last field of a record is added to the record.
-    records = [(1, record + _NO_ROW_ID) for _, record in container.records(_reader_of_entries(container.schema))]
+    # `data_file` is a record's last field, so appending to the record appends to it.
+    records = [(1, record + _NO_ROW_ID) for _, record in container.records(_raw_entry_reader(container.schema))]
     schema = json.loads(container.schema)
     schema["fields"][-1]["type"]["fields"].append(_ROW_ID_FIELD)
     meta = {**container.meta, SCHEMA_KEY: json.dumps(schema), "format-version": str(_NEWEST)}
     return Container(meta, records)
 
 
-def write_entries(meta: Mapping[str, str], entries: Iterable[Entry], *, inherit: bool = False) -> bytes:
-    """Return a manifest file of ``entries``.
+def write_entries(meta: Mapping[str, str], entries: Iterable[FileEntry], *, inherit: bool = False) -> bytes:
+    """Return the content of a manifest of ``entries``.
 
     Args:
-        meta: Of the manifest that they come from; all must come from manifests of one schema.
-        inherit: Leave their sequence numbers out, so that they take those of the snapshot that adds them.
+        meta: Avro metadata of the manifest that the entries come from; all must come from manifests of one schema.
+        inherit: Leave the sequence numbers out, so that the entries inherit those of the snapshot that adds them.
     """
-    return write_container(meta, [encoded(_write_entry, entry, inherit) for entry in entries])
+    return write_container(meta, [encode(_write_entry, entry, inherit) for entry in entries])
 
 
-def listed(
+def new_listed_manifest(
     location: str,
     length: int,
-    entries: Sequence[Entry],
+    entries: Sequence[FileEntry],
     spec_id: int,
     snapshot_id: int,
     sequence_number: int,
     partitions: list[PartitionFieldSummary] | None,
     content: ManifestContent = ManifestContent.DATA,
 ) -> ListedManifest:
-    """Return the line of a manifest that was written in the snapshot ``snapshot_id``."""
+    """Return the manifest list's record of a manifest that snapshot ``snapshot_id`` wrote."""
     return ListedManifest(
-        _line(
+        _manifest_file(
             manifest_path=location,
             manifest_length=length,
             partition_spec_id=spec_id,
@@ -367,12 +367,12 @@ def listed(
     )
 
 
-def _line(**fields: Any) -> ManifestFile:
+def _manifest_file(**fields: Any) -> ManifestFile:
     return ManifestFile.from_args(_NEWEST, **fields)
 
 
 def counts_of(entries: Iterable[tuple[int, int]]) -> dict[str, Any]:
-    """Return the counts of a manifest's line from the status and the rows of each entry."""
+    """Return the counts of a manifest's record in the list, from the status and row count of each entry."""
     files, rows = [0, 0, 0], [0, 0, 0]
     for status, count in entries:
         files[status] += 1
@@ -380,8 +380,8 @@ def counts_of(entries: Iterable[tuple[int, int]]) -> dict[str, Any]:
     return dict(zip(_COUNTS, (*files, *rows), strict=True))
 
 
-def miscounted(snapshot: Mapping[str, Any], manifests: ManifestList) -> Iterator[str]:
-    """Yield where a snapshot counts other rows or data files than its manifests hold; unknown totals are left out."""
+def count_mismatches(snapshot: Mapping[str, Any], manifests: ManifestList) -> Iterator[str]:
+    """Yield each total in a snapshot's summary that differs from its manifests."""
     data = [line for line in manifests.manifests if line.file.content == ManifestContent.DATA]
     summary = snapshot.get("summary") or {}
     for total, what, held in (
@@ -395,17 +395,17 @@ def miscounted(snapshot: Mapping[str, Any], manifests: ManifestList) -> Iterator
             )
 
 
-def may_apply(delete: Entry, delete_spec_id: int, file: Entry, spec_id: int) -> bool:
+def may_apply(delete: FileEntry, delete_spec_id: int, file: FileEntry, spec_id: int) -> bool:
     """Return whether a delete file may delete rows of a data file (Iceberg spec, "Scan Planning")."""
     same_partition = delete_spec_id == spec_id and delete.file.partition == file.file.partition
     if delete.file.content == DataFileContent.POSITION_DELETES:
-        targeted = same_partition and _may_name(delete.file, file.file.file_path)
+        targeted = same_partition and _may_reference(delete.file, file.file.file_path)
         return targeted and delete.sequence_number >= file.sequence_number
     is_global = len(delete.file.partition) == 0
     return (same_partition or is_global) and delete.sequence_number > file.sequence_number
 
 
-def _may_name(delete: DataFile, path: str) -> bool:
+def _may_reference(delete: DataFile, path: str) -> bool:
     referenced = delete[len(_FILE_TYPE) - 1]
     if referenced is not None:
         return bool(referenced == path)
@@ -414,14 +414,14 @@ def _may_name(delete: DataFile, path: str) -> bool:
     return not known or lower[_PATH_COLUMN] <= path.encode() <= upper[_PATH_COLUMN]
 
 
-def own_row_id(file: DataFile) -> int | None:
-    """Return the id of a file's first row by its entry (:func:`read_manifest`); ``None`` if it's inherited."""
+def explicit_first_row_id(file: DataFile) -> int | None:
+    """Return the first row id in a file's own entry (from :func:`read_manifest`); ``None`` if it's inherited."""
     found: int | None = file[_DATA_FILE_IDS.index(_FIRST_ROW_ID)]
     return found
 
 
-def only_target(delete: DataFile) -> str | None:
-    """Return the one data file that a delete file (:func:`read_manifest`) is about, if it names or bounds it."""
+def target_data_file(delete: DataFile) -> str | None:
+    """Return the only data file that a delete file (from :func:`read_manifest`) applies to, if it says so."""
     referenced: str | None = delete[_DATA_FILE_IDS.index(_REFERENCED_ID)]
     if referenced is not None:
         return referenced
@@ -429,21 +429,20 @@ def only_target(delete: DataFile) -> str | None:
     return lower.decode() if lower is not None and lower == upper else None
 
 
-def vector_place(delete: DataFile) -> tuple[int | None, int | None]:
-    """Return where a deletion vector (:func:`read_manifest`) is in its file, and its length."""
+def vector_span(delete: DataFile) -> tuple[int | None, int | None]:
+    """Return the offset and length of a deletion vector (from :func:`read_manifest`) in its file, in bytes."""
     offset, length = (delete[_DATA_FILE_IDS.index(one)] for one in (_OFFSET_ID, _LENGTH_ID))
     return offset, length
 
 
-def _known(count: int | None) -> int:
+def _require_count(count: int | None) -> int:
     if count is None:
-        raise ValueError("a count that is missing is unknown, not zero")
+        raise ValueError("a missing count is unknown, not zero")
     return count
 
 
 def _optional_long(decoder: BinaryDecoder) -> int | None:
-    is_there = decoder.read_int() == 1
-    return decoder.read_int() if is_there else None
+    return decoder.read_int() if decoder.read_int() == 1 else None
 
 
 def _write_optional_long(encoder: BinaryEncoder, value: int) -> None:
@@ -451,7 +450,7 @@ def _write_optional_long(encoder: BinaryEncoder, value: int) -> None:
     encoder.write_int(value)
 
 
-def _write_entry(encoder: BinaryEncoder, entry: Entry, inherit: bool) -> None:  # noqa: FBT001 - ours alone
+def _write_entry(encoder: BinaryEncoder, entry: FileEntry, inherit: bool) -> None:  # noqa: FBT001 - ours alone
     encoder.write_int(entry.status)
     encoder.write_int(1)
     encoder.write_int(entry.snapshot_id)
@@ -492,7 +491,7 @@ def _file_reader(avro_schema: str) -> Callable[[BinaryDecoder], DataFile]:
 
 
 @lru_cache(maxsize=128)
-def _reader_of_entries(avro_schema: str) -> Callable[[BinaryDecoder], _EntryParts]:
+def _raw_entry_reader(avro_schema: str) -> Callable[[BinaryDecoder], _EntryParts]:
     read_file = _file_reader(avro_schema)
 
     def read(decoder: BinaryDecoder) -> _EntryParts:
@@ -506,8 +505,11 @@ def _reader_of_entries(avro_schema: str) -> Callable[[BinaryDecoder], _EntryPart
 
 
 @lru_cache(maxsize=128)
-def _row_id_finder(avro_schema: str) -> Callable[[bytes], tuple[int | None, int, int]] | None:
-    """Return what finds a file's own row id in its description, and where; ``None`` where there's no place for one."""
+def _row_id_locator(avro_schema: str) -> Callable[[bytes], tuple[int | None, int, int]] | None:
+    """Return a function that finds the first row id in an encoded ``data_file``, as value, start and end.
+
+    ``None`` if the schema has no such field.
+    """
     described: Any = iceberg_schema(avro_schema).fields[-1].field_type
     ids = [field.field_id for field in described.fields]
     if _FIRST_ROW_ID not in ids:
@@ -526,7 +528,7 @@ def _row_id_finder(avro_schema: str) -> Callable[[bytes], tuple[int | None, int,
 
 
 def read_manifest(content: bytes) -> list[ManifestEntry]:
-    """Return all entries of a manifest, deleted ones too, as they are written: without what they inherit."""
+    """Return all entries of a manifest, including deleted ones, as written: without inherited values."""
     container = read_container(content)
     return [entry for entry, _ in container.records(_entry_reader(container.schema))]
 
@@ -543,11 +545,11 @@ def _entry_reader(avro_schema: str) -> Callable[[BinaryDecoder], ManifestEntry]:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container file that was read.
+    """The content of an Avro object container file.
 
     Attributes:
-        meta: Its schema, its codec and what Iceberg adds to them.
-        blocks: Some records each: how many, and their bytes, uncompressed.
+        meta: Its metadata: schema, codec, and Iceberg's own keys.
+        blocks: For each block, its number of records, and their bytes, uncompressed.
     """
 
     meta: Mapping[str, str]
@@ -559,7 +561,7 @@ class Container:
         return self.meta[SCHEMA_KEY]
 
     def records(self, read: Callable[[BinaryDecoder], Any]) -> Iterator[tuple[Any, bytes]]:
-        """Yield what ``read`` makes of each record, and the record's bytes."""
+        """Yield each record, decoded by ``read``, and its bytes."""
         for count, content in self.blocks:
             decoder, start = new_decoder(content), 0
             for _ in range(count):
@@ -570,7 +572,7 @@ class Container:
 
 
 def read_container(content: bytes) -> Container:
-    """Return the container file that ``content`` is."""
+    """Parse an Avro object container file."""
     if not content.startswith(MAGIC):
         raise ValueError("not an Avro file")
     decoder = new_decoder(content)
@@ -586,7 +588,7 @@ def read_container(content: bytes) -> Container:
 
 
 def write_container(meta: Mapping[str, str], records: Sequence[bytes]) -> bytes:
-    """Return a container file of ``records``, encoded by the schema in ``meta``."""
+    """Return an Avro object container file of ``records``, which are encoded with the schema in ``meta``."""
     codec, body = _codec(meta), b"".join(records)
     compressed = codec.compress(body)[0] if codec else body
     sync = secrets.token_bytes(SYNC_SIZE)
@@ -600,7 +602,7 @@ def write_container(meta: Mapping[str, str], records: Sequence[bytes]) -> bytes:
     return stream.getvalue()
 
 
-def encoded(write: Callable[..., None], *values: Any) -> bytes:
+def encode(write: Callable[..., None], *values: Any) -> bytes:
     """Return the bytes that ``write(encoder, *values)`` writes."""
     stream = io.BytesIO()
     write(BinaryEncoder(cast("Any", stream)), *values)
@@ -609,7 +611,7 @@ def encoded(write: Callable[..., None], *values: Any) -> bytes:
 
 @lru_cache(maxsize=256)
 def iceberg_schema(avro_schema: str) -> Schema:
-    """Return a record's schema in Iceberg's terms. Converting takes milliseconds, and few schemas are in use."""
+    """Convert an Avro schema to an Iceberg schema. Cached: it takes milliseconds, and few schemas are in use."""
     return AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema))
 
 

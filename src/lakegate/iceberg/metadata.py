@@ -1,4 +1,4 @@
-"""A table's metadata file as the JSON it is, so that what this version doesn't know of it survives (Iceberg spec)."""
+"""Read and change a table's metadata file as plain JSON, so that fields unknown to this version survive."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 from lakegate.model.tables import Snapshot
 
 Document: TypeAlias = Mapping[str, Any]
-"""A metadata file, or a part of one. Never changed in place: parsed files are shared."""
+"""A metadata file, or a part of one. Never changed in place, because parsed files are shared."""
 
 KEEP_SNAPSHOTS: Final = "lakegate.keep-snapshots"
-"""Table property: how many snapshots a metadata file keeps. Older states are read at the catalog's older commits."""
+"""Table property: how many snapshots a metadata file keeps. Older states stay readable at older catalog commits."""
 
 _KEEP_SNAPSHOTS_DEFAULT = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GZIP_MAGIC = b"\x1f\x8b"
 _COMPRESSED = (".gz.metadata.json", ".metadata.json.gz")
-"""How Iceberg names compressed metadata files: now, and in older versions."""
+"""Suffixes of compressed metadata files: today's, and that of older Iceberg versions."""
 _FORMAT_VERSIONS = (1, 2, 3)
 _FIRST_FIELD = 1000
-"""Ids of partition fields begin here where version 1 names none (Iceberg spec, "Partition Evolution")."""
+"""First partition field id where format version 1 has none (Iceberg spec, "Partition Evolution")."""
 _TYPED = ("fields", "type", "element", "key", "value")
-"""Members of a schema that are types, or hold them."""
+"""Keys of a schema's JSON whose values are types or contain types."""
 _TOTALS = {
     "total-records": ("added-records", "deleted-records"),
     "total-files-size": ("added-files-size", "removed-files-size"),
@@ -52,10 +52,10 @@ _TOTALS = {
 
 @dataclass(frozen=True)
 class MetadataFile:
-    """A metadata file, and what is made of it once.
+    """A parsed metadata file, with cached views of it.
 
     Attributes:
-        as_named: Whether it is compressed just when its name says so.
+        as_named: Whether it is compressed if, and only if, its name says so.
     """
 
     document: Document
@@ -71,7 +71,7 @@ class MetadataFile:
         """All snapshots, oldest first."""
         known = self.document.get("snapshots") or ()
         oldest_first = sorted(known, key=lambda one: (one.get("sequence-number") or 0, one["timestamp-ms"]))
-        return tuple(map(snapshot_value, oldest_first))
+        return tuple(map(to_snapshot, oldest_first))
 
     @cached_property
     def specs(self) -> dict[int, PartitionSpec]:
@@ -82,7 +82,7 @@ class MetadataFile:
         """Return the schema at ``pointer``.
 
         Raises:
-            ValueError: When PyIceberg doesn't know all that it and the partition specs name.
+            ValueError: When the schema or a partition spec has something that PyIceberg doesn't know.
         """
         schema = iceberg_schema(schema_of(self.document, pointer))
         if pointer.spec_id not in self.specs and (self.document.get("default-spec-id") or 0) not in self.specs:
@@ -90,13 +90,13 @@ class MetadataFile:
         return schema
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
-        """Return the snapshot of this id."""
+        """Return the snapshot with this id, if the file has it."""
         found = find_snapshot(self.document, snapshot_id)
-        return None if found is None else snapshot_value(found)
+        return None if found is None else to_snapshot(found)
 
 
-def snapshot_value(snapshot: Document) -> Snapshot:
-    """Return a snapshot of a metadata file as the rest of lakegate knows it."""
+def to_snapshot(snapshot: Document) -> Snapshot:
+    """Convert a snapshot from its JSON."""
     summary = {key: str(value) for key, value in (snapshot.get("summary") or {}).items()}
     return Snapshot(
         snapshot_id=snapshot["snapshot-id"],
@@ -108,9 +108,13 @@ def snapshot_value(snapshot: Document) -> Snapshot:
 
 
 def parse(content: bytes) -> Document:
-    """Return the metadata file ``content``, compressed or not."""
-    # Other readers take UTF-8 alone, without a mark in front, and no NaN.
-    document = from_json(unpacked(content), allow_inf_nan=False)
+    """Parse a metadata file, compressed or not.
+
+    Raises:
+        ValueError: When it isn't one, or has a newer format version.
+    """
+    # As strict as other readers: UTF-8 without a byte order mark, and no NaN.
+    document = from_json(decompressed(content), allow_inf_nan=False)
     if not isinstance(document, dict) or "table-uuid" not in document:
         raise ValueError("not a table's metadata")
     version = document.get("format-version")
@@ -124,7 +128,7 @@ def parse(content: bytes) -> Document:
 
 
 def serialise(location: str, document: Document) -> bytes:
-    """Return the content of the metadata file at ``location``."""
+    """Serialize a metadata file to write at ``location``, whose name says whether it's compressed."""
     content = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
     return gzip.compress(content) if is_compressed(location) else content
 
@@ -136,13 +140,13 @@ def properties(document: Document) -> Mapping[str, str]:
 
 
 def folder(document: Document) -> str:
-    """Return where the table's metadata files go."""
+    """Return the folder of the table's metadata files."""
     location = properties(document).get("write.metadata.path") or f"{document['location'].rstrip('/')}/metadata"
     return str(location).rstrip("/")
 
 
 def next_name(document: Document, previous: str) -> str:
-    """Return a name for the metadata file that follows ``previous``, as Iceberg names them.
+    """Return a name for the metadata file after ``previous``, in Iceberg's naming scheme.
 
     Example:
         >>> next_name({"properties": {}}, "file:/t/metadata/00041-5a1f.metadata.json")[:6]
@@ -162,7 +166,7 @@ def snapshot_of(document: Document, pointer: TablePointer) -> Document | None:
     if snapshot is None:
         raise NotFoundError(
             f"Table {pointer.table} has no snapshot {pointer.snapshot_id} in {pointer.metadata_location}.",
-            hint="It may have been expired. See the commits with 'lakegate log'.",
+            hint="It may have been expired. List the commits you can read with 'lakegate log'.",
             table=str(pointer.table),
             snapshot_id=pointer.snapshot_id,
         )
@@ -170,13 +174,13 @@ def snapshot_of(document: Document, pointer: TablePointer) -> Document | None:
 
 
 def find_snapshot(document: Document, snapshot_id: int) -> Document | None:
-    """Return the snapshot of this id."""
+    """Return the snapshot with this id, if the document has it."""
     found: Iterator[Document] = (s for s in document.get("snapshots") or () if s["snapshot-id"] == snapshot_id)
     return next(found, None)
 
 
 def descends(document: Document, pointer: TablePointer, snapshot_id: int) -> bool:
-    """Return whether the listed snapshots lead from the one at ``pointer`` back to ``snapshot_id``."""
+    """Return whether ``snapshot_id`` is the snapshot at ``pointer`` or one of its ancestors."""
     parents = {one["snapshot-id"]: one.get("parent-snapshot-id") for one in document.get("snapshots") or ()}
     at: int | None = pointer.snapshot_id
     while at is not None and at != snapshot_id:
@@ -185,36 +189,36 @@ def descends(document: Document, pointer: TablePointer, snapshot_id: int) -> boo
 
 
 def new_snapshot_id(document: Document) -> int:
-    """Return an id that no snapshot of the table has."""
+    """Return an unused snapshot id."""
     while find_snapshot(document, drawn := secrets.randbits(63)) is not None or drawn == 0:
         pass
     return drawn
 
 
 def now_ms(document: Document) -> int:
-    """Return the time in milliseconds since 1970 for a new snapshot: never earlier than the table's last change."""
+    """Return a new snapshot's time in milliseconds since 1970: now, but not before the table's last change."""
     return max(time.time_ns() // 1_000_000, int(document["last-updated-ms"]))
 
 
 def updated_at(document: Document) -> datetime:
-    """Return when a metadata file was made, by the clock of whoever made it."""
+    """Return when a metadata file was written, by its writer's clock."""
     return _EPOCH + timedelta(milliseconds=int(document["last-updated-ms"]))
 
 
-def with_totals(summary: Mapping[str, str], before: Document | None) -> dict[str, str]:
-    """Return ``summary`` with the totals of the table after it, except those that ``before`` lacks."""
-    known = dict.fromkeys(_TOTALS, "0") if before is None else before.get("summary") or {}
+def with_running_totals(summary: Mapping[str, str], before: Document | None) -> dict[str, str]:
+    """Return ``summary`` with the table's new totals, as far as snapshot ``before`` has the old ones."""
+    old = dict.fromkeys(_TOTALS, "0") if before is None else before.get("summary") or {}
     kept = {key: str(value) for key, value in summary.items() if key not in _TOTALS}
     totals = {
-        total: str(int(known[total]) + int(summary.get(more, 0)) - int(summary.get(less, 0)))
-        for total, (more, less) in _TOTALS.items()
-        if total in known
+        total: str(int(old[total]) + int(summary.get(added, 0)) - int(summary.get(removed, 0)))
+        for total, (added, removed) in _TOTALS.items()
+        if total in old
     }
     return kept | totals
 
 
-def with_snapshots(document: Document, pointer: TablePointer, added: Sequence[Document]) -> Document:
-    """Return the metadata that follows ``document`` with ``added`` snapshots, the last of them current.
+def append_snapshots(document: Document, pointer: TablePointer, added: Sequence[Document]) -> Document:
+    """Return the successor of ``document`` with ``added`` snapshots, the last of them current.
 
     Args:
         document: The metadata at ``pointer``.
@@ -228,7 +232,7 @@ def with_snapshots(document: Document, pointer: TablePointer, added: Sequence[Do
         "current-snapshot-id": newest["snapshot-id"],
         "refs": {**(document.get("refs") or {}), MAIN: main},
         "snapshots": [*(document.get("snapshots") or ()), *added],
-        # As Iceberg does, only what became current for others to see is logged.
+        # Like Iceberg, log only the snapshot that becomes visible as current.
         "snapshot-log": [
             *(document.get("snapshot-log") or ()),
             {"timestamp-ms": now, "snapshot-id": newest["snapshot-id"]},
@@ -237,44 +241,48 @@ def with_snapshots(document: Document, pointer: TablePointer, added: Sequence[Do
     if newest.get("first-row-id") is not None:
         snapshots["next-row-id"] = newest["first-row-id"] + newest["added-rows"]
     document = {**document, "current-schema-id": schema_id(document, pointer), **snapshots}
-    return _following(document, pointer.metadata_location, now)
+    return _successor(document, pointer.metadata_location, now)
 
 
 def without_snapshots(document: Document) -> Document:
     """Return the metadata of the same table before its first snapshot."""
-    gone = ("snapshots", "snapshot-log", "statistics", "partition-statistics", "refs")
-    kept = {key: value for key, value in document.items() if key not in gone}
+    dropped = ("snapshots", "snapshot-log", "statistics", "partition-statistics", "refs")
+    kept = {key: value for key, value in document.items() if key not in dropped}
     return {**kept, "current-snapshot-id": NO_SNAPSHOT, "last-sequence-number": 0, "snapshots": []}
 
 
 def without_old_snapshots(document: Document, at_least: int = 1) -> Document:
-    """Return ``document`` with no more snapshots than its table is to keep; itself when there aren't more.
+    """Return ``document`` with only the snapshots that the table keeps; itself if it has no others.
 
-    The newest ancestors of the current snapshot stay (``at_least`` so many, whatever the table's property says), and
-    those that an Iceberg branch or tag names.
+    It keeps the newest ancestors of the current snapshot (as many as :data:`KEEP_SNAPSHOTS` says, and no fewer than
+    ``at_least``), and the snapshots of Iceberg branches and tags.
     """
     snapshots = document.get("snapshots") or ()
-    limit = max(setting(document, KEEP_SNAPSHOTS, _KEEP_SNAPSHOTS_DEFAULT), at_least, 1)
+    limit = max(int_property(document, KEEP_SNAPSHOTS, _KEEP_SNAPSHOTS_DEFAULT), at_least, 1)
     if len(snapshots) <= limit:
         return document
     kept = set(_ancestors(document, limit)) | {ref["snapshot-id"] for ref in (document.get("refs") or {}).values()}
-    return _with_only(document, kept)
+    return _keep_only(document, kept)
 
 
-def trimmed(
+def trim_snapshots(
     document: Document,
     previous: str,
     at_least: int = 1,
     without: Collection[int] = (),
     before: datetime | None = None,
 ) -> Document:
-    """Return the metadata that follows the one at ``previous`` without old snapshots; itself when there are none.
+    """Return the successor of the document at ``previous`` without old snapshots; itself if there are none.
 
-    The snapshots ``without`` go in any case. They were current on a branch only: the log of the target lacks just them.
-    Those from earlier than ``before`` go, too, but for the newest ``at_least`` and what an Iceberg branch or tag names.
+    Args:
+        at_least: Number of the newest snapshots to keep.
+        without: Snapshots to drop in any case. They were current on a branch only, so the snapshot log just loses
+            their entries.
+        before: Drop all older snapshots, except those of Iceberg branches and tags; by default, those beyond the number
+            that the table keeps.
     """
     known = {snapshot["snapshot-id"] for snapshot in document.get("snapshots") or ()}
-    shorter = _with_only(document, known - set(without))
+    shorter = _keep_only(document, known - set(without))
     if shorter is not document:
         log = [entry for entry in document.get("snapshot-log") or () if entry["snapshot-id"] not in without]
         shorter = {**shorter, "snapshot-log": log}
@@ -283,19 +291,19 @@ def trimmed(
         young = {one["snapshot-id"] for one in shorter.get("snapshots") or () if one["timestamp-ms"] >= limit}
         named = {ref["snapshot-id"] for ref in (shorter.get("refs") or {}).values()}
         if shorter.get("snapshots"):
-            shorter = _with_only(shorter, young | named | set(_ancestors(shorter, max(at_least, 1))))
+            shorter = _keep_only(shorter, young | named | set(_ancestors(shorter, max(at_least, 1))))
     else:
         shorter = without_old_snapshots(shorter, at_least)
-    return document if shorter is document else _following(shorter, previous, now_ms(document))
+    return document if shorter is document else _successor(shorter, previous, now_ms(document))
 
 
-def continued(document: Document, previous: str, changes: Mapping[str, Any]) -> Document:
-    """Return the metadata that follows the one at ``previous`` with some members changed."""
-    return _following({**document, **changes}, previous, now_ms(document))
+def next_metadata(document: Document, previous: str, changes: Mapping[str, Any]) -> Document:
+    """Return the successor of the document at ``previous`` with ``changes`` to its top-level fields."""
+    return _successor({**document, **changes}, previous, now_ms(document))
 
 
 def schema_id(document: Document, pointer: TablePointer) -> int:
-    """Return the id of the schema at ``pointer``; the file's own current one when the catalog names one it lacks."""
+    """Return the schema id at ``pointer``, or the document's current one if it doesn't have that schema."""
     known = {schema.get("schema-id", 0) for schema in schemas(document)}
     return pointer.schema_id if pointer.schema_id in known else int(document.get("current-schema-id") or 0)
 
@@ -307,22 +315,22 @@ def schema_of(document: Document, pointer: TablePointer) -> Document:
 
 
 def schemas(document: Document) -> Sequence[Document]:
-    """Return all schemas. Version 1 may have one of them only (Iceberg spec, "Table Metadata Fields")."""
+    """Return all schemas. Format version 1 may have a single one (spec, "Table Metadata Fields")."""
     found: Sequence[Document] | None = document.get("schemas")
     return [document["schema"]] if found is None and "schema" in document else found or ()
 
 
 class VariantType(PrimitiveType):
-    """The type of a value of any type (format version 3), which PyIceberg doesn't know."""
+    """Format version 3's ``variant``, which PyIceberg doesn't know."""
 
     root: Literal["variant"] = Field(default="variant")
 
 
 def iceberg_schema(schema: Document) -> Schema:
-    """Return a schema of a metadata file as PyIceberg's.
+    """Convert a schema to PyIceberg's.
 
     Raises:
-        ValueError: When PyIceberg doesn't know all that it names, besides variants.
+        ValueError: When it has something, other than variants, that PyIceberg doesn't know.
     """
     return Schema.model_validate(_with_variants(schema))
 
@@ -336,7 +344,7 @@ def _with_variants(part: Any) -> Any:
 
 
 def specs(document: Document) -> dict[int, Document]:
-    """Return the partition specs by id. Version 1 may have the fields of one of them only, without ids of their own."""
+    """Return the partition specs by id. Format version 1 may have a single ``partition-spec`` without field ids."""
     found = document.get("partition-specs")
     if found is None and "partition-spec" in document:
         fields = document["partition-spec"]
@@ -345,9 +353,9 @@ def specs(document: Document) -> dict[int, Document]:
 
 
 def bound_spec(document: Document, spec_id: int) -> tuple[PartitionSpec, Schema] | None:
-    """Return a partition spec with the newest schema that has all its columns; ``None`` when there is no such schema.
+    """Return a partition spec and the newest schema that has all its columns; ``None`` if no schema does.
 
-    A spec outlives its columns: they may be dropped once no new data is partitioned by them.
+    A spec may outlive its columns: they can be dropped once no new data is partitioned by them.
     """
     spec = PartitionSpec.model_validate(specs(document)[spec_id])
     columns = {field.source_id for field in spec.fields}
@@ -358,22 +366,22 @@ def bound_spec(document: Document, spec_id: int) -> tuple[PartitionSpec, Schema]
     return None
 
 
-def setting(document: Document, key: str, default: int) -> int:
-    """Return a table property that is a number; ``default`` when it is missing or isn't one."""
+def int_property(document: Document, key: str, default: int) -> int:
+    """Return a numeric table property; ``default`` if it's missing or not a whole number."""
     value = str(properties(document).get(key, default))
     return int(value) if value.isdecimal() else default
 
 
-def _following(document: Document, previous: str, now: int) -> Document:
-    """Return ``document`` as the metadata file that follows the one at ``previous``, which it was made from."""
+def _successor(document: Document, previous: str, now: int) -> Document:
+    """Return ``document`` with the time and the metadata log of a file that replaces the one at ``previous``."""
     before = {"timestamp-ms": document["last-updated-ms"], "metadata-file": previous}
     log = [*(document.get("metadata-log") or ()), before]
-    limit = max(1, setting(document, "write.metadata.previous-versions-max", 100))
+    limit = max(1, int_property(document, "write.metadata.previous-versions-max", 100))
     return {**document, "last-updated-ms": now, "metadata-log": log[-limit:]}
 
 
-def _with_only(document: Document, kept: set[int]) -> Document:
-    """Return ``document`` with no other snapshots than those; itself when it has no other."""
+def _keep_only(document: Document, kept: set[int]) -> Document:
+    """Return ``document`` with only the snapshots in ``kept``; itself if it has no others."""
     if all(snapshot["snapshot-id"] in kept for snapshot in document.get("snapshots") or ()):
         return document
     shorter: dict[str, Any] = {
@@ -383,13 +391,13 @@ def _with_only(document: Document, kept: set[int]) -> Document:
     }
     if document.get("refs"):
         shorter["refs"] = {name: ref for name, ref in document["refs"].items() if ref["snapshot-id"] in kept}
-    return {**document, **shorter, "snapshot-log": _log_of(document, kept)}
+    return {**document, **shorter, "snapshot-log": _trimmed_log(document, kept)}
 
 
 def _ancestors(document: Document, limit: int) -> Iterator[int]:
-    """Yield the newest ancestors of the current snapshot, itself first.
+    """Yield the current snapshot and its newest ancestors, up to ``limit`` in total.
 
-    Where a parent is missing, as that of a change in several steps is, the newest snapshot before it follows.
+    If a parent was dropped, as those within a change of several steps are, the next older snapshot is used instead.
     """
     oldest_first = sorted(document["snapshots"], key=lambda one: one.get("sequence-number") or 0)
     by_id = {snapshot["snapshot-id"]: snapshot for snapshot in oldest_first}
@@ -403,18 +411,19 @@ def _ancestors(document: Document, limit: int) -> Iterator[int]:
         current = by_id.get(parent) or (None if parent is None else next(earlier, None))
 
 
-def _log_of(document: Document, kept: set[int]) -> list[Document]:
-    # The spec: what comes before a removed entry is removed with it, or a time in between would find another snapshot.
+def _trimmed_log(document: Document, kept: set[int]) -> list[Document]:
+    # The spec: remove all entries before a removed one, too. Otherwise time travel to a time between would find the
+    # wrong snapshot.
     log: list[Document] = list(document.get("snapshot-log") or ())
     removed = [index for index, entry in enumerate(log) if entry["snapshot-id"] not in kept]
     return log[removed[-1] + 1 :] if removed else log
 
 
 def is_compressed(location: str) -> bool:
-    """Return whether a metadata file is compressed, judging by its name as other readers do."""
+    """Return whether a metadata file's name says that it's compressed, which is what other readers go by."""
     return location.endswith(_COMPRESSED)
 
 
-def unpacked(content: bytes) -> bytes:
-    """Return the JSON of a metadata file, whatever the file is called."""
+def decompressed(content: bytes) -> bytes:
+    """Return a metadata file's JSON, decompressed if its content (not its name) says so."""
     return gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content

@@ -1,7 +1,7 @@
-"""Tables without an engine: metadata files as the JSON they are, and manifests, read by PyIceberg.
+"""Read tables without an engine: metadata files as JSON, and manifests through PyIceberg.
 
-Only PyIceberg's schema and manifest modules are loaded. Its tables take a sixth of a second to import, its Arrow file
-system brings pandas along.
+This loads only PyIceberg's schema and manifest modules: its table module takes a sixth of a second to import, and its
+Arrow file system loads pandas.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pyiceberg.schema import Schema as IcebergSchema
 
 from lakegate.iceberg import metadata
 from lakegate.iceberg.column_metrics import FileDecoder, partition_text, type_text
-from lakegate.iceberg.deletion_vectors import positions
-from lakegate.iceberg.files import TableFiles, not_readable, reading, reading_metadata
+from lakegate.iceberg.deletion_vectors import deleted_positions
+from lakegate.iceberg.files import TableFiles, metadata_errors, read_errors, unreadable_file_error
 from lakegate.iceberg.inspection import Inspector, footer_flaw, vector_flaw
 from lakegate.iceberg.lineage import TableState, classify, state_of
-from lakegate.iceberg.manifests import only_target, read_list, read_manifest
+from lakegate.iceberg.manifests import read_list, read_manifest, target_data_file
 from lakegate.iceberg.metadata import Document, MetadataFile
 from lakegate.iceberg.validation import require_loadable
 from lakegate.model.maintenance import Flaw, NeededFile, TableLayout
@@ -36,39 +36,39 @@ from lakegate.model.tables import AddedFiles, DataFile, SchemaVersion, Snapshot,
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LOOKED_UP_AT_ONCE = 16
+_FILE_THREADS = 16
 _TARGET_BYTES, _TARGET_BYTES_DEFAULT = "write.target-file-size-bytes", 512 << 20
-_CHANGES_REMEMBERED = 8
-"""Snapshots whose files are kept: a change is first classified, and then its rows are audited."""
-_CLASSIFIED = 4_096
-"""Changes that are kept: a revert past many appends looks at them each time that the target moves."""
+_ADDED_FILES_KEPT = 8
+"""Snapshots whose added files are cached: classifying a change needs them, and then its audit."""
+_CHANGES_KEPT = 4_096
+"""Classified changes to cache: a revert past many appends needs them again whenever the target moves."""
 _LAYOUTS_KEPT = 10_000
-_Place: TypeAlias = tuple[int, str]
-"""A partition: its spec and its values."""
+_Partition: TypeAlias = tuple[int, str]
+"""A partition: its spec id and its values."""
 
 
 class IcebergTableReader:
     """Reads tables from their metadata files; implements :class:`~lakegate.ports.TableReader`.
 
-    Besides what each method says, all that take a pointer raise :class:`~lakegate.errors.NotFoundError` when one of the
-    table's files is missing, :class:`~lakegate.errors.InputError` when one is damaged, and
-    :class:`~lakegate.errors.EngineError` when one can't be read just now.
+    All methods that take a pointer also raise :class:`~lakegate.errors.NotFoundError` when one of the table's files is
+    missing, :class:`~lakegate.errors.InputError` when one is damaged, and :class:`~lakegate.errors.EngineError` when
+    one can't be read right now.
 
     Args:
-        files: The tables' files, which remembers parsed metadata; by default one of its own, with default settings.
+        files: Reads the tables' files, and caches parsed metadata. By default, one with default settings.
     """
 
     def __init__(self, files: TableFiles | None = None) -> None:
         self._files = files or TableFiles()
         self._layouts: dict[tuple[str, int, int], TableLayout] = {}
-        self._change = lru_cache(maxsize=_CLASSIFIED)(self._classified)
-        self._added = lru_cache(maxsize=_CHANGES_REMEMBERED)(self._added_by)
+        self._change = lru_cache(maxsize=_CHANGES_KEPT)(self._classify)
+        self._added = lru_cache(maxsize=_ADDED_FILES_KEPT)(self._read_added)
 
     def metadata(self, pointer: TablePointer) -> TableMetadata:
         """Return schema, partitioning and snapshot of the table at ``pointer``.
 
         Raises:
-            NotFoundError: Also when the metadata file lacks the snapshot that ``pointer`` names.
+            NotFoundError: Also when the metadata file doesn't have the snapshot that ``pointer`` names.
         """
         file, schema = self._defined(pointer)
         document = file.document
@@ -81,20 +81,20 @@ class IcebergTableReader:
             table_schema=_columns_of(schema),
             partition_by=partition_text(spec, schema),
             properties=dict(metadata.properties(document)),
-            snapshot=None if snapshot is None else metadata.snapshot_value(snapshot),
+            snapshot=None if snapshot is None else metadata.to_snapshot(snapshot),
             format_version=document["format-version"],
             uuid=document["table-uuid"],
             updated_at=metadata.updated_at(document),
         )
 
     def snapshots(self, pointer: TablePointer) -> Sequence[Snapshot]:
-        """Return all snapshots that the metadata file knows, oldest first."""
+        """Return all snapshots in the metadata file, oldest first."""
         return self._files.metadata(pointer).snapshots
 
     def schemas(self, pointer: TablePointer) -> Sequence[SchemaVersion]:
         """Return the schemas that the table has had up to ``pointer``, oldest first.
 
-        A schema that was replaced before anything was written with it has no time.
+        A schema that was replaced before any snapshot used it has no time.
         """
         file, _ = self._defined(pointer)
         document = file.document
@@ -107,7 +107,7 @@ class IcebergTableReader:
         found = []
         for known in metadata.schemas(document):
             schema_id = known.get("schema-id", 0)
-            with reading(f"Schema {schema_id} of {pointer.metadata_location}", pointer):
+            with read_errors(f"Schema {schema_id} of {pointer.metadata_location}", pointer):
                 schema = metadata.iceberg_schema(known)
             at = first.get(schema_id)
             found.append(
@@ -122,22 +122,22 @@ class IcebergTableReader:
         return found
 
     def change(self, before: TablePointer | None, after: TablePointer | None, *, evolves: bool = False) -> TableChange:
-        """Return what happened to a table on the way from ``before`` to ``after``.
+        """Return what happened to a table between ``before`` and ``after`` (:mod:`lakegate.iceberg.lineage`).
 
-        Both metadata files decide (:mod:`lakegate.iceberg.lineage`). Manifests are read only for what is an append by
-        them, and :meth:`added_files` keeps them.
+        Manifests are only read if the change looks like an append by its metadata files. :meth:`added_files` caches
+        them.
         """
         return self._change(before, after, evolves)
 
-    def _classified(self, before: TablePointer | None, after: TablePointer | None, evolves: bool) -> TableChange:  # noqa: FBT001 - of a cache
+    def _classify(self, before: TablePointer | None, after: TablePointer | None, evolves: bool) -> TableChange:  # noqa: FBT001 - of a cache
         def only_added(snapshot: Snapshot) -> bool:
             return after is not None and self.added_files(after, [snapshot.snapshot_id]).complete
 
-        then, now = (None if pointer is None else self._state(pointer) for pointer in (before, after))
-        return classify(then, now, only_added, evolves=evolves)
+        was, now = (None if pointer is None else self._state(pointer) for pointer in (before, after))
+        return classify(was, now, only_added, evolves=evolves)
 
     def require_loadable(self, pointer: TablePointer, branch: str) -> None:
-        """Check that every reader can load the table at ``pointer`` on ``branch``, and sees the same snapshot.
+        """Check that all readers can load the table at ``pointer`` on ``branch``, and see the same snapshot.
 
         Raises:
             InputError: When they can't (:func:`lakegate.iceberg.validation.require_loadable`).
@@ -157,7 +157,7 @@ class IcebergTableReader:
                         yield decoder.decode(entry.data_file)
 
     def has_other_specs(self, pointer: TablePointer) -> bool:
-        """Return whether data files of the snapshot at ``pointer`` are partitioned by another spec than the table."""
+        """Return whether the snapshot at ``pointer`` has data files of another partition spec than the table's."""
         snapshot = metadata.snapshot_of(self._files.metadata(pointer).document, pointer)
         return any(
             manifest.content == ManifestContent.DATA
@@ -169,9 +169,10 @@ class IcebergTableReader:
     def layout(
         self, pointer: TablePointer, *, small_bytes: int, at_least: int, data_files: int = 0, delete_files: int = 0
     ) -> TableLayout:
-        """Return how the files of the snapshot at ``pointer`` lie; small ones count where there are ``at_least``.
+        """Return how many files the snapshot at ``pointer`` has, and how many are small.
 
-        Fewer files than ``data_files`` and ``delete_files`` are counted by the snapshot, without reading a manifest.
+        Small files count in partitions that have ``at_least`` of them. A table with fewer than ``data_files`` data
+        files and ``delete_files`` delete files is answered from the snapshot's summary, without reading a manifest.
         """
         document = self._files.metadata(pointer).document
         snapshot = metadata.snapshot_of(document, pointer)
@@ -185,8 +186,8 @@ class IcebergTableReader:
         if data is not None and deletes is not None and data < data_files and deletes < delete_files:
             used = [line for line in self._manifests(snapshot, pointer) if line.content == ManifestContent.DATA]
             return TableLayout(data_files=data, size_bytes=size or 0, manifests=sum(map(_may_hold_files, used)))
-        # No compaction touches larger ones: Iceberg's min-file-size-bytes.
-        small_bytes = min(small_bytes, metadata.setting(document, _TARGET_BYTES, _TARGET_BYTES_DEFAULT) * 3 // 4)
+        # Iceberg's compaction skips larger files (min-file-size-bytes).
+        small_bytes = min(small_bytes, metadata.int_property(document, _TARGET_BYTES, _TARGET_BYTES_DEFAULT) * 3 // 4)
         key = str(snapshot.get("manifest-list")), small_bytes, at_least
         if key not in self._layouts:
             if len(self._layouts) >= _LAYOUTS_KEPT:
@@ -195,49 +196,52 @@ class IcebergTableReader:
         return self._layouts[key]
 
     def _layout(self, snapshot: Document, pointer: TablePointer, small_bytes: int, at_least: int) -> TableLayout:
-        sizes, small, deletes = dict[str, int](), Counter[_Place](), list[tuple[_Place, ManifestDataFile, int]]()
-        numbers, oldest = dict[str, int](), dict[_Place, int]()
+        sizes, small, deletes = (
+            dict[str, int](),
+            Counter[_Partition](),
+            list[tuple[_Partition, ManifestDataFile, int]](),
+        )
+        numbers, oldest = dict[str, int](), dict[_Partition, int]()
         used = set[str]()
         for manifest in self._manifests(snapshot, pointer):
             for entry in self._entries(manifest, pointer):
                 file = entry.data_file
                 if entry.status == ManifestEntryStatus.DELETED:
                     continue
-                place = manifest.partition_spec_id, repr(file.partition)
+                partition = manifest.partition_spec_id, repr(file.partition)
                 number = manifest.sequence_number if entry.sequence_number is None else entry.sequence_number
                 if manifest.content != ManifestContent.DATA:
-                    deletes.append((place, file, number))
+                    deletes.append((partition, file, number))
                     continue
                 numbers[file.file_path] = number
-                oldest[place] = min(number, oldest.get(place, number))
+                oldest[partition] = min(number, oldest.get(partition, number))
                 used.add(manifest.manifest_path)
                 sizes[file.file_path] = file.file_size_in_bytes
                 if file.file_size_in_bytes < small_bytes:
-                    small[place] += 1
+                    small[partition] += 1
 
-        def applies(place: _Place, delete: ManifestDataFile, number: int) -> bool:
-            by_position = delete.content == DataFileContent.POSITION_DELETES
-            target = only_target(delete)
-            first = oldest.get(place) if target is None else numbers.get(target)
-            if not by_position and not len(delete.partition):
+        def applies(partition: _Partition, delete: ManifestDataFile, number: int) -> bool:
+            is_positional = delete.content == DataFileContent.POSITION_DELETES
+            target = target_data_file(delete)
+            first = oldest.get(partition) if target is None else numbers.get(target)
+            if not is_positional and not len(delete.partition):
                 first = min(oldest.values(), default=None)
-            return first is not None and (first <= number if by_position else first < number)
+            return first is not None and (first <= number if is_positional else first < number)
 
         return TableLayout(
             data_files=len(sizes),
             size_bytes=sum(sizes.values()),
             small_files=sum(number for number in small.values() if number >= at_least),
-            # A compaction may leave those of the files that it replaced, which do nothing.
+            # A compaction may leave delete files behind that only applied to files it replaced.
             delete_files=sum(applies(*delete) for delete in deletes),
             manifests=len(used),
         )
 
     def outdated_snapshots(self, pointer: TablePointer, *, at_least: int, before: datetime) -> int:
-        """Return how many snapshots the editor's ``trimmed`` would drop."""
+        """Return how many snapshots the editor's ``trim_snapshots`` would drop."""
         document = self._files.metadata(pointer).document
-        shorter = metadata.trimmed(document, pointer.metadata_location, at_least, before=before)
-        then, now = (one.get("snapshots") or () for one in (document, shorter))
-        return len(then) - len(now)
+        shorter = metadata.trim_snapshots(document, pointer.metadata_location, at_least, before=before)
+        return len(document.get("snapshots") or ()) - len(shorter.get("snapshots") or ())
 
     def read_rows(
         self,
@@ -248,16 +252,16 @@ class IcebergTableReader:
         limit: int | None = None,
     ) -> pa.RecordBatchReader:
         """Return a reader of the rows at ``pointer``; see :func:`lakegate.iceberg.scan.open_scan`."""
-        from lakegate.iceberg.scan import open_scan  # PyIceberg's tables, and Arrow
+        from lakegate.iceberg.scan import open_scan  # loads PyIceberg's table module, and Arrow
 
         return open_scan(pointer, self._files, columns=columns, where=where, limit=limit)
 
     def added_files(self, pointer: TablePointer, snapshot_ids: Sequence[int]) -> AddedFiles:
         """Return the data files that the given snapshots added.
 
-        Each snapshot is asked for the manifests it wrote itself, so it doesn't matter whether a later one merged them.
-        ``complete`` is false when one of the snapshots did anything but append, isn't known any more, or says that it
-        added another number of rows than its files hold.
+        Only the manifests that each snapshot wrote itself are read, so it doesn't matter if a later one merged them.
+        ``complete`` is false when one of the snapshots isn't a plain append, is no longer in the metadata, or added
+        another number of rows than its summary says.
         """
         file = self._files.metadata(pointer)
         files: list[DataFile] = []
@@ -273,25 +277,26 @@ class IcebergTableReader:
         return AddedFiles(files=tuple(files), complete=complete)
 
     def reach(self, pointer: TablePointer, walked: set[str] | None = None) -> Iterator[str]:
-        """Yield every file that the metadata at ``pointer`` needs."""
+        """Yield every file that the metadata at ``pointer`` reaches."""
         location = pointer.metadata_location
-        with reading(f"What metadata file {location} of table {pointer.table} reaches", pointer):
-            yield from reached_from(location, self._files.content, set() if walked is None else walked)
+        with read_errors(f"A file that metadata file {location} of table {pointer.table} reaches", pointer):
+            yield from reachable_files(location, self._files.content, set() if walked is None else walked)
 
     def inspect(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
-        """Yield every file that the metadata at ``pointer`` needs, and what is wrong with it."""
+        """Yield every file that the metadata at ``pointer`` reaches, and what's wrong with it."""
         yield from Inspector(pointer, self._files, walked).inspect()
 
     def footer_flaws(self, files: Sequence[NeededFile], *, pages: bool) -> Iterator[Flaw | None]:
-        """Yield what is wrong with each of these, a parquet file by its footer, a deletion vector by its checksum.
+        """Check parquet files by their footers and deletion vectors by their checksums; yield one result per file.
 
-        Many are read at once.
+        Files are read concurrently.
 
         Args:
-            pages: Read all of each parquet file, too, and compare its pages with their checksums.
+            pages: Also read all pages of each parquet file, and verify their checksums.
 
         Raises:
-            LakegateError: When a file may not be read, or its store doesn't serve it: then nothing is known of it.
+            LakegateError: When access to a file is denied, or its store doesn't answer. That says nothing about the
+                file.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -300,7 +305,7 @@ class IcebergTableReader:
             is_footer_read = False
             try:
                 if file.vector is not None:
-                    return vector_flaw(file, positions(file.vector, self._files.open))
+                    return vector_flaw(file, deleted_positions(file.vector, self._files.open))
                 with self._files.open(file.path) as stream:
                     parquet = pq.ParquetFile(stream, page_checksum_verification=True)
                     found = footer_flaw(file, parquet.metadata)
@@ -310,34 +315,34 @@ class IcebergTableReader:
                             pass
                     return found
             except pa.ArrowNotImplementedError:
-                return None  # a type that Arrow doesn't know
+                return None  # Arrow doesn't know one of its types
             except PermissionError as error:
-                raise not_readable(f"Data file {file.path}", file.path, error) from error
+                raise unreadable_file_error(f"Data file {file.path}", file.path, error) from error
             except (pa.ArrowException, OSError, EOFError, ValueError) as error:
                 reason = str(error).strip().partition("\n")[0] or type(error).__name__
                 if file.vector is not None:
-                    return Flaw("unreadable-file", file, f"{reason} (that of data file {file.vector.target})")
+                    return Flaw("unreadable-file", file, f"{reason} (it belongs to data file {file.vector.target})")
                 what = "one of its pages" if is_footer_read else "its footer"
                 return Flaw("unreadable-file", file, f"{what} can't be read: {reason}")
 
-        with ThreadPoolExecutor(_LOOKED_UP_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_FILE_THREADS) as pool:
             yield from pool.map(flaw, files)
 
     def missing(self, paths: Sequence[str]) -> Sequence[str]:
-        """Return those of the files that aren't there; many are asked for at once."""
-        with ThreadPoolExecutor(_LOOKED_UP_AT_ONCE) as pool:
+        """Return those of the files that don't exist. Looks them up concurrently."""
+        with ThreadPoolExecutor(_FILE_THREADS) as pool:
             exist = list(pool.map(self._files.exists, paths))
         return [path for path, exists in zip(paths, exist, strict=True) if not exists]
 
-    def _added_by(self, snapshot_id: int, pointer: TablePointer) -> tuple[Sequence[DataFile], bool]:
-        """Return the data files that a snapshot added, and whether its manifests say that it did nothing else."""
+    def _read_added(self, snapshot_id: int, pointer: TablePointer) -> tuple[Sequence[DataFile], bool]:
+        """Return the data files that a snapshot added, and whether it did nothing else, by its manifests."""
         file, schema = self._defined(pointer)
         snapshot = metadata.find_snapshot(file.document, snapshot_id)
         assert snapshot is not None  # noqa: S101 - for the type checker; the caller found it
         added: list[DataFile] = []
         older, carried, only_added = list[ManifestFile](), Counter[str](), True
         for manifest in self._manifests(snapshot, pointer):
-            # Version 1 may leave the snapshot out; then the entries name it.
+            # Format version 1 may leave the snapshot id out; the entries have it then.
             if manifest.added_snapshot_id not in (snapshot_id, None):
                 older.append(manifest)
                 continue
@@ -346,7 +351,7 @@ class IcebergTableReader:
                 continue
             decoder = FileDecoder(schema, file.specs.get(manifest.partition_spec_id))
             for entry in self._entries(manifest, pointer):
-                # What names no snapshot is of the one that added the manifest (spec, "Manifest Entry Fields").
+                # Entries without a snapshot id inherit the manifest's (spec, "Manifest Entry Fields").
                 own = manifest.added_snapshot_id if entry.snapshot_id is None else entry.snapshot_id
                 if own != snapshot_id or entry.status == ManifestEntryStatus.EXISTING:
                     carried[entry.data_file.file_path] += entry.status != ManifestEntryStatus.DELETED
@@ -355,9 +360,9 @@ class IcebergTableReader:
                     only_added = False
                 else:
                     added.append(decoder.decode(entry.data_file))
-        return added, only_added and self._keeps_older(file.document, snapshot, pointer, older, carried)
+        return added, only_added and self._keeps_parent_files(file.document, snapshot, pointer, older, carried)
 
-    def _keeps_older(
+    def _keeps_parent_files(
         self,
         document: Document,
         snapshot: Document,
@@ -365,9 +370,13 @@ class IcebergTableReader:
         older: Sequence[ManifestFile],
         carried: Counter[str],
     ) -> bool:
-        """Return whether a snapshot has each file of its parent once: in its manifests, or ``carried`` into its own.
+        """Return whether a snapshot lists each file of its parent exactly once.
 
-        No check reads those files: one that is missing, or there twice, would be published unseen.
+        The audit of an append doesn't read these files, so a lost or duplicated one would be published unnoticed.
+
+        Args:
+            older: The parent's manifests that the snapshot lists.
+            carried: The parent's files that the snapshot's own manifests list, and how often.
         """
         parent_id = snapshot.get("parent-snapshot-id")
         parent = None if parent_id is None else metadata.find_snapshot(document, parent_id)
@@ -377,23 +386,23 @@ class IcebergTableReader:
         left = Counter(before.keys())
         left.subtract(one.manifest_path for one in older if _may_hold_files(one))
         merged = [before[path] for path, number in left.items() if number > 0]
-        there = Counter(
+        expected = Counter(
             entry.data_file.file_path
             for manifest in merged
             for entry in self._entries(manifest, pointer)
             if entry.status != ManifestEntryStatus.DELETED
         )
-        return min(left.values(), default=0) >= 0 and there == +carried
+        return min(left.values(), default=0) >= 0 and expected == +carried
 
     def _state(self, pointer: TablePointer) -> TableState:
         file = self._files.metadata(pointer)
-        metadata.snapshot_of(file.document, pointer)  # raises when the file lacks it
+        metadata.snapshot_of(file.document, pointer)  # raises if the metadata file doesn't have it
         return state_of(file.document, pointer, file.snapshots)
 
     def _defined(self, pointer: TablePointer) -> tuple[MetadataFile, IcebergSchema]:
-        """Return the file and the schema at ``pointer``, both such that PyIceberg knows all that they name."""
+        """Return the metadata file and the schema at ``pointer``, after checking that PyIceberg understands both."""
         file = self._files.metadata(pointer)
-        with reading_metadata(file, pointer):
+        with metadata_errors(file, pointer):
             return file, file.schema(pointer)
 
     def _manifests(self, snapshot: Document, pointer: TablePointer) -> list[ManifestFile]:
@@ -407,7 +416,7 @@ class IcebergTableReader:
 
 
 def _may_hold_files(manifest: ManifestFile) -> bool:
-    # Version 1 may leave the counts out.
+    # Format version 1 may leave the counts out.
     return (manifest.added_files_count, manifest.existing_files_count) != (0, 0)
 
 
@@ -422,49 +431,52 @@ def _is_plain_append(snapshot: Snapshot, rows: int) -> bool:
     return snapshot.operation == "append" and snapshot.summary.get("added-records", "0") == str(rows)
 
 
-def reached_from(metadata_location: str, content: Callable[[str], bytes], walked: set[str]) -> Iterator[str]:
-    """Yield the location of every file that the table metadata at ``metadata_location`` needs, itself included.
+def reachable_files(metadata_location: str, content: Callable[[str], bytes], walked: set[str]) -> Iterator[str]:
+    """Yield the location of every file that the metadata file at ``metadata_location`` reaches, including itself.
 
-    These are, for all its snapshots, the manifest lists, the manifests, and their live data and delete files; and the
-    table's statistics files. The files of the metadata log aren't: nothing is read through them.
+    These are the manifest lists and manifests of all snapshots, their live data and delete files, and the table's
+    statistics files. Files in the metadata log don't count, because no reader opens them.
 
     Args:
         metadata_location: A metadata file, compressed or not.
-        walked: Metadata files, manifest lists and manifests whose files were yielded before; they are left out, and
-            the ones walked to their end now are added.
+        content: Reads a file.
+        walked: Metadata files, manifest lists and manifests whose files were already yielded. They are skipped, and
+            those that are read to their end are added.
 
     Raises:
         OSError: When a file is missing or can't be read.
-        Exception: Whatever the parsers raise about a damaged one.
+        Exception: Whatever the parsers raise for a damaged file.
     """
     if metadata_location in walked:
         return
-    document = from_json(metadata.unpacked(content(metadata_location)))
-    # What isn't table metadata must not look as if it reached nothing.
+    document = from_json(metadata.decompressed(content(metadata_location)))
+    # A file that isn't table metadata must fail, not look as if it reached nothing.
     if not isinstance(document["table-uuid"], str):
         raise TypeError("table-uuid isn't text")
     for snapshot in document.get("snapshots") or ():
-        yield from _from_snapshot(snapshot, content, walked)
+        yield from _reachable_from_snapshot(snapshot, content, walked)
     for statistics in (*(document.get("statistics") or ()), *(document.get("partition-statistics") or ())):
         yield statistics["statistics-path"]
     yield metadata_location
     walked.add(metadata_location)
 
 
-def _from_snapshot(snapshot: dict[str, Any], content: Callable[[str], bytes], walked: set[str]) -> Iterator[str]:
-    # Version 1 may list the manifests in the snapshot itself.
+def _reachable_from_snapshot(
+    snapshot: dict[str, Any], content: Callable[[str], bytes], walked: set[str]
+) -> Iterator[str]:
+    # Format version 1 may list the manifests in the snapshot itself.
     location = snapshot.get("manifest-list")
     if location is None:
         for manifest in snapshot["manifests"]:
-            yield from _from_manifest(manifest, content, walked)
+            yield from _reachable_from_manifest(manifest, content, walked)
     elif location not in walked:
         for line in read_list(content(location)).manifests:
-            yield from _from_manifest(line.file.manifest_path, content, walked)
+            yield from _reachable_from_manifest(line.file.manifest_path, content, walked)
         yield location
         walked.add(location)
 
 
-def _from_manifest(location: str, content: Callable[[str], bytes], walked: set[str]) -> Iterator[str]:
+def _reachable_from_manifest(location: str, content: Callable[[str], bytes], walked: set[str]) -> Iterator[str]:
     if location in walked:
         return
     for entry in read_manifest(content(location)):

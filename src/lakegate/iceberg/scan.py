@@ -1,4 +1,4 @@
-"""Rows of a table without an engine: PyIceberg plans and reads, through the stores' connections of lakegate."""
+"""Read a table's rows without an engine: PyIceberg plans and reads, through lakegate's connections to the stores."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from lakegate.errors import InputError
 from lakegate.iceberg import metadata
-from lakegate.iceberg.deletion_vectors import by_data_file, is_vector, positions
-from lakegate.iceberg.files import TableFiles, only_spark, reading, reading_metadata
+from lakegate.iceberg.deletion_vectors import deleted_positions, is_vector, vectors_by_data_file
+from lakegate.iceberg.files import TableFiles, metadata_errors, needs_spark_error, read_errors
 from lakegate.iceberg.manifests import read_list, read_manifest
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.validation import MAIN
@@ -45,14 +45,14 @@ _PLAIN: Mapping[str, Any] = {
 }
 
 
-def _checksummed(kind: FileFormat, **options: Any) -> Any:
-    """Return Arrow's format, which compares a parquet file's pages with their checksums: PyIceberg has no option."""
+def _format_with_checksums(kind: FileFormat, **options: Any) -> Any:
+    """Return Arrow's file format with page checksums verified, for which PyIceberg has no option."""
     more = {"page_checksum_verification": True} if kind == FileFormat.PARQUET else {}
-    return _format_of(kind, **options, **more)
+    return _pyiceberg_format(kind, **options, **more)
 
 
-_format_of: Any = pyiceberg_arrow._get_file_format  # noqa: SLF001 - see above
-pyiceberg_arrow._get_file_format = _checksummed  # type: ignore[assignment]  # noqa: SLF001 - see above
+_pyiceberg_format: Any = pyiceberg_arrow._get_file_format  # noqa: SLF001 - see above
+pyiceberg_arrow._get_file_format = _format_with_checksums  # type: ignore[assignment]  # noqa: SLF001 - see above
 
 
 def open_scan(
@@ -63,60 +63,62 @@ def open_scan(
     where: str | None,
     limit: int | None,
 ) -> pa.RecordBatchReader:
-    """Plan the reading of a table's rows, and return a reader of them.
+    """Plan a scan of a table, and return a reader of its rows.
 
-    A few small files are read ahead; of large ones, a few batches are in memory at a time, however many rows the table
-    has.
+    Memory use is bounded, however large the table is: a few small files are read ahead, and large files are streamed.
 
     Args:
-        columns: Names of columns, or of fields in structs, in the order wanted; ``None`` for all.
+        columns: Columns to read, in this order; ``None`` for all.
         where: Row filter (:mod:`lakegate.iceberg.where`).
+        limit: The most rows to read; ``None`` for all.
 
     Raises:
-        InputError: A name, the filter or the limit is wrong, or the table holds what can't be read here without Spark.
-        NotFoundError: A file of the table is missing; from reading, too.
+        InputError: When a name, the filter or the limit is invalid, or only Spark can read the table.
+        NotFoundError: When a file of the table is missing. The reader may raise it, too.
     """
-    most: object = limit  # users have no type checker
+    most: object = limit  # users may pass anything
     if most is not None and (not isinstance(most, int) or most < 0):
         raise InputError(f"limit is {most!r}; it must be a whole number, 0 or more.")
     names = [columns] if isinstance(columns, str) else columns
     if not all(isinstance(one, str) for one in [*(names or ()), where or ""]):
-        raise InputError("columns and where must be text.", hint="columns=['id', 'fare'], where='fare > 10'")
+        raise InputError("columns and where must be text.", hint="Example: columns=['id', 'fare'], where='fare > 10'")
     found = files.metadata(pointer)
-    snapshot = metadata.snapshot_of(found.document, pointer)  # raises when the file lacks it
-    with reading_metadata(found, pointer):
-        table = TableMetadataUtil.parse_obj(_at(found.document, pointer))
+    snapshot = metadata.snapshot_of(found.document, pointer)  # raises if the metadata file doesn't have it
+    with metadata_errors(found, pointer):
+        table = TableMetadataUtil.parse_obj(_pinned(found.document, pointer))
     schema = table.schema()
-    wanted = schema if names is None else _selected(schema, names)
+    wanted = schema if names is None else _select(schema, names)
     row_filter = AlwaysTrue() if where is None else parse_where(where, schema)
-    late = _Late(row_filter, schema, wanted) if _is_widened(row_filter, schema, found.document) else None
-    if late is not None:
+    post_filter = (
+        _PostFilter(row_filter, schema, wanted) if _filters_widened_column(row_filter, schema, found.document) else None
+    )
+    if post_filter is not None:
         row_filter = AlwaysTrue()
     file_io = _TableIO(files)
-    with reading(f"A manifest of table {pointer.table}", pointer):
+    with read_errors(f"A manifest of table {pointer.table}", pointer):
         try:
             tasks = list(DataScan(table, file_io, row_filter).plan_files())
         except ValueError as error:
             if "equality deletes" not in str(error):
                 raise
-            raise only_spark(pointer, "has equality deletes, which PyIceberg can't apply") from error
+            raise needs_spark_error(pointer, "has equality deletes, which PyIceberg can't apply") from error
     for task in tasks:
         if task.file.file_format not in _READABLE:
-            raise only_spark(pointer, f"has data files in the format {task.file.file_format.name}")
+            raise needs_spark_error(pointer, f"has data files in the format {task.file.file_format.name}")
     has_vectors = any(is_vector(one) for task in tasks for one in task.delete_files)
-    vectors = _vectors(snapshot, files, pointer) if snapshot is not None and has_vectors else {}
-    scan = _Scan(
-        ArrowScan(table, file_io, wanted if late is None else late.read, row_filter),
+    vectors = _deletion_vectors(snapshot, files, pointer) if snapshot is not None and has_vectors else {}
+    scan = _RowReader(
+        ArrowScan(table, file_io, wanted if post_filter is None else post_filter.read, row_filter),
         pointer,
         plain_schema(schema_to_pyarrow(wanted, include_field_ids=False)),
-        late,
-        _Deletes(file_io, files, pointer, vectors),
+        post_filter,
+        _DeletedRows(file_io, files, pointer, vectors),
     )
     return pa.RecordBatchReader.from_batches(scan.schema, scan.batches(tasks, limit))
 
 
-class _Late:
-    """A filter that is applied to the rows once they are of the table's types."""
+class _PostFilter:
+    """Filters rows after they are cast to the table's types."""
 
     def __init__(self, row_filter: BooleanExpression, schema: Schema, wanted: Schema) -> None:
         bound = bind(schema, row_filter, case_sensitive=True)
@@ -132,11 +134,11 @@ class _Late:
         yield from pa.Table.from_batches([batch.cast(self._types)]).filter(self._condition).to_batches()
 
 
-def _is_widened(row_filter: BooleanExpression, schema: Schema, document: Document) -> bool:
-    """Return whether a column of the filter had another type before.
+def _filters_widened_column(row_filter: BooleanExpression, schema: Schema, document: Document) -> bool:
+    """Return whether the type of a column in the filter was widened.
 
-    PyIceberg then narrows the filter's values to the type of each file: ``i < 3000000000`` becomes true of every row
-    of a file with ``int``, of NULL, too.
+    PyIceberg narrows the filter's values to each file's type: on a file with ``int``, ``i < 3000000000`` becomes true
+    for every row, even for NULL.
     """
     asked = extract_field_ids(bind(schema, row_filter, case_sensitive=True))
     if not asked:
@@ -145,14 +147,19 @@ def _is_widened(row_filter: BooleanExpression, schema: Schema, document: Documen
     return any(len({str(one.find_type(field)) for one in every if one.find_column_name(field)}) > 1 for field in asked)
 
 
-class _Scan:
+class _RowReader:
     """Reads planned files into batches of one schema."""
 
     def __init__(
-        self, scan: ArrowScan, pointer: TablePointer, schema: pa.Schema, late: _Late | None, deletes: _Deletes
+        self,
+        scan: ArrowScan,
+        pointer: TablePointer,
+        schema: pa.Schema,
+        post_filter: _PostFilter | None,
+        deletes: _DeletedRows,
     ) -> None:
         self.schema = schema
-        self._late = late
+        self._post_filter = post_filter
         self._scan = scan
         self._pointer = pointer
         self._deletes = deletes
@@ -178,30 +185,32 @@ class _Scan:
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
             for task in tasks:
                 is_read_ahead = ahead and _is_small(task)
-                waiting.append((task, pool.submit(lambda one: list(self._of(one)), task) if is_read_ahead else None))
+                waiting.append(
+                    (task, pool.submit(lambda one: list(self._read_file(one)), task) if is_read_ahead else None)
+                )
                 if len(waiting) > ahead:
-                    yield from self._next(waiting)
+                    yield from self._read_next(waiting)
             while waiting:
-                yield from self._next(waiting)
+                yield from self._read_next(waiting)
 
-    def _next(
+    def _read_next(
         self, waiting: deque[tuple[FileScanTask, Future[list[pa.RecordBatch]] | None]]
     ) -> Iterator[pa.RecordBatch]:
         task, read = waiting.popleft()
-        yield from self._of(task) if read is None else read.result()
+        yield from self._read_file(task) if read is None else read.result()
 
-    def _of(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
-        with reading(f"Data file {task.file.file_path} of table {self._pointer.table}", self._pointer):
-            # PyIceberg's public ways hold all batches of a file at once, and start to read all files.
+    def _read_file(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+        with read_errors(f"Data file {task.file.file_path} of table {self._pointer.table}", self._pointer):
+            # PyIceberg's public methods hold all batches of a file in memory, and start reading all files at once.
             scan: Any = self._scan
             deletes = self._deletes.of(task)
             for batch in scan._record_batches_from_scan_tasks_and_deletes([task], deletes):  # noqa: SLF001 - see above
-                for kept in (batch,) if self._late is None else self._late.filtered(batch):
+                for kept in (batch,) if self._post_filter is None else self._post_filter.filtered(batch):
                     yield kept.select(self.schema.names).cast(self.schema)
 
 
-class _Deletes:
-    """Reads which rows of a planned file are deleted."""
+class _DeletedRows:
+    """Finds the deleted rows of planned files."""
 
     def __init__(
         self, file_io: FileIO, files: TableFiles, pointer: TablePointer, vectors: Mapping[str, DeletionVector]
@@ -212,12 +221,12 @@ class _Deletes:
         self._vectors = vectors
 
     def of(self, task: FileScanTask) -> dict[str, list[Any]]:
-        """Return the places of a file's deleted rows, by its path."""
+        """Return the positions of a file's deleted rows, keyed by its path."""
         vector = self._vectors.get(task.file.file_path)
-        # PyIceberg's plan knows by sequence number which files of deletes apply, but not which vectors in them.
+        # PyIceberg's plan says which delete files apply, by sequence number, but not which vectors in them.
         if vector is not None and any(one.file_path == vector.path for one in task.delete_files):
-            with reading(f"Deletion vector {vector.path} of table {self._pointer.table}", self._pointer):
-                places = positions(vector, self._files.open)
+            with read_errors(f"Deletion vector {vector.path} of table {self._pointer.table}", self._pointer):
+                places = deleted_positions(vector, self._files.open)
             return {vector.target: [pa.chunked_array([pa.array(places.to_array(), pa.int64())])]}
         others = {one for one in task.delete_files if not is_vector(one)}
         if not others:
@@ -228,11 +237,11 @@ class _Deletes:
         return found
 
 
-def _vectors(snapshot: Document, files: TableFiles, pointer: TablePointer) -> Mapping[str, DeletionVector]:
-    """Return a snapshot's deletion vectors by their data files: PyIceberg's manifest entries lack their places."""
+def _deletion_vectors(snapshot: Document, files: TableFiles, pointer: TablePointer) -> Mapping[str, DeletionVector]:
+    """Return a snapshot's deletion vectors by data file. PyIceberg's manifest entries lack their offsets."""
     lines = files.read("Manifest list", str(snapshot.get("manifest-list")), pointer, read_list).manifests
-    with reading(f"A manifest of table {pointer.table}", pointer):
-        return by_data_file(
+    with read_errors(f"A manifest of table {pointer.table}", pointer):
+        return vectors_by_data_file(
             entry.data_file
             for line in lines
             if line.file.content == ManifestContent.DELETES
@@ -245,8 +254,8 @@ def _is_small(task: FileScanTask) -> bool:
     return task.file.file_size_in_bytes <= _SMALL_BYTES and task.file.record_count <= _SMALL_ROWS
 
 
-def _at(document: Document, pointer: TablePointer) -> dict[str, Any]:
-    """Return the metadata with that current which the catalog names, whatever the file itself has for it."""
+def _pinned(document: Document, pointer: TablePointer) -> dict[str, Any]:
+    """Return the metadata with the catalog's snapshot and schema as the current ones, whatever the file says."""
     refs = {name: ref for name, ref in (document.get("refs") or {}).items() if name != MAIN}
     current = None if pointer.snapshot_id == NO_SNAPSHOT else pointer.snapshot_id
     if current is not None:
@@ -259,7 +268,7 @@ def _at(document: Document, pointer: TablePointer) -> dict[str, Any]:
     }
 
 
-def _selected(schema: Schema, columns: Sequence[str]) -> Schema:
+def _select(schema: Schema, columns: Sequence[str]) -> Schema:
     names = [find_column(schema, name) for name in columns]
     top = [name for name in names if name in {field.name for field in schema.fields}]
     if len(top) < len(names):
@@ -279,7 +288,7 @@ def _selected(schema: Schema, columns: Sequence[str]) -> Schema:
 
 
 class _TableIO(FileIO):
-    """PyIceberg's access to files, read-only, with lakegate's credentials, retries and errors."""
+    """Read-only file IO for PyIceberg, with lakegate's credentials, retries and errors."""
 
     def __init__(self, files: TableFiles) -> None:
         super().__init__()
@@ -313,16 +322,15 @@ class _TableFile(InputFile):
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with :func:`plain_type` for each column, without metadata."""
+    """Return a schema with the :func:`plain_type` of each column, without metadata."""
     return pa.schema([_plain_field(field) for field in schema])
 
 
 def plain_type(kind: Any) -> Any:
-    """Return the type that holds the same values: no large or view types, no dictionaries, signed numbers.
+    """Return the plain type for the same values: no large or view types, no dictionaries, only signed integers.
 
-    Fields in it may be NULL: Arrow casts no struct that is NULL if one of its fields may not be.
-
-    What Arrow has in one form only, and ``uint64``, which nothing wider holds, stays as it is.
+    ``uint64`` stays, because no signed type is wide enough. Nested fields become nullable: Arrow can't cast a NULL
+    struct that has a required field.
 
     Example:
         >>> plain_type(pa.large_list(pa.dictionary(pa.int8(), pa.large_string())))
@@ -333,15 +341,15 @@ def plain_type(kind: Any) -> Any:
     if types.is_dictionary(kind):
         return plain_type(kind.value_type)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_list_view(kind) or types.is_large_list_view(kind):
-        return pa.list_(_nested(kind.value_field))
+        return pa.list_(_nullable_field(kind.value_field))
     if types.is_map(kind):
-        return pa.map_(_plain_field(kind.key_field), _nested(kind.item_field))
+        return pa.map_(_plain_field(kind.key_field), _nullable_field(kind.item_field))
     if types.is_struct(kind):
-        return pa.struct([_nested(kind.field(at)) for at in range(kind.num_fields)])
+        return pa.struct([_nullable_field(kind.field(at)) for at in range(kind.num_fields)])
     return _PLAIN.get(str(kind), kind)
 
 
-def _nested(field: Any) -> Any:
+def _nullable_field(field: Any) -> Any:
     return pa.field(field.name, plain_type(field.type))
 
 

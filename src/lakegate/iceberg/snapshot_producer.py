@@ -1,4 +1,4 @@
-"""A table's next snapshot: its manifests added, merged, or without some files, and its manifest list."""
+"""Produce a table's next snapshot: append, merge and filter its manifests, and write its manifest list."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from pyiceberg.manifest import (
 
 from lakegate.errors import AuditFailedError, InputError
 from lakegate.iceberg import metadata
-from lakegate.iceberg.files import TableFiles, reading
+from lakegate.iceberg.files import TableFiles, read_errors
 from lakegate.iceberg.lineage import RUN_AGAIN, refuse
 from lakegate.iceberg.manifests import (
     Container,
-    Entry,
+    FileEntry,
     ForeignLayoutError,
     ListedManifest,
     ManifestList,
-    listed,
+    count_mismatches,
     may_apply,
-    miscounted,
+    new_listed_manifest,
     no_manifests,
     read_container,
     read_entries,
     read_list,
-    with_place_for_row_ids,
+    with_row_id_field,
     write_entries,
     write_list,
 )
@@ -45,14 +45,14 @@ from lakegate.model.refs import TablePointer
 _MERGE_COUNT_DEFAULT = 100
 _MERGE_BYTES_DEFAULT = 8 * 1024 * 1024
 _Parsed = TypeVar("_Parsed")
-_Place: TypeAlias = tuple[int, tuple[Any, ...]]
+_Partition: TypeAlias = tuple[int, tuple[Any, ...]]
 """A partition: its spec and its values."""
-_Deletes: TypeAlias = tuple[str, str | None, int, int]
-"""A delete file: its path, the only data file that it applies to, its sequence number, and how many rows it deletes."""
+_DeleteFileKey: TypeAlias = tuple[str, str | None, int, int]
+"""Identifies a delete file: its path, the one data file it references, its sequence number, its number of deletes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class LoadedTable:
     """A table at one state, with its metadata."""
 
     pointer: TablePointer
@@ -64,18 +64,18 @@ class Table:
         return f"{metadata.folder(self.document)}/{name}"
 
     def read(self, what: str, location: str, parse: Callable[[bytes], _Parsed]) -> _Parsed:
-        """Return what ``parse`` makes of one of its files."""
+        """Read one of the table's files and parse it."""
         return self.files.read(what, location, self.pointer, parse)
 
     def manifests_of(self, snapshot: Document) -> ManifestList:
-        """Return a snapshot's manifests; counts that the list lacks are counted in the manifests.
+        """Return a snapshot's manifests, with the counts that its manifest list lacks taken from the manifests.
 
         Raises:
-            InputError: When the snapshot counts other rows or files than they hold.
+            InputError: When the snapshot's totals differ from its manifests.
         """
         found = self.read("Manifest list", snapshot["manifest-list"], read_list)
         lines = (
-            line if line.is_counted else self.read("Manifest", line.file.manifest_path, line.counted)
+            line if line.has_counts else self.read("Manifest", line.file.manifest_path, line.with_counts_from)
             for line in found.manifests
         )
         manifests = ManifestList(found.meta, tuple(lines))
@@ -84,9 +84,9 @@ class Table:
 
 
 class Head(NamedTuple):
-    """A table's newest snapshot and its manifests; ``None`` and none for a table without a snapshot.
+    """A table's newest snapshot, ``None`` if it has none yet, and the snapshot's manifests.
 
-    ``next_row_id`` is the id for the next new row of a table of version 3.
+    ``next_row_id`` is the id of the next new row (format version 3).
     """
 
     snapshot: Document | None
@@ -95,7 +95,7 @@ class Head(NamedTuple):
     next_row_id: int | None = None
 
     @classmethod
-    def of(cls, table: Table) -> Head:
+    def of(cls, table: LoadedTable) -> Head:
         """Return the head of ``table``."""
         snapshot = metadata.snapshot_of(table.document, table.pointer)
         manifests = no_manifests() if snapshot is None else table.manifests_of(snapshot)
@@ -104,75 +104,79 @@ class Head(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Manifest:
+class _ManifestContent:
     spec_id: int
     container: Container
-    entries: Sequence[Entry]
+    entries: Sequence[FileEntry]
 
     @property
-    def live(self) -> list[Entry]:
+    def live(self) -> list[FileEntry]:
         return [entry for entry in self.entries if entry.is_live]
 
 
 @dataclass(frozen=True, slots=True)
-class Replacement:
+class Compaction:
     """What a compaction did.
 
     Attributes:
         added: The data files that it added, by manifest.
-        gone: Those that it replaced, each with its partition spec.
+        replaced: The data files that it replaced, each with its partition spec.
         deletes: The delete files that it removed.
     """
 
-    added: list[_Manifest] = field(default_factory=list)
-    gone: list[tuple[Entry, int]] = field(default_factory=list)
-    deletes: set[_Deletes] = field(default_factory=set)
+    added: list[_ManifestContent] = field(default_factory=list)
+    replaced: list[tuple[FileEntry, int]] = field(default_factory=list)
+    deletes: set[_DeleteFileKey] = field(default_factory=set)
 
     @property
     def paths(self) -> list[str]:
-        """The files that it replaced."""
-        return [entry.file.file_path for entry, _ in self.gone]
+        """The data files that it replaced."""
+        return [entry.file.file_path for entry, _ in self.replaced]
 
-    def without(self, partitions: Collection[_Place]) -> Replacement | None:
-        """Return what it did in other partitions; ``None`` if that's nothing, or can't be told apart."""
-        rows = self._rows(self.gone), self._rows([(e, one.spec_id) for one in self.added for e in one.entries])
-        specs = {spec_id for place in rows for spec_id, _ in place}
-        if self.deletes or len(specs) != 1 or any(number > rows[0][place] for place, number in rows[1].items()):
+    def without(self, partitions: Collection[_Partition]) -> Compaction | None:
+        """Return the compaction of the other partitions; ``None`` if there are none, or they can't be separated."""
+        rows_before = self._rows(self.replaced)
+        rows_after = self._rows([(e, one.spec_id) for one in self.added for e in one.entries])
+        specs = {spec_id for spec_id, _ in (*rows_before, *rows_after)}
+        crosses = any(number > rows_before[partition] for partition, number in rows_after.items())
+        if self.deletes or len(specs) != 1 or crosses:
             return None
-        gone = [one for one in self.gone if _place(*one) not in partitions]
+        replaced = [one for one in self.replaced if _partition_of(*one) not in partitions]
         added = [
-            replace(one, entries=[entry for entry in one.entries if _place(entry, one.spec_id) not in partitions])
+            replace(
+                one, entries=[entry for entry in one.entries if _partition_of(entry, one.spec_id) not in partitions]
+            )
             for one in self.added
         ]
-        return Replacement([one for one in added if one.entries], gone) if gone else None
+        return Compaction([one for one in added if one.entries], replaced) if replaced else None
 
     @staticmethod
-    def _rows(files: Sequence[tuple[Entry, int]]) -> Counter[_Place]:
-        counts = Counter[_Place]()
+    def _rows(files: Sequence[tuple[FileEntry, int]]) -> Counter[_Partition]:
+        counts = Counter[_Partition]()
         for entry, spec_id in files:
-            counts[_place(entry, spec_id)] += entry.file.record_count
+            counts[_partition_of(entry, spec_id)] += entry.file.record_count
         return counts
 
     def counts(self) -> dict[str, str]:
-        """Return what it did, by the names that Iceberg counts it by."""
-        added, gone = [entry for one in self.added for entry in one.entries], [entry for entry, _ in self.gone]
+        """Return its counts as entries of a snapshot's summary."""
+        added, replaced = [entry for one in self.added for entry in one.entries], [entry for entry, _ in self.replaced]
         found = {
             "added-data-files": len(added),
             "added-files-size": sum(entry.file.file_size_in_bytes for entry in added),
             "added-records": sum(entry.file.record_count for entry in added),
-            "changed-partition-count": len({_place(*one) for one in self.gone}),
-            "deleted-data-files": len(gone),
-            "deleted-records": sum(entry.file.record_count for entry in gone),
-            "removed-files-size": sum(entry.file.file_size_in_bytes for entry in gone),
+            "changed-partition-count": len({_partition_of(*one) for one in self.replaced}),
+            "deleted-data-files": len(replaced),
+            "deleted-records": sum(entry.file.record_count for entry in replaced),
+            "removed-files-size": sum(entry.file.file_size_in_bytes for entry in replaced),
         }
         return {key: str(number) for key, number in found.items()}
 
 
 @dataclass(frozen=True)
 class SnapshotProducer:
-    """Makes the snapshot ``snapshot_id`` on top of ``head``, with a sequence number of ``at_least`` so much."""
+    """Produces snapshot ``snapshot_id`` on top of ``head``, with a sequence number of at least ``at_least``."""
 
-    table: Table
+    table: LoadedTable
     head: Head
     snapshot_id: int
     at_least: int = 0
@@ -182,46 +186,54 @@ class SnapshotProducer:
         """The new snapshot's sequence number."""
         return max(self.head.sequence_number + 1, self.at_least)
 
-    def added(self, manifest: ListedManifest, *, keep_row_ids: bool = False) -> ListedManifest:
-        """Return what the staged snapshot of the same id added with ``manifest``, for this one to list.
+    def append_manifest(self, manifest: ListedManifest, *, keep_row_ids: bool = False) -> ListedManifest:
+        """Return a manifest of the files that the staged snapshot of the same id added in ``manifest``.
 
-        A manifest with nothing but additions is taken as it is; of one that was merged with older ones, the
-        additions go into a new manifest. ``keep_row_ids`` is for rows that have their ids on the target already.
+        A manifest that only has additions is reused. If it was merged with older ones, a new manifest is written.
+
+        Args:
+            keep_row_ids: Keep the ids of rows that were published with them.
         """
         file = manifest.file
         first_row_id = manifest.first_row_id if keep_row_ids and self.head.next_row_id is not None else None
         if not file.existing_files_count and not file.deleted_files_count:
-            line = manifest.added_at(self.sequence_number)
-            return line if first_row_id is None else line.with_row_ids(first_row_id)
+            line = manifest.with_sequence_number(self.sequence_number)
+            return line if first_row_id is None else line.with_first_row_id(first_row_id)
         content = self._read(manifest)
         added = ManifestEntryStatus.ADDED
         ours = [e for e in content.entries if e.status == added and e.snapshot_id == self.snapshot_id]
         if first_row_id is None:
-            return self._write(content.container, ours, content.spec_id, inherit=True)
+            return self._write_manifest(content.container, ours, content.spec_id, inherit=True)
         ours = [replace(entry, raw=entry.numbered or entry.raw) for entry in ours]
-        return self._numbered(self._write(content.container, ours, content.spec_id, inherit=True), [manifest])
+        return self._keep_row_ids(
+            self._write_manifest(content.container, ours, content.spec_id, inherit=True), [manifest]
+        )
 
-    def picked(
+    def copy_additions(
         self, manifest: ListedManifest, snapshot_id: int, *, without: Collection[str]
     ) -> tuple[ListedManifest | None, int, int]:
-        """Return a manifest of what another snapshot added with ``manifest``, as this one's own additions.
+        """Write a manifest in which this snapshot adds what ``snapshot_id`` added in ``manifest``.
+
+        Args:
+            without: Paths of the data files to leave out.
 
         Returns:
-            The new manifest, ``None`` if no file is left; the bytes in its files; and how many files were left out.
+            The new manifest, or ``None`` if no file is left; the size of its files in bytes; and how many were left
+            out.
         """
         content = self._read(manifest)
         added = [e for e in content.entries if e.status == ManifestEntryStatus.ADDED and e.snapshot_id == snapshot_id]
         ours = [replace(e, snapshot_id=self.snapshot_id) for e in added if e.file.file_path not in without]
-        some = self._write(content.container, ours, content.spec_id, inherit=True) if ours else None
-        return some, sum(entry.file.file_size_in_bytes for entry in ours), len(added) - len(ours)
+        copy = self._write_manifest(content.container, ours, content.spec_id, inherit=True) if ours else None
+        return copy, sum(entry.file.file_size_in_bytes for entry in ours), len(added) - len(ours)
 
-    def replacement(self, manifests: Sequence[ListedManifest]) -> Replacement:
+    def read_compaction(self, manifests: Sequence[ListedManifest]) -> Compaction:
         """Return what a staged compaction did.
 
         Args:
-            manifests: Those that the staged snapshot, of the same id, wrote.
+            manifests: The manifests that the staged snapshot (of this snapshot's id) wrote.
         """
-        found = Replacement()
+        found = Compaction()
         for manifest in manifests:
             content = self._read(manifest)
             ours = [entry for entry in content.entries if entry.snapshot_id == self.snapshot_id]
@@ -229,92 +241,99 @@ class SnapshotProducer:
             if manifest.file.content != ManifestContent.DATA:
                 if any(entry.is_live for entry in changed):
                     refuse(self.table.pointer, "the compaction added delete files", RUN_AGAIN)
-                found.deletes.update(_key_of(entry) for entry in changed)
+                found.deletes.update(_delete_key(entry) for entry in changed)
                 continue
-            found.gone.extend((entry, content.spec_id) for entry in changed if not entry.is_live)
-            # Their data sequence numbers stay, which say what delete files apply to them.
+            found.replaced.extend((entry, content.spec_id) for entry in changed if not entry.is_live)
+            # Keep the data sequence numbers: they decide which delete files apply.
             new = [replace(e, file_sequence_number=self.sequence_number) for e in changed if e.is_live]
             if new:
                 found.added.append(replace(content, entries=new))
         return found
 
-    def moved(self, done: Replacement, then: SnapshotProducer) -> frozenset[_Place]:
-        """Return the partitions in which the files that a compaction replaced aren't as it found them.
+    def changed_partitions(self, compaction: Compaction, base: SnapshotProducer) -> frozenset[_Partition]:
+        """Return the partitions in which others changed files that the compaction replaced.
 
         Args:
-            then: A producer on the head that it began with.
+            base: A producer on the head that the compaction began with.
         """
-        began = then._among(then._holding(done.paths), done.paths)
-        now = {_identity(entry) for entry, _ in self._among(self._holding(done.paths), done.paths)}
-        # By the time it began, and by now: what is in one of them only came or went since.
-        deletes = [{_key_of(one[0]): one for one in found} for found in (then._deletes(), self._deletes())]
-        others = [one for ours, theirs in permutations(deletes) for key, one in ours.items() if key not in theirs]
+        paths = compaction.paths
+        files = base._live_files(base._manifests_with(paths), paths)
+        now = {_row_identity(entry) for entry, _ in self._live_files(self._manifests_with(paths), paths)}
+        # Delete files that are live in only one of the two states were added or removed meanwhile.
+        deletes = [
+            {_delete_key(one[0]): one for one in found} for found in (base._delete_files(), self._delete_files())
+        ]
+        changed = [one for ours, theirs in permutations(deletes) for key, one in ours.items() if key not in theirs]
         return frozenset(
-            _place(*file)
-            for file in began
-            if _identity(file[0]) not in now or any(may_apply(*delete, *file) for delete in others)
+            _partition_of(*file)
+            for file in files
+            if _row_identity(file[0]) not in now or any(may_apply(*delete, *file) for delete in changed)
         )
 
-    def written(self, added: Sequence[_Manifest]) -> list[ListedManifest]:
-        """Write manifests of these files."""
-        return [self._write(content.container, content.entries, content.spec_id) for content in added]
+    def write_manifests(self, added: Sequence[_ManifestContent]) -> list[ListedManifest]:
+        """Write each of these manifests anew for this snapshot."""
+        return [self._write_manifest(content.container, content.entries, content.spec_id) for content in added]
 
-    def replaced(
-        self, paths: Collection[str], gone: Collection[_Deletes], then: SnapshotProducer
-    ) -> tuple[list[ListedManifest], list[Entry], frozenset[_Deletes]]:
-        """Return the head's manifests without what a compaction replaced.
+    def without_replaced(
+        self, paths: Collection[str], removed_deletes: Collection[_DeleteFileKey], base: SnapshotProducer
+    ) -> tuple[list[ListedManifest], list[FileEntry], frozenset[_DeleteFileKey]]:
+        """Return the head's manifests without the files that a compaction replaced.
 
         Args:
-            then: A producer on the head that it began with.
+            paths: The data files that it replaced.
+            removed_deletes: The delete files that it removed.
+            base: A producer on the head that it began with.
 
         Returns:
-            The manifests, the data files, and the delete files that the compaction began with.
+            The manifests, the entries of the data files, and the delete files of ``base``.
 
         Raises:
-            NotReplayableError: When a data file isn't live any more, or is with another sequence number or other row
-                ids; when a delete file that the compaction hasn't seen may apply to one, or one that it has seen isn't
-                live any more; or when one that it removed applies to others, too.
+            NotReplayableError: When a data file is no longer live, or has another sequence number or other row ids;
+                when a new delete file may apply to one, or one that applied is gone; or when a delete file to remove
+                is no longer live.
         """
-        applied = list(then._deletes())
-        known = frozenset(_key_of(delete) for delete, _ in applied)
-        kept, dropped = self.without(paths, known=known)
-        began = then._among(then._holding(paths), paths)
-        # Put back by others, with another number or other row ids, a file is the same file with other rows.
-        if {_identity(entry) for entry in dropped} != {_identity(entry) for entry, _ in began}:
+        base_deletes = list(base._delete_files())
+        allowed = frozenset(_delete_key(delete) for delete, _ in base_deletes)
+        kept, dropped = self.without_files(paths, allowed_deletes=allowed)
+        files = base._live_files(base._manifests_with(paths), paths)
+        # A file that others removed and added again has another sequence number or row ids: its rows are new ones.
+        if {_row_identity(entry) for entry in dropped} != {_row_identity(entry) for entry, _ in files}:
             refuse(self.table.pointer, "its rows got other ids meanwhile", RUN_AGAIN)
-        still = {_key_of(delete) for delete, _ in self._deletes()}
-        lifted = (one for one in applied if _key_of(one[0]) not in still)
-        if any(may_apply(*delete, *file) for delete, file in product(lifted, began)):
+        live_deletes = {_delete_key(delete) for delete, _ in self._delete_files()}
+        lifted = (one for one in base_deletes if _delete_key(one[0]) not in live_deletes)
+        if any(may_apply(*delete, *file) for delete, file in product(lifted, files)):
             refuse(
                 self.table.pointer, "rows that delete files had hidden from the compaction are visible again", RUN_AGAIN
             )
-        if not gone:
-            return kept, dropped, known
-        lines, missing = list[ListedManifest](), set(gone)
+        if not removed_deletes:
+            return kept, dropped, allowed
+        lines, missing = list[ListedManifest](), set(removed_deletes)
         for manifest in kept:
             line = manifest
             if manifest.file.content == ManifestContent.DELETES and manifest.live_files:
                 content = self._read(manifest)
-                hits = {_key_of(entry) for entry in content.live} & missing
+                hits = {_delete_key(entry) for entry in content.live} & missing
                 if hits:
                     missing -= hits
-                    line = self._without(content, lambda entry: _key_of(entry) in gone, manifest.file.content)
+                    line = self._write_without(
+                        content, lambda entry: _delete_key(entry) in removed_deletes, manifest.file.content
+                    )
             lines.append(line)
         if missing:
-            files = f"{counted(len(missing), 'delete file')} that the compaction removed"
-            reason = f"{files} {'is' if len(missing) == 1 else 'are'} no longer in it"
+            what = f"{counted(len(missing), 'delete file')} that the compaction removed"
+            reason = f"{what} {'is' if len(missing) == 1 else 'are'} no longer in it"
             refuse(self.table.pointer, reason, RUN_AGAIN)
-        return lines, dropped, known
+        return lines, dropped, allowed
 
-    def _deletes(self) -> Iterator[tuple[Entry, int]]:
+    def _delete_files(self) -> Iterator[tuple[FileEntry, int]]:
         """Yield the head's delete files, each with its partition spec."""
         for manifest in self.head.manifests.manifests:
             if manifest.file.content == ManifestContent.DELETES and manifest.live_files:
                 yield from ((entry, manifest.file.partition_spec_id) for entry in self._read(manifest).live)
 
-    def _holding(self, paths: Collection[str]) -> dict[str, _Manifest]:
-        """Return the head's manifests that hold the live data files at ``paths``, by their own paths."""
-        found, missing = dict[str, _Manifest](), set(paths)
+    def _manifests_with(self, paths: Collection[str]) -> dict[str, _ManifestContent]:
+        """Return the head's manifests that hold live data files at ``paths``, keyed by manifest path."""
+        found, missing = dict[str, _ManifestContent](), set(paths)
         for manifest in self.head.manifests.manifests:
             if missing and manifest.file.content == ManifestContent.DATA and manifest.live_files:
                 content = self._read(manifest)
@@ -325,22 +344,22 @@ class SnapshotProducer:
         return found
 
     @staticmethod
-    def _among(manifests: Mapping[str, _Manifest], paths: Collection[str]) -> list[tuple[Entry, int]]:
+    def _live_files(manifests: Mapping[str, _ManifestContent], paths: Collection[str]) -> list[tuple[FileEntry, int]]:
         """Return the live files at ``paths``, each with its partition spec."""
         wanted = set(paths)
         return [(e, m.spec_id) for m in manifests.values() for e in m.live if e.file.file_path in wanted]
 
-    def merged(self, manifests: Sequence[ListedManifest]) -> list[ListedManifest]:
-        """Return ``manifests`` without those that hold no live file, and with many small ones put together.
+    def merge_manifests(self, manifests: Sequence[ListedManifest]) -> list[ListedManifest]:
+        """Return ``manifests`` without those that have no live file, and with small ones merged.
 
-        Manifests of about one size are merged when there are many of them: each entry is so written again only as often
-        as the number of files has digits to the base of ``commit.manifest.min-count-to-merge``.
+        Manifests of similar size are merged once there are ``commit.manifest.min-count-to-merge`` of them, so an entry
+        is rewritten only a logarithmic number of times as the table grows.
         """
         live = [manifest for manifest in manifests if manifest.live_files]
         document = self.table.document
         if str(metadata.properties(document).get("commit.manifest-merge.enabled", "true")).lower() != "true":
             return live
-        count = max(2, metadata.setting(document, "commit.manifest.min-count-to-merge", _MERGE_COUNT_DEFAULT))
+        count = max(2, metadata.int_property(document, "commit.manifest.min-count-to-merge", _MERGE_COUNT_DEFAULT))
         tiers: defaultdict[tuple[int, int], list[ListedManifest]] = defaultdict(list)
         for manifest in live:
             if manifest.file.content == ManifestContent.DATA:
@@ -355,21 +374,23 @@ class SnapshotProducer:
         }
         return list(dict.fromkeys(replaced.get(m.file.manifest_path, m) for m in live))
 
-    def rewritten(self) -> tuple[list[ListedManifest], dict[str, int]]:
-        """Return the head's manifests with their data files in as few as their size allows, sorted by partition.
+    def rewrite_manifests(self) -> tuple[list[ListedManifest], dict[str, int]]:
+        """Rewrite the head's data manifests into as few as their target size allows, sorted by partition.
 
         Returns:
-            The manifests, and what was done, by the names that Iceberg counts it by; nothing if nothing was.
+            The head's new manifests, and the counts for the snapshot's summary; empty if nothing was rewritten.
 
         Raises:
-            AuditFailedError: When what was written doesn't list the same files.
+            AuditFailedError: When the new manifests don't list the same files.
         """
         manifests = [manifest for manifest in self.head.manifests.manifests if manifest.live_files]
         replaced, written = set[str](), list[ListedManifest]()
-        for group, parts in self._regrouped(manifests):
+        for group, parts in self._rewrite_groups(manifests):
             first, lines = group[0][1], [line for line, _ in group]
-            new = [self._numbered(self._write(first.container, one, first.spec_id), lines) for one in parts]
-            self._require_same([entry for part in parts for entry in part], new)
+            new = [
+                self._keep_row_ids(self._write_manifest(first.container, one, first.spec_id), lines) for one in parts
+            ]
+            self._verify_rewrite([entry for part in parts for entry in part], new)
             written += new
             replaced.update(line.file.manifest_path for line in lines)
         if not replaced:
@@ -383,63 +404,68 @@ class SnapshotProducer:
         }
         return [*written, *kept], counts
 
-    def can_have_fewer(self) -> bool:
-        """Return whether :meth:`rewritten` would do anything."""
-        return any(self._regrouped([one for one in self.head.manifests.manifests if one.live_files]))
+    def can_rewrite_manifests(self) -> bool:
+        """Return whether :meth:`rewrite_manifests` would do anything."""
+        return any(self._rewrite_groups([one for one in self.head.manifests.manifests if one.live_files]))
 
-    def _regrouped(
+    def _rewrite_groups(
         self, manifests: Sequence[ListedManifest]
-    ) -> Iterator[tuple[list[tuple[ListedManifest, _Manifest]], list[list[Entry]]]]:
-        """Yield the manifests that can be fewer, and the data files of each of those that they'd become."""
-        groups: defaultdict[tuple[int, str], list[tuple[ListedManifest, _Manifest]]] = defaultdict(list)
+    ) -> Iterator[tuple[list[tuple[ListedManifest, _ManifestContent]], list[list[FileEntry]]]]:
+        """Yield each group of manifests to rewrite, and the data files of each manifest to write instead."""
+        groups: defaultdict[tuple[int, str], list[tuple[ListedManifest, _ManifestContent]]] = defaultdict(list)
         for manifest in manifests:
-            content = self._read_if_known(manifest) if manifest.file.content == ManifestContent.DATA else None
+            content = self._try_read(manifest) if manifest.file.content == ManifestContent.DATA else None
             if content is not None:
                 groups[content.spec_id, content.container.schema].append((manifest, content))
-        limit = metadata.setting(self.table.document, "commit.manifest.target-size-bytes", _MERGE_BYTES_DEFAULT)
+        limit = metadata.int_property(self.table.document, "commit.manifest.target-size-bytes", _MERGE_BYTES_DEFAULT)
         for group in groups.values():
-            entries = sorted((entry.existing() for _, one in group for entry in one.live), key=_by_partition)
+            entries = sorted((entry.existing() for _, one in group for entry in one.live), key=_partition_sort_key)
             size = sum(line.file.manifest_length for line, _ in group) / sum(len(one.entries) for _, one in group)
             most = max(1, int(limit / size))
             parts = [entries[start : start + most] for start in range(0, len(entries), most)]
             if len(parts) < len(group):
                 yield group, parts
 
-    def _require_same(self, entries: Sequence[Entry], written: Sequence[ListedManifest]) -> None:
-        """Read new manifests back, and check that they list exactly these files."""
+    def _verify_rewrite(self, entries: Sequence[FileEntry], written: Sequence[ListedManifest]) -> None:
+        """Read the new manifests back and check that they list exactly ``entries``."""
         found = [entry for line in written for entry in self._read(line).live]
-        wanted = Counter(map(_facts, entries))
-        if Counter(map(_facts, found)) != wanted:
+        wanted = Counter(map(_signature, entries))
+        if Counter(map(_signature, found)) != wanted:
             raise AuditFailedError(
-                f"The manifests of {self.table.pointer.table} aren't rewritten: the new ones list other files.",
-                hint="Nothing was changed. Please report this.",
+                f"The manifests of {self.table.pointer.table} weren't rewritten: the new ones list other files.",
+                hint="The table is unchanged. This is a bug in lakegate; please report it.",
                 table=str(self.table.pointer.table),
             )
 
-    def without(
-        self, paths: Collection[str], *, known: Collection[_Deletes] = ()
-    ) -> tuple[list[ListedManifest], list[Entry]]:
-        """Return the head's manifests without the live files at ``paths``, and those files.
+    def without_files(
+        self, paths: Collection[str], *, allowed_deletes: Collection[_DeleteFileKey] = ()
+    ) -> tuple[list[ListedManifest], list[FileEntry]]:
+        """Return the head's manifests without the data files at ``paths``, and the entries of these files.
 
-        Delete files that are ``known`` may apply to them.
+        Args:
+            allowed_deletes: Delete files that may apply to them.
 
         Raises:
-            NotReplayableError: When one of them isn't live, or a delete file may apply to it.
+            NotReplayableError: When one of the files isn't live, or another delete file may apply to it.
         """
-        manifests, rewritten, removed = self.head.manifests.manifests, self._holding(paths), set(paths)
-        dropped = self._among(rewritten, paths)
+        manifests, rewritten, removed = self.head.manifests.manifests, self._manifests_with(paths), set(paths)
+        dropped = self._live_files(rewritten, paths)
         missing = removed - {entry.file.file_path for entry, _ in dropped}
         if missing:
             path = min(missing)
             refuse(
                 self.table.pointer,
                 f"{len(missing)} of the {len(paths)} files to drop are no longer in it, such as {path}",
-                "They were rewritten or deleted since. See the commits with 'lakegate log'.",
+                "They were rewritten or deleted since. To see by which commit: lakegate log",
                 path=path,
             )
-        self._check_deletes([m for m in manifests if m.file.content == ManifestContent.DELETES], dropped, known)
+        self._check_deletes(
+            [m for m in manifests if m.file.content == ManifestContent.DELETES], dropped, allowed_deletes
+        )
         kept = [
-            self._numbered(self._without(rewritten[m.file.manifest_path], lambda e: e.file.file_path in removed), [m])
+            self._keep_row_ids(
+                self._write_without(rewritten[m.file.manifest_path], lambda e: e.file.file_path in removed), [m]
+            )
             if m.file.manifest_path in rewritten
             else m
             for m in manifests
@@ -455,7 +481,7 @@ class SnapshotProducer:
             "snapshot-id": self.snapshot_id,
             **({} if parent_id is None else {"parent-snapshot-id": parent_id}),
             "timestamp-ms": metadata.now_ms(self.table.document),
-            "summary": {"operation": operation, **metadata.with_totals(summary, self.head.snapshot)},
+            "summary": {"operation": operation, **metadata.with_running_totals(summary, self.head.snapshot)},
             "manifest-list": location,
             "schema-id": metadata.schema_id(self.table.document, self.table.pointer),
         }
@@ -468,20 +494,25 @@ class SnapshotProducer:
         self.table.files.create(location, content, self.table.pointer)
         return Head(snapshot, manifests, self.sequence_number, next_row_id)
 
-    def _without(
-        self, manifest: _Manifest, gone: Callable[[Entry], bool], content: ManifestContent = ManifestContent.DATA
+    def _write_without(
+        self,
+        manifest: _ManifestContent,
+        is_removed: Callable[[FileEntry], bool],
+        content: ManifestContent = ManifestContent.DATA,
     ) -> ListedManifest:
-        entries = [entry.deleted(self.snapshot_id) if gone(entry) else entry.existing() for entry in manifest.live]
-        return self._write(manifest.container, entries, manifest.spec_id, content=content)
+        entries = [
+            entry.deleted(self.snapshot_id) if is_removed(entry) else entry.existing() for entry in manifest.live
+        ]
+        return self._write_manifest(manifest.container, entries, manifest.spec_id, content=content)
 
-    def _numbered(self, line: ListedManifest, sources: Sequence[ListedManifest]) -> ListedManifest:
-        """Return the line of a manifest whose files keep the row ids that they had in ``sources``: it needs no more."""
+    def _keep_row_ids(self, line: ListedManifest, sources: Sequence[ListedManifest]) -> ListedManifest:
+        """Mark a manifest as having row ids if its files have them from ``sources``, so that it gets no new ones."""
         if self.head.next_row_id is None or any(source.first_row_id is None for source in sources):
             return line
-        return line.with_row_ids(self.head.next_row_id)
+        return line.with_first_row_id(self.head.next_row_id)
 
     def _bins(self, manifests: Sequence[ListedManifest]) -> Iterator[list[ListedManifest]]:
-        limit = metadata.setting(self.table.document, "commit.manifest.target-size-bytes", _MERGE_BYTES_DEFAULT)
+        limit = metadata.int_property(self.table.document, "commit.manifest.target-size-bytes", _MERGE_BYTES_DEFAULT)
         current, size = list[ListedManifest](), 0
         for manifest in manifests:
             if current and size + manifest.file.manifest_length > limit:
@@ -492,39 +523,42 @@ class SnapshotProducer:
         yield current
 
     def _merge(self, manifests: Sequence[ListedManifest]) -> Iterator[tuple[ListedManifest, ListedManifest]]:
-        """Yield each manifest that was merged, with the one that holds its live entries now."""
-        by_schema: defaultdict[str, list[tuple[ListedManifest, _Manifest]]] = defaultdict(list)
+        """Merge manifests of equal schemas; yield each merged one with its replacement."""
+        by_schema: defaultdict[str, list[tuple[ListedManifest, _ManifestContent]]] = defaultdict(list)
         for manifest in manifests:
-            content = self._read_if_known(manifest)
+            content = self._try_read(manifest)
             if content is not None:
                 by_schema[content.container.schema].append((manifest, content))
         for group in by_schema.values():
             if len(group) > 1:
                 existing = [entry.existing() for _, content in group for entry in content.live]
                 newest = group[0][1]
-                merged = self._write(newest.container, existing, newest.spec_id)
-                merged = self._numbered(merged, [manifest for manifest, _ in group])
+                merged = self._write_manifest(newest.container, existing, newest.spec_id)
+                merged = self._keep_row_ids(merged, [manifest for manifest, _ in group])
                 yield from ((manifest, merged) for manifest, _ in group)
 
     def _check_deletes(
-        self, manifests: Sequence[ListedManifest], files: Sequence[tuple[Entry, int]], known: Collection[_Deletes]
+        self,
+        manifests: Sequence[ListedManifest],
+        files: Sequence[tuple[FileEntry, int]],
+        allowed: Collection[_DeleteFileKey],
     ) -> None:
         for manifest in manifests:
             deletes = self._read(manifest).live if manifest.live_files else ()
-            new = [delete for delete in deletes if _key_of(delete) not in known]
-            for delete, (file, spec_id) in product(new, files):
+            others = [delete for delete in deletes if _delete_key(delete) not in allowed]
+            for delete, (file, spec_id) in product(others, files):
                 if may_apply(delete, manifest.file.partition_spec_id, file, spec_id):
                     path = file.file.file_path
                     refuse(
                         self.table.pointer,
-                        f"rows of {path} were deleted by delete files since",
-                        f"Rewrite its data files (lakegate table optimize {self.table.pointer.table}), or undo the "
+                        f"delete files deleted rows of {path} since",
+                        f"Rewrite its data files (lakegate table optimize {self.table.pointer.table}), or revert the "
                         "delete first.",
                         path=path,
                     )
 
-    def _read(self, manifest: ListedManifest) -> _Manifest:
-        content = self._read_if_known(manifest)
+    def _read(self, manifest: ListedManifest) -> _ManifestContent:
+        content = self._try_read(manifest)
         if content is None:
             refuse(
                 self.table.pointer,
@@ -534,22 +568,24 @@ class SnapshotProducer:
             )
         return content
 
-    def _read_if_known(self, manifest: ListedManifest) -> _Manifest | None:
-        def parse(content: bytes) -> _Manifest | None:
+    def _try_read(self, manifest: ListedManifest) -> _ManifestContent | None:
+        def parse(content: bytes) -> _ManifestContent | None:
             container = read_container(content)
             try:
-                if manifest.first_row_id is not None:  # after an upgrade, those of version 2 have ids, too
-                    container = with_place_for_row_ids(container)
-                return _Manifest(manifest.file.partition_spec_id, container, read_entries(container, manifest.file))
+                if manifest.first_row_id is not None:  # an upgrade assigns row ids to version 2 manifests, too
+                    container = with_row_id_field(container)
+                return _ManifestContent(
+                    manifest.file.partition_spec_id, container, read_entries(container, manifest.file)
+                )
             except ForeignLayoutError:
                 return None
 
         return self.table.read("Manifest", manifest.file.manifest_path, parse)
 
-    def _write(
+    def _write_manifest(
         self,
         container: Container,
-        entries: Sequence[Entry],
+        entries: Sequence[FileEntry],
         spec_id: int,
         *,
         inherit: bool = False,
@@ -558,57 +594,56 @@ class SnapshotProducer:
         location = self.table.new_path(f"{uuid4()}-m0.avro")
         written = write_entries(container.meta, entries, inherit=inherit)
         self.table.files.create(location, written, self.table.pointer)
-        summaries = self._summaries(entries, spec_id)
-        line = listed(
+        summaries = self._partition_summaries(entries, spec_id)
+        line = new_listed_manifest(
             location, len(written), entries, spec_id, self.snapshot_id, self.sequence_number, summaries, content
         )
-        return line.added_at(self.sequence_number) if inherit else line
+        return line.with_sequence_number(self.sequence_number) if inherit else line
 
-    def _summaries(self, entries: Sequence[Entry], spec_id: int) -> list[PartitionFieldSummary] | None:
-        with reading(f"Metadata of table {self.table.pointer.table}", self.table.pointer):
+    def _partition_summaries(self, entries: Sequence[FileEntry], spec_id: int) -> list[PartitionFieldSummary] | None:
+        with read_errors(f"Metadata of table {self.table.pointer.table}", self.table.pointer):
             bound = metadata.bound_spec(self.table.document, spec_id)
             if bound is None:
                 return None
             return construct_partition_summaries(*bound, [entry.file.partition for entry in entries])
 
 
-def _place(entry: Entry, spec_id: int) -> _Place:
+def _partition_of(entry: FileEntry, spec_id: int) -> _Partition:
     partition = entry.file.partition
     return spec_id, tuple(partition[at] for at in range(len(partition)))
 
 
-def _identity(entry: Entry) -> tuple[str, int, int | None]:
+def _row_identity(entry: FileEntry) -> tuple[str, int, int | None]:
     return entry.file.file_path, entry.sequence_number, entry.first_row_id
 
 
-def _key_of(entry: Entry) -> _Deletes:
-    """Return what identifies a delete file: of deletion vectors, several are in one file."""
+def _delete_key(entry: FileEntry) -> _DeleteFileKey:
+    """Return the key of a delete file. The path alone isn't enough: one file holds several deletion vectors."""
     return entry.file.file_path, entry.file[-1], entry.sequence_number, entry.file.record_count
 
 
-def _by_partition(entry: Entry) -> list[tuple[bool, Any]]:
+def _partition_sort_key(entry: FileEntry) -> list[tuple[bool, Any]]:
     partition = entry.file.partition
     values = (partition[place] for place in range(len(partition)))
     return [(value is not None, value if value is not None else 0) for value in values]
 
 
-def _facts(entry: Entry) -> tuple[Any, ...]:
-    """Return what a manifest says of a file that decides which rows it has, and which deletes apply to them."""
-    numbers = entry.snapshot_id, entry.sequence_number, entry.file_sequence_number, entry.first_row_id
-    return entry.raw, *numbers
+def _signature(entry: FileEntry) -> tuple[Any, ...]:
+    """Return all that decides which rows a file has and which deletes apply to them."""
+    return entry.raw, entry.snapshot_id, entry.sequence_number, entry.file_sequence_number, entry.first_row_id
 
 
 def _check_totals(pointer: TablePointer, snapshot: Document, manifests: ManifestList) -> None:
-    """Check that a snapshot counts as many rows and data files as its manifests hold; unknown totals are left out.
+    """Check a snapshot's totals, as far as it has any, against its manifests.
 
-    What a metadata edit lost or counted twice shows here.
+    This catches a metadata edit that lost files or counted them twice.
     """
-    problem = next(miscounted(snapshot, manifests), None)
+    problem = next(count_mismatches(snapshot, manifests), None)
     if problem is not None:
         raise InputError(
             f"Table {pointer.table}: {problem}.",
-            hint="Nothing was committed. Find out which is right: count its rows, and compare older commits "
-            "(lakegate log). If the rows are right, CREATE OR REPLACE TABLE … AS SELECT counts them again.",
+            hint="Nothing was committed. Count the table's rows, and compare with older commits (lakegate log) to find "
+            "out which is right. If the rows are right, CREATE OR REPLACE TABLE … AS SELECT corrects the totals.",
             table=str(pointer.table),
             snapshot_id=snapshot["snapshot-id"],
         )

@@ -1,6 +1,6 @@
-"""What a table's metadata file must hold to be read here and to be published for other readers (Iceberg spec).
+"""Validate table metadata (Iceberg spec): that lakegate can use it, and that other readers can load it.
 
-Only the members that are used here are checked.
+Only the fields that lakegate uses are checked.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from lakegate.errors import InputError
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 
 MAIN: Final = "main"
-"""The branch inside a table that holds its current snapshot."""
+"""The Iceberg branch, inside a table, of its current snapshot."""
 
 _Int: TypeAlias = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 _Long: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 _Time: TypeAlias = Annotated[int, Field(ge=-62_135_596_800_000, lt=253_402_300_800_000)]
 """Milliseconds since 1970, in the years 1 to 9999."""
-_Primitive: TypeAlias = Annotated[
+_PrimitiveType: TypeAlias = Annotated[
     str,
     Field(
         pattern=r"^(boolean|int|long|float|double|date|time|timestamp|timestamptz|timestamp_ns|timestamptz_ns|string"
@@ -31,42 +31,42 @@ _Primitive: TypeAlias = Annotated[
     ),
 ]
 _COUNT = re.compile(r"-?\d{1,18}", re.ASCII)
-_COUNTED = frozenset(
+_COUNT_KEYS = frozenset(
     f"{way}-{what}"
     for way in ("added", "deleted", "removed", "total")
     for what in ("records", "files-size", "data-files", "delete-files", "position-deletes", "equality-deletes")
 )
 
 
-class _Part(BaseModel):
+class _Shape(BaseModel):
     model_config = ConfigDict(strict=True, alias_generator=lambda name: name.replace("_", "-"))
 
 
-class _Column(_Part):
+class _FieldShape(_Shape):
     id: _Int
     name: str
     required: bool
     type: _Type
 
 
-class _Struct(_Part):
+class _StructShape(_Shape):
     type: Literal["struct"]
-    fields: list[_Column]
+    fields: list[_FieldShape]
 
 
-class _Schema(_Struct):
+class _SchemaShape(_StructShape):
     schema_id: _Int = 0
     identifier_field_ids: list[_Int] = []
 
 
-class _List(_Part):
+class _ListShape(_Shape):
     type: Literal["list"]
     element_id: _Int
     element: _Type
     element_required: bool
 
 
-class _Map(_Part):
+class _MapShape(_Shape):
     type: Literal["map"]
     key_id: _Int
     key: _Type
@@ -75,64 +75,64 @@ class _Map(_Part):
     value_required: bool
 
 
-_Type: TypeAlias = _Primitive | _Struct | _List | _Map
+_Type: TypeAlias = _PrimitiveType | _StructShape | _ListShape | _MapShape
 
 
-class _PartitionField(_Part):
+class _PartitionFieldShape(_Shape):
     name: str
     transform: str
     source_id: _Int
     field_id: _Int | None = None
 
 
-class _Spec(_Part):
+class _SpecShape(_Shape):
     spec_id: _Int
-    fields: list[_PartitionField]
+    fields: list[_PartitionFieldShape]
 
 
-class _Order(_Part):
+class _SortOrderShape(_Shape):
     order_id: _Int
     fields: list[dict[str, Any]]
 
 
-def _with_counts(summary: dict[str, str]) -> dict[str, str]:
-    for key, value in summary.items():  # of all snapshots of each metadata file that is read
-        if key in _COUNTED and not _COUNT.fullmatch(value):
+def _check_counts(summary: dict[str, str]) -> dict[str, str]:
+    for key, value in summary.items():  # hot: runs for all snapshots of each metadata file
+        if key in _COUNT_KEYS and not _COUNT.fullmatch(value):
             raise ValueError(f"{key} isn't a number")
     return summary
 
 
-class _Snapshot(_Part):
+class _SnapshotShape(_Shape):
     snapshot_id: _Long
     parent_snapshot_id: _Long | None = None
     sequence_number: _Long | None = None
     timestamp_ms: _Time
-    summary: Annotated[dict[str, str], AfterValidator(_with_counts)] | None = None
+    summary: Annotated[dict[str, str], AfterValidator(_check_counts)] | None = None
     manifest_list: str | None = None
     manifests: list[str] | None = None
     schema_id: _Int | None = None
 
 
-class _Ref(_Part):
+class _RefShape(_Shape):
     snapshot_id: _Long
     type: Literal["branch", "tag"]
 
 
-class _LogEntry(_Part):
+class _LogEntryShape(_Shape):
     snapshot_id: _Long
     timestamp_ms: _Long
 
 
-class _MetadataLogEntry(_Part):
+class _MetadataLogEntryShape(_Shape):
     metadata_file: str
     timestamp_ms: _Long
 
 
-class _Statistics(_Part):
+class _StatisticsShape(_Shape):
     snapshot_id: _Long
 
 
-class _Document(_Part):
+class _MetadataShape(_Shape):
     format_version: Annotated[int, Field(ge=1, le=3)]
     table_uuid: str
     location: str
@@ -142,28 +142,28 @@ class _Document(_Part):
     current_schema_id: _Int | None = None
     default_spec_id: _Int | None = None
     default_sort_order_id: _Int | None = None
-    schema_: _Schema | None = Field(None, alias="schema")
-    schemas: list[_Schema] | None = None
-    partition_spec: list[_PartitionField] | None = None
-    partition_specs: list[_Spec] | None = None
-    sort_orders: list[_Order] | None = None
+    schema_: _SchemaShape | None = Field(None, alias="schema")
+    schemas: list[_SchemaShape] | None = None
+    partition_spec: list[_PartitionFieldShape] | None = None
+    partition_specs: list[_SpecShape] | None = None
+    sort_orders: list[_SortOrderShape] | None = None
     properties: dict[str, str] | None = None
-    snapshots: list[_Snapshot] | None = None
-    refs: dict[str, _Ref] | None = None
-    snapshot_log: list[_LogEntry] | None = None
-    metadata_log: list[_MetadataLogEntry] | None = None
-    statistics: list[_Statistics] | None = None
-    partition_statistics: list[_Statistics] | None = None
+    snapshots: list[_SnapshotShape] | None = None
+    refs: dict[str, _RefShape] | None = None
+    snapshot_log: list[_LogEntryShape] | None = None
+    metadata_log: list[_MetadataLogEntryShape] | None = None
+    statistics: list[_StatisticsShape] | None = None
+    partition_statistics: list[_StatisticsShape] | None = None
 
 
 def check_shape(document: Any) -> None:
-    """Check that all members that are used have the types that they must have, so that using them can't fail.
+    """Check the types of all fields that lakegate uses.
 
     Raises:
-        ValueError: Naming the first one that hasn't.
+        ValueError: When one has the wrong type; it names the first.
     """
     try:
-        _Document.model_validate(document)
+        _MetadataShape.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(
@@ -175,44 +175,53 @@ def check_shape(document: Any) -> None:
 def require_loadable(
     document: Mapping[str, Any], pointer: TablePointer, branch: str | None = None, *, as_named: bool
 ) -> None:
-    """Check that every reader of Iceberg tables can load the table at ``pointer``, and sees the snapshot it names.
+    """Check that any Iceberg reader can load the table at ``pointer``, and sees the snapshot that ``pointer`` names.
 
-    Readers that know the catalog take its snapshot, others the file's own. No known writer makes the two differ: what
-    was audited must not depend on who reads it.
+    Readers with access to the catalog take its snapshot, others the file's current one. No known writer lets the two
+    differ. If they do, readers could see rows that weren't audited.
 
     Args:
-        document: Its metadata file, of the right shape.
-        as_named: Whether the file is compressed just when its name says so.
+        document: The metadata file, after :func:`check_shape`.
+        branch: The branch to name in errors.
+        as_named: Whether the file is compressed if, and only if, its name says so.
+
+    Raises:
+        InputError: When a reader can't load it, or sees another snapshot.
     """
-    of = f"Table {pointer.table}" + (f" on branch '{branch}'" if branch else "")
+    table = f"Table {pointer.table}" + (f" on branch '{branch}'" if branch else "")
     context = {"table": str(pointer.table), "branch": branch, "path": pointer.metadata_location}
     drop = f" Or drop it: lakegate discard {branch}" if branch else ""
     current = document.get("current-snapshot-id")
     current = NO_SNAPSHOT if current is None else int(current)
     main = (document.get("refs") or {}).get(MAIN, {}).get("snapshot-id", current)
     if {current, main} != {pointer.snapshot_id}:
-        own = _named(current) if current == main else f"{_named(current)}, and its branch '{MAIN}' at {_named(main)}"
+        own = (
+            _snapshot_text(current)
+            if current == main
+            else f"{_snapshot_text(current)}, and its branch '{MAIN}' at {_snapshot_text(main)}"
+        )
         raise InputError(
-            f"{of} is at {_named(pointer.snapshot_id)} in the catalog, but at {own} in its metadata file "
-            f"{pointer.metadata_location}. lakegate can't tell which one is meant, so it publishes neither.",
-            hint="Write the table on its branch with Spark, which leaves a file that agrees with the catalog, and "
-            f"audit it again.{drop}",
+            f"{table} is at {_snapshot_text(pointer.snapshot_id)} in the catalog, but at {own} in its metadata file "
+            f"{pointer.metadata_location}. lakegate can't tell which one is right, so it publishes neither.",
+            hint="Write the table on its branch with Spark, so that file and catalog agree, then audit it again."
+            f"{drop}",
             catalog_snapshot=pointer.snapshot_id,
             file_snapshot=current,
             **context,
         )
-    reason = next(_refused(document, pointer), None)
+    reason = next(_refusals(document, pointer), None)
     if not as_named:
-        reason = "its name is wrong about whether it is compressed"
+        reason = "the file name is wrong about compression"
     if reason is not None:
         raise InputError(
-            f"{of} can't be loaded by Spark: in its metadata file {pointer.metadata_location}, {reason}.",
-            hint=f"Nothing was published. Write the table with Spark, not its files by hand.{drop}",
+            f"Spark can't load {table[0].lower()}{table[1:]}: in its metadata file {pointer.metadata_location}, "
+            f"{reason}.",
+            hint=f"Nothing was published. Write the table with Spark instead of editing its files.{drop}",
             **context,
         )
 
 
-def _named(snapshot_id: int) -> str:
+def _snapshot_text(snapshot_id: int) -> str:
     return "no snapshot" if snapshot_id == NO_SNAPSHOT else f"snapshot {snapshot_id}"
 
 
@@ -234,8 +243,8 @@ _IDS = (
 )
 
 
-def _refused(document: Mapping[str, Any], pointer: TablePointer) -> Iterator[str]:
-    """Yield what Iceberg's own ``TableMetadataParser`` and ``SnapshotParser`` refuse of a file of the right shape."""
+def _refusals(document: Mapping[str, Any], pointer: TablePointer) -> Iterator[str]:
+    """Yield why Iceberg's ``TableMetadataParser`` and ``SnapshotParser`` would refuse the file."""
     required = ("last-column-id", *(_SINCE_VERSION_2 if document["format-version"] > 1 else ()))
     for key in required:
         if document.get(key) is None:
@@ -248,29 +257,29 @@ def _refused(document: Mapping[str, Any], pointer: TablePointer) -> Iterator[str
         for wanted in (document.get(default), getattr(pointer, attribute)):
             if known and wanted is not None and wanted not in known:
                 yield f"{default} {wanted} isn't among its {listed}"
-    yield from _refused_of_snapshots(document)
-    yield from _refused_of_times(document)
+    yield from _snapshot_refusals(document)
+    yield from _time_refusals(document)
 
 
 _CLOCKS_DIFFER_MS = 60_000
-"""What Iceberg forgives machines whose clocks differ."""
+"""Iceberg's tolerance for clocks that differ."""
 
 
-def _refused_of_times(document: Mapping[str, Any]) -> Iterator[str]:
+def _time_refusals(document: Mapping[str, Any]) -> Iterator[str]:
     for key in ("snapshot-log", "metadata-log"):
         times = [entry["timestamp-ms"] for entry in document.get(key) or ()]
-        if any(then - now > _CLOCKS_DIFFER_MS for then, now in pairwise(times)):
-            yield f"the entries of {key} aren't in order of time"
+        if any(earlier - later > _CLOCKS_DIFFER_MS for earlier, later in pairwise(times)):
+            yield f"the entries of {key} aren't in chronological order"
         if times and times[-1] - document["last-updated-ms"] > _CLOCKS_DIFFER_MS:
             yield f"last-updated-ms is before the last entry of {key}"
 
 
-def _refused_of_snapshots(document: Mapping[str, Any]) -> Iterator[str]:
+def _snapshot_refusals(document: Mapping[str, Any]) -> Iterator[str]:
     newest, ids = document.get("last-sequence-number") or 0, set()
     for snapshot in document.get("snapshots") or ():
         snapshot_id = snapshot["snapshot-id"]
         if snapshot_id in ids:
-            yield f"snapshot {snapshot_id} is there twice"
+            yield f"snapshot {snapshot_id} is listed twice"
         ids.add(snapshot_id)
         for key in ("summary", "sequence-number", "manifest-list"):
             if key in snapshot and snapshot[key] is None:
@@ -278,7 +287,7 @@ def _refused_of_snapshots(document: Mapping[str, Any]) -> Iterator[str]:
         if "manifest-list" not in snapshot and (document["format-version"] > 1 or "manifests" not in snapshot):
             yield f"snapshot {snapshot_id} has no manifest-list"
         if snapshot.get("sequence-number", 0) > newest:
-            yield f"the sequence-number of snapshot {snapshot_id} is greater than the table's last one"
+            yield f"the sequence-number of snapshot {snapshot_id} is greater than last-sequence-number"
     for name, ref in (document.get("refs") or {}).items():
         if ref["snapshot-id"] not in ids:
-            yield f"'{name}' names snapshot {ref['snapshot-id']}, which it doesn't have"
+            yield f"ref '{name}' names snapshot {ref['snapshot-id']}, which isn't in the file"

@@ -1,8 +1,8 @@
-"""Row filters as text: ``fare > 10 AND vendor IN ('a', 'b')``, turned into PyIceberg's expressions.
+"""Parse row filters such as ``fare > 10 AND vendor IN ('a', 'b')`` into PyIceberg's expressions.
 
-PyIceberg has a filter language of its own. It differs from SQL where nobody expects it: ``NOT IN`` keeps NULLs, names
-must be ASCII, and a time needs its ``T``. Here a filter means what it means in Spark, which audited the rows: a
-comparison with NULL is never true, NaN is greater than every number, names ignore case.
+PyIceberg's own filter language differs from SQL in surprising ways: ``NOT IN`` keeps NULLs, names must be ASCII, and a
+timestamp needs its ``T``. Here, a filter means the same as in Spark, which audited the rows: a comparison with NULL is
+never true, NaN is greater than every number, and names ignore case.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from lakegate.model.words import did_you_mean
 Comparison: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 
 _ice: Any = expressions
-"""PyIceberg's comparisons. mypy takes them for plain pydantic models, and refuses the arguments they are made with."""
-_DEEPEST = 100
-_SHOWN = 20
+"""PyIceberg's comparisons, untyped: mypy takes them for pydantic models and refuses positional arguments."""
+_MAX_DEPTH = 100
+_MAX_COLUMNS_SHOWN = 20
 _DIGITS = 400
-"""Digits to calculate with: a double has no more than 309 before the point."""
+"""Precision to calculate with: a double has up to 309 digits before the decimal point."""
 _NEGATED: Final[Mapping[str, Comparison]] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _FLIPPED: Final[Mapping[str, Comparison]] = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
-_SPELLED: Final[Mapping[str, Comparison]] = {
+_COMPARISONS: Final[Mapping[str, Comparison]] = {
     "=": "=",
     "==": "=",
     "!=": "!=",
@@ -61,37 +61,38 @@ _SPELLED: Final[Mapping[str, Comparison]] = {
     ">": ">",
     ">=": ">=",
 }
-_MADE: Final[Mapping[str, Callable[[str, Any], BooleanExpression]]] = {
+_BUILDERS: Final[Mapping[str, Callable[[str, Any], BooleanExpression]]] = {
     "=": _ice.EqualTo,
     "<": _ice.LessThan,
     "<=": _ice.LessThanOrEqual,
     ">": _ice.GreaterThan,
     ">=": _ice.GreaterThanOrEqual,
 }
-_CUT: Final = {"LIKE", "IN", "BETWEEN"}
-_RESERVED: Final = {"AND", "OR", "NOT", "IS", "TRUE", "FALSE", "NULL", *_CUT}
+_NEGATABLE: Final = {"LIKE", "IN", "BETWEEN"}
+_RESERVED: Final = {"AND", "OR", "NOT", "IS", "TRUE", "FALSE", "NULL", *_NEGATABLE}
 _NUMBER = re.compile(r"(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?:BD|[LSYDF])?", re.IGNORECASE)
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?")
-_TYPED = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"})
+_TYPED_LITERALS = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"})
 _HINT = (
     "A filter compares columns with values: fare > 10, vendor IN ('a', 'b'), name LIKE 'New%', day BETWEEN "
-    "'2024-01-01' AND '2024-01-31', tip IS NOT NULL; with AND, OR, NOT and brackets. lake.query() takes all of SQL."
+    "'2024-01-01' AND '2024-01-31', tip IS NOT NULL. Combine comparisons with AND, OR, NOT and parentheses. For "
+    "anything else, use lake.query(), which takes SQL."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
-    """A column, or a field of a struct: its full name, by which PyIceberg finds it, and its type."""
+class _FilterColumn:
+    """A column or a struct's field: the full name by which PyIceberg finds it, and its type."""
 
     name: str
     type: IcebergType
 
 
 def parse_where(text: str, schema: Schema) -> BooleanExpression:
-    """Return a row filter as PyIceberg's expression, true for just the rows for which Spark SQL has it true.
+    """Parse a row filter into a PyIceberg expression that matches the same rows as in Spark SQL.
 
     Raises:
-        InputError: When it can't be read, names no column of the table, or compares one with what it can't be.
+        InputError: When it's invalid, names an unknown column, or compares one with a value of another type.
 
     Example:
         >>> from pyiceberg.types import LongType, NestedField
@@ -101,15 +102,15 @@ def parse_where(text: str, schema: Schema) -> BooleanExpression:
     try:
         tokens = sql_tokens(text)
     except SqlTextError as error:
-        raise _unreadable(str(error).rstrip(".")) from None
-    return _Parser(tokens, schema).parse()
+        raise _syntax_error(str(error).rstrip(".")) from None
+    return _FilterParser(tokens, schema).parse()
 
 
 def find_column(schema: Schema, name: str) -> str:
-    """Return the full name of a column or a struct's field as the schema spells it; the exact spelling wins.
+    """Return the full name of a column or a struct's field as the schema spells it. An exact match wins.
 
     Raises:
-        InputError: When there is none, naming the nearest.
+        InputError: When there is none, or several that differ only by case. It suggests the most similar name.
     """
     known = schema.column_names
     if name in known:
@@ -117,8 +118,8 @@ def find_column(schema: Schema, name: str) -> str:
     found = [one for one in known if one.lower() == name.lower()]
     if len(found) == 1:
         return found[0]
-    top = [field.name for field in schema.fields[:_SHOWN]]
-    more = f" and {len(schema.fields) - _SHOWN} more" if len(schema.fields) > _SHOWN else ""
+    top = [field.name for field in schema.fields[:_MAX_COLUMNS_SHOWN]]
+    more = f" and {len(schema.fields) - _MAX_COLUMNS_SHOWN} more" if len(schema.fields) > _MAX_COLUMNS_SHOWN else ""
     raise InputError(
         f"The table has {'several columns' if found else 'no column'} '{name}'.",
         hint=did_you_mean(name, known) + f"Its columns: {', '.join(top)}{more}.",
@@ -126,11 +127,11 @@ def find_column(schema: Schema, name: str) -> str:
     )
 
 
-class _Parser:
-    """A filter's grammar, by recursive descent.
+class _FilterParser:
+    """Recursive-descent parser for filters.
 
-    Each method gets whether its part is negated: NOT isn't kept, because what it means for NULL depends on the
-    comparison under it.
+    Each method gets whether its part is negated. NOT is pushed down to the comparisons, because what it means for NULL
+    depends on them.
     """
 
     def __init__(self, tokens: Sequence[SqlToken], schema: Schema) -> None:
@@ -141,32 +142,32 @@ class _Parser:
 
     def parse(self) -> BooleanExpression:
         if not self._tokens:
-            raise _unreadable("it is empty")
-        found = self._either(negated=False)
+            raise _syntax_error("it's empty")
+        found = self._disjunction(negated=False)
         if self._at < len(self._tokens):
-            self._refuse("an end, AND or OR")
+            self._refuse("AND, OR or the end")
         return found
 
-    def _either(self, *, negated: bool) -> BooleanExpression:
-        found = [self._all(negated=negated)]
+    def _disjunction(self, *, negated: bool) -> BooleanExpression:
+        found = [self._conjunction(negated=negated)]
         while self._take("OR"):
-            found.append(self._all(negated=negated))
-        return _joined(And if negated else Or, found)
+            found.append(self._conjunction(negated=negated))
+        return _join(And if negated else Or, found)
 
-    def _all(self, *, negated: bool) -> BooleanExpression:
-        found = [self._one(negated=negated)]
+    def _conjunction(self, *, negated: bool) -> BooleanExpression:
+        found = [self._term(negated=negated)]
         while self._take("AND"):
-            found.append(self._one(negated=negated))
-        return _joined(Or if negated else And, found)
+            found.append(self._term(negated=negated))
+        return _join(Or if negated else And, found)
 
-    def _one(self, *, negated: bool) -> BooleanExpression:
+    def _term(self, *, negated: bool) -> BooleanExpression:
         self._depth += 1
-        if self._depth > _DEEPEST:
-            raise _unreadable(f"its brackets are nested more than {_DEEPEST} deep")
+        if self._depth > _MAX_DEPTH:
+            raise _syntax_error(f"its parentheses are nested more than {_MAX_DEPTH} levels deep")
         if self._take("NOT"):
-            found = self._one(negated=not negated)
+            found = self._term(negated=not negated)
         elif self._take("("):
-            found = self._either(negated=negated)
+            found = self._disjunction(negated=negated)
             self._require(")")
         else:
             found = self._predicate(negated=negated)
@@ -178,21 +179,21 @@ class _Parser:
             return AlwaysTrue() if (self._next().upper == "TRUE") != negated else AlwaysFalse()
         if self._peek(1) == "(" and self._peek() not in _RESERVED:
             return self._call(negated=negated)
-        if self._is_value():
+        if self._at_value():
             value = self._value()
             sign = self._sign()
             if sign is None:
                 self._refuse("a comparison")
-            return self._compared(self._column(), _FLIPPED[sign], value, negated=negated)
+            return self._compare(self._column(), _FLIPPED[sign], value, negated=negated)
         column = self._column()
         if (sign := self._sign()) is not None:
-            return self._compared(column, sign, self._value(), negated=negated)
+            return self._compare(column, sign, self._value(), negated=negated)
         if self._take("IS"):
             return self._is(column, negated=bool(self._take("NOT")) != negated)
-        return self._worded(column, negated=negated)
+        return self._keyword_predicate(column, negated=negated)
 
-    def _worded(self, column: _Column, *, negated: bool) -> BooleanExpression:
-        if self._peek() == "NOT" and self._peek(1) in _CUT:
+    def _keyword_predicate(self, column: _FilterColumn, *, negated: bool) -> BooleanExpression:
+        if self._peek() == "NOT" and self._peek(1) in _NEGATABLE:
             self._next()
             negated = not negated
         if self._take("IN"):
@@ -200,20 +201,20 @@ class _Parser:
         if self._take("BETWEEN"):
             low = self._value()
             self._require("AND")
-            lower = self._compared(column, ">=", low, negated=negated)
-            upper = self._compared(column, "<=", self._value(), negated=negated)
+            lower = self._compare(column, ">=", low, negated=negated)
+            upper = self._compare(column, "<=", self._value(), negated=negated)
             return Or(lower, upper) if negated else And(lower, upper)
         if self._take("LIKE"):
             return self._like(column, negated=negated)
         if not isinstance(column.type, BooleanType):
             self._refuse(f"a comparison after '{column.name}'")
-        return _made("=", column.name, not negated)
+        return _build("=", column.name, not negated)
 
     def _call(self, *, negated: bool) -> BooleanExpression:
         token = self._next()
         name = token.upper
         if name not in {"ISNAN", "STARTSWITH"}:
-            raise _unreadable(f"it calls {token.name.lower()}(), and only isnan() and startswith() can be called")
+            raise _syntax_error(f"it calls {token.name.lower()}(), but only isnan() and startswith() are supported")
         self._require("(")
         column = self._column()
         if name == "ISNAN":
@@ -222,9 +223,9 @@ class _Parser:
         self._require(",")
         prefix = self._text()
         self._require(")")
-        return self._starts(column, prefix, negated=negated)
+        return self._starts_with(column, prefix, negated=negated)
 
-    def _is(self, column: _Column, *, negated: bool) -> BooleanExpression:
+    def _is(self, column: _FilterColumn, *, negated: bool) -> BooleanExpression:
         if self._take("NULL"):
             is_null: BooleanExpression = _ice.IsNull(column.name)
             return ~is_null if negated else is_null
@@ -232,61 +233,61 @@ class _Parser:
             return self._is_nan(column, negated=negated)
         if self._peek() in {"TRUE", "FALSE"} and isinstance(column.type, BooleanType):
             wanted = self._next().upper == "TRUE"
-            # Unlike a comparison, IS knows no NULL: it isn't true, so it is NOT TRUE.
+            # Unlike a comparison, IS treats NULL as a value: NULL IS NOT TRUE is true.
             is_other = Or(_ice.EqualTo(column.name, not wanted), _ice.IsNull(column.name))
-            return is_other if negated else _made("=", column.name, wanted)
+            return is_other if negated else _build("=", column.name, wanted)
         return self._refuse("NULL or NOT NULL")
 
-    def _in(self, column: _Column, *, negated: bool) -> BooleanExpression:
+    def _in(self, column: _FilterColumn, *, negated: bool) -> BooleanExpression:
         self._require("(")
         values = [self._value()]
         while self._take(","):
             values.append(self._value())
         self._require(")")
-        known = {exact for value in values if (exact := _exact(column, value)) is not None}
+        known = {exact for value in values if (exact := _exact_value(column, value)) is not None}
         found = _ice.In(column.name, known) if known else AlwaysFalse()
         return _not_null(column.name, ~found) if negated else found
 
-    def _like(self, column: _Column, *, negated: bool) -> BooleanExpression:
+    def _like(self, column: _FilterColumn, *, negated: bool) -> BooleanExpression:
         pattern = self._text()
         if self._peek() == "ESCAPE":
-            raise _unreadable("it has ESCAPE, which isn't supported")
+            raise _syntax_error("ESCAPE isn't supported")
         plain = re.sub(r"\\([%_\\])", "", pattern)
         wild = len(re.findall(r"[%_]", plain))
         prefix = re.sub(r"\\([%_\\])", r"\1", pattern)
         if wild == 0:
-            return self._compared(column, "=", prefix, negated=negated)
+            return self._compare(column, "=", prefix, negated=negated)
         if wild > 1 or not plain.endswith("%"):
-            raise _unreadable(f"LIKE '{pattern}' isn't a prefix such as 'New%'")
-        return self._starts(column, prefix[:-1], negated=negated)
+            raise _syntax_error(f"LIKE '{pattern}' isn't a prefix pattern such as 'New%'")
+        return self._starts_with(column, prefix[:-1], negated=negated)
 
-    def _starts(self, column: _Column, prefix: str, *, negated: bool) -> BooleanExpression:
+    def _starts_with(self, column: _FilterColumn, prefix: str, *, negated: bool) -> BooleanExpression:
         if not isinstance(column.type, StringType):
-            raise _wrong(column, "LIKE and startswith() are for text")
+            raise _type_error(column, "LIKE and startswith() are for text")
         found = _ice.StartsWith(column.name, prefix) if prefix else AlwaysTrue()
         return _not_null(column.name, ~found if negated else found)
 
-    def _is_nan(self, column: _Column, *, negated: bool) -> BooleanExpression:
+    def _is_nan(self, column: _FilterColumn, *, negated: bool) -> BooleanExpression:
         if not isinstance(column.type, (FloatType, DoubleType)):
-            raise _wrong(column, "it's never NaN")
-        # In Spark isnan(NULL) is false, and so its opposite is true.
+            raise _type_error(column, "it's never NaN")
+        # In Spark, isnan(NULL) is false, so its negation is true.
         if negated:
             return Or(_ice.NotNaN(column.name), _ice.IsNull(column.name))
         return _not_null(column.name, _ice.IsNaN(column.name))
 
-    def _compared(self, column: _Column, sign: Comparison, value: Any, *, negated: bool) -> BooleanExpression:
+    def _compare(self, column: _FilterColumn, sign: Comparison, value: Any, *, negated: bool) -> BooleanExpression:
         return _comparison(column, _NEGATED[sign] if negated else sign, value)
 
     # Tokens
 
     def _peek(self, ahead: int = 0) -> str:
-        """Return the word or symbol ahead in upper case; nothing at the end, and ``'`` for texts and quoted names."""
+        """Return the word or symbol ahead in upper case; ``""`` at the end, and ``'`` for strings and quoted names."""
         at = self._at + ahead
         return (self._tokens[at].upper or "'") if at < len(self._tokens) else ""
 
     def _next(self) -> SqlToken:
         if self._at >= len(self._tokens):
-            raise _unreadable("it ends too early")
+            raise _syntax_error("it ends too early")
         self._at += 1
         return self._tokens[self._at - 1]
 
@@ -302,9 +303,9 @@ class _Parser:
 
     def _refuse(self, expected: str) -> NoReturn:
         if self._at >= len(self._tokens):
-            raise _unreadable(f"it ends where {expected} must follow")
+            raise _syntax_error(f"expected {expected} at the end")
         token = self._tokens[self._at]
-        raise _unreadable(f"expected {expected}, not '{token.text[:80]}' at {token.place}")
+        raise _syntax_error(f"expected {expected}, not '{token.text[:80]}' at {token.place}")
 
     def _sign(self) -> Comparison | None:
         text, ahead = "", 0
@@ -312,27 +313,25 @@ class _Parser:
             text, ahead = text + self._peek(ahead), ahead + 1
         if not text:
             return None
-        if text not in _SPELLED:
+        if text not in _COMPARISONS:
             self._refuse("a comparison")
         self._at += ahead
-        return _SPELLED[text]
+        return _COMPARISONS[text]
 
-    def _column(self) -> _Column:
+    def _column(self) -> _FilterColumn:
         parts = [self._name()]
         while self._take("."):
             parts.append(self._name())
         name = find_column(self._schema, ".".join(parts))
         if any("." in part for part in parts):
-            # PyIceberg would look for a field of a struct.
-            raise _unreadable(f"the name of column '{name}' has a dot, by which PyIceberg can't filter")
+            # PyIceberg would look for a struct's field.
+            raise _syntax_error(f"the name of column '{name}' has a dot, and PyIceberg can't filter by such columns")
         found = self._schema.find_field(name).field_type
         if not found.is_primitive and isinstance(found, StructType):
             first = next(iter(found.fields), None)
-            hint = f" Compare a field of it: {name}.{first.name}." if first is not None else ""
-            raise InputError(
-                f"Rows can't be filtered by column '{name}': it's a struct.{hint}", hint=_HINT, column=name
-            )
-        return _Column(name, found)
+            hint = f" Compare one of its fields: {name}.{first.name}." if first is not None else ""
+            raise InputError(f"Can't filter by column '{name}': it's a struct.{hint}", hint=_HINT, column=name)
+        return _FilterColumn(name, found)
 
     def _name(self) -> str:
         if self._at < len(self._tokens):
@@ -342,11 +341,11 @@ class _Parser:
                 return self._next().name
         return self._refuse("a column")
 
-    def _is_value(self) -> bool:
+    def _at_value(self) -> bool:
         if self._at >= len(self._tokens):
             return False
         token = self._tokens[self._at]
-        typed = token.upper in _TYPED and self._at + 1 < len(self._tokens)
+        typed = token.upper in _TYPED_LITERALS and self._at + 1 < len(self._tokens)
         return (
             token.kind == "string"
             or token.upper in {"TRUE", "FALSE", "NULL", "+", "-", "."}
@@ -356,20 +355,20 @@ class _Parser:
 
     def _text(self) -> str:
         if self._at >= len(self._tokens) or self._tokens[self._at].kind != "string":
-            self._refuse("a text in quotes")
+            self._refuse("a quoted string")
         return self._next().value
 
     def _value(self) -> Any:
-        if not self._is_value():
+        if not self._at_value():
             if self._at < len(self._tokens) and self._tokens[self._at].kind in {"word", "quoted"}:
-                raise _unreadable(f"'{self._tokens[self._at].text}' isn't a value; put text in quotes")
+                raise _syntax_error(f"'{self._tokens[self._at].text}' isn't a value; put text in quotes")
             self._refuse("a value")
         token = self._tokens[self._at]
         if token.upper == "NULL":
-            raise _unreadable("a comparison with NULL is never true; use IS NULL or IS NOT NULL")
+            raise _syntax_error("a comparison with NULL is never true; use IS NULL or IS NOT NULL")
         if token.upper in {"TRUE", "FALSE"}:
             return self._next().upper == "TRUE"
-        if token.upper in _TYPED:
+        if token.upper in _TYPED_LITERALS:
             self._next()
         if self._tokens[self._at].kind == "string":
             return self._text()
@@ -389,55 +388,55 @@ class _Parser:
             text += self._next().text
         found = _NUMBER.fullmatch(text.lstrip("+-"))
         if found is None:
-            raise _unreadable(f"'{text}' isn't a number")
+            raise _syntax_error(f"'{text}' isn't a number")
         number = Decimal(found["number"])
         if number.adjusted() > sys.float_info.max_10_exp:
-            raise _unreadable(f"'{text[:80]}' is beyond every number that a table can hold")
+            raise _syntax_error(f"'{text[:80]}' is larger than any number that a table can hold")
         return -number if text.startswith("-") else number
 
 
-def _joined(join: type[And | Or], parts: Sequence[BooleanExpression]) -> BooleanExpression:
-    """Return all parts joined at once: PyIceberg balances them, where a chain would be too deep for it."""
+def _join(join: type[And | Or], parts: Sequence[BooleanExpression]) -> BooleanExpression:
+    """Join all parts in one call, so that PyIceberg builds a balanced tree; a chain would be too deep for it."""
     return join(*parts) if len(parts) > 1 else parts[0]
 
 
-def _made(sign: Comparison, name: str, value: Any) -> BooleanExpression:
-    made: BooleanExpression = _MADE[sign](name, value)
+def _build(sign: Comparison, name: str, value: Any) -> BooleanExpression:
+    made: BooleanExpression = _BUILDERS[sign](name, value)
     return made
 
 
 def _not_null(name: str, found: BooleanExpression) -> BooleanExpression:
-    """Return ``found``, false for NULL: the opposites of PyIceberg's comparisons are true for it, here and there."""
+    """Make an expression false for NULL: PyIceberg's negated comparisons are sometimes true for it."""
     return And(found, _ice.NotNull(name))
 
 
 # Values
 
 
-def _comparison(column: _Column, sign: Comparison, value: Any) -> BooleanExpression:
-    """Return the comparison; false for NULL, and for NaN as if that were the greatest number."""
+def _comparison(column: _FilterColumn, sign: Comparison, value: Any) -> BooleanExpression:
+    """Return a comparison that is false for NULL and treats NaN as the greatest number."""
     name = column.name
     is_floating = isinstance(column.type, (FloatType, DoubleType))
-    exact = _exact(column, value)
+    exact = _exact_value(column, value)
     if sign in {"=", "!="}:
-        equal = AlwaysFalse() if exact is None else _made("=", name, exact)
+        equal = AlwaysFalse() if exact is None else _build("=", name, exact)
         return equal if sign == "=" else _not_null(name, ~equal)
-    found = _beside(column, sign, value) if exact is None else _made(sign, name, exact)
+    found = _inexact_comparison(column, sign, value) if exact is None else _build(sign, name, exact)
     return Or(found, _not_null(name, _ice.IsNaN(name))) if is_floating and sign in {">", ">="} else found
 
 
-def _beside(column: _Column, sign: Comparison, number: Decimal) -> BooleanExpression:
-    """Return a comparison with a number that no value of the column equals: with the nearest one that some may."""
-    rises = sign in {">", ">="}
-    near = _nearest(column, number, ROUND_CEILING if rises else ROUND_FLOOR)
+def _inexact_comparison(column: _FilterColumn, sign: Comparison, number: Decimal) -> BooleanExpression:
+    """Return an inequality with a number that the column's type can't hold, using the nearest value that it can."""
+    is_lower_bound = sign in {">", ">="}
+    near = _nearest(column, number, ROUND_CEILING if is_lower_bound else ROUND_FLOOR)
     if near is not None:
-        return _made(">=" if rises else "<=", column.name, near)
-    # There is none further on, which can't be with floats: all values are on this side, or none is.
-    return AlwaysFalse() if (number > 0) == rises else _not_null(column.name, AlwaysTrue())
+        return _build(">=" if is_lower_bound else "<=", column.name, near)
+    # The number is outside the type's range (never for floats), so either all values match, or none.
+    return AlwaysFalse() if (number > 0) == is_lower_bound else _not_null(column.name, AlwaysTrue())
 
 
-def _exact(column: _Column, value: Any) -> Any:
-    """Return the value of the column's type that equals ``value``; ``None`` when no number of that type does."""
+def _exact_value(column: _FilterColumn, value: Any) -> Any:
+    """Return the value of the column's type that equals ``value``; ``None`` if it's a number and none does."""
     kind = column.type
     match value:
         case bool() if isinstance(kind, BooleanType):
@@ -447,30 +446,30 @@ def _exact(column: _Column, value: Any) -> Any:
                 near = _nearest(column, value, ROUND_FLOOR)
                 return near if near is not None and _is_same(kind, near, value) else None
             if isinstance(kind, StringType):
-                raise _wrong(column, "put the value in quotes")
+                raise _type_error(column, "put the value in quotes")
         case str():
             return _from_text(column, value)
     shown = str(value).lower() if isinstance(value, bool) else value
-    raise _wrong(column, f"it can't be compared with {shown}")
+    raise _type_error(column, f"it can't be compared with {shown}")
 
 
 def _is_same(kind: IcebergType, near: Any, value: Decimal) -> bool:
-    # A literal such as 0.1 means the double nearest to it, as it does in Spark; a float may have no such value.
+    # As in Spark, a literal such as 0.1 means the nearest double, which a float may not be able to hold.
     return bool(near == float(value)) if isinstance(kind, (FloatType, DoubleType)) else bool(Decimal(near) == value)
 
 
-def _nearest(column: _Column, number: Decimal, rounding: str) -> Any:
-    """Return the nearest value of the column's type on one side of ``number``; ``None`` when there is none."""
+def _nearest(column: _FilterColumn, number: Decimal, rounding: str) -> Any:
+    """Round ``number`` up or down to a value of the column's type; ``None`` if it's out of range."""
     kind = column.type
     if isinstance(kind, (FloatType, DoubleType)):
         wide = float(number)
-        held = _single(wide, rounding) if isinstance(kind, FloatType) else wide
+        held = _to_float32(wide, rounding) if isinstance(kind, FloatType) else wide
         if not math.isfinite(held):
-            raise _wrong(column, f"{number:.6g} is beyond it")
+            raise _type_error(column, f"{number:.6g} is out of its range")
         return held
     with localcontext(prec=_DIGITS):
         scale = kind.scale if isinstance(kind, DecimalType) else 0
-        if abs(number) >= Decimal(10) ** 40:  # beyond every such type, and maybe too long to write out
+        if abs(number) >= Decimal(10) ** 40:  # out of any type's range, and maybe too long to quantize
             return None
         near = number.quantize(Decimal(1).scaleb(-scale), rounding)
         if isinstance(kind, DecimalType):
@@ -479,8 +478,8 @@ def _nearest(column: _Column, number: Decimal, rounding: str) -> Any:
     return int(near) if -limit <= near < limit else None
 
 
-def _single(wide: float, rounding: str) -> float:
-    """Return the nearest float of 32 bits on one side of a double; infinity beyond the greatest."""
+def _to_float32(wide: float, rounding: str) -> float:
+    """Round a double up or down to a 32-bit float; infinity if it's out of range."""
     up = rounding == ROUND_CEILING
     try:
         near: float = struct.unpack("<f", struct.pack("<f", wide))[0]
@@ -495,26 +494,26 @@ def _single(wide: float, rounding: str) -> float:
     return following
 
 
-def _from_text(column: _Column, text: str) -> Any:
+def _from_text(column: _FilterColumn, text: str) -> Any:
     kind = column.type
     if isinstance(kind, StringType):
         return text
     try:
         if isinstance(kind, (DateType, TimestampType, TimestamptzType)):
-            return _moment(kind, text)
+            return _parse_moment(kind, text)
         if isinstance(kind, UUIDType):
             return UUID(text)
     except ValueError as error:
-        raise _wrong(column, f"it can't be compared with '{text[:80]}': {error}") from None
+        raise _type_error(column, f"it can't be compared with '{text[:80]}': {error}") from None
     if isinstance(kind, (IntegerType, LongType, DecimalType, FloatType, DoubleType)):
-        raise _wrong(column, f"it can't be compared with the text '{text[:80]}'; leave out the quotes")
-    raise _wrong(column, "it can only be compared by IS NULL and IS NOT NULL")
+        raise _type_error(column, f"it can't be compared with the text '{text[:80]}'; leave out the quotes")
+    raise _type_error(column, "only IS NULL and IS NOT NULL work on it")
 
 
-def _moment(kind: IcebergType, text: str) -> date | datetime:
+def _parse_moment(kind: IcebergType, text: str) -> date | datetime:
     stripped = text.strip()
     if not _MOMENT.fullmatch(stripped):
-        raise ValueError("write it as 2024-01-31, or 2024-01-31 07:00:00")
+        raise ValueError("write it as 2024-01-31 or 2024-01-31 07:00:00")
     moment = datetime.fromisoformat(stripped)
     if isinstance(kind, DateType):
         if moment.tzinfo is not None or moment.time() != moment.min.time():
@@ -523,13 +522,13 @@ def _moment(kind: IcebergType, text: str) -> date | datetime:
     if isinstance(kind, TimestamptzType):
         return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).astimezone(UTC)
     if moment.tzinfo is not None:
-        raise ValueError("the column's times have no zone")
+        raise ValueError("the column has no time zone")
     return moment
 
 
-def _wrong(column: _Column, problem: str) -> InputError:
-    return InputError(f"Column '{column.name}' is of type {column.type}: {problem}.", hint=_HINT, column=column.name)
+def _type_error(column: _FilterColumn, problem: str) -> InputError:
+    return InputError(f"Column '{column.name}' has type {column.type}: {problem}.", hint=_HINT, column=column.name)
 
 
-def _unreadable(problem: str) -> InputError:
+def _syntax_error(problem: str) -> InputError:
     return InputError(f"Can't read the filter: {problem}.", hint=_HINT)

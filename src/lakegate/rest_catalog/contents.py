@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from lakegate.errors import EngineError, IdentifierError, LakegateError, NotFoundError, RetryableError
 from lakegate.iceberg import metadata
-from lakegate.iceberg.files import TableFiles, reading
+from lakegate.iceberg.files import TableFiles, read_errors
 from lakegate.iceberg.metadata import Document
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.quarantine import is_quarantine
@@ -207,8 +207,8 @@ class Contents:
 
     def _read(self, pointer: TablePointer, snapshots: Snapshots) -> bytes:
         location = pointer.metadata_location
-        with reading(f"Metadata file {location} of table {pointer.table}", pointer):
-            content = metadata.unpacked(self._files.content(location))
+        with read_errors(f"Metadata file {location} of table {pointer.table}", pointer):
+            content = metadata.decompressed(self._files.content(location))
             document = metadata.parse(content)
             changes = _at(document, pointer)
             if snapshots == "refs":

@@ -159,7 +159,7 @@ def due(
     reasons = "; ".join(_compacted_for(layout, policy))
     if reasons:
         found["compact"] = reasons
-    if layout.manifests >= policy.manifests and context.editor.can_have_fewer_manifests(pointer):
+    if layout.manifests >= policy.manifests and context.editor.can_rewrite_manifests(pointer):
         found["rewrite-manifests"] = counted(layout.manifests, "manifest")
     age = parse_duration(policy.expire)
     old = context.reader.outdated_snapshots(pointer, at_least=policy.keep, before=now - age) if age else 0

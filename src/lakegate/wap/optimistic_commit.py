@@ -245,7 +245,7 @@ def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | 
     else:
         # A table that the target lacks must be put without an id, one that it has with the target's.
         aside = _written_aside(context, staged) | forgotten
-        pointer = context.editor.trimmed(staged.pointer, at_least=len(staged.snapshot_ids), without=aside)
+        pointer = context.editor.trim_snapshots(staged.pointer, at_least=len(staged.snapshot_ids), without=aside)
         pointer = pointer.model_copy(update={"content_id": now.content_id if now else None})
     for run_id in run.request.replaces if run.request is not None else ():
         paths = published_to(context, run_id, head, pointer.table)

@@ -331,7 +331,7 @@ class _Split:
     def _without(self, paths: Collection[str]) -> TablePointer:
         staged = self._staged
         try:
-            return self._context.editor.appended_without(staged.pointer, staged.snapshot_ids, staged.before, paths)
+            return self._context.editor.append_without(staged.pointer, staged.snapshot_ids, staged.before, paths)
         except NotReplayableError as error:
             raise EngineError(
                 f"Rows of {staged.table} can't be quarantined: {error.message}",

@@ -421,7 +421,7 @@ def _rebased(context: Context, plan: TablePlan, base: TablePointer, done: _Appen
     appends = [(one.commit.hash, run_of(one.commit)) for one in plan.appends]
     if done is None or done.base != base or appends[: len(done.appends)] != done.appends:
         done = _Appended(base, [], base)
-    pointer = context.editor.following(done.pointer, plan.now, by_sequence=False)
+    pointer = context.editor.raise_counters(done.pointer, plan.now, by_sequence=False)
     for start in range(len(done.appends), len(appends), _APPENDS_TOGETHER):
         later = plan.appends[start : start + _APPENDS_TOGETHER]
         sources = [(one.after, one.change.snapshot_ids) for one in later if one.after is not None]
@@ -435,7 +435,7 @@ def _rebased(context: Context, plan: TablePlan, base: TablePointer, done: _Appen
 def _write(context: Context, run_id: str, plan: TablePlan, pointer: TablePointer) -> TablePointer:
     """Write the metadata of the planned state, which is at ``pointer`` but for what goes, and return where it is."""
     with _explained(run_id, plan):
-        pointer = context.editor.following(pointer, plan.now)
+        pointer = context.editor.raise_counters(pointer, plan.now)
         if plan.drops:
             pointer = context.editor.drop_files(pointer, plan.drops, {RUN_ID_PROPERTY: run_id})
         if is_quarantine(pointer.table):

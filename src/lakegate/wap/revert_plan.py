@@ -493,7 +493,7 @@ class _Planner:
         same = then.uuid == now.uuid and then.table_schema == now.table_schema
         if same and (before.schema_id, before.spec_id) == (after.schema_id, after.spec_id):
             return True  # as nearly always: its manifests needn't be read
-        return self._context.editor.misfit(after, append.change.snapshot_ids, before) is None
+        return self._context.editor.replay_problem(after, append.change.snapshot_ids, before) is None
 
     def _taken_out(self, change: Change, since: Collection[_Key]) -> frozenset[str] | None:
         """Return the data files that a revert took out, of appends other than ``since``; ``None`` if it did more."""

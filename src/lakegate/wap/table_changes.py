@@ -111,7 +111,7 @@ def expire_snapshots(
 
     def plan_at(head: Ref) -> RevertPlan:
         now = _existing(context, table, head)
-        shorter = context.editor.trimmed(now, at_least=keep, before=before)
+        shorter = context.editor.trim_snapshots(now, at_least=keep, before=before)
         gone = len(context.reader.snapshots(now)) - len(context.reader.snapshots(shorter))
         nothing = None if gone else f"{table} has no snapshot from before {moment(before)} besides those to keep."
         return _same_rows(f"Expire {counted(gone, 'snapshot')} of {table}", shorter, nothing)

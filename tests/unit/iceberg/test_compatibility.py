@@ -10,7 +10,7 @@ from pyiceberg.typedef import Record
 
 from lakegate.errors import NotReplayableError
 from lakegate.iceberg.lineage import check_layout, check_lineage, check_schema
-from lakegate.iceberg.manifests import Entry, may_apply
+from lakegate.iceberg.manifests import FileEntry, may_apply
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
 
@@ -88,9 +88,9 @@ def test_required_columns_and_names() -> None:
         check_schema(metadata(one), POINTER, metadata(one + required), POINTER)
     check_schema(metadata(one), POINTER, metadata([*one, {**required[0], "initial-default": 1}]), POINTER)
     check_schema(metadata(fields((1, "a", "int"), required=True)), POINTER, metadata(one), POINTER)
-    with pytest.raises(NotReplayableError, match="column 'a' is required now"):
+    with pytest.raises(NotReplayableError, match="column 'a' is now required"):
         check_schema(metadata(one), POINTER, metadata(fields((1, "a", "int"), required=True)), POINTER)
-    with pytest.raises(NotReplayableError, match="column 'a' is called 'z' there"):
+    with pytest.raises(NotReplayableError, match="column 'a' is called 'z' in the table"):
         check_schema(metadata(one), POINTER, metadata(fields((1, "z", "int"))), POINTER)
 
 
@@ -109,7 +109,9 @@ def test_tables_of_one_name_that_were_created_at_the_same_time() -> None:
     ours = created("u", None, nessie_commit_id="c1", note="mine")
     check_lineage(ours, [7], created("v", None, nessie_commit_id="c2", note="mine", more="x"), POINTER)
     check_lineage(ours, [7], created("u", 6), POINTER)
-    with pytest.raises(NotReplayableError, match="another run created it, too, with property note = None, not 'mine'"):
+    with pytest.raises(
+        NotReplayableError, match="another run created it meanwhile, with property note = None, not 'mine'"
+    ):
         check_lineage(ours, [7], created("v", None), POINTER)
     by = [{"source-id": 1, "field-id": 1000, "name": "a", "transform": "identity"}]
     parted = created("v", None, note="mine") | {"partition-specs": [{"spec-id": 0, "fields": by}]}
@@ -142,12 +144,12 @@ def entry(
     partition: Record | None = None,
     referenced: str | None = None,
     **more: Any,
-) -> Entry:
+) -> FileEntry:
     file = DataFile.from_args(
         content=DataFileContent(content), file_path=path, partition=Record() if partition is None else partition, **more
     )
     with_reference = DataFile(*(file[position] for position in range(len(file))), referenced)
-    return Entry(1, 1, sequence, sequence, with_reference, b"")
+    return FileEntry(1, 1, sequence, sequence, with_reference, b"")
 
 
 @pytest.mark.parametrize(
@@ -167,5 +169,5 @@ def entry(
         (entry("d", 6, 2, Record("x")), 0, False),
     ],
 )
-def test_which_delete_files_may_apply(delete: Entry, spec_id: int, applies: bool) -> None:
+def test_which_delete_files_may_apply(delete: FileEntry, spec_id: int, applies: bool) -> None:
     assert may_apply(delete, spec_id, entry("f", 5), 0) is applies

@@ -42,11 +42,11 @@ from lakegate.iceberg import metadata
 from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import TableFiles, local_path
 from lakegate.iceberg.manifests import (
-    Entry,
+    FileEntry,
     ListedManifest,
     ManifestList,
     _file_reader,
-    encoded,
+    encode,
     read_container,
     read_entries,
     read_list,
@@ -55,7 +55,7 @@ from lakegate.iceberg.manifests import (
 )
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.iceberg.snapshot_producer import Head, SnapshotProducer
-from lakegate.iceberg.snapshot_producer import Table as TableState
+from lakegate.iceberg.snapshot_producer import LoadedTable as TableState
 from lakegate.model.maintenance import Flaw
 from lakegate.model.refs import TablePointer
 from lakegate.model.run import PARTITIONS_LEFT_PROPERTY
@@ -91,7 +91,7 @@ def manifests_at(pointer: TablePointer) -> Sequence[ListedManifest]:
     return read_list(local_path(snapshot["manifest-list"]).read_bytes()).manifests
 
 
-def entries_at(pointer: TablePointer) -> list[Entry]:
+def entries_at(pointer: TablePointer) -> list[FileEntry]:
     return [
         entry
         for manifest in manifests_at(pointer)
@@ -99,13 +99,13 @@ def entries_at(pointer: TablePointer) -> list[Entry]:
     ]
 
 
-def live_at(pointer: TablePointer) -> list[Entry]:
+def live_at(pointer: TablePointer) -> list[FileEntry]:
     return [entry for entry in entries_at(pointer) if entry.is_live]
 
 
-def split_at(pointer: TablePointer) -> tuple[set[str], list[Entry]]:
+def split_at(pointer: TablePointer) -> tuple[set[str], list[FileEntry]]:
     """Return the paths of a state's data files, and the entries of its delete files, those removed included."""
-    data, deletes = set[str](), list[Entry]()
+    data, deletes = set[str](), list[FileEntry]()
     for manifest in manifests_at(pointer):
         entries = read_entries(read_container(local_path(manifest.file.manifest_path).read_bytes()), manifest.file)
         if manifest.file.content == ManifestContent.DELETES:
@@ -285,11 +285,11 @@ def test_trimming_keeps_named_snapshots(tables: IcebergTables, editor: IcebergTa
     statistics = [{"snapshot-id": snapshot, **rest} for snapshot in snapshots]
     by_partition = [{"snapshot-id": one, "statistics-path": "p", "file-size-in-bytes": 1} for one in snapshots]
     long = rewritten(pointer, {"statistics": statistics, "partition-statistics": by_partition})
-    assert editor.trimmed(long) is long
+    assert editor.trim_snapshots(long) is long
     properties = {**document_at(long)["properties"], "lakegate.keep-snapshots": "3"}
     long = rewritten(long, {"properties": properties})
 
-    short = editor.trimmed(long)
+    short = editor.trim_snapshots(long)
 
     document = document_at(short)
     expected = {snapshots[1], *snapshots[-3:]}
@@ -301,8 +301,8 @@ def test_trimming_keeps_named_snapshots(tables: IcebergTables, editor: IcebergTa
     assert document["metadata-log"][-1]["metadata-file"] == long.metadata_location
     assert short == long.model_copy(update={"metadata_location": short.metadata_location})
     assert ids_at(short) == list(range(8))
-    assert editor.trimmed(short) is short
-    assert editor.trimmed(long, at_least=len(snapshots)) is long
+    assert editor.trim_snapshots(short) is short
+    assert editor.trim_snapshots(long, at_least=len(snapshots)) is long
 
 
 def test_snapshots_go_without_those_before_them(tables: IcebergTables, editor: IcebergTableEditor) -> None:
@@ -310,7 +310,7 @@ def test_snapshots_go_without_those_before_them(tables: IcebergTables, editor: I
     table = tables.create({"lakegate.keep-snapshots": "4"})
     snapshots = [append(table, [number]) for number in range(8)]
     table.manage_snapshots().create_tag(snapshots[5], "draft").commit()
-    short = editor.trimmed(pointer_to(table), without=snapshots[4:7])
+    short = editor.trim_snapshots(pointer_to(table), without=snapshots[4:7])
     document = document_at(short)
     kept = [*snapshots[1:4], snapshots[7]]
     assert [snapshot["snapshot-id"] for snapshot in document["snapshots"]] == kept
@@ -369,8 +369,8 @@ def test_a_table_that_was_of_version_1(tables: IcebergTables, editor: IcebergTab
     with pytest.raises(NotReplayableError, match="format version is 1") as caught:
         editor.drop_files(old, [entry_path(table)], {})
     assert "'format-version' = '2'" in str(caught.value.hint)
-    assert not editor.can_have_fewer_manifests(pointer_to(table))
-    shorter = editor.trimmed(old, at_least=1, without=[document_at(old)["snapshots"][0]["snapshot-id"]])
+    assert not editor.can_rewrite_manifests(pointer_to(table))
+    shorter = editor.trim_snapshots(old, at_least=1, without=[document_at(old)["snapshots"][0]["snapshot-id"]])
     assert (len(document_at(shorter)["snapshots"]), document_at(shorter)["format-version"]) == (1, 1)
     assert ids_at(shorter) == [0, 1]
     table.transaction().upgrade_table_version(2).commit_transaction()
@@ -430,7 +430,7 @@ def test_totals_are_those_of_the_manifests(tables: IcebergTables, editor: Iceber
     edits: dict[str, Callable[[], TablePointer]] = {
         "replay": lambda: editor.replay(staged, [staged.snapshot_id], damaged),
         "drop": lambda: editor.drop_files(damaged, [entry_path(table)], {}),
-        "trim": lambda: editor.trimmed(damaged),
+        "trim": lambda: editor.trim_snapshots(damaged),
     }
     for name, edit in edits.items():
         with pytest.raises(InputError) as caught:
@@ -454,7 +454,7 @@ def test_a_manifest_that_gets_lost_is_noticed(
     base = pointer_to(table)
     staged = appended(tables, base, [3])
     before = contents_of(base)
-    monkeypatch.setattr(SnapshotProducer, "merged", lambda _, manifests: list(manifests)[1:])
+    monkeypatch.setattr(SnapshotProducer, "merge_manifests", lambda _, manifests: list(manifests)[1:])
     with pytest.raises(InputError, match=r"counts 4 rows \(total-records\), but its manifests hold 2"):
         editor.replay(staged, [staged.snapshot_id], base)
     assert contents_of(base) == before
@@ -507,10 +507,10 @@ def test_metadata_that_is_missing_or_damaged(tables: IcebergTables, editor: Iceb
         editor.replay(staged, [staged.snapshot_id], base.model_copy(update={"snapshot_id": 7}))
     missing = base.model_copy(update={"metadata_location": f"{base.metadata_location}.not"})
     with pytest.raises(NotFoundError, match="doesn't exist"):
-        editor.trimmed(missing)
+        editor.trim_snapshots(missing)
     local_path(missing.metadata_location).write_text("{}")
     with pytest.raises(InputError, match="damaged"):
-        editor.trimmed(missing)
+        editor.trim_snapshots(missing)
     lists = local_path(document_at(staged)["snapshots"][-1]["manifest-list"])
     whole = lists.read_bytes()
     for damaged in (b"", b"Obj", whole[:-20], whole[:-1] + b"x"):
@@ -536,10 +536,10 @@ def test_a_full_disk_leaves_nothing(tables: IcebergTables, editor: IcebergTableE
     base = pointer_to(table)
     staged = appended(tables, base, [1])
     before = contents_of(base)
-    said = pytest.raises(EngineError, match=r"nyc\.trips can't be written to .*: File too large")
+    said = pytest.raises(EngineError, match=r"Can't write the metadata of table nyc\.trips to .*: File too large")
     with full_disk(), said as caught:
         editor.replay(staged, [staged.snapshot_id], base)
-    assert "room" in str(caught.value.hint)
+    assert "free space" in str(caught.value.hint)
     assert contents_of(base) == before
 
 
@@ -640,7 +640,7 @@ def test_staged_files_can_be_left_out_as_if_never_appended(
     ids.append(staged.snapshot_id)
     by_snapshot = {entry.snapshot_id: entry.file.file_path for entry in entries_at(staged)}
 
-    left = editor.appended_without(staged, ids, before, [by_snapshot[first]])
+    left = editor.append_without(staged, ids, before, [by_snapshot[first]])
 
     there = [] if is_new else [0]
     assert ids_at(left) == [*there, 3, 4]
@@ -661,11 +661,11 @@ def test_staged_files_can_be_left_out_as_if_never_appended(
         moved = appended(tables, before, [9])
         assert ids_at(editor.replay(left, [left.snapshot_id], moved)) == [0, 3, 4, 9]
 
-    nothing = editor.appended_without(staged, ids, before, list(by_snapshot.values())[: None if is_new else 3])
+    nothing = editor.append_without(staged, ids, before, list(by_snapshot.values())[: None if is_new else 3])
     assert ids_at(nothing) == there
     assert IcebergTableReader().change(before, nothing).only_adds
-    with pytest.raises(NotReplayableError, match="added 0 of the 1 files"):
-        editor.appended_without(staged, ids, before, ["s3://elsewhere/1.parquet"])
+    with pytest.raises(NotReplayableError, match="only 0 of the 1 files"):
+        editor.append_without(staged, ids, before, ["s3://elsewhere/1.parquet"])
 
 
 def compacted(tables: IcebergTables, base: TablePointer) -> TablePointer:
@@ -799,13 +799,13 @@ def with_delete_file(pointer: TablePointer, **changes: Any) -> TablePointer:
     return with_deletes(pointer, entry)
 
 
-def with_deletes(pointer: TablePointer, entry: Entry) -> TablePointer:
+def with_deletes(pointer: TablePointer, entry: FileEntry) -> TablePointer:
     """Return the same state with a manifest more, in which a delete file is added, or removed."""
     table = TableState(pointer, document_at(pointer), TableFiles())
     producer = SnapshotProducer(table, Head.of(table), pointer.snapshot_id)
     listed = producer.head.manifests
     content = producer._read(listed.manifests[0])  # noqa: SLF001 - nobody writes such files in Python
-    line = producer._write(content.container, [entry], content.spec_id, content=ManifestContent.DELETES)  # noqa: SLF001
+    line = producer._write_manifest(content.container, [entry], content.spec_id, content=ManifestContent.DELETES)  # noqa: SLF001
     location = table.new_path(f"snap-{uuid4()}.avro")
     lines = ManifestList(listed.meta, (*listed.manifests, line))
     local_path(location).write_bytes(write_list(lines, pointer.snapshot_id, None, producer.head.sequence_number))
@@ -829,7 +829,7 @@ def with_vector(pointer: TablePointer, path: str) -> TablePointer:
         encoder.write_int(1)
         encoder.write_utf8(path)
 
-    target = encoded(write_path)
+    target = encode(write_path)
     place.write_bytes(write_container({**container.meta, "avro.schema": json.dumps(schema)}, [raw + target]))
     return vector
 
@@ -911,7 +911,7 @@ def test_a_compaction_is_not_rebased_onto_a_table_that_went_back(
     staged = compacted(tables, base)
     assert ids_at(editor.replay_rewrite(staged, base, appended(tables, base, [7]))) == [0, 1, 7]
     for onto in (early, appended(tables, early, [7])):
-        with pytest.raises(NotReplayableError, match="left its history"):
+        with pytest.raises(NotReplayableError, match="its history no longer has"):
             editor.replay_rewrite(staged, base, onto)
 
 
@@ -926,7 +926,7 @@ def test_a_compaction_is_not_rebased_onto_a_table_with_other_deletes(
     for before, onto in ((plain, plain), (deleted, deleted)):
         assert ids_at(staged) == [0, 1]
         assert editor.replay_rewrite(staged, before, onto).snapshot_id == staged.snapshot_id
-    with pytest.raises(NotReplayableError, match="were deleted by delete files since"):
+    with pytest.raises(NotReplayableError, match="delete files deleted rows of"):
         editor.replay_rewrite(staged, plain, deleted)
     with pytest.raises(NotReplayableError, match="hidden from the compaction are visible again"):
         editor.replay_rewrite(staged, deleted, plain)
@@ -973,7 +973,7 @@ def test_snapshots_from_before_a_time_go_but_for_the_newest_and_named_ones(
 
     def left(days: float, keep: int) -> list[int]:
         before = datetime.fromtimestamp(snapshots[0]["timestamp-ms"] / 1000 + days * 86_400, tz=UTC)
-        shorter = editor.trimmed(pointer, at_least=keep, before=before)
+        shorter = editor.trim_snapshots(pointer, at_least=keep, before=before)
         assert (ids_at(shorter), shorter.snapshot_id) == ([0, 1, 2, 3, 4], ids[4])
         assert document_at(shorter)["invented"] == {"a": [1]}
         return [ids.index(one["snapshot-id"]) for one in document_at(shorter)["snapshots"]]
@@ -1039,7 +1039,7 @@ def with_shared_row_ids(pointer: TablePointer) -> TablePointer:
     table = TableState(pointer, document_at(pointer), TableFiles())
     head = Head.of(table)
     newest, *others = head.manifests.manifests
-    lines = ManifestList(head.manifests.meta, (newest.with_row_ids(1), *others))
+    lines = ManifestList(head.manifests.meta, (newest.with_first_row_id(1), *others))
     location = table.new_path(f"snap-{uuid4()}.avro")
     local_path(location).write_bytes(write_list(lines, pointer.snapshot_id, None, head.sequence_number, 0))
     snapshots = document_at(pointer)["snapshots"]
@@ -1080,17 +1080,17 @@ def test_rows_of_version_3_get_ids_once_and_keep_them(tables: IcebergTables, edi
     behind = rewritten(second, {"next-row-id": 3})
     inspected = [one for one in IcebergTableReader().inspect(behind, set()) if isinstance(one, Flaw)]
     assert {one.kind for one in inspected} == {"wrong-count"}
-    assert "the table's next one is 3" in inspected[0].message
+    assert "the table's next row id is 3" in inspected[0].message
 
     nearly = rewritten(second, {"next-row-id": 8})
     inspected = [one for one in IcebergTableReader().inspect(nearly, set()) if isinstance(one, Flaw)]
     assert [one.file.what for one in inspected] == ["manifest list", "metadata file"]
-    assert "8, and the table's next one is 8" in inspected[1].message
+    assert "8, but the table's next row id is 8" in inspected[1].message
     inspected = [
         one for one in IcebergTableReader().inspect(with_shared_row_ids(second), set()) if isinstance(one, Flaw)
     ]
     assert [one.file.what for one in inspected] == ["metadata file"]
-    assert "from 1 on are those of" in inspected[0].message
+    assert "share row ids from 1 on" in inspected[0].message
 
     gone = entry_path(tables.at(old))
     third = editor.drop_files(second, [gone], {})
@@ -1128,7 +1128,7 @@ def test_manifests_are_rewritten_with_the_same_files_sorted_by_partition(
         assert (summary["operation"], summary["lakegate.run-id"]) == ("replace", "r")
         assert (summary["manifests-replaced"], summary["entries-processed"]) == (str(number), str(number))
         assert editor.rewrite_manifests(fewer, {}) == fewer
-        assert (editor.can_have_fewer_manifests(pointer), editor.can_have_fewer_manifests(fewer)) == (True, False)
+        assert (editor.can_rewrite_manifests(pointer), editor.can_rewrite_manifests(fewer)) == (True, False)
     layout = IcebergTableReader().layout(before, small_bytes=1 << 20, at_least=2)
     assert (layout.data_files, layout.small_files, layout.manifests, layout.delete_files) == (4, 2, 4, 0)
     assert row_ids(fewer) == row_ids(numbered)
@@ -1143,9 +1143,9 @@ def test_manifests_are_rewritten_with_the_same_files_sorted_by_partition(
     empty = pointer_to(tables.create())
     assert editor.rewrite_manifests(empty, {}) == empty
 
-    write: Any = vars(SnapshotProducer)["_write"]
+    write: Any = vars(SnapshotProducer)["_write_manifest"]
     monkeypatch.setattr(
-        SnapshotProducer, "_write", lambda self, one, entries, *rest: write(self, one, entries[1:], *rest)
+        SnapshotProducer, "_write_manifest", lambda self, one, entries, *rest: write(self, one, entries[1:], *rest)
     )
     with pytest.raises(AuditFailedError, match="list other files"):
         editor.rewrite_manifests(before, {})
@@ -1192,7 +1192,7 @@ def test_rows_that_stay_on_main_keep_their_ids_and_new_ones_get_none_of_theirs(
     known = row_ids(main)
 
     # What a revert does that goes back to the state before the first, and keeps what the second appended.
-    again = editor.following(base, main, by_sequence=False)
+    again = editor.raise_counters(base, main, by_sequence=False)
     assert document_at(again)["next-row-id"] == document_at(main)["next-row-id"] == 4
     last = document_at(main)["last-sequence-number"]
     again = editor.replay(main, [staged[1].snapshot_id], again, keep_row_ids=True)
@@ -1200,15 +1200,15 @@ def test_rows_that_stay_on_main_keep_their_ids_and_new_ones_get_none_of_theirs(
     assert document_at(again)["next-row-id"] >= 4
     # Its last change is numbered as it was, and no later one is numbered like one that is gone.
     assert {one.sequence_number for one in entries_at(again) if one.first_row_id == known[3,]} == {last}
-    longer = document_at(editor.following(base, main))
+    longer = document_at(editor.raise_counters(base, main))
     assert (longer["last-sequence-number"], document_at(base)["last-sequence-number"]) == (last, last - 2)
-    assert editor.following(again, main) == again
+    assert editor.raise_counters(again, main) == again
     again = editor.replay(staged[2], [staged[2].snapshot_id], again)
     assert row_ids(again)[4,] >= 4
     assert len(set(row_ids(again).values())) == 3
 
-    assert editor.following(main, first) == main
-    with pytest.raises(NotReplayableError, match="what was added since is of version 3"):
+    assert editor.raise_counters(main, first) == main
+    with pytest.raises(NotReplayableError, match="the files added since are of version 3"):
         editor.replay(main, [staged[1].snapshot_id], old)
 
 
@@ -1234,7 +1234,7 @@ def test_a_table_with_a_variant_is_known_but_for_its_values(tables: IcebergTable
     left = editor.drop_files(base, [gone], {})
     assert [file.path for file in reader.files(left)] == [kept]
     assert document_at(left)["schemas"] == document_at(base)["schemas"]
-    with pytest.raises(InputError, match="such as a variant column, that only Spark reads"):
+    with pytest.raises(InputError, match="such as a variant column, that only Spark can read"):
         reader.read_rows(base)
 
 

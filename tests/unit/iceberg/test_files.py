@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from lakegate.errors import ConfigurationError, EngineError, InputError, SourceError, StorageUnavailableError
-from lakegate.iceberg.files import TableFiles, local_path, reading
+from lakegate.iceberg.files import TableFiles, local_path, read_errors
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
 from support.memory_store import MemoryStore
@@ -46,7 +46,7 @@ def test_new_files_are_new(location: str) -> None:
     files.create(location, b"1234", POINTER)
     assert files.exists(location)
     assert files.content(location) == b"1234"
-    with pytest.raises(EngineError, match=r"nyc\.trips can't be written to .*: "):
+    with pytest.raises(EngineError, match=r"Can't write the metadata of table nyc\.trips to .*: "):
         files.create(location, b"5", POINTER)
     assert files.content(location) == b"1234"
 
@@ -126,5 +126,5 @@ def test_a_file_that_may_not_be_read_or_written_is_a_matter_of_settings(store: M
 
 
 def _raise(error: Exception) -> None:
-    with reading("Metadata file", POINTER):
+    with read_errors("Metadata file", POINTER):
         raise error

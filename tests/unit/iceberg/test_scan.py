@@ -190,7 +190,7 @@ def test_no_bit_of_a_deletion_vector_flips_unseen(tables: IcebergTables) -> None
         with pytest.raises(InputError, match=r"Deletion vector .*\.puffin of table nyc.trips is damaged: "):
             ids(opened(pointer_to(made)))
     puffin.write_bytes(content[: len(blob)])
-    with pytest.raises(InputError, match="isn't whole"):
+    with pytest.raises(InputError, match="is truncated"):
         ids(opened(pointer_to(made)))
     puffin.unlink()
     with pytest.raises(NotFoundError, match=r"Deletion vector .*\.puffin of table nyc.trips doesn't exist"):
@@ -202,10 +202,10 @@ def test_no_bit_of_a_deletion_vector_flips_unseen(tables: IcebergTables) -> None
     [
         ([([0], 2)], {}, "deletes 1 rows, not 2"),
         ([([0], 1), ([0, 1], 2)], {}, "two deletion vectors for data file"),
-        ([([0], 1)], {"content_offset": 5}, "isn't where the manifest says"),
-        ([([0], 1)], {"content_size_in_bytes": 20}, "isn't where the manifest says"),
-        ([([0], 1)], {"content_size_in_bytes": None}, "lacks its data file or its place"),
-        ([([0], 1)], {"referenced_data_file": None}, "lacks its data file or its place"),
+        ([([0], 1)], {"content_offset": 5}, "isn't at its offset"),
+        ([([0], 1)], {"content_size_in_bytes": 20}, "isn't at its offset"),
+        ([([0], 1)], {"content_size_in_bytes": None}, "lacks its data file, offset or length"),
+        ([([0], 1)], {"referenced_data_file": None}, "lacks its data file, offset or length"),
     ],
 )
 def test_a_deletion_vector_that_its_manifest_describes_wrongly_is_refused(

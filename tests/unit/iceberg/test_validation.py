@@ -74,13 +74,13 @@ def test_a_file_that_disagrees_with_the_catalog_is_not_published(states: tuple[T
         assert "lakegate discard wap/x" in (refused.value.hint or ""), case
         editor = IcebergTableEditor()
         edits: list[Callable[[], object]] = [
-            partial(editor.trimmed, pointer, without=[branch.snapshot_id]),
+            partial(editor.trim_snapshots, pointer, without=[branch.snapshot_id]),
             partial(editor.replay, pointer, [branch.snapshot_id], base),
             partial(editor.replay, branch, [branch.snapshot_id], pointer),
             partial(editor.drop_files, pointer, ["file:///x"], {}),
         ]
         for edit in edits:
-            with pytest.raises(InputError, match="can't tell which one is meant"):
+            with pytest.raises(InputError, match="can't tell which one is right"):
                 edit()
         assert set(folder.iterdir()) == before, case
     for pointer in states:
@@ -137,7 +137,7 @@ def test_what_spark_cannot_parse_is_not_published(
     with pytest.raises(InputError, match=r"nyc\.trips"):
         IcebergTableReader().require_loadable(pointer, "wap/x")
     with pytest.raises(InputError, match=r"nyc\.trips"):
-        IcebergTableEditor().trimmed(pointer)
+        IcebergTableEditor().trim_snapshots(pointer)
 
 
 def test_metadata_is_utf_8_without_a_mark_and_compressed_as_it_is_named(
@@ -155,7 +155,7 @@ def test_metadata_is_utf_8_without_a_mark_and_compressed_as_it_is_named(
         with pytest.raises(InputError, match=r"nyc\.trips"):
             IcebergTableReader().require_loadable(pointer, "wap/x")
         with pytest.raises(InputError, match=r"nyc\.trips"):
-            IcebergTableEditor().trimmed(pointer)
+            IcebergTableEditor().trim_snapshots(pointer)
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ def test_damaged_metadata_is_read_or_refused_in_our_words(
         lambda: list(reader.files(pointer)),
         lambda: reader.added_files(pointer, [branch.snapshot_id]),
         lambda: list(reader.reach(pointer)),
-        lambda: editor.trimmed(pointer, without=[base.snapshot_id]),
+        lambda: editor.trim_snapshots(pointer, without=[base.snapshot_id]),
         lambda: editor.replay(pointer, [branch.snapshot_id], base),
         lambda: editor.replay(branch, [branch.snapshot_id], pointer),
         lambda: editor.drop_files(pointer, [file.path for file in reader.files(branch)], {}),

@@ -24,7 +24,7 @@ from lakegate.iceberg.files import (
     LocalFileStore,
     ObjectFileStore,
     open_file_store,
-    require_own,
+    require_same_catalog,
     require_writable,
     spark_file_io,
 )
@@ -73,7 +73,7 @@ def test_only_known_stores_are_collected(store: MemoryStore, monkeypatch: pytest
     use(monkeypatch, store)
     assert isinstance(open_file_store("file:///lake"), LocalFileStore)
     assert isinstance(open_file_store(ROOT), ObjectFileStore)
-    with pytest.raises(ConfigurationError, match="there is no file store for 'hdfs'"):
+    with pytest.raises(ConfigurationError, match="'hdfs' isn't supported"):
         open_file_store("hdfs://lake/t")
 
 
@@ -101,7 +101,7 @@ def test_a_local_warehouse_is_one_folder_for_its_marker_its_tables_and_gc(tmp_pa
         f"{made.warehouse}/{files.MARKER}"
     ]
     with pytest.raises(ConfigurationError, match="belongs to another catalog"):
-        require_own(made.warehouse, StorageSettings(), "theirs")
+        require_same_catalog(made.warehouse, StorageSettings(), "theirs")
 
 
 def test_a_warehouse_elsewhere_makes_no_folder_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,14 +115,14 @@ def test_a_warehouse_that_another_catalog_owns_is_not_collected(
 ) -> None:
     use(monkeypatch, store)
     for root in (ROOT, f"file://{tmp_path}/a lake"):
-        require_own(root, StorageSettings(), "ours")  # nobody's yet
+        require_same_catalog(root, StorageSettings(), "ours")  # nobody's yet
         require_writable(root, StorageSettings(), "ours")
-        require_own(root, StorageSettings(), "ours")
+        require_same_catalog(root, StorageSettings(), "ours")
         for other in ("theirs", None):
             with pytest.raises(ConfigurationError, match=r"belongs to another catalog \(ours"):
-                require_own(root, StorageSettings(), other)
+                require_same_catalog(root, StorageSettings(), other)
     (tmp_path / "a lake" / files.MARKER).write_text("An older one.")
-    require_own(f"file://{tmp_path}/a lake", StorageSettings(), "theirs")
+    require_same_catalog(f"file://{tmp_path}/a lake", StorageSettings(), "theirs")
 
 
 def test_a_lake_tries_its_warehouse_until_it_works_and_then_no_more(

@@ -106,13 +106,13 @@ def test_a_target_that_is_reset_while_a_run_waits_for_its_lock_is_looked_at_anew
 def test_what_is_published_has_the_metadata_trimmed(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
 
-    def trimmed(pointer: TablePointer, *, at_least: int = 1, without: Collection[int] = ()) -> TablePointer:
+    def trim_snapshots(pointer: TablePointer, *, at_least: int = 1, without: Collection[int] = ()) -> TablePointer:
         assert not without
         kept.append(at_least)
         house.versions["mem://trimmed"] = house.versions[pointer.metadata_location]
         return pointer.model_copy(update={"metadata_location": "mem://trimmed"})
 
-    monkeypatch.setattr(house, "trimmed", trimmed)
+    monkeypatch.setattr(house, "trim_snapshots", trim_snapshots)
     ingest(house.context, ordered(house))
 
     found = house.catalog.get_table(TRIPS, house.catalog.get_ref("main"))

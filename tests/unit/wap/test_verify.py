@@ -282,7 +282,7 @@ def test_data_files_in_each_others_place_are_found(lake: Lake) -> None:
     assert lake.verify().passed
     found = lake.verify(deep=True).findings
     assert [(one.kind, one.run_id) for one in found] == [("wrong-rows", "r2"), ("wrong-rows", "r1")]
-    assert "its column id holds other values than its manifest says" in found[0].message
+    assert "its column id has values outside the bounds in its manifest" in found[0].message
 
 
 @pytest.mark.parametrize(("kind", "damage", "fix"), DAMAGES, ids=[f"{n}-{one[0]}" for n, one in enumerate(DAMAGES)])
@@ -430,7 +430,7 @@ def test_an_operation_that_is_not_what_a_snapshot_did_is_found(lake: Lake) -> No
     lake.edit_metadata(say("append"))
     (found,) = lake.verify().findings
     assert (found.kind, found.table) == ("wrong-count", str(NAME))
-    assert "says that it did 'append', and it removed 1 file" in found.message
+    assert "has the operation 'append', but it removed 1 file" in found.message
 
 
 def test_files_that_nothing_needs_are_counted_once_they_are_old(lake: Lake) -> None:
