@@ -1800,14 +1800,14 @@ class Lake:
             INSTALL iceberg; LOAD iceberg;
         """
         from lakegate.snippets.snippet import write_snippet
-        from lakegate.snippets.target import Target
+        from lakegate.snippets.target import SnippetTarget
 
         resolved = self._resolve(ref, at)
         try:
             found = self.table(table, ref=resolved.hash).metadata  # of that very commit, wherever main is by now
         except NotFoundError as error:
             raise unknown_table(self._components.catalog, table, resolved) from error
-        target = Target(
+        target = SnippetTarget(
             table=found.table,
             ref=resolved,
             metadata_location=found.metadata_location,

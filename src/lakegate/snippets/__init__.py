@@ -1,7 +1,7 @@
-"""Snippets for other engines to read a published table (``lakegate table connect``).
+"""Snippets to read a published table in other engines (``lakegate table connect``).
 
-An engine is a function in ``files.py`` or ``catalogs.py``, a line in the mapping at that module's end, and its name
-below. No snippet holds a secret: each says how the engine gets its credentials by its own means.
+An engine takes a function in ``files.py`` or ``catalogs.py``, a line in the mapping at that module's end, and its name
+below. No snippet contains a secret: each says how the engine finds its credentials.
 """
 
 from __future__ import annotations
@@ -36,4 +36,4 @@ TITLES: dict[str, str] = {
     "clickhouse": "ClickHouse",
 }
 RUN_HERE: frozenset[str] = frozenset({"pyiceberg", "duckdb", "polars", "daft", "spark", "trino"})
-"""Engines in which a test runs the snippets, as they are printed; Trino in ``make prove``."""
+"""Engines in which a test runs the snippets as printed; for Trino, ``make prove`` does."""

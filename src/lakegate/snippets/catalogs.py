@@ -1,4 +1,4 @@
-"""Snippets that name a catalog: Nessie itself, or ``lakegate serve``. At ``main``, they see later publishes, too."""
+"""Snippets that read through a catalog: Nessie, or ``lakegate serve``. On ``main``, they also show later publishes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from urllib.parse import urlsplit
 from lakegate.errors import InputError
 from lakegate.iceberg.files import spark_file_io
 from lakegate.snippets import TITLES, Engine
-from lakegate.snippets.target import Target, name, python, text, uri
+from lakegate.snippets.target import SnippetTarget, file_uri, python_literal, sql_name, sql_string
 
 _SPARK_PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 _TOKEN = "LAKE_READER_TOKEN"  # noqa: S105 - a variable's name
 
 
 @dataclass(frozen=True)
-class Server:
+class ServeEndpoint:
     """A running ``lakegate serve``."""
 
     url: str
     has_token: bool
 
     @classmethod
-    def parse(cls, url: str, *, has_token: bool) -> Server:
+    def parse(cls, url: str, *, has_token: bool) -> ServeEndpoint:
         """Return the server at ``url``."""
         try:
             parts = urlsplit(url)
@@ -32,12 +32,14 @@ class Server:
         except ValueError:
             is_fine = False
         if not is_fine or parts.query or parts.fragment or not re.fullmatch(r"[!-~]+", url):
-            raise InputError("--rest isn't a URL such as http://127.0.0.1:8181.", hint="lakegate serve prints it.")
+            raise InputError(
+                "--rest must be a URL such as http://127.0.0.1:8181.", hint="lakegate serve prints its URL."
+            )
         return cls(url.rstrip("/"), has_token)
 
 
-def _about(target: Target, *more: str | None, mark: str = "#") -> list[str]:
-    news = "it never changes" if target.is_pinned else "later publishes show, too"
+def _about(target: SnippetTarget, *more: str | None, mark: str = "#") -> list[str]:
+    news = "it never changes" if target.is_pinned else "later publishes show too"
     first = f"{target.table} of {target.state}; {news}."
     return [f"{mark} {line}" for line in (first, *more) if line]
 
@@ -45,46 +47,45 @@ def _about(target: Target, *more: str | None, mark: str = "#") -> list[str]:
 # Nessie
 
 
-def spark(target: Target) -> str:
-    """Return Python for Spark, by Nessie."""
-    options = {**target.spark_options, "warehouse": uri(target.warehouse)}
+def spark(target: SnippetTarget) -> str:
+    """Return Python for Spark, through Nessie."""
+    options = {**target.spark_options, "warehouse": file_uri(target.warehouse)}
     lines = [*_spark_start(target), *_spark_options({**options, **spark_file_io(target.warehouse, target.storage)})]
     variable = target.token_variable()
     if variable is not None:
         lines.insert(0, "import os\n")
         lines += [
             '    .config("spark.sql.catalog.lake.authentication.type", "BEARER")',
-            f'    .config("spark.sql.catalog.lake.authentication.token", os.environ[{python(variable)}])',
+            f'    .config("spark.sql.catalog.lake.authentication.token", os.environ[{python_literal(variable)}])',
         ]
     elif target.catalog.oauth2_token_endpoint is not None:
         lines.append("    # and spark.sql.catalog.lake.authentication.type OAUTH2, with its client's id and secret")
     return "\n".join([*lines, *_spark_end(target)])
 
 
-def trino(target: Target) -> str:
-    """Return Trino's catalog file and a query, by Nessie.
+def trino(target: SnippetTarget) -> str:
+    """Return Trino's catalog file and a query, through Nessie.
 
     Raises:
-        InputError: Trino doesn't find the table by Nessie: its names are all in lower case, in one namespace.
+        InputError: The table has a nested namespace or capital letters. Trino doesn't find such tables through Nessie.
     """
     if len(target.table.namespace) > 1 or str(target.table) != str(target.table).lower():
         raise InputError(
-            f"Through Nessie, Trino finds no table in a nested namespace or with capital letters in its name, such as "
-            f"{target.table}.",
-            hint="Start lakegate serve, and read through it: --rest URL.",
+            f"Through Nessie, Trino can't find {target.table}: it has a nested namespace or capital letters.",
+            hint="Start lakegate serve, and read through it with --rest URL.",
             table=str(target.table),
         )
     ref, first = target.ref.name, None
     if target.is_commit:
         ref = f"at-{target.ref.hash[:12]}"
-        first = f"Trino reads branches and tags. Once: lakegate tag create {ref} --from {target.ref.hash}"
+        first = f"Trino reads only branches and tags. Run once: lakegate tag create {ref} --from {target.ref.hash}"
     lines = [
         *_about(target, first, "etc/catalog/lake.properties:"),
         "connector.name=iceberg",
         "iceberg.catalog.type=nessie",
         f"iceberg.nessie-catalog.uri={target.nessie_uri}",
         f"iceberg.nessie-catalog.ref={ref}",
-        f"iceberg.nessie-catalog.default-warehouse-dir={uri(target.warehouse)}",
+        f"iceberg.nessie-catalog.default-warehouse-dir={file_uri(target.warehouse)}",
     ]
     if target.token_variable() is not None:
         lines += [
@@ -94,14 +95,14 @@ def trino(target: Target) -> str:
     return "\n".join([*lines, *_trino_files(target), "", *_trino_query(target)])
 
 
-def dremio(target: Target) -> str:
-    """Return SQL for Dremio, by a source of its kind Nessie."""
+def dremio(target: SnippetTarget) -> str:
+    """Return SQL for Dremio, through a source of type Nessie."""
     if target.is_commit:
-        at = f"COMMIT {name(target.ref.hash)}"
+        at = f"COMMIT {sql_name(target.ref.hash)}"
     else:
-        at = f"{'TAG' if target.ref.kind == 'tag' else 'BRANCH'} {name(target.ref.name)}"
-    endpoint = f"Once: add a source of type Nessie, called lake, with the endpoint {target.nessie_uri}"
-    credentials = "Credentials: the source's own settings, for Nessie and for the files."
+        at = f"{'TAG' if target.ref.kind == 'tag' else 'BRANCH'} {sql_name(target.ref.name)}"
+    endpoint = f"Once: add a source of type Nessie, named lake, with the endpoint {target.nessie_uri}"
+    credentials = "Credentials: in the settings of the source, for Nessie and for the files."
     return "\n".join(
         [
             *_about(target, endpoint, credentials, mark="--"),
@@ -113,8 +114,8 @@ def dremio(target: Target) -> str:
 # lakegate serve
 
 
-def served_python(engine: Engine) -> Callable[[Target, Server], str]:
-    """Return what makes Python for a library that reads by PyIceberg's catalogs."""
+def served_python(engine: Engine) -> Callable[[SnippetTarget, ServeEndpoint], str]:
+    """Return the writer of Python snippets for a library that reads through PyIceberg's catalogs."""
     imports = {"pyiceberg": None, "polars": "import polars as pl", "daft": "import daft"}
     reads = {
         "pyiceberg": ("{table}", "print({name}.scan(limit=10).to_arrow())"),
@@ -122,7 +123,7 @@ def served_python(engine: Engine) -> Callable[[Target, Server], str]:
         "daft": ("daft.read_iceberg({table})", "{name}.show(10)"),
     }
 
-    def make(target: Target, server: Server) -> str:
+    def make(target: SnippetTarget, server: ServeEndpoint) -> str:
         options = {
             "type": "rest",
             "uri": server.url,
@@ -132,9 +133,9 @@ def served_python(engine: Engine) -> Callable[[Target, Server], str]:
         read, show = reads[engine]
         if engine == "daft" and target.has_deletes:
             read = "daft.from_arrow({table}.scan().to_arrow())"
-        given = ", ".join(f"{python(key)}: {python(value)}" for key, value in options.items())
-        token = f', "token": os.environ[{python(_TOKEN)}]' if server.has_token else ""
-        table = f"lake.load_table({python(str(target.table))})"
+        given = ", ".join(f"{python_literal(key)}: {python_literal(value)}" for key, value in options.items())
+        token = f', "token": os.environ[{python_literal(_TOKEN)}]' if server.has_token else ""
+        table = f"lake.load_table({python_literal(str(target.table))})"
         return "\n".join(
             [
                 *(["import os", ""] if server.has_token else []),
@@ -151,13 +152,14 @@ def served_python(engine: Engine) -> Callable[[Target, Server], str]:
     return make
 
 
-def served_duckdb(target: Target, server: Server) -> str:
+def served_duckdb(target: SnippetTarget, server: ServeEndpoint) -> str:
     """Return SQL for DuckDB."""
     access = "AUTHORIZATION_TYPE 'none'"
+    warehouse, url = sql_string(target.warehouse_name), sql_string(server.url)
     lines = []
     if server.has_token:
         lines = [
-            f"-- Credentials: the token of {_TOKEN}, in place of the dots.",
+            f"-- Credentials: replace the dots with the token of {_TOKEN}.",
             "CREATE OR REPLACE SECRET reader (TYPE iceberg, TOKEN '…');",
         ]
         access = "SECRET reader"
@@ -166,23 +168,23 @@ def served_duckdb(target: Target, server: Server) -> str:
             *_about(target, mark="--"),
             "INSTALL iceberg; LOAD iceberg;",
             *lines,
-            f"ATTACH {text(target.warehouse_name)} AS lake (TYPE iceberg, ENDPOINT {text(server.url)}, {access});",
-            f"SELECT * FROM lake.{name('.'.join(target.table.namespace))}.{name(target.table.name)} LIMIT 10;",
+            f"ATTACH {warehouse} AS lake (TYPE iceberg, ENDPOINT {url}, {access});",
+            f"SELECT * FROM lake.{sql_name('.'.join(target.table.namespace))}.{sql_name(target.table.name)} LIMIT 10;",
         ]
     )
 
 
-def served_spark(target: Target, server: Server) -> str:
+def served_spark(target: SnippetTarget, server: ServeEndpoint) -> str:
     """Return Python for Spark."""
     options = {"type": "rest", "uri": server.url, "warehouse": target.warehouse_name}
     lines = [*_spark_start(target), *_spark_options({**options, **spark_file_io(target.warehouse, target.storage)})]
     if server.has_token:
         lines.insert(0, "import os\n")
-        lines.append(f'    .config("spark.sql.catalog.lake.token", os.environ[{python(_TOKEN)}])')
+        lines.append(f'    .config("spark.sql.catalog.lake.token", os.environ[{python_literal(_TOKEN)}])')
     return "\n".join([*lines, *_spark_end(target)])
 
 
-def served_trino(target: Target, server: Server) -> str:
+def served_trino(target: SnippetTarget, server: ServeEndpoint) -> str:
     """Return Trino's catalog file and a query."""
     token = ["iceberg.rest-catalog.security=OAUTH2", f"iceberg.rest-catalog.oauth2.token=${{ENV:{_TOKEN}}}"]
     has_capitals = str(target.table) != str(target.table).lower()
@@ -203,7 +205,7 @@ def served_trino(target: Target, server: Server) -> str:
     )
 
 
-def _spark_start(target: Target) -> list[str]:
+def _spark_start(target: SnippetTarget) -> list[str]:
     return [
         "from pyspark.sql import SparkSession",
         "",
@@ -217,44 +219,44 @@ def _spark_options(options: Mapping[str, str]) -> list[str]:
     catalog = "spark.sql.catalog.lake"
     settings = {catalog: "org.apache.iceberg.spark.SparkCatalog"}
     settings |= {f"{catalog}.{key}": value for key, value in options.items()}
-    return [f"    .config({python(key)}, {python(value)})" for key, value in settings.items()]
+    return [f"    .config({python_literal(key)}, {python_literal(value)})" for key, value in settings.items()]
 
 
-def _spark_end(target: Target) -> list[str]:
+def _spark_end(target: SnippetTarget) -> list[str]:
     quoted = ".".join("`" + part + "`" for part in target.table.parts)
     return [
         "    .getOrCreate()",
         ")",
-        f"{target.variable} = spark.table({python(f'lake.{quoted}')})",
+        f"{target.variable} = spark.table({python_literal(f'lake.{quoted}')})",
         f"{target.variable}.show(10)",
     ]
 
 
-def _trino_files(target: Target) -> list[str]:
+def _trino_files(target: SnippetTarget) -> list[str]:
     s3 = target.storage.s3
     match target.service:
         case "s3":
             return [
-                "# Credentials: AWS's own: variables, profile or role.",
+                "# Credentials: from AWS's variables, profile or role.",
                 "fs.native-s3.enabled=true",
                 *([f"s3.region={s3.region}"] if s3.region else []),
                 *([f"s3.endpoint={s3.endpoint}"] if s3.endpoint else []),
                 *(["s3.path-style-access=true"] if s3.path_style else []),
             ]
         case "gcs":
-            return ["# Credentials: Google's own, or gcs.json-key-file-path.", "fs.native-gcs.enabled=true"]
+            return ["# Credentials: Google's defaults, or gcs.json-key-file-path.", "fs.native-gcs.enabled=true"]
         case "adls":
             return ["# Credentials: azure.auth-type and its settings.", "fs.native-azure.enabled=true"]
     return ["fs.hadoop.enabled=true"]
 
 
-def _trino_query(target: Target) -> list[str]:
-    schema, table = name(".".join(target.table.namespace)), name(target.table.name)
-    return ["-- Then, in a client of Trino:", f"SELECT * FROM lake.{schema}.{table} LIMIT 10;"]
+def _trino_query(target: SnippetTarget) -> list[str]:
+    schema, table = sql_name(".".join(target.table.namespace)), sql_name(target.table.name)
+    return ["-- Then, in a Trino client:", f"SELECT * FROM lake.{schema}.{table} LIMIT 10;"]
 
 
-NESSIE: Mapping[Engine, Callable[[Target], str]] = {"spark": spark, "trino": trino, "dremio": dremio}
-SERVED: Mapping[Engine, Callable[[Target, Server], str]] = {
+NESSIE: Mapping[Engine, Callable[[SnippetTarget], str]] = {"spark": spark, "trino": trino, "dremio": dremio}
+SERVED: Mapping[Engine, Callable[[SnippetTarget, ServeEndpoint], str]] = {
     "pyiceberg": served_python("pyiceberg"),
     "polars": served_python("polars"),
     "daft": served_python("daft"),
@@ -267,6 +269,6 @@ SERVED: Mapping[Engine, Callable[[Target, Server], str]] = {
 def no_rest(engine: Engine) -> InputError:
     """Return the error for an engine that has no snippet for ``lakegate serve``."""
     return InputError(
-        f"No snippet lets {TITLES[engine]} read from lakegate serve.",
-        hint=f"Leave out --rest. With it: {', '.join(SERVED)}.",
+        f"There's no snippet for {TITLES[engine]} to read through lakegate serve.",
+        hint=f"Leave out --rest. Engines with --rest: {', '.join(SERVED)}.",
     )

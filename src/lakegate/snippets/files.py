@@ -1,4 +1,4 @@
-"""Snippets that name the table's metadata file: no catalog takes part, and what they read never changes."""
+"""Snippets that name the table's metadata file. They need no catalog, and always read the same state."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import shlex
 from collections.abc import Callable, Mapping
 
 from lakegate.snippets import Engine
-from lakegate.snippets.target import Target, host, name, python, text, uri
+from lakegate.snippets.target import SnippetTarget, endpoint_host, file_uri, python_literal, sql_name, sql_string
 from lakegate.storage.objects import Address
 
 
-def _about(target: Target, *more: str | None, mark: str = "#") -> list[str]:
-    news = "Later publishes aren't in it: print this again, or run lakegate serve."
+def _about(target: SnippetTarget, *more: str | None, mark: str = "#") -> list[str]:
+    news = "Later publishes don't show: print it again, or use lakegate serve."
     first = f"{target.table} of {target.state}. {'It never changes.' if target.is_pinned else news}"
     return [f"{mark} {line}" for line in (first, *more) if line]
 
 
-def pyiceberg(target: Target) -> str:
+def pyiceberg(target: SnippetTarget) -> str:
     """Return Python for PyIceberg."""
     return "\n".join(
         [
@@ -30,27 +30,27 @@ def pyiceberg(target: Target) -> str:
     )
 
 
-def polars(target: Target) -> str:
+def polars(target: SnippetTarget) -> str:
     """Return Python for Polars."""
     properties = target.pyiceberg_properties()
-    options = f", storage_options={python(properties)}" if properties else ""
+    options = f", storage_options={python_literal(properties)}" if properties else ""
     return "\n".join(
         [
             "import polars as pl",
             "",
             *_about(target, target.credentials()),
-            f"{target.variable} = pl.scan_iceberg({python(target.metadata)}{options})",
+            f"{target.variable} = pl.scan_iceberg({python_literal(target.metadata)}{options})",
             f"print({target.variable}.head(10).collect())",
         ]
     )
 
 
-def daft(target: Target) -> str:
+def daft(target: SnippetTarget) -> str:
     """Return Python for Daft."""
     read = f"daft.read_iceberg({_static(target)})"
     why = None
     if target.has_deletes:
-        why = "Rows were deleted in place, which Daft 0.7 doesn't read reliably: PyIceberg reads them for it."
+        why = "The table has delete files, which Daft 0.7 doesn't read reliably: PyIceberg reads the rows instead."
         read = f"daft.from_arrow({_static(target)}.scan().to_arrow())"
     return "\n".join(
         [
@@ -64,72 +64,72 @@ def daft(target: Target) -> str:
     )
 
 
-def duckdb(target: Target) -> str:
+def duckdb(target: SnippetTarget) -> str:
     """Return SQL for DuckDB."""
-    view = name(target.table.name)
+    view = sql_name(target.table.name)
     return "\n".join(
         [
             *_about(target, mark="--"),
             "INSTALL iceberg; LOAD iceberg;",
             *_duckdb_secret(target),
-            f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM iceberg_scan({text(target.metadata)});",
+            f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM iceberg_scan({sql_string(target.metadata)});",
             f"SELECT * FROM {view} LIMIT 10;",
         ]
     )
 
 
-def clickhouse(target: Target) -> str:
+def clickhouse(target: SnippetTarget) -> str:
     """Return SQL for ClickHouse."""
-    folder = uri(target.location).rstrip("/") + "/"
+    folder = file_uri(target.location).rstrip("/") + "/"
     file = target.metadata.removeprefix(folder)
     service = target.service
     if service is None:
-        engine, note = f"IcebergLocal({text(folder.removeprefix('file://'))})", "The server reads its own disk."
+        engine, note = f"IcebergLocal({sql_string(folder.removeprefix('file://'))})", "The server reads its own disk."
     elif service == "adls":
         target.require_store("clickhouse", "s3", "gcs")
         raise AssertionError
     else:
-        engine = f"IcebergS3({text(_http(target, folder))})"
-        note = "Credentials: those of the server's own environment, or more arguments: IcebergS3(url, key, secret)."
-    view = name(target.variable)
+        engine = f"IcebergS3({sql_string(_http(target, folder))})"
+        note = "Credentials: from the server's own environment, or as arguments: IcebergS3(url, key, secret)."
+    view = sql_name(target.variable)
     return "\n".join(
         [
             *_about(target, note, mark="--"),
             f"CREATE OR REPLACE TABLE {view}",
             f"ENGINE = {engine}",
-            f"SETTINGS iceberg_metadata_file_path = {text(file)};",
+            f"SETTINGS iceberg_metadata_file_path = {sql_string(file)};",
             f"SELECT * FROM {view} LIMIT 10;",
         ]
     )
 
 
-def snowflake(target: Target) -> str:
+def snowflake(target: SnippetTarget) -> str:
     """Return SQL for Snowflake."""
     target.require_store("snowflake", "s3", "gcs", "adls")
-    root = uri(target.warehouse).rstrip("/") + "/"
-    database, schema = name("LAKE"), name("_".join(target.table.namespace))
+    root = file_uri(target.warehouse).rstrip("/") + "/"
+    database, schema = sql_name("LAKE"), sql_name("_".join(target.table.namespace))
     return "\n".join(
         [
             *_about(
                 target,
-                "lakegate snowflake plan prints all of it, with the volume's rights, and lakegate keeps it fresh.",
-                f"The external volume lakegate is on {_line(root)}, with a role of its own: no secret is in here.",
+                "lakegate snowflake sets up all of this, the volume's permissions included, and keeps it fresh.",
+                f"The external volume lakegate must point at {_line(root)}. It uses its own role: no secret is needed.",
                 mark="--",
             ),
             "CREATE CATALOG INTEGRATION IF NOT EXISTS lakegate_files",
             "  CATALOG_SOURCE = OBJECT_STORE TABLE_FORMAT = ICEBERG ENABLED = TRUE;",
             f"CREATE DATABASE IF NOT EXISTS {database};",
             f"CREATE SCHEMA IF NOT EXISTS {database}.{schema};",
-            f"CREATE ICEBERG TABLE IF NOT EXISTS {database}.{schema}.{name(target.table.name)}",
+            f"CREATE ICEBERG TABLE IF NOT EXISTS {database}.{schema}.{sql_name(target.table.name)}",
             "  EXTERNAL_VOLUME = 'lakegate' CATALOG = 'lakegate_files'",
-            f"  METADATA_FILE_PATH = {text(target.metadata.removeprefix(root))};",
-            f"SELECT * FROM {database}.{schema}.{name(target.table.name)} LIMIT 10;",
+            f"  METADATA_FILE_PATH = {sql_string(target.metadata.removeprefix(root))};",
+            f"SELECT * FROM {database}.{schema}.{sql_name(target.table.name)} LIMIT 10;",
         ]
     )
 
 
-def athena(target: Target) -> str:
-    """Return commands of AWS's command line that register the table in Glue, and SQL for Athena."""
+def athena(target: SnippetTarget) -> str:
+    """Return AWS CLI commands that register the table in Glue, and query it in Athena."""
     target.require_store("athena", "s3")
     database, table = "_".join(target.table.namespace).lower(), target.table.name.lower()
     parameters = {"table_type": "ICEBERG", "metadata_location": target.metadata}
@@ -137,13 +137,13 @@ def athena(target: Target) -> str:
         "Name": table,
         "TableType": "EXTERNAL_TABLE",
         "Parameters": parameters,
-        "StorageDescriptor": {"Columns": [], "Location": uri(target.location)},
+        "StorageDescriptor": {"Columns": [], "Location": file_uri(target.location)},
     }
     made = shlex.quote(json.dumps(entry))
-    query = f"SELECT * FROM {name(database)}.{name(table)} LIMIT 10"
+    query = f"SELECT * FROM {sql_name(database)}.{sql_name(table)} LIMIT 10"
     return "\n".join(
         [
-            *_about(target, target.credentials(), "If the table is in Glue already: aws glue update-table."),
+            *_about(target, target.credentials(), "If the table is already in Glue, use aws glue update-table."),
             f"aws glue create-database --database-input {shlex.quote(json.dumps({'Name': database}))}",
             f"aws glue create-table --database-name {shlex.quote(database)} --table-input {made}",
             f"aws athena start-query-execution --work-group primary --query-string {shlex.quote(query)}",
@@ -151,8 +151,8 @@ def athena(target: Target) -> str:
     )
 
 
-def redshift(target: Target) -> str:
-    """Return SQL for Redshift, which reads by Glue."""
+def redshift(target: SnippetTarget) -> str:
+    """Return SQL for Redshift, which reads through Glue."""
     target.require_store("redshift", "s3")
     database, table = "_".join(target.table.namespace).lower(), target.table.name.lower()
     return "\n".join(
@@ -160,51 +160,51 @@ def redshift(target: Target) -> str:
             *_about(
                 target,
                 "The table must be in Glue: lakegate table connect --engine athena prints how.",
-                "Credentials: the cluster's default IAM role, with the right to read Glue and the bucket.",
+                "Credentials: the cluster's default IAM role, with permission to read Glue and the bucket.",
                 mark="--",
             ),
-            f"CREATE EXTERNAL SCHEMA IF NOT EXISTS {name(database)}",
-            f"FROM DATA CATALOG DATABASE {text(database)} IAM_ROLE default;",
-            f"SELECT * FROM {name(database)}.{name(table)} LIMIT 10;",
+            f"CREATE EXTERNAL SCHEMA IF NOT EXISTS {sql_name(database)}",
+            f"FROM DATA CATALOG DATABASE {sql_string(database)} IAM_ROLE default;",
+            f"SELECT * FROM {sql_name(database)}.{sql_name(table)} LIMIT 10;",
         ]
     )
 
 
-def _static(target: Target) -> str:
+def _static(target: SnippetTarget) -> str:
     properties = target.pyiceberg_properties()
-    more = f", {python(properties)}" if properties else ""
-    return f"StaticTable.from_metadata({python(target.metadata)}{more})"
+    more = f", {python_literal(properties)}" if properties else ""
+    return f"StaticTable.from_metadata({python_literal(target.metadata)}{more})"
 
 
-def _duckdb_secret(target: Target) -> list[str]:
+def _duckdb_secret(target: SnippetTarget) -> list[str]:
     s3 = target.storage.s3
     match target.service:
         case "s3":
             options = ["TYPE s3", "PROVIDER credential_chain"]
-            options += [f"REGION {text(s3.region)}"] if s3.region else []
+            options += [f"REGION {sql_string(s3.region)}"] if s3.region else []
             if s3.endpoint:
-                options += [f"ENDPOINT {text(host(s3.endpoint))}"]
+                options += [f"ENDPOINT {sql_string(endpoint_host(s3.endpoint))}"]
                 options += ["USE_SSL false"] if s3.endpoint.startswith("http:") else []
             options += ["URL_STYLE 'path'"] if s3.path_style else []
             return [
-                "-- Credentials: AWS's own: variables, profile or role.",
+                "-- Credentials: from AWS's variables, profile or role.",
                 "INSTALL aws; LOAD aws;",
                 f"CREATE OR REPLACE SECRET lake ({', '.join(options)});",
             ]
         case "gcs":
-            return ["-- Credentials: CREATE SECRET lake (TYPE gcs, KEY_ID …, SECRET …), with an HMAC key of Google's."]
+            return ["-- Credentials: CREATE SECRET lake (TYPE gcs, KEY_ID …, SECRET …), with a Google HMAC key."]
         case "adls":
-            account = Address.parse(target.metadata).root.partition("@")[2].partition(".")[0]
+            account = sql_string(Address.parse(target.metadata).root.partition("@")[2].partition(".")[0])
             return [
-                "-- Credentials: Azure's own: variables, az login or identity.",
+                "-- Credentials: from Azure's variables, az login or identity.",
                 "INSTALL azure; LOAD azure;",
-                f"CREATE OR REPLACE SECRET lake (TYPE azure, PROVIDER credential_chain, ACCOUNT_NAME {text(account)});",
+                f"CREATE OR REPLACE SECRET lake (TYPE azure, PROVIDER credential_chain, ACCOUNT_NAME {account});",
             ]
     return []
 
 
-def _http(target: Target, folder: str) -> str:
-    """Return a folder of S3 or Google as the URL that ClickHouse takes."""
+def _http(target: SnippetTarget, folder: str) -> str:
+    """Return a folder on S3 or Google Cloud Storage as the URL that ClickHouse accepts."""
     address, s3 = Address.parse(folder), target.storage.s3
     if target.service == "gcs":
         return f"https://storage.googleapis.com/{address.bucket}/{address.key}"
@@ -214,11 +214,11 @@ def _http(target: Target, folder: str) -> str:
 
 
 def _line(value: str) -> str:
-    """Return a text on one line, for a comment."""
+    """Return text on one line, for a comment."""
     return " ".join(value.split())
 
 
-SNIPPETS: Mapping[Engine, Callable[[Target], str]] = {
+SNIPPETS: Mapping[Engine, Callable[[SnippetTarget], str]] = {
     "pyiceberg": pyiceberg,
     "duckdb": duckdb,
     "polars": polars,

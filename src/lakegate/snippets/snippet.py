@@ -1,4 +1,4 @@
-"""A snippet, and who writes it."""
+"""Writes the snippet for an engine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine, table_of
 from lakegate.model.words import did_you_mean
 from lakegate.snippets import ENGINES, RUN_HERE, Engine, catalogs, files
-from lakegate.snippets.target import Target
+from lakegate.snippets.target import SnippetTarget
 
 _LANGUAGES: dict[Engine, str] = {
     **dict.fromkeys(("pyiceberg", "polars", "daft", "spark"), "python"),
@@ -21,11 +21,11 @@ class Snippet(Value):
     """What to paste into an engine to read a table.
 
     Attributes:
-        ref: Branch, tag or commit that was asked for.
-        commit: The commit that it read when the snippet was made.
+        ref: Branch, tag or commit requested.
+        commit: The commit that ``ref`` pointed at when the snippet was written.
         metadata_location: The table's metadata file at that commit.
-        follows: Whether it shows later publishes, too.
-        run_here: Whether lakegate's tests run such snippets in the engine.
+        follows: Whether it also shows later publishes.
+        run_here: Whether lakegate's tests run this engine's snippets.
     """
 
     engine: str
@@ -39,7 +39,7 @@ class Snippet(Value):
     text: str
 
 
-def write_snippet(engine: str, target: Target, *, rest: str | None = None, has_token: bool = False) -> Snippet:
+def write_snippet(engine: str, target: SnippetTarget, *, rest: str | None = None, has_token: bool = False) -> Snippet:
     """Return the snippet for an engine.
 
     Args:
@@ -47,8 +47,8 @@ def write_snippet(engine: str, target: Target, *, rest: str | None = None, has_t
         rest: URL of ``lakegate serve``, to read through it.
 
     Raises:
-        InputError: The engine isn't known, can't reach the files, or can't read that way; or ``rest`` doesn't serve the
-            table.
+        InputError: The engine is unknown, can't reach the files, or can't read this way, or the server at ``rest``
+            doesn't serve the table.
     """
     known = next((one for one in ENGINES if one == engine), None)
     if known is None:
@@ -56,7 +56,7 @@ def write_snippet(engine: str, target: Target, *, rest: str | None = None, has_t
             f"Unknown engine '{engine}'.", hint=f"{did_you_mean(engine, ENGINES)}Known: {', '.join(ENGINES)}."
         )
     if not (target.metadata_location + target.location).isprintable():
-        raise InputError(f"The location of {target.table} holds characters that can't be printed.")
+        raise InputError(f"The location of {target.table} contains unprintable characters.")
     if rest is not None:
         if known not in catalogs.SERVED:
             raise catalogs.no_rest(known)
@@ -66,11 +66,11 @@ def write_snippet(engine: str, target: Target, *, rest: str | None = None, has_t
                 hint=f"Leave out --rest, or see the rows: lakegate quarantine show {table_of(target.table)}",
                 table=str(target.table),
             )
-        text = catalogs.SERVED[known](target, catalogs.Server.parse(rest, has_token=has_token))
+        text = catalogs.SERVED[known](target, catalogs.ServeEndpoint.parse(rest, has_token=has_token))
     elif known in catalogs.NESSIE:
         if target.catalog.type != "nessie":
             raise InputError(
-                f"The snippet for {known} is for Nessie, and the catalog is of type '{target.catalog.type}'.",
+                f"The snippet for {known} needs Nessie, but the catalog is of type '{target.catalog.type}'.",
                 hint="Read through lakegate serve: --rest URL.",
             )
         text = catalogs.NESSIE[known](target)

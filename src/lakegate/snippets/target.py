@@ -1,4 +1,4 @@
-"""What a snippet reads: a table at one commit, where its files are, and how an engine reaches them."""
+"""The table that a snippet reads: its commit, the location of its files, and how engines reach them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lakegate.storage.objects import Address, Service, canonical, is_remote
 
 
 @dataclass(frozen=True)
-class Target:
+class SnippetTarget:
     """A table to read, at the commit that ``ref`` resolved to.
 
     Attributes:
-        ref: Branch, tag or bare commit, and the commit read.
-        metadata_location: Its metadata file, as the catalog spells it.
+        ref: Branch, tag or commit, with the hash to read.
+        metadata_location: The table's metadata file, as the catalog spells it.
         has_deletes: Whether delete files may apply to its rows.
-        catalog: How lakegate reaches the catalog; secrets are named only.
+        catalog: How lakegate reaches the catalog. Secrets are only references.
         spark_options: Options of a Spark catalog on ``ref``, without credentials.
     """
 
@@ -42,44 +42,44 @@ class Target:
 
     @property
     def metadata(self) -> str:
-        """The metadata file as a URI that all engines read."""
-        return uri(self.metadata_location)
+        """The metadata file as a URI that all engines accept."""
+        return file_uri(self.metadata_location)
 
     @property
     def variable(self) -> str:
-        """The table's name as a variable of Python's."""
+        """The table's name as a Python variable."""
         found = self.table.name.replace("-", "_")
         return f"{found}_table" if iskeyword(found) or hasattr(builtins, found) else found
 
     @property
     def nessie_uri(self) -> str:
-        """Address of Nessie's API."""
+        """URI of Nessie's API."""
         return self.spark_options["uri"]
 
     @property
     def dotted(self) -> str:
         """Namespace and name, quoted for SQL: ``"nyc"."trips"``."""
-        return ".".join(name(part) for part in self.table.parts)
+        return ".".join(sql_name(part) for part in self.table.parts)
 
     @property
     def is_pinned(self) -> bool:
-        """Whether it can't change: a commit or a tag."""
+        """Whether the ref is a commit or a tag, which never changes."""
         return self.ref.kind != "branch"
 
     @property
     def is_commit(self) -> bool:
-        """Whether a bare commit is read, which only its hash names."""
+        """Whether the ref is a bare commit, named only by its hash."""
         return self.ref.kind == "detached"
 
     @property
     def state(self) -> str:
-        """What is read, in words: ``main at 1a2b3c``."""
+        """The ref and commit in words: ``main at 1a2b3c``."""
         commit = self.ref.hash[:12]
         return f"commit {commit}" if self.is_commit else f"{self.ref.name} at {commit}"
 
     @property
     def warehouse_name(self) -> str:
-        """By what a client of ``lakegate serve`` asks for this state."""
+        """The warehouse name of this state for clients of ``lakegate serve``."""
         if self.is_commit:
             return f"commit:{self.ref.hash}"
         if self.ref.kind == "tag":
@@ -87,18 +87,18 @@ class Target:
         if self.ref.name == "main":
             return "main"
         raise InputError(
-            f"lakegate serve shows main, tags and commits of it, but not branch '{self.ref.name}'.",
+            f"lakegate serve shows main, its tags and its commits, but not branch '{self.ref.name}'.",
             hint="Leave out --rest to read the branch by its metadata file.",
             ref=self.ref.name,
         )
 
     @property
     def service(self) -> Service | None:
-        """Which object store the files are in; ``None`` on this machine."""
+        """The object store that holds the files; ``None`` if they're on this machine."""
         return Address.parse(self.metadata_location).service if is_remote(self.metadata_location) else None
 
     def require_store(self, engine: Engine, *services: Service) -> None:
-        """Check that a cloud service can reach the files."""
+        """Raise if a cloud service can't reach the files."""
         if self.service not in services:
             where = "on this machine" if self.service is None else f"in {self.metadata_location.split('/', 3)[2]}"
             raise InputError(
@@ -117,7 +117,7 @@ class Target:
         return {"gcs.service.host": gcs.endpoint} if self.service == "gcs" and gcs.endpoint else {}
 
     def credentials(self) -> str | None:
-        """Return how Python libraries get credentials for the files, in one line; ``None`` on this machine."""
+        """Return a line about how Python libraries find credentials for the files; ``None`` on this machine."""
         match self.service:
             case "s3":
                 return "Credentials: AWS_PROFILE, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, or a role."
@@ -128,18 +128,18 @@ class Target:
         return None
 
     def token_variable(self) -> str | None:
-        """Return the environment variable for the catalog's token; ``None`` without one."""
+        """Return the environment variable for the catalog's token; ``None`` if it needs none."""
         if self.catalog.token is None:
             return None
         reference = SecretReference.parse(self.catalog.token)
         return reference.place if reference.scheme == "env" else "NESSIE_TOKEN"
 
 
-def uri(location: str) -> str:
-    """Return a location as a URI that all engines read: Hadoop writes ``file:/lake``.
+def file_uri(location: str) -> str:
+    """Return a location as a URI that all engines accept. Hadoop writes ``file:/lake``.
 
     Example:
-        >>> uri("file:/lake/t"), uri("/lake/t"), uri("S3A://lake/t")
+        >>> file_uri("file:/lake/t"), file_uri("/lake/t"), file_uri("S3A://lake/t")
         ('file:///lake/t', 'file:///lake/t', 's3://lake/t')
     """
     if is_remote(location):
@@ -147,21 +147,21 @@ def uri(location: str) -> str:
     return f"file:///{location.removeprefix('file:').lstrip('/')}"
 
 
-def text(value: str) -> str:
-    """Return a text as a literal of standard SQL."""
+def sql_string(value: str) -> str:
+    """Return a standard SQL string literal."""
     return "'" + value.replace("'", "''") + "'"
 
 
-def name(value: str) -> str:
-    """Return a name, quoted for standard SQL."""
+def sql_name(value: str) -> str:
+    """Return an identifier, quoted for standard SQL."""
     return '"' + value.replace('"', '""') + '"'
 
 
-def python(value: object) -> str:
-    """Return a text, or a dict of texts, as Python writes it; in ASCII, so that no character is mistaken."""
+def python_literal(value: object) -> str:
+    """Return a string, or a dict of strings, as a Python literal in ASCII."""
     return json.dumps(value)
 
 
-def host(endpoint: str) -> str:
+def endpoint_host(endpoint: str) -> str:
     """Return host and port of an endpoint."""
     return urlsplit(endpoint).netloc

@@ -18,18 +18,18 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.snippets import ENGINES, RUN_HERE
 from lakegate.snippets.snippet import write_snippet
-from lakegate.snippets.target import Target
+from lakegate.snippets.target import SnippetTarget
 
 HASH = "1a2b3c4d5e6f" + "0" * 52
 TABLE = "s3://lake/wh/nyc/trips_01"
 S3 = StorageSettings(s3=S3Settings(endpoint="http://store:9000", region="eu-west-1", path_style=True))
 
 
-def target(ref: Ref | None = None, **changes: Any) -> Target:
+def target(ref: Ref | None = None, **changes: Any) -> SnippetTarget:
     known = ref or Ref(name="main", hash=HASH)
     pinned = {"ref.hash": known.hash} if known.kind == "detached" else {}
     options = {"type": "nessie", "uri": "https://nessie:19120/api/v2", "ref": known.name, **pinned}
-    made = Target(
+    made = SnippetTarget(
         table=TableIdentifier.parse("nyc.trips"),
         ref=known,
         metadata_location=f"{TABLE}/metadata/00008-f56d.metadata.json",
@@ -54,7 +54,7 @@ LOCAL: dict[str, Any] = {
 
 GOLDEN = {
     "trino": """
-# nyc.trips of main at 1a2b3c4d5e6f; later publishes show, too.
+# nyc.trips of main at 1a2b3c4d5e6f; later publishes show too.
 # etc/catalog/lake.properties:
 connector.name=iceberg
 iceberg.catalog.type=nessie
@@ -63,25 +63,25 @@ iceberg.nessie-catalog.ref=main
 iceberg.nessie-catalog.default-warehouse-dir=s3://lake/wh
 iceberg.nessie-catalog.authentication.type=BEARER
 iceberg.nessie-catalog.authentication.token=${ENV:LAKE_TOKEN}
-# Credentials: AWS's own: variables, profile or role.
+# Credentials: from AWS's variables, profile or role.
 fs.native-s3.enabled=true
 s3.region=eu-west-1
 s3.endpoint=http://store:9000
 s3.path-style-access=true
 
--- Then, in a client of Trino:
+-- Then, in a Trino client:
 SELECT * FROM lake."nyc"."trips" LIMIT 10;
 """,
     "dremio": """
--- nyc.trips of main at 1a2b3c4d5e6f; later publishes show, too.
--- Once: add a source of type Nessie, called lake, with the endpoint https://nessie:19120/api/v2
--- Credentials: the source's own settings, for Nessie and for the files.
+-- nyc.trips of main at 1a2b3c4d5e6f; later publishes show too.
+-- Once: add a source of type Nessie, named lake, with the endpoint https://nessie:19120/api/v2
+-- Credentials: in the settings of the source, for Nessie and for the files.
 SELECT * FROM lake."nyc"."trips" AT BRANCH "main" LIMIT 10;
 """,
     "snowflake": """
--- nyc.trips of main at 1a2b3c4d5e6f. Later publishes aren't in it: print this again, or run lakegate serve.
--- lakegate snowflake plan prints all of it, with the volume's rights, and lakegate keeps it fresh.
--- The external volume lakegate is on s3://lake/wh/, with a role of its own: no secret is in here.
+-- nyc.trips of main at 1a2b3c4d5e6f. Later publishes don't show: print it again, or use lakegate serve.
+-- lakegate snowflake sets up all of this, the volume's permissions included, and keeps it fresh.
+-- The external volume lakegate must point at s3://lake/wh/. It uses its own role: no secret is needed.
 CREATE CATALOG INTEGRATION IF NOT EXISTS lakegate_files
   CATALOG_SOURCE = OBJECT_STORE TABLE_FORMAT = ICEBERG ENABLED = TRUE;
 CREATE DATABASE IF NOT EXISTS "LAKE";
@@ -92,16 +92,16 @@ CREATE ICEBERG TABLE IF NOT EXISTS "LAKE"."nyc"."trips"
 SELECT * FROM "LAKE"."nyc"."trips" LIMIT 10;
 """,
     "redshift": """
--- nyc.trips of main at 1a2b3c4d5e6f. Later publishes aren't in it: print this again, or run lakegate serve.
+-- nyc.trips of main at 1a2b3c4d5e6f. Later publishes don't show: print it again, or use lakegate serve.
 -- The table must be in Glue: lakegate table connect --engine athena prints how.
--- Credentials: the cluster's default IAM role, with the right to read Glue and the bucket.
+-- Credentials: the cluster's default IAM role, with permission to read Glue and the bucket.
 CREATE EXTERNAL SCHEMA IF NOT EXISTS "nyc"
 FROM DATA CATALOG DATABASE 'nyc' IAM_ROLE default;
 SELECT * FROM "nyc"."trips" LIMIT 10;
 """,
     "clickhouse": """
--- nyc.trips of main at 1a2b3c4d5e6f. Later publishes aren't in it: print this again, or run lakegate serve.
--- Credentials: those of the server's own environment, or more arguments: IcebergS3(url, key, secret).
+-- nyc.trips of main at 1a2b3c4d5e6f. Later publishes don't show: print it again, or use lakegate serve.
+-- Credentials: from the server's own environment, or as arguments: IcebergS3(url, key, secret).
 CREATE OR REPLACE TABLE "trips"
 ENGINE = IcebergS3('http://store:9000/lake/wh/nyc/trips_01/')
 SETTINGS iceberg_metadata_file_path = 'metadata/00008-f56d.metadata.json';
@@ -198,7 +198,7 @@ def test_names_and_paths_stay_what_they_are() -> None:
     odd = target(table=TableIdentifier.parse("nyc.class"), **LOCAL)
     ast.parse(write_snippet("pyiceberg", odd).text)
     hostile = target(metadata_location="file:///lake/x\n);DROP TABLE t;--.json")
-    with pytest.raises(InputError, match="can't be printed"):
+    with pytest.raises(InputError, match="unprintable"):
         write_snippet("duckdb", hostile)
 
 
@@ -214,10 +214,10 @@ def test_daft_gets_rows_from_pyiceberg_when_some_are_deleted() -> None:
         ("snowflake", LOCAL, {}, "Snowflake can't read the files of nyc.trips, which are on this machine"),
         ("athena", LOCAL, {}, "Athena can't read"),
         ("redshift", LOCAL, {}, "Redshift can't read"),
-        ("snowflake", {}, {"rest": "http://x"}, "No snippet lets Snowflake read from lakegate serve"),
-        ("duckdb", {}, {"rest": "ftp://x"}, "isn't a URL"),
-        ("duckdb", {}, {"rest": "http://user:secret@x"}, "isn't a URL"),
-        ("duckdb", {}, {"rest": "http://x/'; DROP"}, "isn't a URL"),
+        ("snowflake", {}, {"rest": "http://x"}, "no snippet for Snowflake to read through lakegate serve"),
+        ("duckdb", {}, {"rest": "ftp://x"}, "must be a URL"),
+        ("duckdb", {}, {"rest": "http://user:secret@x"}, "must be a URL"),
+        ("duckdb", {}, {"rest": "http://x/'; DROP"}, "must be a URL"),
         ("duckdb", {"ref": Ref(name="wap/x", hash=HASH)}, {"rest": "http://x"}, "but not branch 'wap/x'"),
         (
             "duckdb",
@@ -230,13 +230,13 @@ def test_daft_gets_rows_from_pyiceberg_when_some_are_deleted() -> None:
             "trino",
             {"table": TableIdentifier.parse("nyc.eu.trips")},
             {},
-            "Trino finds no table in a nested namespace",
+            "Trino can't find nyc.eu.trips: it has a nested namespace",
         ),
         (
             "trino",
             {"table": TableIdentifier.parse("nyc.Trips")},
             {},
-            "or with capital letters in its name, such as nyc.Trips",
+            "Trino can't find nyc.Trips: it has a nested namespace or capital letters",
         ),
     ],
 )
