@@ -1,4 +1,4 @@
-"""What lakegate reports to monitoring systems: OpenLineage events, Prometheus metrics, OpenTelemetry spans and metrics.
+"""Telemetry for monitoring systems: OpenLineage events, Prometheus metrics, OpenTelemetry spans and metrics.
 
-None of it holds a row of data or a secret. Each module needs an extra, and is loaded when it's asked for.
+None of it contains rows of data or secrets. The modules that need an extra are loaded only on demand.
 """

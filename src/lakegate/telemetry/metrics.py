@@ -1,7 +1,7 @@
-"""What lakegate measures: the metrics by name, and counting them while a run works.
+"""The metrics that lakegate measures, and how runs count them.
 
-A run counts in its own process, and adds what it counted to the journal when it ends or is suspended. So a counter
-never goes down, whoever counted, and reading them takes as long as there are series, however many runs there were.
+A run counts in its own process, and adds its counts to the journal when it ends or is suspended. Counters therefore
+never decrease, and the time to read them depends on the number of series, not of runs.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Literal, NamedTuple
 from lakegate.model.run import Run
 
 BUCKETS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
-"""Upper bounds of histograms, seconds."""
-REST = "+Inf"
-TIME = "_timestamp_seconds"
-"""End of the names of points in time: the latest counts, not the sum."""
+"""Upper bounds of histogram buckets, in seconds."""
+OVERFLOW = "+Inf"
+TIMESTAMP_SUFFIX = "_timestamp_seconds"
+"""Suffix of metrics that are points in time. Their latest value counts, not the sum."""
 
 
 class Metric(NamedTuple):
-    """One metric; its name has the unit, and a counter's no ``_total``."""
+    """A metric. Its name includes the unit; a counter's name leaves out ``_total``."""
 
     name: str
     kind: Literal["counter", "histogram", "gauge"]
@@ -66,9 +66,9 @@ class Sample(NamedTuple):
     """One number of a metric.
 
     Attributes:
-        name: The metric's, with ``_bucket`` or ``_sum`` for a histogram's; a bucket counts what is in no lower one.
+        name: The metric's name, for histograms with ``_bucket`` or ``_sum``. Buckets aren't cumulative.
         labels: Names and values.
-        value: What to add, or the point in time.
+        value: The amount to add, or the point in time.
     """
 
     name: str
@@ -76,11 +76,11 @@ class Sample(NamedTuple):
     value: float
 
 
-class Measured:
-    """What was counted so far.
+class Measurements:
+    """Counts measurements of a run.
 
     Args:
-        observe: Also gets each number as it is measured.
+        observe: Also called with each measurement.
     """
 
     def __init__(self, observe: Observer | None = None) -> None:
@@ -88,14 +88,14 @@ class Measured:
         self._values: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
 
     def add(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
-        """Add to a counter, or put a value into a histogram."""
+        """Add to a counter, or record a value in a histogram."""
         if self._observe is not None:
             self._observe(metric, value, labels)
         given = tuple((name, labels[name]) for name in metric.labels)
         if metric.kind != "histogram":
             self._values[metric.name, given] += value  # type: ignore[assignment]  # a Counter takes floats, too
             return
-        bound = next((str(one) for one in BUCKETS if value <= one), REST)
+        bound = next((str(one) for one in BUCKETS if value <= one), OVERFLOW)
         self._values[f"{metric.name}_bucket", (*given, ("le", bound))] += 1
         self._values[f"{metric.name}_sum", given] += value  # type: ignore[assignment]  # likewise
 
@@ -107,38 +107,38 @@ class Measured:
         self._values[metric.name, given] = time.timestamp()  # type: ignore[assignment]  # likewise
 
     def take(self) -> list[Sample]:
-        """Return what was counted, and start from zero."""
+        """Return the counts, and start from zero."""
         taken, self._values = self._values, Counter()
         return [Sample(name, labels, value) for (name, labels), value in taken.items()]
 
 
-_CURRENT: ContextVar[Measured | None] = ContextVar("lakegate_measured", default=None)
+_CURRENT: ContextVar[Measurements | None] = ContextVar("lakegate_measured", default=None)
 
 
 @contextmanager
-def measuring(measured: Measured) -> Iterator[None]:
-    """Count in ``measured`` what the body measures, in this thread."""
+def measuring(measured: Measurements) -> Iterator[None]:
+    """Count measurements of the body in ``measured``, in this thread."""
     token = _CURRENT.set(measured)
     try:
         yield
     finally:
-        # A block that ends in another thread than it began in has nothing to reset there.
+        # If the block ends in another thread than it began in, there's nothing to reset.
         with suppress(ValueError):
             _CURRENT.reset(token)
 
 
 def measure(metric: Metric, value: float = 1.0, **labels: str) -> None:
-    """Count something of the run that is under way; nothing if none is."""
+    """Count a measurement of the current run, if there is one."""
     measured = _CURRENT.get()
     if measured is not None:
         measured.add(metric, value, **labels)
 
 
-def count_ending(measured: Measured, run: Run, begun: Run) -> None:
+def count_ending(measured: Measurements, run: Run, begun: Run) -> None:
     """Count how a run ended.
 
     Args:
-        begun: The run as it was when this process began to work on it; what it had been then was counted then.
+        begun: The run when this process took it up. What happened before was counted then.
     """
     if begun.finished_at is not None and begun.status == run.status:
         return
@@ -155,8 +155,8 @@ def count_ending(measured: Measured, run: Run, begun: Run) -> None:
             measured.set(LAST_PUBLISH, run.finished_at, table=table)
 
 
-def count_steps(measured: Measured, run: Run, begun: Run) -> None:
-    """Count the steps and checks that were done since ``begun``."""
+def count_steps(measured: Measurements, run: Run, begun: Run) -> None:
+    """Count the steps and checks done since ``begun``."""
     for step in run.steps[len(begun.steps) :]:
         if step.finished_at is not None:
             took = (step.finished_at - step.started_at).total_seconds()
@@ -168,12 +168,12 @@ def count_steps(measured: Measured, run: Run, begun: Run) -> None:
 
 
 def is_time(name: str) -> bool:
-    """Return whether a sample's latest value counts, not the sum of all."""
-    return name.endswith(TIME)
+    """Return whether a sample is a point in time, whose latest value counts instead of the sum."""
+    return name.endswith(TIMESTAMP_SUFFIX)
 
 
 def by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, Sequence[Sample]]]:
-    """Yield each metric with its samples, in the order of :data:`METRICS`, without those of a newer lakegate."""
+    """Yield each metric with its samples, in the order of :data:`METRICS`. Skips metrics of a newer lakegate."""
     found: dict[str, list[Sample]] = {}
     for sample in samples:
         found.setdefault(sample.name, []).append(sample)

@@ -1,8 +1,8 @@
-"""A run as OpenLineage events, by the classes of the official client.
+"""Runs as OpenLineage events, built with the official client.
 
-A run's audit is in its last event twice: as assertions about the audited table (``dataQualityAssertions``, a facet of
-an input dataset), which belong to the data, and as tests of the run (``test``), which are there whether or not anything
-was published.
+A run's last event reports its audit twice: as assertions about the audited table (``dataQualityAssertions``, an input
+dataset facet), which belong to the data, and as tests of the run (``test``), which are there even if nothing was
+published.
 
 Sources: https://openlineage.io/spec/2-0-2/OpenLineage.json, https://openlineage.io/docs/spec/naming and
 https://openlineage.io/docs/spec/facets
@@ -50,17 +50,19 @@ NAMESPACE = "lakegate"
 """Namespace of the jobs, unless the settings name another."""
 _PRODUCER = f"urn:lakegate:{__version__}"
 _MOST_FILES = 100
-"""More source files are named by their folders."""
+"""If a run has more source files, events name their folders instead."""
 _ENDED = {"published": RunState.COMPLETE, "skipped": RunState.COMPLETE, "reverted": RunState.COMPLETE}
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What events say in addition to the run.
+class EventContext:
+    """Facts for events that a run doesn't have.
 
     Attributes:
-        catalog: Where the tables' names are known, as the namespace of their symlinks.
-        locations: Folders, by table; those of staged tables are known from the run.
+        namespace: Namespace of the jobs.
+        catalog: URI of the catalog, used as the namespace of the tables' symlinks.
+        schemas: Schemas by table.
+        locations: Folders by table; those of staged tables are known from the run.
     """
 
     namespace: str = NAMESPACE
@@ -69,12 +71,12 @@ class Around:
     locations: Mapping[str, str] = field(default_factory=dict)
 
 
-def events(run: Run, around: Around | None = None) -> tuple[RunEvent, ...]:
-    """Return the events of a run: that it started and, once it has ended, how.
+def events(run: Run, context: EventContext | None = None) -> tuple[RunEvent, ...]:
+    """Return the events of a run: its start and, once it has ended, its outcome.
 
-    The same run gives the same events, whenever and however often they're made: their run id is made of the run's.
+    The events of a run are always the same, because their run id derives from the run's.
     """
-    known = around or Around()
+    known = context or EventContext()
     job = _job(run, known)
     begun = RunEvent(
         eventTime=_time(run.started_at),
@@ -105,7 +107,7 @@ def as_json(event: RunEvent) -> str:
 
 
 def lineage_run_id(run_id: str) -> str:
-    """Return the UUID that stands for a run: OpenLineage takes nothing else.
+    """Return the UUID for a run. OpenLineage accepts no other ids.
 
     Example:
         >>> lineage_run_id("20260131T070509-1a2b3c4d")
@@ -118,14 +120,14 @@ def _time(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _job(run: Run, around: Around) -> Job:
+def _job(run: Run, context: EventContext) -> Job:
     what = run.name or ",".join(sorted(run.tables)) or "transaction"
     facets: dict[str, JobFacet] = {
         "jobType": job_type_job.JobTypeJobFacet(
             processingType="BATCH", integration="LAKEGATE", jobType=run.kind.upper(), producer=_PRODUCER
         )
     }
-    return Job(namespace=around.namespace, name=f"{run.kind}.{what}", facets=facets)
+    return Job(namespace=context.namespace, name=f"{run.kind}.{what}", facets=facets)
 
 
 def _engine() -> RunFacet:
@@ -167,7 +169,7 @@ def _test(report: AuditReport, result: CheckResult, *, several: bool) -> test_ru
 
 
 def _shared(result: CheckResult, **params: Any) -> dict[str, Any]:
-    """Return what both kinds of facets say about a check; ``params`` holds its description, owner and tags, if any."""
+    """Return the fields that both kinds of facets have for a check; ``params`` are added to its parameters."""
     about: dict[str, Any] = {"owner": result.owner, "tags": list(result.tags), "quarantined": result.quarantined}
     return {
         "severity": result.severity,
@@ -189,8 +191,8 @@ def _kind(result: CheckResult) -> str:
     return result.check.partition("(")[0]
 
 
-def _audited(run: Run, around: Around) -> Iterator[InputDataset]:
-    """Yield the tables whose rows were audited, with what was found, at the version that was audited."""
+def _audited(run: Run, context: EventContext) -> Iterator[InputDataset]:
+    """Yield the audited tables with their results, at the audited version."""
     staged = {str(one.table): one for one in run.staged}
     for report in run.reports:
         facets: dict[str, InputDatasetFacet] = {
@@ -203,8 +205,8 @@ def _audited(run: Run, around: Around) -> Iterator[InputDataset]:
                 assertions=[_assertion(result) for result in report.results if result.verdict != "skipped"],
                 producer=_PRODUCER,
             )
-        namespace, name = _place(report.table, staged.get(report.table), around)
-        about = _facets(report.table, staged.get(report.table), around, version=None)
+        namespace, name = _place(report.table, staged.get(report.table), context)
+        about = _facets(report.table, staged.get(report.table), context, version=None)
         yield InputDataset(namespace=namespace, name=name, facets=about, inputFacets=facets)
 
 
@@ -218,8 +220,8 @@ def _assertion(result: CheckResult) -> data_quality_assertions_dataset.Assertion
     )
 
 
-def _outputs(run: Run, around: Around) -> Iterator[OutputDataset]:
-    """Yield the tables that were published; nothing else was written that anybody reads."""
+def _outputs(run: Run, context: EventContext) -> Iterator[OutputDataset]:
+    """Yield the published tables. Readers see no other writes."""
     publication = run.publication
     if publication is None:
         return
@@ -232,8 +234,8 @@ def _outputs(run: Run, around: Around) -> Iterator[OutputDataset]:
             facets["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
                 rowCount=one.rows, fileCount=one.data_files, producer=_PRODUCER
             )
-        namespace, name = _place(table, one, around)
-        about = _facets(table, one, around, version=publication.commit)
+        namespace, name = _place(table, one, context)
+        about = _facets(table, one, context, version=publication.commit)
         change = lifecycle_state_change_dataset.LifecycleStateChange
         happened = (
             change.CREATE
@@ -253,8 +255,10 @@ def _dropped(undone: Any) -> bool:
     return undone is not None and undone.dropped
 
 
-def _facets(table: str, staged: StagedTable | None, around: Around, *, version: str | None) -> dict[str, DatasetFacet]:
-    """Return what events say about a table. Its version is the commit once published, before that a snapshot id."""
+def _facets(
+    table: str, staged: StagedTable | None, context: EventContext, *, version: str | None
+) -> dict[str, DatasetFacet]:
+    """Return a table's facets. Its version is the commit once published, before that a snapshot id."""
     facets: dict[str, DatasetFacet] = {}
     if version is None and staged is not None:
         version = str(staged.pointer.snapshot_id)
@@ -262,25 +266,25 @@ def _facets(table: str, staged: StagedTable | None, around: Around, *, version: 
         facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(
             datasetVersion=version, producer=_PRODUCER
         )
-    schema = around.schemas.get(table)
+    schema = context.schemas.get(table)
     if schema is not None:
         fields = [
             schema_dataset.SchemaDatasetFacetFields(name=column.name, type=column.type, ordinal_position=position)
             for position, column in enumerate(schema.columns, 1)
         ]
         facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields, producer=_PRODUCER)
-    if around.catalog is not None:
-        link = symlinks_dataset.Identifier(namespace=redact(around.catalog), name=table, type="TABLE")
+    if context.catalog is not None:
+        link = symlinks_dataset.Identifier(namespace=redact(context.catalog), name=table, type="TABLE")
         facets["symlinks"] = symlinks_dataset.SymlinksDatasetFacet(identifiers=[link], producer=_PRODUCER)
     return facets
 
 
-def _place(table: str, staged: StagedTable | None, around: Around) -> tuple[str, str]:
-    """Return a table's namespace and name: its folder, as other integrations name Iceberg tables, if that is known."""
-    location = around.locations.get(table)
+def _place(table: str, staged: StagedTable | None, context: EventContext) -> tuple[str, str]:
+    """Return a table's namespace and name: its folder if known, as other integrations name Iceberg tables."""
+    location = context.locations.get(table)
     if location is None and staged is not None:
         location = staged.pointer.metadata_location.rpartition("/metadata/")[0]
-    return (around.namespace, table) if not location else _split(location)
+    return (context.namespace, table) if not location else _split(location)
 
 
 def _files(run: Run) -> Iterator[InputDataset]:
@@ -293,7 +297,7 @@ def _files(run: Run) -> Iterator[InputDataset]:
 
 
 def _split(uri: str) -> tuple[str, str]:
-    """Return the namespace and name of a file or folder, as OpenLineage's naming has them.
+    """Return the namespace and name of a file or folder by OpenLineage's naming rules.
 
     Example:
         >>> _split("s3://landing/trips/a.parquet"), _split("file:///data/trips")
@@ -307,7 +311,7 @@ def _split(uri: str) -> tuple[str, str]:
 
 
 def _without_empty(value: Any) -> Any:
-    """Drop the empty lists and objects that the client's classes hold for facets that were never set."""
+    """Drop the empty lists and objects that the client adds for unset facets."""
     if isinstance(value, dict):
         kept = {key: _without_empty(one) for key, one in value.items()}
         return {key: one for key, one in kept.items() if one not in ({}, []) or key in ("inputs", "outputs", "tests")}

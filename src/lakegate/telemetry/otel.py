@@ -1,4 +1,4 @@
-"""OpenTelemetry itself; loaded by :mod:`lakegate.telemetry.tracing` alone, when it's asked for.
+"""OpenTelemetry's SDK. Only :mod:`lakegate.telemetry.tracing` loads this module, on demand.
 
 Sources: https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables,
 https://opentelemetry.io/docs/specs/otel/protocol/exporter and
@@ -29,20 +29,20 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from lakegate import __version__
 from lakegate.errors import LakegateError
 from lakegate.model.run import Run
-from lakegate.telemetry.metrics import BUCKETS, TIME, Metric
+from lakegate.telemetry.metrics import BUCKETS, TIMESTAMP_SUFFIX, Metric
 
 _LOG = logging.getLogger(__name__)
 Signal = Literal["TRACES", "METRICS"]
 FLUSH_S = 5.0
-"""Seconds that the end of a process may take when the collector doesn't answer."""
+"""Seconds by which an unresponsive collector may delay the end of a process."""
 _NAME = "lakegate"
 _MOST_CHECKS = 20
 
 
-class _Own:
-    """Our own providers and instruments, made on first use. They are never set for the whole program.
+class _Providers:
+    """Our own providers and instruments, created on first use and never set globally.
 
-    Variables that OpenTelemetry refuses leave runs without telemetry, not without an outcome.
+    If OpenTelemetry rejects the variables, runs go on without telemetry.
     """
 
     def __init__(self) -> None:
@@ -82,18 +82,18 @@ class _Own:
     def _explained(self, signal: Signal) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - see above
+        except Exception as error:  # noqa: BLE001 - telemetry must not fail a run
             self._refused.add(signal)
             _LOG.warning("OpenTelemetry's %s are off: %s", signal.lower(), type(error).__name__)
 
     def flush(self) -> None:
-        """Send what is still to be sent."""
+        """Send pending spans and metrics."""
         for provider in (self._traces, self._meters):
             if provider is not None:
                 provider.force_flush(int(FLUSH_S * 1000))
 
     def shut_down(self) -> None:
-        """End all threads."""
+        """Shut down the providers and their threads."""
         with self._lock:
             traces, meters = self._traces, self._meters
             self._traces = self._meters = None
@@ -104,11 +104,11 @@ class _Own:
                 provider.shutdown()
 
 
-_OWN = _Own()
+_PROVIDERS = _Providers()
 
 
 def is_set_up(signal: Signal) -> bool:
-    """Return whether the program has set up providers for itself, with the SDK."""
+    """Return whether the program has set up the SDK's providers itself."""
     if signal == "TRACES":
         return isinstance(trace.get_tracer_provider(), TracerProvider)
     return isinstance(metrics.get_meter_provider(), MeterProvider)
@@ -116,7 +116,7 @@ def is_set_up(signal: Signal) -> bool:
 
 @contextmanager
 def run_span(run: Run) -> Iterator[Callable[[Run], None]]:
-    """Trace the work of this process on a run, as a part of the current trace or the one in ``TRACEPARENT``."""
+    """Trace this process's work on a run, within the current trace or the one in ``TRACEPARENT``."""
     with _span(f"lakegate {run.kind}", _about(run), _parent()) as span:
 
         def note(ended: Run) -> None:
@@ -137,8 +137,8 @@ def step_span(name: str, run: Run) -> Iterator[None]:
 
 
 def observe(metric: Metric, value: float, labels: dict[str, str]) -> None:
-    """Take a number as it is measured."""
-    instrument = _OWN.instrument(metric)
+    """Record a measurement."""
+    instrument = _PROVIDERS.instrument(metric)
     if metric.kind == "counter":
         instrument.add(value, labels)
     elif metric.kind == "histogram":
@@ -148,21 +148,21 @@ def observe(metric: Metric, value: float, labels: dict[str, str]) -> None:
 
 
 def flush() -> None:
-    """Send what is still to be sent, within :data:`FLUSH_S`: a collector that's away keeps no command from ending."""
-    worker = threading.Thread(target=_OWN.flush, name="lakegate telemetry", daemon=True)
+    """Send pending spans and metrics within :data:`FLUSH_S`, so that an absent collector doesn't hold up a command."""
+    worker = threading.Thread(target=_PROVIDERS.flush, name="lakegate telemetry", daemon=True)
     worker.start()
     worker.join(FLUSH_S)
 
 
 def shut_down() -> None:
-    """Send the rest and end all threads; later work starts over."""
-    _OWN.shut_down()
+    """Send the rest and end all threads. Later measurements start over."""
+    _PROVIDERS.shut_down()
 
 
 @contextmanager
 def _span(name: str, attributes: Mapping[str, Any], parent: context.Context | None) -> Iterator[Span]:
-    # The SDK would record an error's message, which may quote data.
-    with _OWN.tracer().start_as_current_span(
+    # Don't let the SDK record an error's message, which may quote data.
+    with _PROVIDERS.tracer().start_as_current_span(
         name, parent, attributes=attributes, record_exception=False, set_status_on_exception=False
     ) as span:
         try:
@@ -175,7 +175,7 @@ def _span(name: str, attributes: Mapping[str, Any], parent: context.Context | No
 
 
 def _parent() -> context.Context | None:
-    """Return the context in which a run begins: the program's, or the one in the environment."""
+    """Return the parent context from the environment; ``None`` to use the program's current one."""
     if trace.get_current_span().get_span_context().is_valid:
         return None
     carrier = {name: os.environ[name.upper()] for name in ("traceparent", "tracestate") if name.upper() in os.environ}
@@ -203,8 +203,8 @@ def _ending(run: Run) -> dict[str, Any]:
 
 
 def _instrument(meter: metrics.Meter, metric: Metric) -> Any:
-    """Return the instrument of a metric: what Prometheus calls ``lakegate_step_seconds`` is ``lakegate.step``, in s."""
-    name = metric.name.removesuffix(TIME).removesuffix("_seconds").replace("lakegate_", "lakegate.", 1)
+    """Return a metric's instrument: Prometheus' ``lakegate_step_seconds`` becomes ``lakegate.step``, in seconds."""
+    name = metric.name.removesuffix(TIMESTAMP_SUFFIX).removesuffix("_seconds").replace("lakegate_", "lakegate.", 1)
     unit = "s" if metric.name.endswith("_seconds") else "1"
     if metric.kind == "counter":
         return meter.create_counter(name, unit, metric.text)
@@ -214,7 +214,7 @@ def _instrument(meter: metrics.Meter, metric: Metric) -> Any:
 
 
 def _resource() -> Resource:
-    """Return what the variables say of this process, and what they leave open."""
+    """Return the resource from the variables, with defaults for this process."""
     known = Resource.create()
     own = {"service.version": __version__, "service.instance.id": str(uuid.uuid4())}
     if str(known.attributes.get("service.name", "")).startswith("unknown_service"):

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them, by its own client's classes.
+"""Metrics in Prometheus' text format, through its official client.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats
 """
@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from lakegate import __version__
-from lakegate.telemetry.metrics import BUCKETS, REST, Metric, Sample, by_metric
+from lakegate.telemetry.metrics import BUCKETS, OVERFLOW, Metric, Sample, by_metric
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
@@ -21,11 +21,11 @@ Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 def text(samples: Iterable[Sample]) -> str:
     """Return metrics in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Once(tuple(samples)))
+    registry.register(_SampleCollector(tuple(samples)))
     return generate_latest(registry).decode()
 
 
-class _Once(Collector):
+class _SampleCollector(Collector):
     def __init__(self, samples: Sequence[Sample]) -> None:
         self._samples = samples
 
@@ -58,7 +58,7 @@ def _histogram(metric: Metric, samples: Sequence[Sample]) -> HistogramMetricFami
             if sample.name.endswith("_bucket") and sample.labels[:-1] == labels
         }
         running, buckets = 0.0, []
-        for bound in (*map(str, BUCKETS), REST):
+        for bound in (*map(str, BUCKETS), OVERFLOW):
             running += counted.get(bound, 0.0)
             buckets.append((bound, running))
         family.add_metric([value for _, value in labels], buckets, sum_value=total)

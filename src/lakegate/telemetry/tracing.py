@@ -1,8 +1,9 @@
-"""Spans and metrics for OpenTelemetry, if its standard variables ask for them; else nothing is loaded or slowed.
+"""OpenTelemetry spans and metrics, if its standard variables ask for them. Otherwise, nothing is loaded.
 
-``OTEL_EXPORTER_OTLP_ENDPOINT`` switches both on, ``OTEL_TRACES_EXPORTER`` and ``OTEL_METRICS_EXPORTER`` (``otlp`` or
-``none``) each, ``OTEL_SDK_DISABLED`` all off. In a program that has set up OpenTelemetry itself, its own is used. A
-trace continues from ``TRACEPARENT``. What goes out holds names, numbers and ids, but no row, value, message or secret.
+``OTEL_EXPORTER_OTLP_ENDPOINT`` enables both. ``OTEL_TRACES_EXPORTER`` and ``OTEL_METRICS_EXPORTER`` (``otlp`` or
+``none``) control each, and ``OTEL_SDK_DISABLED`` disables all. In a program that has set up OpenTelemetry, its own
+providers are used. A trace continues from ``TRACEPARENT``. Spans and metrics contain names, numbers and ids, but no
+rows, values, messages or secrets.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 @contextmanager
 def run_span(run: Run) -> Iterator[Callable[[Run], None]]:
-    """Trace the work of this process on a run.
+    """Trace this process's work on a run.
 
     Yields:
-        A call that notes how the run ended.
+        A function to call with the ended run.
     """
-    otel = _loaded("TRACES")
+    otel = _load_if_wanted("TRACES")
     if otel is None:
         yield _ignore
         return
@@ -60,7 +61,7 @@ def run_span(run: Run) -> Iterator[Callable[[Run], None]]:
 @contextmanager
 def step_span(name: str, run: Run) -> Iterator[None]:
     """Trace a step of a run."""
-    otel = _loaded("TRACES")
+    otel = _load_if_wanted("TRACES")
     if otel is None:
         yield
         return
@@ -69,13 +70,13 @@ def step_span(name: str, run: Run) -> Iterator[None]:
 
 
 def observer() -> Observer | None:
-    """Return where numbers go as they are measured; ``None`` if nobody asks for them."""
-    otel = _loaded("METRICS")
+    """Return the function that receives each measurement; ``None`` if metrics are off."""
+    otel = _load_if_wanted("METRICS")
     return None if otel is None else otel.observe
 
 
 def flush() -> None:
-    """Send what is still to be sent, for a few seconds at most. Call it before a process ends."""
+    """Send pending spans and metrics, within a few seconds. Call it before a process ends."""
     otel = sys.modules.get("lakegate.telemetry.otel")
     if otel is not None:
         otel.flush()
@@ -85,14 +86,14 @@ def _ignore(_run: Run) -> None:
     pass
 
 
-def _loaded(signal: Signal) -> ModuleType | None:
-    if not wanted(signal) and not _set_up_by_the_program(signal):
+def _load_if_wanted(signal: Signal) -> ModuleType | None:
+    if not wanted(signal) and not _is_set_up_by_program(signal):
         return None
     return _load()
 
 
-def _set_up_by_the_program(signal: Signal) -> bool:
-    """Return whether this process has OpenTelemetry set up already; one that hasn't loaded it, hasn't."""
+def _is_set_up_by_program(signal: Signal) -> bool:
+    """Return whether this program has set up OpenTelemetry itself. If the SDK isn't loaded, it hasn't."""
     sdk = sys.modules.get("opentelemetry.sdk.trace" if signal == "TRACES" else "opentelemetry.sdk.metrics")
     if sdk is None:
         return False
@@ -107,7 +108,7 @@ def _load() -> ModuleType | None:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("lakegate"):
             raise
-        # The variables may be everybody's here: nothing fails for them.
+        # The variables may be set for all programs on this machine, so that's no error.
         _LOG.warning("OTEL_* variables are set, but %s isn't installed: pip install 'lakegate[metrics]'", error.name)
         return None
     return otel

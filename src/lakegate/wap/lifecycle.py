@@ -24,7 +24,7 @@ from lakegate.errors import (
 from lakegate.model.run import Publication, Run, RunError, RunStep
 from lakegate.progress import bound_to, without_secrets
 from lakegate.telemetry import tracing
-from lakegate.telemetry.metrics import Measured, Sample, count_ending, count_steps, measuring
+from lakegate.telemetry.metrics import Measurements, Sample, count_ending, count_steps, measuring
 from lakegate.wap import failpoints
 from lakegate.wap.alerting import alert_run
 from lakegate.wap.context import Context
@@ -60,7 +60,7 @@ class Progress:
         self.run = run.model_copy(update={"error": None})
         self._lost = threading.Event()
         self._written = False
-        self.measured = Measured(tracing.observer())
+        self.measured = Measurements(tracing.observer())
         self._counted = run  # up to where steps and checks were counted
 
     def update(self, **changes: object) -> None:

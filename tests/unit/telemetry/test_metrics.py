@@ -10,7 +10,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lakegate.errors import ConflictError, EngineUnavailableError
-from lakegate.telemetry.metrics import METRICS, REST, RETRIES, STEP_SECONDS, Measured, Sample, measure, measuring
+from lakegate.telemetry.metrics import (
+    METRICS,
+    OVERFLOW,
+    RETRIES,
+    STEP_SECONDS,
+    Measurements,
+    Sample,
+    measure,
+    measuring,
+)
 from lakegate.telemetry.prometheus import text
 from lakegate.wap.history import sync
 from lakegate.wap.ingest import ingest
@@ -121,11 +130,11 @@ def test_a_crashed_run_that_another_process_found_published_is_counted_once(
 
 
 def test_a_histogram_counts_every_value_in_one_bucket() -> None:
-    measured = Measured()
+    measured = Measurements()
     for seconds in (0.05, 0.1, 2.0, 9999.0):
         measured.add(STEP_SECONDS, seconds, step="write", outcome="done")
     buckets = {one[2]: count for one, count in parsed(measured.take())["lakegate_step_seconds_bucket"].items()}
-    assert (buckets["0.1"], buckets["1.0"], buckets["2.5"], buckets["1800.0"], buckets[REST]) == (2, 2, 3, 3, 4)
+    assert (buckets["0.1"], buckets["1.0"], buckets["2.5"], buckets["1800.0"], buckets[OVERFLOW]) == (2, 2, 3, 3, 4)
     assert measured.take() == []
 
 
@@ -139,7 +148,7 @@ def test_what_downstream_systems_miss_is_counted() -> None:
 
 def test_nothing_is_counted_outside_of_a_run() -> None:
     measure(RETRIES)
-    measured = Measured()
+    measured = Measurements()
     with measuring(measured):
         measure(RETRIES)
     measure(RETRIES)

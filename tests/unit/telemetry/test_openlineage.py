@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from lakegate.model.batch import SourceFile
 from lakegate.model.run import Run, UndoneTable
-from lakegate.telemetry.openlineage import Around, as_json, events
+from lakegate.telemetry.openlineage import EventContext, as_json, events
 from support.cli_support import (
     BATCH,
     FAILED,
@@ -143,14 +143,14 @@ RUN_EVENT = _object(
     },
 )
 _VALID = Draft202012Validator(RUN_EVENT, format_checker=FormatChecker())
-AROUND = Around(catalog="https://nessie.example.com/api/v2", schemas={"nyc.trips": METADATA.table_schema})
+CONTEXT = EventContext(catalog="https://nessie.example.com/api/v2", schemas={"nyc.trips": METADATA.table_schema})
 POINTER = staged("nyc.trips").pointer.model_copy(update={"metadata_location": "s3://lake/nyc/trips_1/metadata/0.json"})
 STAGED = staged("nyc.trips", before=None, pointer=POINTER)
 
 
-def told(run: Run, around: Around = AROUND) -> list[dict[str, Any]]:
+def told(run: Run, context: EventContext = CONTEXT) -> list[dict[str, Any]]:
     """The events of a run, each held to the schema."""
-    found = [json.loads(as_json(event)) for event in events(run, around)]
+    found = [json.loads(as_json(event)) for event in events(run, context)]
     for event in found:
         _VALID.validate(event)
     return found
@@ -194,7 +194,7 @@ def test_no_event_holds_a_row_of_data_or_a_secret() -> None:
     assert FAILED.results[0].examples
     text = "".join(map(json.dumps, told(make_run("rejected", reports=(FAILED,)))))
     assert "trip_id" not in text
-    secret = Around(catalog="https://me:hunter22@nessie.example.com/api/v2")
+    secret = EventContext(catalog="https://me:hunter22@nessie.example.com/api/v2")
     batch = BATCH.model_copy(update={"files": (BATCH.files[0].model_copy(update={"uri": "s3://k:hunter22@b/x"}),)})
     run = make_run("published", publication=PUBLICATION, request=REQUEST.model_copy(update={"batch": batch}))
     assert "hunter22" not in json.dumps(told(run, secret))
@@ -217,7 +217,7 @@ def test_each_ending_has_its_event(run: Run, types: list[str]) -> None:
 def test_a_revert_that_drops_a_table_says_so() -> None:
     undone = (UndoneTable(table="nyc.trips", rows=-5, data_files=-1, dropped=True),)
     run = make_run("published", kind="revert", publication=PUBLICATION, undone=undone, request=None)
-    [output] = told(run, Around(locations={"nyc.trips": "file:///lake/trips"}))[1]["outputs"]
+    [output] = told(run, EventContext(locations={"nyc.trips": "file:///lake/trips"}))[1]["outputs"]
     assert (output["namespace"], output["name"]) == ("file", "/lake/trips")
     assert output["facets"]["lifecycleStateChange"]["lifecycleStateChange"] == "DROP"
 

@@ -57,8 +57,8 @@ def _lineage(lake: Lake, run: Run) -> str:
             raise
         raise missing_package("OpenLineage events need", error.name, "openlineage") from None
     settings = lake.settings.catalog
-    around = openlineage.Around(catalog=settings.uri or settings.warehouse, schemas=lake.written_schemas(run))
-    return "".join(f"{openlineage.as_json(event)}\n" for event in openlineage.events(run, around))
+    context = openlineage.EventContext(catalog=settings.uri or settings.warehouse, schemas=lake.written_schemas(run))
+    return "".join(f"{openlineage.as_json(event)}\n" for event in openlineage.events(run, context))
 
 
 def write(app: App, text: str, file: Path | None, *, page: str | None = None) -> None:
