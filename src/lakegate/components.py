@@ -216,9 +216,9 @@ class Components:
         """The systems to notify of each publish. Their libraries are loaded when there is something to send."""
         if not self.settings.downstream:
             return ()
-        from lakegate.downstream import TYPES, Around, open_downstream
+        from lakegate.downstream import TYPES, DownstreamContext, open_downstream
 
-        around = Around(self.home, self.warehouse, self.settings)
+        context = DownstreamContext(self.home, self.warehouse, self.settings)
         return tuple(
             Subscriber(
                 subscription=Subscription(
@@ -226,7 +226,7 @@ class Components:
                 ),
                 give_up=parse_duration(given.give_up),
                 timeout_s=given.timeout_s,
-                open=partial(open_downstream, name, given, around),
+                open=partial(open_downstream, name, given, context),
             )
             for name, given in self.settings.downstream.items()
         )

@@ -11,7 +11,7 @@ from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 
 from lakegate.config import GlueDownstream, Settings
-from lakegate.downstream import Around
+from lakegate.downstream import DownstreamContext
 from lakegate.downstream.glue import GlueTarget, make
 from lakegate.local.ministack import MiniStack
 from support.downstream_contract import DownstreamContract, changed, event
@@ -33,8 +33,8 @@ def _environment(server: MiniStack, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def target(**settings: str) -> GlueTarget:
-    around = Around(Path(), "s3://lake", Settings())
-    return make("glue", GlueDownstream.model_validate({"type": "glue", **settings}), around)
+    context = DownstreamContext(Path(), "s3://lake", Settings())
+    return make("glue", GlueDownstream.model_validate({"type": "glue", **settings}), context)
 
 
 class TestGlueOnMiniStack(DownstreamContract):

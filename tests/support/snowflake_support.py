@@ -7,7 +7,7 @@ from typing import Any
 
 from lakegate.config import Settings, SnowflakeDownstream
 from lakegate.downstream.snowflake.plan import LakeTable
-from lakegate.downstream.snowflake.setup import Setup
+from lakegate.downstream.snowflake.setup import SnowflakeSetup
 from lakegate.model.identifiers import TableIdentifier
 
 WAREHOUSE = "s3://lake/wh"
@@ -50,8 +50,8 @@ def lake_settings(url: str = "http://127.0.0.1:9", **changes: Any) -> Settings:
     return Settings.model_validate({"downstream": {"snowflake": section(url, **changes)}})
 
 
-def open_setup(url: str, *, warehouse: str = WAREHOUSE, **changes: Any) -> Setup:
-    return Setup("snowflake", lake_settings(url, **changes), warehouse)
+def open_setup(url: str, *, warehouse: str = WAREHOUSE, **changes: Any) -> SnowflakeSetup:
+    return SnowflakeSetup("snowflake", lake_settings(url, **changes), warehouse)
 
 
 def lake_table(name: str = "nyc.trips", version: int = 1, uuid: str = "6c1f") -> LakeTable:

@@ -1,9 +1,13 @@
-"""Systems that learn of each publish: commands, webhooks, other catalogs.
+"""Downstream systems, which are notified of each publish: commands, webhooks, other catalogs.
 
-To add a type, add a module beside :mod:`lakegate.downstream.webhook` with a function ``make(name, settings, around)``
-that returns a :class:`lakegate.ports.Downstream`; one entry in :data:`lakegate.downstream.TYPES`; and a class
-with its settings in :mod:`lakegate.config`, which is a member of ``AnyDownstream`` there. What's sent when, and how
-often it's tried again, is the same for all (``lakegate.wap.downstream``).
+To add a type:
+
+- add a module next to :mod:`lakegate.downstream.webhook`, with a function ``make(name, settings, context)`` that
+  returns a :class:`lakegate.ports.Downstream`;
+- add an entry to :data:`lakegate.downstream.TYPES`;
+- add a settings class to :mod:`lakegate.config`, and to ``AnyDownstream`` there.
+
+``lakegate.wap.downstream`` decides what is sent when, and how often it's retried, for all types.
 """
 
 from __future__ import annotations
@@ -21,13 +25,13 @@ from lakegate.ports import Downstream
 
 
 @dataclass(frozen=True, slots=True)
-class Type:
-    """What is known of a type before it's loaded.
+class DownstreamType:
+    """A type of downstream system, as known before its module is loaded.
 
     Attributes:
-        extra: The extra that installs what it needs; ``None`` if nothing more is needed.
-        mirrors: Whether such a system points at the tables' metadata files. Only the newest state of a table matters to
-            it then, and ``lakegate gc`` spares the state that it points at.
+        extra: The extra that installs its packages; ``None`` if it needs none.
+        mirrors: Whether such a system points at the tables' metadata files. If so, only the newest state of a table
+            matters to it, and ``lakegate gc`` keeps the state that it points at.
     """
 
     module: str
@@ -36,43 +40,43 @@ class Type:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What a downstream system may need to know of the lake."""
+class DownstreamContext:
+    """Facts about the lake that a downstream system may need."""
 
     home: Path
     warehouse: str
     settings: Settings
 
 
-TYPES: Mapping[str, Type] = {
-    "command": Type("command"),
-    "webhook": Type("webhook"),
-    "glue": Type("glue", extra="aws", mirrors=True),
-    "snowflake": Type("snowflake.target", extra="snowflake", mirrors=True),
-    "openlineage": Type("openlineage", extra="openlineage"),
+TYPES: Mapping[str, DownstreamType] = {
+    "command": DownstreamType("command"),
+    "webhook": DownstreamType("webhook"),
+    "glue": DownstreamType("glue", extra="aws", mirrors=True),
+    "snowflake": DownstreamType("snowflake.target", extra="snowflake", mirrors=True),
+    "openlineage": DownstreamType("openlineage", extra="openlineage"),
 }
-"""By the ``type`` of a section ``[downstream.NAME]``."""
+"""The types, by the ``type`` of a section ``[downstream.NAME]``."""
 
 
-def open_downstream(name: str, settings: DownstreamSettings, around: Around) -> Downstream:
+def open_downstream(name: str, settings: DownstreamSettings, context: DownstreamContext) -> Downstream:
     """Return the downstream system that a section of the settings describes.
 
     Raises:
-        ConfigurationError: When its packages aren't installed, or a secret that it refers to isn't there.
+        ConfigurationError: Its packages aren't installed, or a secret that it refers to doesn't exist.
     """
-    return cast("Downstream", _module(name, settings).make(name, settings, around))
+    return cast("Downstream", _module(name, settings).make(name, settings, context))
 
 
 def policy_of(name: str, settings: DownstreamSettings) -> Mapping[str, Any]:
     """Return the IAM policy that notifying a downstream system needs.
 
     Raises:
-        InputError: When this type needs none.
-        ConfigurationError: As :func:`open_downstream` does.
+        InputError: This type needs no policy.
+        ConfigurationError: As for :func:`open_downstream`.
     """
     make_policy = getattr(_module(name, settings), "policy", None)
     if make_policy is None:
-        raise InputError(f"Downstream '{name}' is of type '{settings.type}', which needs no rights at AWS.")
+        raise InputError(f"Downstream '{name}' is of type '{settings.type}', which needs no AWS permissions.")
     return cast("Mapping[str, Any]", make_policy(settings))
 
 

@@ -1,6 +1,6 @@
-"""A command: run for each event, with the event as JSON on standard input and its main facts in variables.
+"""A command that runs for each event, with the event as JSON on standard input and its main facts in variables.
 
-No shell is involved, and nothing of an event becomes an argument. What it prints goes to lakegate's log, without
+There's no shell, and no part of an event becomes an argument. The command's output goes to lakegate's log, without
 secrets.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from lakegate.config import CommandDownstream
-from lakegate.downstream import Around
+from lakegate.downstream import DownstreamContext
 from lakegate.errors import DownstreamError, DownstreamUnavailableError
 from lakegate.model.downstream import DownstreamEvent
 from lakegate.model.run import Run
@@ -30,14 +30,14 @@ _MOST_LINES = 200
 _MOST_BYTES = 256 * 1024
 _GRACE_S = 5.0
 _REFUSES = 65
-"""Exit code by which a command says that it would fail again with the same event (``EX_DATAERR`` of ``sysexits.h``)."""
+"""Exit code of a command that would refuse the same event again (``EX_DATAERR`` in ``sysexits.h``)."""
 
 
 class CommandTarget:
-    """Implements :class:`lakegate.ports.Downstream` by a process.
+    """Implements :class:`lakegate.ports.Downstream` with a process.
 
     Args:
-        timeout_s: Seconds that it may take; then it and what it started are stopped.
+        timeout_s: Seconds before the command and all processes that it started are stopped.
     """
 
     def __init__(self, name: str, argv: Sequence[str], cwd: Path, timeout_s: float) -> None:
@@ -47,14 +47,14 @@ class CommandTarget:
         self._timeout_s = timeout_s
 
     def deliver(self, event: DownstreamEvent, run: Run | None) -> None:
-        """Run the command; exit code 0 means that the event arrived.
+        """Run the command. Exit code 0 means that the event arrived.
 
         Raises:
-            DownstreamUnavailableError: When it can't be run, takes too long, or exits with another code.
-            DownstreamError: When it exits with 65: it would refuse the event again.
+            DownstreamUnavailableError: It can't be run, takes too long, or exits with another code.
+            DownstreamError: It exits with 65, so it would refuse the event again.
         """
         del run
-        # A file rather than a pipe: nobody need read while it runs, and it may end without reading.
+        # Files instead of pipes: nothing has to be read while it runs, and it may exit without reading its input.
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
             given.write(event.model_dump_json().encode())
             given.seek(0)
@@ -67,7 +67,7 @@ class CommandTarget:
             raise DownstreamUnavailableError(f"{self._argv[0]} failed ({how}); its output is in the log.")
 
     def test(self) -> str:
-        """Look for the program; it isn't run."""
+        """Look for the program without running it."""
         if not self._cwd.is_dir():
             raise DownstreamError(f"Folder {self._cwd} doesn't exist.")
         found = shutil.which(self._argv[0]) if "/" not in self._argv[0] else shutil.which(self._cwd / self._argv[0])
@@ -77,7 +77,7 @@ class CommandTarget:
 
     def _run(self, given: IO[bytes], said: IO[bytes], env: Mapping[str, str]) -> int:
         try:
-            # A session of its own: Ctrl-C is for us, and whatever it starts can be stopped with it.
+            # Its own session: Ctrl-C reaches only lakegate, and all its processes can be stopped together.
             process = subprocess.Popen(
                 self._argv,
                 cwd=self._cwd,
@@ -88,7 +88,7 @@ class CommandTarget:
                 start_new_session=True,
             )
         except OSError as error:
-            # Another machine may have it.
+            # Retryable: another machine may have the program.
             raise DownstreamUnavailableError(f"{self._argv[0]} can't be run: {error.strerror}.") from None
         try:
             return process.wait(self._timeout_s)
@@ -108,7 +108,7 @@ class CommandTarget:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process that still runs, with all that it started."""
+    """Stop a process, if it still runs, with all processes that it started."""
     if process.poll() is not None:
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -120,7 +120,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def variables(name: str, event: DownstreamEvent) -> dict[str, str]:
-    """Return the variables that a command finds; tables are separated by spaces, which no name contains."""
+    """Return the environment variables for an event. Tables are separated by spaces, which no name contains."""
     facts = {
         "LAKEGATE_EVENT": event.kind,
         "LAKEGATE_EVENT_DOWNSTREAM": name,
@@ -135,6 +135,6 @@ def variables(name: str, event: DownstreamEvent) -> dict[str, str]:
     return {key: value or "" for key, value in facts.items()}
 
 
-def make(name: str, settings: CommandDownstream, around: Around) -> CommandTarget:
+def make(name: str, settings: CommandDownstream, context: DownstreamContext) -> CommandTarget:
     """Return the command that a section of the settings describes."""
-    return CommandTarget(name, settings.argv, around.home / (settings.cwd or ""), settings.timeout_s)
+    return CommandTarget(name, settings.argv, context.home / (settings.cwd or ""), settings.timeout_s)

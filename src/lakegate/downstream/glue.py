@@ -1,8 +1,8 @@
-"""The AWS Glue Data Catalog: its tables point at the metadata that is on ``main``, for Athena, Redshift and EMR.
+"""The AWS Glue Data Catalog: its tables point at the metadata on ``main``, for Athena, Redshift and EMR.
 
-A table is moved by compare-and-swap: only from where lakegate or the event itself knows it to be, and only if nobody
-changed it since it was looked at. The state that was left there is marked by parameters of the table, which survive
-when Athena or Spark write to it, and then no longer fit.
+A table is moved by compare-and-swap: only from the metadata that lakegate or the event expects, and only if nobody
+changed it since it was read. Parameters of the table record the state that lakegate left. They survive writes by Athena
+or Spark, and then no longer match the table.
 
 Source: https://docs.aws.amazon.com/glue/latest/webapi/API_UpdateTable.html
 """
@@ -18,14 +18,14 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from lakegate.config import GlueDownstream
-from lakegate.downstream import Around
+from lakegate.downstream import DownstreamContext
 from lakegate.errors import DownstreamError, DownstreamUnavailableError, LakegateError
 from lakegate.model.downstream import ChangedTable, DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
 
 TABLE, METADATA, COMMIT = "lakegate.table", "lakegate.metadata-location", "lakegate.commit"
-"""Parameters that say which table lakegate keeps here, where it left it, and at which commit."""
+"""Table parameters that record the lake's table, the metadata file that lakegate set, and the commit."""
 ACTIONS = (
     "glue:GetDatabase",
     "glue:CreateDatabase",
@@ -39,11 +39,11 @@ _INPUT = {
     "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention", "StorageDescriptor",
     "PartitionKeys", "ViewOriginalText", "ViewExpandedText", "TableType", "Parameters", "TargetTable",
 }  # fmt: skip
-"""Fields of a table that ``UpdateTable`` takes; it drops those that it isn't given."""
+"""Table fields that ``UpdateTable`` accepts. It drops those that it isn't given."""
 _MISSING = "EntityNotFoundException"
 _TOO_LATE = ("AlreadyExistsException", "ConcurrentModificationException", "VersionMismatchException")
 _REFUSED = ("AccessDeniedException", "InvalidInputException", "ValidationException", "GlueEncryptionException")
-_RIGHTS = "To see the rights that the role needs: lakegate downstream policy NAME"
+_RIGHTS = "To see the permissions that the role needs, run: lakegate downstream policy NAME"
 _WORDS = {
     "boolean": "boolean",
     "int": "int",
@@ -61,13 +61,13 @@ _WORDS = {
     "binary": "binary",
 }
 _OTHER = "string"
-"""For types that Glue has no word for, such as ``variant``; readers go by the metadata anyway."""
+"""For types that Glue doesn't know, such as ``variant``. Readers use the metadata file's types anyway."""
 _FIELD = re.compile(r"(?P<name>\w+|`(?:[^`]|``)*`): (?P<type>.+)", re.DOTALL)
 _ODD = re.compile(r"[^\w ./@$-]")
 
 
 class GlueTarget:
-    """Implements :class:`lakegate.ports.Downstream` by a Data Catalog."""
+    """Implements :class:`lakegate.ports.Downstream` with a Data Catalog."""
 
     def __init__(self, client: Any, settings: GlueDownstream) -> None:
         self._glue = client
@@ -75,10 +75,10 @@ class GlueTarget:
         self._catalog = {} if settings.catalog_id is None else {"CatalogId": settings.catalog_id}
 
     def deliver(self, event: DownstreamEvent, run: Run | None) -> None:
-        """Let each table of the event point at its metadata, or drop it.
+        """Point each table of the event at its metadata, or drop it.
 
         Raises:
-            DownstreamError: When it denies access, or somebody else changed a table.
+            DownstreamError: Glue denies access, or somebody else changed a table.
         """
         del run
         if event.commit is None:
@@ -90,7 +90,7 @@ class GlueTarget:
                 self._move(table, table.after, event.commit)
 
     def test(self) -> str:
-        """Look for the databases, and for one table: whether it may change them can't be seen without doing so."""
+        """Check read access. Write access can't be checked without writing."""
         database = self._settings.database or "default"
         exists = self._call("get_database", Name=database) is not None
         self._call("get_table", DatabaseName=database, Name="lakegate")
@@ -100,8 +100,8 @@ class GlueTarget:
     def _move(self, table: ChangedTable, location: str, commit: str) -> None:
         if not location.startswith(("s3://", "s3a://")):
             raise DownstreamError(
-                f"{table.table} isn't on S3, and Glue's engines read nothing else.",
-                hint='Name the tables that are: tables = ["namespace.*"].',
+                f"{table.table} isn't on S3, the only storage that Glue's engines read.",
+                hint='Send only tables that are on S3: tables = ["namespace.*"].',
             )
         database, name = self.names(table.table)
         for _ in range(_ATTEMPTS):
@@ -115,7 +115,7 @@ class GlueTarget:
                 done = self._update(database, found, _table_input(found, name, table, location, commit))
             if done:
                 return
-        raise DownstreamUnavailableError(f"Others keep changing {database}.{name} in Glue.")
+        raise DownstreamUnavailableError(f"Others keep changing {database}.{name} in Glue; it will be retried.")
 
     def _drop(self, table: ChangedTable) -> None:
         database, name = self.names(table.table)
@@ -126,12 +126,12 @@ class GlueTarget:
         self._call("delete_table", DatabaseName=database, Name=name)
 
     def names(self, table: str) -> tuple[str, str]:
-        """Return the database and the name of a table in Glue, which knows lower case only."""
+        """Return a table's database and name in Glue, which are lower case."""
         identifier = TableIdentifier.stored(table)
         return self._settings.database or "_".join(identifier.namespace).lower(), identifier.name.lower()
 
     def _require_known(self, found: Mapping[str, Any], table: ChangedTable) -> None:
-        """Refuse to touch a table that isn't as lakegate left it, nor as the event found it."""
+        """Refuse to touch a table unless it's as lakegate left it, or as the event expects it."""
         parameters = _parameters(found)
         is_ours = parameters.get(TABLE) in (None, table.table)
         where = parameters.get("metadata_location")
@@ -142,11 +142,11 @@ class GlueTarget:
         if parameters.get("table_type", "").upper() != "ICEBERG":
             what = f"Table {place} in Glue isn't an Iceberg table, and isn't lakegate's"
         elif parameters.get(TABLE) not in (None, table.table):
-            what = f"Table {place} in Glue is that of {parameters[TABLE]}"
+            what = f"Table {place} in Glue belongs to {parameters[TABLE]}"
         else:
             what = f"Somebody else changed table {place} in Glue: it points at {where}"
         raise DownstreamError(
-            f"{what}; {table.table} isn't moved.",
+            f"{what}. {table.table} wasn't updated there.",
             hint='To overwrite it: on_conflict = "overwrite". Otherwise drop or rename it in Glue.',
             table=table.table,
         )
@@ -157,15 +157,15 @@ class GlueTarget:
         return table
 
     def _create(self, database: str, table: Mapping[str, Any]) -> bool:
-        """Create a table; return whether nobody was faster."""
+        """Create a table. Return whether it didn't exist yet."""
         if self._call("get_database", Name=database) is None:
             self._attempt("create_database", DatabaseInput={"Name": database, "Description": "Kept by lakegate."})
         return self._attempt("create_table", DatabaseName=database, TableInput=table)
 
     def _update(self, database: str, found: Mapping[str, Any], table: Mapping[str, Any]) -> bool:
-        """Update a table; return whether it was still as it was found."""
+        """Update a table. Return whether nobody changed it since it was read."""
         version = {"VersionId": found["VersionId"]} if found.get("VersionId") else {}
-        # An archived version for each publish would use up the account's quota.
+        # Archiving a version for each publish would exhaust the account's quota.
         return self._attempt("update_table", DatabaseName=database, TableInput=table, SkipArchive=True, **version)
 
     def _attempt(self, method: str, **given: Any) -> bool:
@@ -175,7 +175,7 @@ class GlueTarget:
             return False
 
     def _call(self, method: str, **given: Any) -> Any:
-        """Return Glue's answer; ``None`` when what was asked for doesn't exist."""
+        """Return Glue's answer; ``None`` if the object doesn't exist."""
         try:
             return getattr(self._glue, method)(**self._catalog, **given)
         except ClientError as error:
@@ -188,11 +188,11 @@ class GlueTarget:
         except ParamValidationError as error:
             raise DownstreamError(f"Glue rejected this: {error}.") from None
         except BotoCoreError as error:
-            raise DownstreamUnavailableError(f"Can't ask AWS: {error}.") from None
+            raise DownstreamUnavailableError(f"Can't reach AWS: {error}.") from None
 
 
 class _TooLateError(LakegateError):
-    """Somebody was faster."""
+    """Somebody else changed the table first."""
 
 
 def _explained(method: str, code: str, text: str) -> LakegateError:
@@ -209,7 +209,7 @@ def _parameters(found: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _is_marked(found: Mapping[str, Any], table: str) -> bool:
-    """Return whether a table in Glue is as lakegate left it."""
+    """Return whether a table in Glue is still as lakegate left it."""
     parameters = _parameters(found)
     where = parameters.get("metadata_location")
     return where is not None and parameters.get(METADATA) == where and parameters.get(TABLE) == table
@@ -218,7 +218,7 @@ def _is_marked(found: Mapping[str, Any], table: str) -> bool:
 def _table_input(
     found: Mapping[str, Any] | None, name: str, table: ChangedTable, location: str, commit: str
 ) -> dict[str, Any]:
-    """Return the table as Iceberg's own catalogs write it, with what others added to it."""
+    """Return the table as Iceberg's own catalogs write it, keeping what others added to it."""
     kept = {key: value for key, value in (found or {}).items() if key in _INPUT and value not in (None, "")}
     before = None if found is None else _parameters(found).get("metadata_location")
     parameters = {
@@ -258,9 +258,9 @@ def policy(settings: GlueDownstream) -> dict[str, Any]:
     }
 
 
-def make(name: str, settings: GlueDownstream, around: Around) -> GlueTarget:
-    """Return the Data Catalog that a section of the settings describes, by AWS's own rules for credentials."""
-    del around
+def make(name: str, settings: GlueDownstream, context: DownstreamContext) -> GlueTarget:
+    """Return the Data Catalog that a section of the settings describes. Uses AWS's default credentials chain."""
+    del context
     config = Config(
         connect_timeout=min(settings.timeout_s, 10),
         read_timeout=settings.timeout_s,
@@ -312,7 +312,7 @@ def _field(text: str) -> str:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Yield what the commas outside of brackets and quotes separate."""
+    """Split text at the commas outside brackets and quotes."""
     depth, quoted, start = 0, False, 0
     for at, character in enumerate(text):
         if character == "`":

@@ -1,4 +1,4 @@
-"""OpenLineage events of runs, sent to a server or appended to a file by the official client's transports."""
+"""OpenLineage events of runs, sent to a server or appended to a file through the official client."""
 
 from __future__ import annotations
 
@@ -13,34 +13,35 @@ from requests import HTTPError, RequestException
 
 from lakegate.config import DownstreamSettings, OpenlineageDownstream
 from lakegate.credentials.secret import Secret
-from lakegate.downstream import Around as Lake
+from lakegate.downstream import DownstreamContext
 from lakegate.errors import DownstreamError, DownstreamUnavailableError
 from lakegate.model.downstream import DownstreamEvent
 from lakegate.model.run import Run
-from lakegate.telemetry.openlineage import Around, events
+from lakegate.telemetry.openlineage import EventContext, events
 
 _BUSY = (408, 425, 429)
 _SERVER_ERROR = 500
 
 
 class OpenlineageTarget:
-    """Implements :class:`lakegate.ports.Downstream`. A run that is sent again has the same run id and times."""
+    """Implements :class:`lakegate.ports.Downstream`. A run that is resent has the same run id and times."""
 
-    def __init__(self, name: str, settings: OpenlineageDownstream, lake: Lake) -> None:
+    def __init__(self, name: str, settings: OpenlineageDownstream, lake: DownstreamContext) -> None:
         self._name = name
         self._settings = settings
         self._lake = lake
         self._key = None if settings.api_key is None else Secret(settings.api_key, setting=f"downstream.{name}.api_key")
 
     def deliver(self, event: DownstreamEvent, run: Run | None) -> None:
-        """Send a run's events: that it started, and how it ended. Without a run there is nothing to send.
+        """Send a run's events: its start, and its outcome. Without a run, send nothing.
 
         Raises:
-            DownstreamError: When it refuses the events, or the file can't be written.
+            DownstreamError: The server refuses the events, or the file can't be written.
+            DownstreamUnavailableError: The server doesn't answer, or asks to retry.
         """
         if run is None:
             return
-        around = Around(
+        context = EventContext(
             namespace=self._settings.namespace,
             catalog=self._lake.settings.catalog.uri or self._lake.warehouse,
             schemas={one.table: one.table_schema for one in event.tables if one.table_schema is not None},
@@ -48,11 +49,11 @@ class OpenlineageTarget:
         )
         with self._explained():
             transport = self._transport()
-            for one in events(run, around):
+            for one in events(run, context):
                 transport.emit(one)
 
     def test(self) -> str:
-        """Check the settings; nothing can be asked of a server without sending it an event."""
+        """Check the settings only: nothing but an event could test the server."""
         if self._key is not None:
             self._key.value()
         return f"Events go to {self._place}; the first run shows whether it accepts them."
@@ -75,18 +76,18 @@ class OpenlineageTarget:
                 endpoint=settings.endpoint,
                 timeout=settings.timeout_s,
                 auth=create_token_provider(auth),
-                retry={"total": 0},  # what is tried again, and when, is the outbox's business
+                retry={"total": 0},  # the outbox retries
             )
         )
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn the client's errors into ours, without what the server answers: it may hold what it was sent."""
+        """Convert the client's errors, without the server's answers, which may quote what it was sent."""
         try:
             yield
         except HTTPError as error:
             status = 0 if error.response is None else error.response.status_code
-            message = f"{self._place} answers {status} to OpenLineage events."
+            message = f"{self._place} answered {status} to OpenLineage events."
             if status in _BUSY or status >= _SERVER_ERROR:
                 raise DownstreamUnavailableError(message, downstream=self._name) from None
             raise DownstreamError(
@@ -102,7 +103,7 @@ class OpenlineageTarget:
             ) from None
 
 
-def make(name: str, settings: DownstreamSettings, around: Lake) -> OpenlineageTarget:
+def make(name: str, settings: DownstreamSettings, context: DownstreamContext) -> OpenlineageTarget:
     """Return the downstream system that a section of the settings describes."""
     assert isinstance(settings, OpenlineageDownstream)  # noqa: S101 - by its type
-    return OpenlineageTarget(name, settings, around)
+    return OpenlineageTarget(name, settings, context)

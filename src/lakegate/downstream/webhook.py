@@ -1,4 +1,4 @@
-"""A webhook: each event as one JSON object, signed like alerts (:mod:`lakegate.credentials.webhook`)."""
+"""A webhook that gets each event as one JSON object, signed like alerts (:mod:`lakegate.credentials.webhook`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from lakegate.config import WebhookDownstream
 from lakegate.credentials.secret import resolve_secret
 from lakegate.credentials.webhook import SignedPost, UndeliveredError
-from lakegate.downstream import Around
+from lakegate.downstream import DownstreamContext
 from lakegate.errors import DownstreamError, DownstreamUnavailableError
 from lakegate.model.downstream import EVENT_VERSION, DownstreamEvent
 from lakegate.model.run import Run, new_run_id
@@ -17,7 +17,7 @@ class WebhookTarget:
     """Implements :class:`lakegate.ports.Downstream` by an HTTP POST.
 
     Args:
-        secret: What events are signed with; ``None`` to send them unsigned.
+        secret: Key to sign events with; ``None`` to send them unsigned.
     """
 
     def __init__(self, url: str, secret: str | None, timeout_s: float) -> None:
@@ -25,10 +25,11 @@ class WebhookTarget:
         self._timeout_s = timeout_s
 
     def deliver(self, event: DownstreamEvent, run: Run | None) -> None:
-        """Send the event; any answer of 2xx will do.
+        """Send the event. Any 2xx answer counts as delivered.
 
         Raises:
-            DownstreamUnavailableError: When there was no answer, or one that says to try again: 408, 429, 5xx.
+            DownstreamUnavailableError: There was no answer, or one that asks to retry: 408, 429, 5xx.
+            DownstreamError: Any other answer.
         """
         del run
         self._send(event.model_dump_json().encode(), event.kind, event.event_id)
@@ -45,15 +46,15 @@ class WebhookTarget:
             self._post.send(body, event=event, key=key, timeout_s=self._timeout_s)
         except UndeliveredError as error:
             message = f"{error.reason[:1].upper()}{error.reason[1:]}."
-            # Of an answer that didn't come in time, nobody knows: it's sent again, with the same id.
+            # After a timeout, the event may have arrived or not: resend it with the same id.
             if error.again or "in time" in error.reason:
                 raise DownstreamUnavailableError(message, after_s=error.after_s) from None
             raise DownstreamError(message) from None
 
 
-def make(name: str, settings: WebhookDownstream, around: Around) -> WebhookTarget:
+def make(name: str, settings: WebhookDownstream, context: DownstreamContext) -> WebhookTarget:
     """Return the webhook that a section of the settings describes, with its secrets resolved."""
-    del around
+    del context
     setting = f"downstream.{name}"
     url = resolve_secret(settings.url, setting=f"{setting}.url") or ""
     return WebhookTarget(url, resolve_secret(settings.secret, setting=f"{setting}.secret"), settings.timeout_s)

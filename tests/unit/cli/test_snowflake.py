@@ -161,7 +161,7 @@ def test_refresh_says_what_was_done_and_what_was_not(account: SnowflakeAccount) 
         ["failed", "nyc.zones"],
         ["waiting", "nyc.fares"],
     ]
-    assert "lakegate didn't make it" in found.stdout
+    assert "lakegate didn't create it" in found.stdout
     assert "lakegate downstream status snowflake" in found.stderr
     account.statements.clear()
     told = json.loads(invoke("snowflake refresh nyc.trips --recreate -o json", lake).stdout)

@@ -202,7 +202,7 @@ def test_a_table_of_another_kind_or_of_another_name_is_left_alone() -> None:
         target(glue).deliver(event(changed(number=0)), None)
     del glue.tables["nyc", "trips"]
     target(glue).deliver(event(changed(number=0)), None)
-    with pytest.raises(DownstreamError, match=r"is that of nyc\.trips; NYC\.Trips isn't moved"):
+    with pytest.raises(DownstreamError, match=r"belongs to nyc\.trips. NYC\.Trips wasn't updated there"):
         target(glue).deliver(event(changed("NYC.Trips", number=0)), None)
 
 
@@ -239,7 +239,7 @@ def test_missing_rights_are_named() -> None:
     glue.fails = "AccessDeniedException"
     with pytest.raises(DownstreamError, match="glue:GetTable with AccessDeniedException") as caught:
         target(glue).deliver(event(), None)
-    assert caught.value.hint == "To see the rights that the role needs: lakegate downstream policy NAME"
+    assert caught.value.hint == "To see the permissions that the role needs, run: lakegate downstream policy NAME"
 
 
 def test_the_policy_names_what_is_called_and_where() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lakegate.config import Settings
-from lakegate.downstream import Around, open_downstream
+from lakegate.downstream import DownstreamContext, open_downstream
 from lakegate.errors import ConfigurationError, DownstreamError, DownstreamUnavailableError
 from lakegate.model.downstream import ChangedTable, DownstreamEvent
 from lakegate.ports import Downstream
@@ -78,7 +78,7 @@ def server(running: Server) -> Server:
 
 def target(home: Path, **section: object) -> Downstream:
     settings = Settings.model_validate({"downstream": {"lineage": {"type": "openlineage", **section}}})
-    return open_downstream("lineage", settings.downstream["lineage"], Around(home, "s3://lake", settings))
+    return open_downstream("lineage", settings.downstream["lineage"], DownstreamContext(home, "s3://lake", settings))
 
 
 def test_a_server_gets_both_events_with_the_key(
@@ -107,7 +107,7 @@ def test_what_may_help_is_told_apart_from_what_will_not(
     server: Server, tmp_path: Path, status: int, error: type[Exception]
 ) -> None:
     server.status = status
-    with pytest.raises(error, match=f"answers {status}") as caught:
+    with pytest.raises(error, match=f"answered {status}") as caught:
         target(tmp_path, url=server.url).deliver(EVENT, REJECTED)
     assert type(caught.value) is error
     assert len(server.requests) == 1
@@ -157,8 +157,8 @@ def test_the_outbox_delivers_what_was_published_and_what_was_rejected(tmp_path: 
     class Lineage(System):
         def subscriber(self) -> Subscriber:
             known = super().subscriber()
-            around = Around(tmp_path, "mem://warehouse", settings)
-            return replace(known, open=lambda: open_downstream("lineage", section, around))
+            context = DownstreamContext(tmp_path, "mem://warehouse", settings)
+            return replace(known, open=lambda: open_downstream("lineage", section, context))
 
     world = World(Lineage("lineage", events=section.events))
     world.add("a", row(1))

@@ -100,7 +100,7 @@ def test_an_internal_error_of_snowflake_is_tried_again_later(account: SnowflakeA
 @pytest.mark.parametrize(
     ("changes", "said", "hint"),
     [
-        ({"user": "NOBODY"}, "refuses user 'NOBODY': JWT token is invalid", "SET RSA_PUBLIC_KEY"),
+        ({"user": "NOBODY"}, "refused user 'NOBODY': JWT token is invalid", "SET RSA_PUBLIC_KEY"),
         ({"role": "NOPE"}, "Role 'NOPE' doesn't exist, or user", "GRANT ROLE NOPE TO USER LAKEGATE"),
         ({"role": "lakegate"}, "Role 'lakegate' doesn't exist", "did you mean 'LAKEGATE'?"),
     ],
@@ -120,7 +120,7 @@ def test_a_sign_in_that_is_refused_for_another_reason(account: SnowflakeAccount)
     account.fail("login-request", code="390420", message=said)
     error = refusal(account)
     assert isinstance(error, DownstreamError)
-    assert error.message == f"Snowflake refuses the sign-in of user 'LAKEGATE': {said}"
+    assert error.message == f"Snowflake refused the sign-in of user 'LAKEGATE': {said}"
 
 
 @pytest.mark.parametrize("status", [403, 404])

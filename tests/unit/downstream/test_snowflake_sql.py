@@ -17,15 +17,15 @@ from sqlglot import TokenType, exp
 
 from lakegate.config import Settings
 from lakegate.downstream.snowflake import sql
-from lakegate.downstream.snowflake.plan import Survey, make_plan
-from lakegate.downstream.snowflake.sql import Mark, Place
-from lakegate.downstream.snowflake.storage import describe_location, rights, volume_location
+from lakegate.downstream.snowflake.plan import AccountState, make_plan
+from lakegate.downstream.snowflake.sql import QualifiedName, TableComment
+from lakegate.downstream.snowflake.storage import describe_location, required_permissions, volume_location
 from lakegate.errors import ConfigurationError, DownstreamError
 from lakegate.model.identifiers import TableIdentifier
 from support.snowflake_support import ROLE_ARN, WAREHOUSE, account_settings, lake_settings, lake_table
 
 ROOT = Path(__file__).resolve().parents[3]
-ODD = Place("LAKE", "odd schema", 'it\'s "odd"')
+ODD = QualifiedName("LAKE", "odd schema", 'it\'s "odd"')
 GOLDEN = """\
 CREATE EXTERNAL VOLUME IF NOT EXISTS "LAKEGATE"
   STORAGE_LOCATIONS = ((
@@ -55,7 +55,7 @@ GRANT SELECT ON ICEBERG TABLE "LAKE"."nyc"."trips" TO ROLE "ANALYST";
 
 def plan_sql(**changes: Any) -> list[str]:
     settings = account_settings(**changes)
-    steps = make_plan("snowflake", settings, Settings(), volume_location(WAREHOUSE), [lake_table()], Survey())
+    steps = make_plan("snowflake", settings, Settings(), volume_location(WAREHOUSE), [lake_table()], AccountState())
     return [step.sql for step in steps if step.sql]
 
 
@@ -86,9 +86,9 @@ def test_sqlglot_reads_what_it_knows_of_it_as_it_is_meant(caplog: pytest.LogCapt
 
 @pytest.mark.parametrize("name", ['"; DROP TABLE x; --', "it's", "back\\slash", "emoji 🚕", 'a"".b', "\u202eabc"])
 def test_nothing_in_a_name_or_path_becomes_sql(name: str) -> None:
-    place = Place("LAKE", name, name)
+    place = QualifiedName("LAKE", name, name)
     settings = account_settings()
-    create = sql.create_table(place, f"{name}/m.json", Mark("nyc.trips", "6c1f"), settings, replace=True)
+    create = sql.create_table(place, f"{name}/m.json", TableComment("nyc.trips", "6c1f"), settings, replace=True)
     tree = parsed(create)
     assert [part.name for part in tree.this.parts] == ["LAKE", name, name]
     path = next(one for one in tree.find_all(exp.Property) if one.name == "METADATA_FILE_PATH")
@@ -123,15 +123,17 @@ def test_the_other_statements_quote_likewise() -> None:
     ],
 )
 def test_a_namespace_is_a_schema(table: str, changes: dict[str, Any], expected: tuple[str, ...]) -> None:
-    assert sql.place_of(TableIdentifier.parse(table), account_settings(**changes)) == expected
+    assert sql.qualified_name(TableIdentifier.parse(table), account_settings(**changes)) == expected
 
 
 def test_names_that_snowflake_reserves_or_that_meet_are_refused() -> None:
     with pytest.raises(DownstreamError, match="can't be a schema"):
-        sql.place_of(TableIdentifier.parse("information_schema.t"), account_settings(case="upper"))
+        sql.qualified_name(TableIdentifier.parse("information_schema.t"), account_settings(case="upper"))
     tables = [lake_table("nyc.trips"), lake_table("nyc.Trips")]
     with pytest.raises(DownstreamError, match=r"nyc.trips and nyc.Trips would both be"):
-        make_plan("snowflake", account_settings(case="upper"), Settings(), volume_location(WAREHOUSE), tables, Survey())
+        make_plan(
+            "snowflake", account_settings(case="upper"), Settings(), volume_location(WAREHOUSE), tables, AccountState()
+        )
 
 
 # storage --------------------------------------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ def test_a_volume_on_s3_needs_a_role_and_its_trust() -> None:
     location = volume_location(WAREHOUSE)
     with pytest.raises(ConfigurationError, match="storage_role_arn is missing"):
         describe_location(location, account_settings(storage_role_arn=None), Settings())
-    with pytest.raises(ConfigurationError, match="another S3 than AWS") as caught:
+    with pytest.raises(ConfigurationError, match="an S3-compatible store") as caught:
         describe_location(location, account_settings(), Settings.model_validate({"s3": {"endpoint": "http://h:1"}}))
     assert "s3compat://lake/wh/" in str(caught.value.hint)
     described = {
@@ -172,7 +174,7 @@ def test_a_volume_on_s3_needs_a_role_and_its_trust() -> None:
         "STORAGE_AWS_IAM_USER_ARN": "arn:aws:iam::94:user/hz",
         "STORAGE_AWS_EXTERNAL_ID": "ACME_1=",
     }
-    needed = rights(location, described)
+    needed = required_permissions(location, described)
     [statement] = needed.documents["trust"]["Statement"]
     assert statement["Principal"] == {"AWS": "arn:aws:iam::94:user/hz"}
     assert statement["Condition"] == {"StringEquals": {"sts:ExternalId": "ACME_1="}}
@@ -189,21 +191,23 @@ def test_government_regions_are_a_provider_of_their_own() -> None:
     text = describe_location(volume_location(WAREHOUSE), account_settings(storage_role_arn=arn), Settings())
     assert "'S3GOV'" in text
     assert "'s3gov://lake/wh/'" in text
-    needed = rights(volume_location(WAREHOUSE), {"STORAGE_AWS_ROLE_ARN": arn})
+    needed = required_permissions(volume_location(WAREHOUSE), {"STORAGE_AWS_ROLE_ARN": arn})
     assert "arn:aws-us-gov:s3:::lake" in json.dumps(needed.documents["permissions"])
 
 
 def test_volumes_on_google_and_azure() -> None:
     google = volume_location("gs://lake/wh")
     assert "STORAGE_PROVIDER = 'GCS'" in describe_location(google, account_settings(), Settings())
-    said = rights(google, {"STORAGE_GCP_SERVICE_ACCOUNT": "snow@iam"}).what
+    said = required_permissions(google, {"STORAGE_GCP_SERVICE_ACCOUNT": "snow@iam"}).what
     assert all("gs://lake --member=serviceAccount:snow@iam" in one for one in said)
     azure = volume_location("abfss://lake@acme.dfs.core.windows.net/wh")
     with pytest.raises(ConfigurationError, match="azure_tenant_id is missing"):
         describe_location(azure, account_settings(), Settings())
     tenant = "a123b4c5-1234-123a-a12b-1a23b45678c9"
     assert tenant in describe_location(azure, account_settings(azure_tenant_id=tenant), Settings())
-    consent, grant = rights(azure, {"AZURE_CONSENT_URL": "https://c", "AZURE_MULTI_TENANT_APP_NAME": "snow_17"}).what
+    consent, grant = required_permissions(
+        azure, {"AZURE_CONSENT_URL": "https://c", "AZURE_MULTI_TENANT_APP_NAME": "snow_17"}
+    ).what
     assert "https://c" in consent
     assert "app snow " in grant
 

@@ -14,8 +14,8 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
 from lakegate.config import Settings
-from lakegate.downstream import Around, open_downstream
-from lakegate.downstream.snowflake.setup import Setup
+from lakegate.downstream import DownstreamContext, open_downstream
+from lakegate.downstream.snowflake.setup import SnowflakeSetup
 from lakegate.downstream.snowflake.target import SnowflakeTarget
 from lakegate.errors import ConfigurationError, DownstreamError, DownstreamUnavailableError, NotFoundError
 from lakegate.model.downstream import ChangedTable, DownstreamEvent
@@ -28,13 +28,13 @@ TRIPS, ZONES = lake_table("nyc.trips"), lake_table("nyc.zones", uuid="77aa")
 
 
 @pytest.fixture
-def setup(account: SnowflakeAccount) -> Setup:
+def setup(account: SnowflakeAccount) -> SnowflakeSetup:
     """An account in which everything is there but the tables."""
     account.furnish()
     return open_setup(account.url, readers=["ANALYST"])
 
 
-def make_target(setup: Setup, **changes: Any) -> SnowflakeTarget:
+def make_target(setup: SnowflakeSetup, **changes: Any) -> SnowflakeTarget:
     def uuid_of(table: TableIdentifier, location: str) -> str:
         assert str(table) in location
         return location.split("_")[1].partition("/")[0]
@@ -57,7 +57,9 @@ def dropped(table: Any) -> ChangedTable:
 # what a publish does --------------------------------------------------------------------------------------------------
 
 
-def test_a_new_table_is_created_with_its_schema_and_its_readers(account: SnowflakeAccount, setup: Setup) -> None:
+def test_a_new_table_is_created_with_its_schema_and_its_readers(
+    account: SnowflakeAccount, setup: SnowflakeSetup
+) -> None:
     make_target(setup).deliver(event(changed(TRIPS)), None)
     assert account.table("nyc", "trips").path == path_of(TRIPS)
     assert account.table("nyc", "trips").comment == "lakegate nyc.trips (table 6c1f)"
@@ -65,7 +67,9 @@ def test_a_new_table_is_created_with_its_schema_and_its_readers(account: Snowfla
     assert ("SELECT", "ICEBERG_TABLE", 'LAKE."nyc"."trips"', "ANALYST") in account.grants
 
 
-def test_a_publish_refreshes_and_a_second_delivery_changes_nothing(account: SnowflakeAccount, setup: Setup) -> None:
+def test_a_publish_refreshes_and_a_second_delivery_changes_nothing(
+    account: SnowflakeAccount, setup: SnowflakeSetup
+) -> None:
     target = make_target(setup)
     target.deliver(event(changed(TRIPS)), None)
     account.statements.clear()
@@ -79,7 +83,9 @@ def test_a_publish_refreshes_and_a_second_delivery_changes_nothing(account: Snow
     assert account.table("nyc", "trips").path == path_of(TRIPS)
 
 
-def test_several_deliveries_share_a_session_that_ends_with_them(account: SnowflakeAccount, setup: Setup) -> None:
+def test_several_deliveries_share_a_session_that_ends_with_them(
+    account: SnowflakeAccount, setup: SnowflakeSetup
+) -> None:
     target = make_target(setup)
     for version in range(3):
         target.deliver(event(changed(lake_table("nyc.trips", version))), None)
@@ -89,7 +95,7 @@ def test_several_deliveries_share_a_session_that_ends_with_them(account: Snowfla
     assert not account.sessions
 
 
-def test_two_that_create_a_table_at_once_both_end_well(account: SnowflakeAccount, setup: Setup) -> None:
+def test_two_that_create_a_table_at_once_both_end_well(account: SnowflakeAccount, setup: SnowflakeSetup) -> None:
     target = make_target(setup)
     target.deliver(event(changed(TRIPS)), None)
     # It looks as if there was no table yet; creating it shows that there is.
@@ -99,7 +105,7 @@ def test_two_that_create_a_table_at_once_both_end_well(account: SnowflakeAccount
     assert account.table("nyc", "trips").path == path_of(later)
 
 
-def test_a_table_of_the_same_name_that_is_another_replaces_it(account: SnowflakeAccount, setup: Setup) -> None:
+def test_a_table_of_the_same_name_that_is_another_replaces_it(account: SnowflakeAccount, setup: SnowflakeSetup) -> None:
     target = make_target(setup)
     target.deliver(event(changed(TRIPS)), None)
     account.grants.clear()
@@ -111,7 +117,7 @@ def test_a_table_of_the_same_name_that_is_another_replaces_it(account: Snowflake
     assert ("SELECT", "ICEBERG_TABLE", 'LAKE."nyc"."trips"', "ANALYST") in account.grants
 
 
-def test_a_dropped_table_is_dropped_if_it_is_ours(account: SnowflakeAccount, setup: Setup) -> None:
+def test_a_dropped_table_is_dropped_if_it_is_ours(account: SnowflakeAccount, setup: SnowflakeSetup) -> None:
     target = make_target(setup)
     target.deliver(event(changed(TRIPS), changed(ZONES)), None)
     account.table("nyc", "zones").comment = "by hand"
@@ -130,7 +136,7 @@ def test_a_dropped_table_is_dropped_if_it_is_ours(account: SnowflakeAccount, set
         Object("VIEW"),
     ],
 )
-def test_what_others_made_is_never_touched(account: SnowflakeAccount, setup: Setup, there: Object) -> None:
+def test_what_others_made_is_never_touched(account: SnowflakeAccount, setup: SnowflakeSetup, there: Object) -> None:
     account.databases["LAKE"]["nyc"] = {"trips": there}
     with pytest.raises(DownstreamError, match=r'"LAKE"."nyc"."trips" exists in Snowflake') as caught:
         make_target(setup).deliver(event(changed(TRIPS), changed(ZONES)), None)
@@ -140,7 +146,7 @@ def test_what_others_made_is_never_touched(account: SnowflakeAccount, setup: Set
     assert account.table("nyc", "zones").path == path_of(ZONES)
 
 
-def test_a_table_whose_files_snowflake_cannot_read(account: SnowflakeAccount, setup: Setup) -> None:
+def test_a_table_whose_files_snowflake_cannot_read(account: SnowflakeAccount, setup: SnowflakeSetup) -> None:
     account.readable = False
     with pytest.raises(
         DownstreamError, match="can't read the lake's files through external volume 'LAKEGATE'"
@@ -153,25 +159,27 @@ def test_a_table_whose_files_snowflake_cannot_read(account: SnowflakeAccount, se
         make_target(setup).deliver(event(changed(TRIPS)), None)
 
 
-def test_a_rejected_run_changes_nothing(account: SnowflakeAccount, setup: Setup) -> None:
+def test_a_rejected_run_changes_nothing(account: SnowflakeAccount, setup: SnowflakeSetup) -> None:
     make_target(setup).deliver(event(ChangedTable(table="nyc.trips")), None)
     assert account.made() == []
 
 
-def test_an_account_that_is_away_holds_up_no_table_twice(account: SnowflakeAccount, setup: Setup) -> None:
+def test_an_account_that_is_away_holds_up_no_table_twice(account: SnowflakeAccount, setup: SnowflakeSetup) -> None:
     account.fail("query-request|SHOW", status=503, times=99)
     with pytest.raises(DownstreamUnavailableError):
         make_target(setup, timeout_s=1).deliver(event(changed(TRIPS), changed(ZONES)), None)
     assert not any("zones" in statement for _, statement in account.requests)
 
 
-def test_the_warehouse_that_is_missing_shows_when_a_table_is_created(account: SnowflakeAccount, setup: Setup) -> None:
+def test_the_warehouse_that_is_missing_shows_when_a_table_is_created(
+    account: SnowflakeAccount, setup: SnowflakeSetup
+) -> None:
     with pytest.raises(DownstreamError, match="Warehouse 'NOPE' doesn't exist") as caught:
         make_target(setup, warehouse="NOPE").deliver(event(changed(TRIPS)), None)
     assert "GRANT USAGE ON WAREHOUSE NOPE" in str(caught.value.hint)
 
 
-def test_a_test_looks_for_everything_and_changes_nothing(account: SnowflakeAccount, setup: Setup) -> None:
+def test_a_test_looks_for_everything_and_changes_nothing(account: SnowflakeAccount, setup: SnowflakeSetup) -> None:
     assert "Signed in to ACME as LAKEGATE" in make_target(setup).test()
     with pytest.raises(DownstreamError, match="Warehouse 'NOPE'"):
         make_target(setup, warehouse="NOPE").test()
@@ -204,7 +212,7 @@ def test_apply_stops_until_the_volume_may_be_read(account: SnowflakeAccount) -> 
     with setup.session() as session:
         [(step, error)] = setup.apply(setup.plan([TRIPS], session), session)
         assert (step.kind, error) == ("external volume", None)
-        assert "storageLocationSelectionResult: FAILED" in str(setup.problem_of_volume(session))
+        assert "storageLocationSelectionResult: FAILED" in str(setup.volume_problem(session))
         trust = setup.rights(session).documents["trust"]["Statement"][0]
         assert trust["Principal"]["AWS"].startswith("arn:aws:iam::940482405254:user/")
         account.readable = True
@@ -221,7 +229,7 @@ def test_apply_stops_where_a_privilege_lacks(account: SnowflakeAccount) -> None:
     assert "may not do this" in str(done[1][1])
 
 
-def test_a_table_that_fails_keeps_no_other_back(account: SnowflakeAccount, setup: Setup) -> None:
+def test_a_table_that_fails_keeps_no_other_back(account: SnowflakeAccount, setup: SnowflakeSetup) -> None:
     account.missing.add(path_of(TRIPS))
     with setup.session() as session:
         done = {step.name: error for step, error in setup.apply(setup.plan([TRIPS, ZONES], session), session)}
@@ -234,23 +242,25 @@ def test_a_table_that_fails_keeps_no_other_back(account: SnowflakeAccount, setup
     assert failed == ['"LAKE"."nyc"."a"']
 
 
-def test_what_snowflake_says_of_a_volume_is_shown_whatever_it_is(account: SnowflakeAccount, setup: Setup) -> None:
+def test_what_snowflake_says_of_a_volume_is_shown_whatever_it_is(
+    account: SnowflakeAccount, setup: SnowflakeSetup
+) -> None:
     with setup.session() as session:
-        assert setup.problem_of_volume(session) is None
+        assert setup.volume_problem(session) is None
         account.fail("VERIFY", code="003001", message="Insufficient privileges to operate on the volume.")
-        assert "Insufficient privileges" in str(setup.problem_of_volume(session))
+        assert "Insufficient privileges" in str(setup.volume_problem(session))
         account.said_of_volume = "no JSON"
-        assert setup.problem_of_volume(session) == "no JSON"
+        assert setup.volume_problem(session) == "no JSON"
         account.said_of_volume = '{"success": false, "region": "eu"}'
-        assert setup.problem_of_volume(session) == account.said_of_volume
+        assert setup.volume_problem(session) == account.said_of_volume
         passed = '{"success": false, "storageLocationSelectionResult": "PASSED", "writeResult": "FAILED"'
         account.said_of_volume = passed + "}"
-        assert setup.problem_of_volume(session) is None
+        assert setup.volume_problem(session) is None
         account.said_of_volume = passed + ', "readResult": "FAILED: 403"}'
-        assert setup.problem_of_volume(session) == "readResult: FAILED: 403"
+        assert setup.volume_problem(session) == "readResult: FAILED: 403"
 
 
-def test_a_plan_shows_what_is_in_the_way_and_what_is_gone(account: SnowflakeAccount, setup: Setup) -> None:
+def test_a_plan_shows_what_is_in_the_way_and_what_is_gone(account: SnowflakeAccount, setup: SnowflakeSetup) -> None:
     make_target(setup).deliver(event(changed(TRIPS), changed(ZONES)), None)
     account.databases["LAKE"]["nyc"] |= {"view": Object("VIEW"), "hand": Object("ICEBERG TABLE", "by hand")}
     tables = [lake_table("nyc.trips", uuid="beef"), lake_table("nyc.view"), lake_table("nyc.hand")]
@@ -263,7 +273,7 @@ def test_a_plan_shows_what_is_in_the_way_and_what_is_gone(account: SnowflakeAcco
         '"zones"': "drop",
     }
     assert "a view of this name exists" in str(steps['"view"'].reason)
-    assert "lakegate didn't make it" in str(steps['"hand"'].reason)
+    assert "lakegate didn't create it" in str(steps['"hand"'].reason)
 
 
 def test_a_plan_never_uses_a_volume_or_integration_that_is_for_something_else(account: SnowflakeAccount) -> None:
@@ -271,7 +281,7 @@ def test_a_plan_never_uses_a_volume_or_integration_that_is_for_something_else(ac
     account.volumes["LAKEGATE"] = {"NAME": "x", "STORAGE_BASE_URL": "s3://elsewhere/"}
     with setup.session() as session:
         with pytest.raises(
-            ConfigurationError, match="is for s3://elsewhere/, and the lake's files are in s3://lake/wh/"
+            ConfigurationError, match="is for s3://elsewhere/, but the lake's files are in s3://lake/wh/"
         ):
             setup.plan([TRIPS], session)
         account.volumes["LAKEGATE"]["STORAGE_BASE_URL"] = "s3compat://lake/wh"
@@ -287,13 +297,13 @@ def test_a_reader_that_does_not_exist(account: SnowflakeAccount) -> None:
     assert step.kind == "grant"
     assert error is not None
     assert "Role 'NOBODY' does not exist" in error.message
-    assert "take it out of downstream.snowflake.readers" in str(error.hint)
+    assert "remove it from downstream.snowflake.readers" in str(error.hint)
 
 
 # status ---------------------------------------------------------------------------------------------------------------
 
 
-def test_status_says_which_tables_are_behind(account: SnowflakeAccount, setup: Setup) -> None:
+def test_status_says_which_tables_are_behind(account: SnowflakeAccount, setup: SnowflakeSetup) -> None:
     make_target(setup).deliver(event(changed(TRIPS), changed(ZONES)), None)
     account.databases["LAKE"]["nyc"]["hand"] = Object("ICEBERG TABLE", "by hand", "x", "LAKEGATE")
     tables = [
@@ -326,7 +336,7 @@ def test_status_of_an_account_that_has_nothing(account: SnowflakeAccount) -> Non
     assert [table.state for table in status.tables] == ["missing"]
 
 
-def test_recreating_replaces_a_table_in_one_step(account: SnowflakeAccount, setup: Setup) -> None:
+def test_recreating_replaces_a_table_in_one_step(account: SnowflakeAccount, setup: SnowflakeSetup) -> None:
     make_target(setup).deliver(event(changed(TRIPS)), None)
     later = lake_table("nyc.trips", version=2)
     account.statements.clear()
@@ -340,7 +350,7 @@ def test_recreating_replaces_a_table_in_one_step(account: SnowflakeAccount, setu
 
 
 def test_the_table_s_id_is_read_from_its_metadata_file(
-    account: SnowflakeAccount, setup: Setup, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    account: SnowflakeAccount, setup: SnowflakeSetup, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     schema = IcebergSchema(NestedField(1, "id", LongType(), required=False))
     made = new_table_metadata(schema, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, f"{WAREHOUSE}/t", {})
@@ -348,7 +358,7 @@ def test_the_table_s_id_is_read_from_its_metadata_file(
     store.create(TRIPS.metadata_location, made.model_dump_json(by_alias=True).encode())
     monkeypatch.setattr("lakegate.iceberg.files.open_store", lambda *_: store)
     section = setup.section
-    target = open_downstream("snowflake", section, Around(tmp_path, WAREHOUSE, Settings()))
+    target = open_downstream("snowflake", section, DownstreamContext(tmp_path, WAREHOUSE, Settings()))
     target.deliver(event(changed(TRIPS)), None)
     assert account.table("nyc", "trips").comment == f"lakegate nyc.trips (table {made.table_uuid})"
     with pytest.raises(NotFoundError, match=r"Metadata file .+ doesn't exist"):
@@ -357,4 +367,4 @@ def test_the_table_s_id_is_read_from_its_metadata_file(
 
 def test_a_lake_on_this_machine_cannot_be_sent_to_snowflake(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="are on this machine"):
-        open_downstream("snowflake", account_settings(), Around(tmp_path, f"file://{tmp_path}", Settings()))
+        open_downstream("snowflake", account_settings(), DownstreamContext(tmp_path, f"file://{tmp_path}", Settings()))

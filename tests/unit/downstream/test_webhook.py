@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lakegate.config import WebhookDownstream, load_settings
-from lakegate.downstream import TYPES, Around, open_downstream
+from lakegate.downstream import TYPES, DownstreamContext, open_downstream
 from lakegate.downstream.webhook import WebhookTarget
 from lakegate.errors import ConfigurationError, DownstreamError, DownstreamUnavailableError
 from lakegate.model.downstream import DownstreamEvent
@@ -70,12 +70,12 @@ def test_a_section_of_the_settings_is_opened_with_its_secrets(
     section = '[downstream.hook]\ntype = "webhook"\nurl = "env:HOOK_URL"\nsecret = "env:HOOK_SECRET"\n'
     (tmp_path / "lakegate.toml").write_text(section, encoding="utf-8")
     settings = load_settings(tmp_path, env={})
-    around = Around(tmp_path, "file:///lake", settings)
+    context = DownstreamContext(tmp_path, "file:///lake", settings)
     with pytest.raises(ConfigurationError, match=r"downstream\.hook\.url refers to the variable HOOK_URL"):
-        open_downstream("hook", settings.downstream["hook"], around)
+        open_downstream("hook", settings.downstream["hook"], context)
     monkeypatch.setenv("HOOK_URL", f"{server.url}/x")
     monkeypatch.setenv("HOOK_SECRET", "whsec")
-    open_downstream("hook", settings.downstream["hook"], around).deliver(event(), None)
+    open_downstream("hook", settings.downstream["hook"], context).deliver(event(), None)
     assert "Lakegate-Signature" in server.received[0].headers
 
 

@@ -17,9 +17,9 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:
-    from lakegate.downstream.snowflake.plan import LakeTable, Step
-    from lakegate.downstream.snowflake.setup import AccountStatus, Setup
-    from lakegate.downstream.snowflake.storage import Rights
+    from lakegate.downstream.snowflake.plan import LakeTable, PlanStep
+    from lakegate.downstream.snowflake.setup import AccountStatus, SnowflakeSetup
+    from lakegate.downstream.snowflake.storage import RequiredPermissions
     from lakegate.lake import Lake
     from lakegate.model.downstream import DownstreamStatus
 
@@ -103,7 +103,7 @@ def apply(app: App, /, *, name: str | None, yes: bool) -> None:
         results = list(setup.apply(to_do, session))
         errors = [error for _, error in results if error is not None]
         made_volume = any(step.kind == "external volume" and not error for step, error in results)
-        problem = setup.problem_of_volume(session) if made_volume else None
+        problem = setup.volume_problem(session) if made_volume else None
         rights = setup.rights(session) if made_volume or errors else None
         made = {step.name for step, error in results if step.kind == "table" and step.action != "drop" and not error}
         new = [str(table.table) for table in tables if setup.name_of(table) in made]
@@ -212,9 +212,9 @@ def refresh(app: App, /, *, tables: Sequence[str], name: str | None, recreate: b
 
 
 @contextmanager
-def _opened(app: App, name: str | None) -> Iterator[tuple[Lake, Setup, Sequence[LakeTable]]]:
+def _opened(app: App, name: str | None) -> Iterator[tuple[Lake, SnowflakeSetup, Sequence[LakeTable]]]:
     """Open the lake. Yield it with the account's setup and the tables that are sent there."""
-    from lakegate.downstream.snowflake.setup import Setup, accounts
+    from lakegate.downstream.snowflake.setup import SnowflakeSetup, accounts
 
     with app.lake() as lake:
         if name is None:
@@ -224,8 +224,8 @@ def _opened(app: App, name: str | None) -> Iterator[tuple[Lake, Setup, Sequence[
                     f"The settings have several Snowflake accounts. Pass --name: {', '.join(found)}."
                 )
             name = found[0] if found else "snowflake"
-        setup = Setup(name, lake.settings, lake.warehouse)
-        yield lake, setup, setup.chosen(lake.tables())
+        setup = SnowflakeSetup(name, lake.settings, lake.warehouse)
+        yield lake, setup, setup.select_tables(lake.tables())
 
 
 def _chosen(known: Sequence[LakeTable], names: Iterable[str]) -> list[LakeTable]:
@@ -247,7 +247,7 @@ def _named(name: str | None) -> tuple[str, ...]:
     return () if name is None else ("--name", name)
 
 
-def _announce(steps: Iterable[Step]) -> None:
+def _announce(steps: Iterable[PlanStep]) -> None:
     """Print the SQL on standard error, before asking for confirmation."""
     for step in steps:
         if step.reason:
@@ -256,7 +256,7 @@ def _announce(steps: Iterable[Step]) -> None:
         click.echo("\n".join(one_line(line) for line in lines) + ";\n", err=True)
 
 
-def _show_steps(steps: Sequence[Step]) -> None:
+def _show_steps(steps: Sequence[PlanStep]) -> None:
     to_do = [step for step in steps if step.sql]
     refused = [step for step in steps if step.action == "refuse"]
     existing = sum(step.action == "none" for step in steps)
@@ -277,7 +277,9 @@ def _safe_lines(text: str) -> str:
     return "\n".join(safe(line) for line in text.split("\n"))
 
 
-def _show_applied(results: Sequence[tuple[Step, LakegateError | None]], left: int, refused: Sequence[Step]) -> None:
+def _show_applied(
+    results: Sequence[tuple[PlanStep, LakegateError | None]], left: int, refused: Sequence[PlanStep]
+) -> None:
     if not results and not refused:
         say("[bold green]up to date[/]  nothing was missing")
         return
@@ -295,11 +297,11 @@ def _show_applied(results: Sequence[tuple[Step, LakegateError | None]], left: in
         say(f"  [cyan]{safe(hint)}[/]")
 
 
-def _rights_payload(rights: Rights | None) -> dict[str, Any] | None:
+def _rights_payload(rights: RequiredPermissions | None) -> dict[str, Any] | None:
     return None if rights is None else {"what": rights.what, "documents": rights.documents}
 
 
-def _show_rights(rights: Rights) -> None:
+def _show_rights(rights: RequiredPermissions) -> None:
     say("", "[bold]Permissions that the external volume needs[/]")
     for name, document in rights.documents.items():
         say(f"  [dim]{safe(name)}[/]")

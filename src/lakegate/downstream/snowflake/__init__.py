@@ -1,1 +1,1 @@
-"""Snowflake as a reader of published tables: its objects, and a refresh of each table after each publish."""
+"""Snowflake reads published tables: setup of its objects, and a refresh of each table after each publish."""

@@ -1,4 +1,4 @@
-"""A session with a Snowflake account through the official connector, and its errors in words that help."""
+"""A session with a Snowflake account through the official connector, with helpful errors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from lakegate.errors import (
 from lakegate.model.secrets import is_loopback
 from lakegate.progress import one_line, without_secrets
 
-_SESSION_OVER = frozenset({390111, 390112, 390114, 390115})
-"""The session or its master token is gone: a new sign-in helps."""
+_SESSION_ENDED = frozenset({390111, 390112, 390114, 390115})
+"""The session or its master token has expired; signing in again helps."""
 _TOKEN_REFUSED = frozenset({390303, 390318, 394300, 394301})
-_TRY_AGAIN = frozenset({603, 604, 630})
-"""An internal error, a cancelled statement, one that took too long."""
-_LONGEST_LOGIN_S = 60
+_RETRYABLE = frozenset({603, 604, 630})
+"""An internal error, a cancelled statement, a timeout."""
+_MAX_LOGIN_S = 60
 _HTTP_STATUS = re.compile(r"error status: (\d{3})")
 _UNAVAILABLE = re.compile(r"after retries|timed out|timeout|Connection|connection|name or service|dns", re.IGNORECASE)
 _VOLUME_RIGHTS = re.compile(
@@ -40,10 +40,10 @@ OPTIONS: dict[str, Any] = {
     "application": "lakegate",
     "session_parameters": {"QUERY_TAG": "lakegate", "CLIENT_TELEMETRY_ENABLED": False},
     "client_store_temporary_credential": False,
-    # We leave no statement running behind.
+    # No statement is left running in the background.
     "enable_server_session_keep_alive_auto_detection": False,
 }
-"""Session parameters of every connection."""
+"""Options of every connection."""
 
 
 class SnowflakeError(DownstreamError):
@@ -55,9 +55,7 @@ class SnowflakeError(DownstreamError):
 
 
 class Session:
-    """Runs statements, one after another. Signs in on first use, and again when the session is over.
-
-    Not for several threads at once.
+    """Runs statements one by one. Signs in on first use, and again when the session has expired. Not thread-safe.
 
     Args:
         name: The downstream's name in the settings, for messages.
@@ -77,11 +75,11 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody is signed in."""
+        """Whether it's signed in."""
         return self._connection is not None
 
     def limit(self, seconds: float) -> None:
-        """Begin no statement after ``seconds`` from now on."""
+        """Start no more statements once ``seconds`` have passed."""
         self._ends_at = time.monotonic() + seconds
 
     def close(self) -> None:
@@ -90,14 +88,14 @@ class Session:
         if connection is not None:
             try:
                 connection.close()
-            except Exception:  # noqa: BLE001 - the work is done; Snowflake ends idle sessions on its own
+            except Exception:  # noqa: BLE001 - the work is done, and Snowflake ends idle sessions itself
                 return
 
     def run(self, sql: str) -> list[dict[str, Any]]:
         """Run a statement.
 
         Returns:
-            Its rows, by the names of the columns in lower case.
+            Its rows as dicts, with column names in lower case.
         """
         connector = require_connector()
         if time.monotonic() >= self._ends_at:
@@ -112,10 +110,10 @@ class Session:
                     cursor.execute(sql)
                     return [{key.lower(): value for key, value in row.items()} for row in cursor.fetchall()]
             except connector.Error as error:
-                # The connector's error holds its own frames, in a circle, and by them whoever called.
+                # The connector's error refers to its own frames in a cycle, and so keeps our callers alive.
                 error.__context__ = error.__cause__ = error.__traceback__ = None
                 if has_renewed or not self._may_sign_in_again(error):
-                    raise self._explained(error, sql) from None
+                    raise self._to_lakegate_error(error, sql) from None
                 self.close()
         raise AssertionError  # pragma: no cover - the second round returns or raises
 
@@ -132,7 +130,7 @@ class Session:
                 role=as_parameter(settings.role),
                 warehouse=as_parameter(settings.warehouse),
                 **self._credentials(),
-                login_timeout=int(min(_LONGEST_LOGIN_S, settings.timeout_s)) or 1,
+                login_timeout=int(min(_MAX_LOGIN_S, settings.timeout_s)) or 1,
                 query_timeout=int(settings.timeout_s) or 1,
                 request_timeout=int(settings.timeout_s) or 1,
                 **({"use_proxy_env": False} if is_loopback(address.hostname or "") else {}),
@@ -140,7 +138,7 @@ class Session:
             )
         except connector.Error as error:
             if _number(error) in _TOKEN_REFUSED and settings.token is not None:
-                # A token that is kept elsewhere may have been replaced since it was read.
+                # The token may have been replaced at its source since it was read.
                 self._secret(settings.token, "token").renew()
             raise
 
@@ -166,12 +164,12 @@ class Session:
 
     def _may_sign_in_again(self, error: Exception) -> bool:
         number = _number(error)
-        # A session that can't be renewed shows as a failed connection, so only one that was open counts.
-        is_over = self._connection is not None and (number in _SESSION_OVER or "refresh session" in str(error))
+        # A session that can't be renewed fails like a new connection. Only a session that was open counts.
+        is_over = self._connection is not None and (number in _SESSION_ENDED or "refresh session" in str(error))
         return is_over or (number in _TOKEN_REFUSED and self.settings.token is not None)
 
-    def _explained(self, error: Exception, sql: str) -> LakegateError:
-        number, said = _number(error), _said(error)
+    def _to_lakegate_error(self, error: Exception, sql: str) -> LakegateError:
+        number, said = _number(error), _message(error)
         status = _HTTP_STATUS.search(said)
         if status and self._connection is None and status[1] in {"403", "404"}:
             return SnowflakeError(
@@ -185,9 +183,9 @@ class Session:
         if explain is not None:
             return explain(self, said, number)
         if (
-            number in _TRY_AGAIN
-            or number < _FIRST_OF_SNOWFLAKE
-            or (number == _CANT_CONNECT and _UNAVAILABLE.search(said))
+            number in _RETRYABLE
+            or number < _FIRST_SERVER_ERROR
+            or (number == _CONNECTION_FAILED and _UNAVAILABLE.search(said))
             or status
         ):
             return DownstreamUnavailableError(
@@ -197,7 +195,7 @@ class Session:
             )
         if not self.is_open:
             return SnowflakeError(
-                f"Snowflake refuses the sign-in of user '{self.settings.user}': {said}",
+                f"Snowflake refused the sign-in of user '{self.settings.user}': {said}",
                 number=number,
                 hint="After fixing it, run: lakegate snowflake status",
             )
@@ -206,14 +204,14 @@ class Session:
                 f"Snowflake can't read the lake's files through external volume '{self.settings.external_volume}': "
                 f"{said}",
                 number=number,
-                hint="Give it the rights that this prints: lakegate snowflake status",
+                hint="Grant the permissions that this prints: lakegate snowflake status",
             )
-        return SnowflakeError(f"Snowflake refuses a statement: {said}", number=number, hint=_statement_hint(sql))
+        return SnowflakeError(f"Snowflake refused a statement: {said}", number=number, hint=_statement_hint(sql))
 
 
-_FIRST_OF_SNOWFLAKE = 100
-"""Smaller numbers are the connector's own, for what happened on the way."""
-_CANT_CONNECT = 250001
+_FIRST_SERVER_ERROR = 100
+"""Smaller numbers are the connector's own, for failures on the way to the server."""
+_CONNECTION_FAILED = 250001
 
 
 def require_connector() -> Any:
@@ -231,17 +229,17 @@ def _read_key(pem: str, passphrase: str | None, setting: str) -> Any:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
-        # A variable may hold the key on one line, its line breaks written as \n.
+        # Environment variables may hold the key on one line, with \n for its line breaks.
         content = pem.replace("\\n", "\n").encode()
         given = None if passphrase is None else passphrase.encode()
-        # Looking for a forged key takes longer than signing in; this one is the user's own.
+        # Key validation takes longer than signing in, and the user's own key needs none.
         key = load_pem_private_key(content, given, unsafe_skip_rsa_key_validation=True)
     except (ValueError, TypeError) as error:
         needs = "it's encrypted, and private_key_passphrase isn't set" if isinstance(error, TypeError) else None
         raise ConfigurationError(
-            f"Setting {setting} doesn't refer to a private key that can be used: "
+            f"Setting {setting} doesn't refer to a usable private key: "
             f"{needs or 'it is not PEM, is damaged, or its passphrase is wrong'}.",
-            hint="Make one: openssl genrsa 2048 | openssl pkcs8 -topk8 -nocrypt -out key.p8",
+            hint="Create one: openssl genrsa 2048 | openssl pkcs8 -topk8 -nocrypt -out key.p8",
             setting=setting,
         ) from None
     if not isinstance(key, RSAPrivateKey | EllipticCurvePrivateKey):
@@ -254,8 +252,8 @@ def _number(error: Exception) -> int:
     return number if isinstance(number, int) else 0
 
 
-def _said(error: Exception) -> str:
-    """Return Snowflake's own message on one line, without what the connector adds to it."""
+def _message(error: Exception) -> str:
+    """Return Snowflake's own message on one line, without the connector's additions."""
     raw = getattr(error, "raw_msg", None) or str(error)
     lines = [line.strip() for line in without_secrets(str(raw)).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].endswith(":"):
@@ -280,7 +278,7 @@ def _signed_out(session: Session, said: str, number: int) -> LakegateError:
             f"Check downstream.{session.name}.account and .user, and give the user the key's public half: "
             f"ALTER USER {settings.user} SET RSA_PUBLIC_KEY = '…'. Then run: lakegate snowflake status"
         )
-    return SnowflakeError(f"Snowflake refuses user '{settings.user}': {said}", number=number, hint=fix)
+    return SnowflakeError(f"Snowflake refused user '{settings.user}': {said}", number=number, hint=fix)
 
 
 def _no_role(session: Session, said: str, number: int) -> LakegateError:
@@ -307,7 +305,7 @@ def _no_privilege(session: Session, said: str, number: int) -> LakegateError:
     return SnowflakeError(
         f"Role '{session.settings.role}' may not do this: {said}",
         number=number,
-        hint="Have an administrator run what it lacks; this prints all statements and needs no connection: "
+        hint="Have an administrator run the missing statements. To print all of them, without a connection, run: "
         "lakegate snowflake plan --offline",
     )
 
@@ -315,12 +313,12 @@ def _no_privilege(session: Session, said: str, number: int) -> LakegateError:
 def _absent(session: Session, said: str, number: int) -> LakegateError:
     hint = "To create what is missing, run: lakegate snowflake apply"
     if said.startswith("Role "):
-        hint = f"Create the role in Snowflake, or take it out of downstream.{session.name}.readers."
+        hint = f"Create the role in Snowflake, or remove it from downstream.{session.name}.readers."
     return SnowflakeError(said, number=number, hint=hint)
 
 
 def _case_hint(name: str) -> str:
-    return f" Names are taken exactly: did you mean '{name.upper()}'?" if name != name.upper() else ""
+    return f" Names are case-sensitive: did you mean '{name.upper()}'?" if name != name.upper() else ""
 
 
 _EXPLANATIONS: Mapping[int, Callable[[Session, str, int], LakegateError]] = {
@@ -338,6 +336,6 @@ _EXPLANATIONS: Mapping[int, Callable[[Session, str, int], LakegateError]] = {
     **dict.fromkeys(range(394300, 394308), _signed_out),
 }
 ABSENT = frozenset({2003, 2043})
-"""Numbers of errors that say that something doesn't exist, or isn't visible to the role."""
+"""Error numbers for an object that doesn't exist or isn't visible to the role."""
 EXISTS = 2002
-"""Number of the error that says that an object of this name exists."""
+"""Error number for an object whose name is taken."""

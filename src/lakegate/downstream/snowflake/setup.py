@@ -1,4 +1,4 @@
-"""What ``lakegate snowflake`` does: plan what an account lacks, make it, and say how far its tables are behind."""
+"""The work of ``lakegate snowflake``: plan and create what an account lacks, and report which tables are behind."""
 
 from __future__ import annotations
 
@@ -10,45 +10,50 @@ from typing import Any, Literal
 from lakegate.config import Settings, SnowflakeDownstream
 from lakegate.downstream.snowflake import sql
 from lakegate.downstream.snowflake.plan import (
+    AccountState,
     LakeTable,
-    Step,
-    Survey,
+    PlanStep,
     describe_volume,
+    list_tables,
     make_plan,
-    put,
+    read_account,
     require_warehouse,
-    survey,
-    tables_there,
+    sync_table,
 )
 from lakegate.downstream.snowflake.session import Session, SnowflakeError
-from lakegate.downstream.snowflake.storage import Rights, VolumeLocation, rights, volume_location
+from lakegate.downstream.snowflake.storage import (
+    RequiredPermissions,
+    VolumeLocation,
+    required_permissions,
+    volume_location,
+)
 from lakegate.errors import ConfigurationError, DownstreamError, LakegateError
 from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.tables import TableMetadata
 
 NOT_RUN = (
-    "lakegate's Snowflake support was tested with the official connector against a server that answers as Snowflake "
-    "does, not on Snowflake itself."
+    "lakegate's Snowflake support was tested with the official connector against a simulated server, not on Snowflake "
+    "itself."
 )
-ONE_BY_ONE = "Tables refresh one by one: for a moment, readers can see one table's publish before another's."
-_ASKED_AT_ONCE = 50
-_OF_THE_ACCOUNT = {
+ONE_BY_ONE = "Tables refresh one by one: for a moment, readers can see a publish in one table but not yet in another."
+_TABLES_PER_STATEMENT = 50
+_NEEDED_PRIVILEGES = {
     "external volume": "USAGE ON EXTERNAL VOLUME",
     "catalog integration": "USAGE ON INTEGRATION",
     "database": "OWNERSHIP ON DATABASE",
 }
-"""Kinds of objects that whole accounts have, and what the role needs on them."""
+"""Kinds of account-level objects, and the privilege that the role needs on them."""
 TableState = Literal["current", "behind", "missing", "taken", "unknown"]
 
 
 class TableStatus(Value):
-    """A table of the lake, and how Snowflake has it.
+    """A table of the lake, and its state in Snowflake.
 
     Attributes:
         table: Its name in the lake.
         snowflake: Its quoted name in Snowflake.
-        state: ``current`` shows what main has; ``behind`` shows an earlier state; ``taken`` isn't lakegate's.
+        state: ``current`` if it shows main's state, ``behind`` if an earlier one, ``taken`` if it isn't lakegate's.
         wanted: Path of main's metadata file.
         shown: Path or URI of the metadata file that Snowflake shows.
         reason: Why the state is unknown.
@@ -63,10 +68,10 @@ class TableStatus(Value):
 
 
 class AccountStatus(Value):
-    """An account, its volume and its tables.
+    """An account, its external volume and its tables.
 
     Attributes:
-        readable: Whether Snowflake can use the volume; ``None`` if it doesn't exist.
+        readable: Whether Snowflake can read through the volume; ``None`` if the volume doesn't exist.
         reason: Why it can't.
     """
 
@@ -82,8 +87,8 @@ class AccountStatus(Value):
     notes: tuple[str, ...] = (NOT_RUN, ONE_BY_ONE)
 
 
-class Setup:
-    """One Snowflake account of the settings, and the lake.
+class SnowflakeSetup:
+    """Sets up one Snowflake account of the settings.
 
     Args:
         name: The section's name: ``[downstream.NAME]``.
@@ -110,8 +115,8 @@ class Setup:
         """Return a session, not signed in yet."""
         return Session(self.name, self.section)
 
-    def chosen(self, tables: Iterable[TableMetadata]) -> list[LakeTable]:
-        """Return those of the lake's tables that go to this account: never those of quarantined rows."""
+    def select_tables(self, tables: Iterable[TableMetadata]) -> list[LakeTable]:
+        """Return the tables that go to this account. Quarantine tables never do."""
         return [
             LakeTable(one.table, one.metadata_location, one.uuid or "")
             for one in tables
@@ -119,34 +124,34 @@ class Setup:
             and not is_quarantine(one.table)
         ]
 
-    def plan(self, tables: Sequence[LakeTable], session: Session | None) -> tuple[Step, ...]:
-        """Return what the account needs; without a session, as if it were empty."""
-        found = Survey() if session is None else survey(session)
+    def plan(self, tables: Sequence[LakeTable], session: Session | None) -> tuple[PlanStep, ...]:
+        """Plan what the account needs. Without a session, assume that it's empty."""
+        found = AccountState() if session is None else read_account(session)
         return make_plan(self.name, self.section, self._settings, self.location, tables, found)
 
-    def script(self, steps: Iterable[Step]) -> str:
+    def script(self, steps: Iterable[PlanStep]) -> str:
         """Return a plan as a script for somebody with more privileges than lakegate's role.
 
-        What belongs to the account comes first, with what lets the role use it. The tables must be the role's own, as
-        only their owner may refresh them.
+        Account-level objects come first, with grants that let the role use them. The role itself then creates the
+        tables, because only their owner may refresh them.
         """
         role = sql.identifier(self.section.role)
         statements: list[str] = []
         has_switched = False
         for step in (one for one in steps if one.sql):
-            if step.kind not in _OF_THE_ACCOUNT and not has_switched:
+            if step.kind not in _NEEDED_PRIVILEGES and not has_switched:
                 has_switched = True
                 statements += [f"USE ROLE {role}", f"USE WAREHOUSE {sql.identifier(self.section.warehouse)}"]
             statements.append(step.sql or "")
-            if step.kind in _OF_THE_ACCOUNT:
-                statements.append(f"GRANT {_OF_THE_ACCOUNT[step.kind]} {step.name} TO ROLE {role}")
+            if step.kind in _NEEDED_PRIVILEGES:
+                statements.append(f"GRANT {_NEEDED_PRIVILEGES[step.kind]} {step.name} TO ROLE {role}")
         return "\n\n".join(f"{statement};" for statement in statements)
 
-    def apply(self, steps: Iterable[Step], session: Session) -> Iterator[tuple[Step, LakegateError | None]]:
-        """Run the statements of a plan; yield each step with the error that it ended in.
+    def apply(self, steps: Iterable[PlanStep], session: Session) -> Iterator[tuple[PlanStep, LakegateError | None]]:
+        """Run the statements of a plan. Yield each step with its error, if any.
 
-        Stops after the external volume is made, if Snowflake can't read through it yet; and at the first error that
-        isn't about one table.
+        Stops after creating the external volume if Snowflake can't read through it yet, and at the first error that
+        doesn't concern just one table.
         """
         for step in steps:
             if step.sql is None:
@@ -155,15 +160,15 @@ class Setup:
                 session.run(step.sql)
             except DownstreamError as error:
                 yield step, error
-                # No other table would fare better through a volume that can't be read.
-                if step.kind != "table" or self.problem_of_volume(session) is not None:
+                # If the volume can't be read, the other tables would fail too.
+                if step.kind != "table" or self.volume_problem(session) is not None:
                     return
                 continue
             yield step, None
-            if step.kind == "external volume" and self.problem_of_volume(session) is not None:
+            if step.kind == "external volume" and self.volume_problem(session) is not None:
                 return
 
-    def problem_of_volume(self, session: Session) -> str | None:
+    def volume_problem(self, session: Session) -> str | None:
         """Return why Snowflake can't use the external volume; ``None`` if it can."""
         parameter = sql.text(sql.as_parameter(self.section.external_volume))
         try:
@@ -175,7 +180,7 @@ class Setup:
             found = json.loads(said)
         except ValueError:
             return said
-        # Whether Snowflake could write doesn't matter: the volume doesn't let it.
+        # Write checks don't matter: the volume is read-only.
         failed = ", ".join(
             f"{key}: {value}"
             for key, value in found.items()
@@ -185,44 +190,46 @@ class Setup:
             return None
         return failed or said
 
-    def rights(self, session: Session | None) -> Rights:
-        """Return the rights that the external volume needs."""
+    def rights(self, session: Session | None) -> RequiredPermissions:
+        """Return the permissions that the external volume needs."""
         described: Mapping[str, Any] = (describe_volume(session) if session is not None else None) or {}
         if not described and self.section.storage_role_arn is not None:
             described = {"STORAGE_AWS_ROLE_ARN": self.section.storage_role_arn}
-        return rights(self.location, described)
+        return required_permissions(self.location, described)
 
     def status(self, tables: Sequence[LakeTable], session: Session) -> AccountStatus:
-        """Return how the account is, and how far each table is."""
+        """Return the state of the account, and of each table."""
         current = require_warehouse(session)
         described = describe_volume(session)
-        reason = None if described is None else self.problem_of_volume(session)
+        reason = None if described is None else self.volume_problem(session)
         return AccountStatus(
             **{key: str(current[key]) for key in ("account", "user", "role", "warehouse", "version")},
             volume=self.section.external_volume,
             readable=None if described is None else reason is None,
             reason=reason,
-            tables=tuple(self._table_states(tables, session)),
+            tables=tuple(self._table_statuses(tables, session)),
         )
 
     def name_of(self, table: LakeTable) -> str:
-        """Return the quoted name that a table has in Snowflake."""
-        return sql.place_of(table.table, self.section).sql
+        """Return a table's quoted name in Snowflake."""
+        return sql.qualified_name(table.table, self.section).sql
 
     def recreate(self, tables: Iterable[LakeTable], session: Session) -> None:
-        """Replace tables, each in one step, by what main has now."""
+        """Replace tables with their current state on main, each in one step."""
         for table in tables:
-            put(session, self.location, table, recreate=True)
+            sync_table(session, self.location, table, recreate=True)
 
-    def _table_states(self, tables: Sequence[LakeTable], session: Session) -> Iterator[TableStatus]:
+    def _table_statuses(self, tables: Sequence[LakeTable], session: Session) -> Iterator[TableStatus]:
         try:
-            there, others = tables_there(session)
+            there, others = list_tables(session)
         except SnowflakeError:
             there, others = {}, {}  # no such database: no table is there
-        places = {table: sql.place_of(table.table, self.section) for table in tables}
-        marks = {place: found.mark for place, found in there.items() if found.mark is not None}
-        own = [place for table, place in places.items() if place in marks and marks[place].table == str(table.table)]
-        shown = self._shown(own, session)
+        places = {table: sql.qualified_name(table.table, self.section) for table in tables}
+        comments = {place: found.comment for place, found in there.items() if found.comment is not None}
+        own = [
+            place for table, place in places.items() if place in comments and comments[place].table == str(table.table)
+        ]
+        shown = self._shown_locations(own, session)
         for table, place in places.items():
             wanted = self.location.relative(table.metadata_location)
             state: TableState = "missing"
@@ -238,29 +245,33 @@ class Setup:
                 table=str(table.table), snowflake=place.sql, state=state, wanted=wanted, shown=at, reason=reason
             )
 
-    def _shown(self, places: Sequence[sql.Place], session: Session) -> dict[sql.Place, tuple[str | None, str | None]]:
-        """Return the metadata file that each table shows, or why that isn't known."""
-        found: dict[sql.Place, tuple[str | None, str | None]] = {}
-        for start in range(0, len(places), _ASKED_AT_ONCE):
-            some = places[start : start + _ASKED_AT_ONCE]
+    def _shown_locations(
+        self, places: Sequence[sql.QualifiedName], session: Session
+    ) -> dict[sql.QualifiedName, tuple[str | None, str | None]]:
+        """Return the metadata file that each table shows, or why it's unknown."""
+        found: dict[sql.QualifiedName, tuple[str | None, str | None]] = {}
+        for start in range(0, len(places), _TABLES_PER_STATEMENT):
+            some = places[start : start + _TABLES_PER_STATEMENT]
             try:
-                found |= _ask(some, session)
+                found |= _query_locations(some, session)
             except SnowflakeError:
-                # One table that can't be read fails the whole statement.
+                # One unreadable table fails the whole statement: query them one by one.
                 for place in some:
                     try:
-                        found |= _ask([place], session)
+                        found |= _query_locations([place], session)
                     except SnowflakeError as error:
                         found[place] = (None, error.message)
         return found
 
 
 def accounts(settings: Settings) -> list[str]:
-    """Return the names of the sections that are Snowflake accounts."""
+    """Return the names of the settings' Snowflake accounts."""
     return [name for name, section in settings.downstream.items() if isinstance(section, SnowflakeDownstream)]
 
 
-def _ask(places: Sequence[sql.Place], session: Session) -> dict[sql.Place, tuple[str | None, str | None]]:
+def _query_locations(
+    places: Sequence[sql.QualifiedName], session: Session
+) -> dict[sql.QualifiedName, tuple[str | None, str | None]]:
     calls = ", ".join(
         f"SYSTEM$GET_ICEBERG_TABLE_INFORMATION({sql.text(place.sql)}) AS T{number}"
         for number, place in enumerate(places)

@@ -1,4 +1,4 @@
-"""The lake's files as Snowflake names them: the external volume, paths in it, and the rights that it needs."""
+"""The external volume: its location, paths in it, and the cloud permissions that it needs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _LOCATION_NAME = "lakegate"
 
 @dataclass(frozen=True, slots=True)
 class VolumeLocation:
-    """Where the warehouse is.
+    """The warehouse's location.
 
     Attributes:
-        root: The warehouse's URI, ``/`` at its end.
-        address: The same, taken apart.
-        base_url: The same, as Snowflake writes it: ``s3://…``, ``gcs://…``, ``azure://…``.
+        root: The warehouse's URI, ending in ``/``.
+        address: The same, parsed.
+        base_url: The same in Snowflake's notation: ``s3://…``, ``gcs://…``, ``azure://…``.
     """
 
     root: str
@@ -32,7 +32,7 @@ class VolumeLocation:
     base_url: str
 
     def relative(self, location: str) -> str:
-        """Return the path of a file, relative to the external volume, without ``/`` in front.
+        """Return a file's path relative to the external volume, without a leading ``/``.
 
         Args:
             location: URI of the file, such as a table's metadata file.
@@ -72,13 +72,13 @@ def describe_location(location: VolumeLocation, settings: SnowflakeDownstream, l
     """Return the storage location of a new external volume, as SQL.
 
     Args:
-        settings: Name the role or tenant that the volume goes through.
+        settings: Name the role or tenant that the volume uses.
 
     Returns:
-        The lines between the parentheses.
+        The lines inside the parentheses.
 
     Raises:
-        ConfigurationError: A setting is missing, or Snowflake can't read this store without keys in SQL.
+        ConfigurationError: A setting is missing, or the store would need keys in the SQL.
     """
     values = {"NAME": _LOCATION_NAME}
     service = location.address.service
@@ -100,15 +100,15 @@ def describe_location(location: VolumeLocation, settings: SnowflakeDownstream, l
 def _s3(location: VolumeLocation, settings: SnowflakeDownstream, lake: Settings) -> dict[str, str]:
     if lake.s3.endpoint is not None:
         raise ConfigurationError(
-            f"The warehouse is on another S3 than AWS ({lake.s3.endpoint}); a volume there needs keys in its SQL, "
-            "which lakegate doesn't write.",
+            f"The warehouse is on an S3-compatible store ({lake.s3.endpoint}). A volume there needs keys in its SQL, "
+            "which lakegate never writes.",
             hint=f"Create a volume with STORAGE_PROVIDER = 'S3COMPAT' and STORAGE_BASE_URL = "
             f"'s3compat://{location.address.bucket}/{location.address.key}' yourself, and name it in external_volume.",
             setting="external_volume",
         )
     if settings.storage_role_arn is None:
         raise _missing("storage_role_arn", "the ARN of an AWS role that may read the bucket")
-    # AWS's US government regions are a provider of their own.
+    # AWS GovCloud is a separate storage provider.
     is_government = settings.storage_role_arn.startswith("arn:aws-us-gov:")
     values = {
         "STORAGE_PROVIDER": "S3GOV" if is_government else "S3",
@@ -123,29 +123,29 @@ def _s3(location: VolumeLocation, settings: SnowflakeDownstream, lake: Settings)
 def _missing(name: str, what: str) -> ConfigurationError:
     return ConfigurationError(
         f"Setting {name} is missing: an external volume needs {what}.",
-        hint=f'Add {name} = "…" to the downstream\'s section, or name a volume that exists in external_volume.',
+        hint=f'Add {name} = "…" to the downstream\'s section, or name an existing volume in external_volume.',
         setting=name,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
-    """What somebody must allow before Snowflake can read the files.
+class RequiredPermissions:
+    """Permissions that somebody must grant before Snowflake can read the files.
 
     Attributes:
-        what: What to do, a sentence for each.
-        documents: Names and contents of JSON policies.
+        what: Commands or instructions, one per step.
+        documents: JSON policies by name.
     """
 
     what: tuple[str, ...]
     documents: Mapping[str, Mapping[str, Any]]
 
 
-def rights(location: VolumeLocation, described: Mapping[str, Any]) -> Rights:
-    """Return what to do for the rights that an external volume needs, and the policies for it.
+def required_permissions(location: VolumeLocation, described: Mapping[str, Any]) -> RequiredPermissions:
+    """Return the permissions that an external volume needs, and how to grant them.
 
     Args:
-        described: The volume's storage location, as ``DESC EXTERNAL VOLUME`` says it. Empty before there is one.
+        described: The volume's storage location from ``DESC EXTERNAL VOLUME``. Empty if it doesn't exist yet.
     """
     address = location.address
     if address.service == "gcs":
@@ -153,7 +153,7 @@ def rights(location: VolumeLocation, described: Mapping[str, Any]) -> Rights:
         binding = (
             f"gcloud storage buckets add-iam-policy-binding gs://{address.bucket} --member=serviceAccount:{account}"
         )
-        return Rights(
+        return RequiredPermissions(
             tuple(
                 f"{binding} --role={role}"
                 for role in ("roles/storage.objectViewer", "roles/storage.legacyBucketReader")
@@ -163,7 +163,7 @@ def rights(location: VolumeLocation, described: Mapping[str, Any]) -> Rights:
     if address.service == "adls":
         consent = described.get("AZURE_CONSENT_URL", "the AZURE_CONSENT_URL of the volume")
         name = described.get("AZURE_MULTI_TENANT_APP_NAME", "the AZURE_MULTI_TENANT_APP_NAME of the volume")
-        return Rights(
+        return RequiredPermissions(
             (
                 f"Open {consent} and accept.",
                 (
@@ -173,10 +173,10 @@ def rights(location: VolumeLocation, described: Mapping[str, Any]) -> Rights:
             ),
             {},
         )
-    return _aws_rights(location, described)
+    return _aws_permissions(location, described)
 
 
-def _aws_rights(location: VolumeLocation, described: Mapping[str, Any]) -> Rights:
+def _aws_permissions(location: VolumeLocation, described: Mapping[str, Any]) -> RequiredPermissions:
     address = location.address
     role = str(described.get("STORAGE_AWS_ROLE_ARN", "arn:aws:iam::ACCOUNT:role/ROLE"))
     bucket = f"{role.partition(':iam:')[0]}:s3:::{address.bucket}"
@@ -218,21 +218,21 @@ def _aws_rights(location: VolumeLocation, described: Mapping[str, Any]) -> Right
     }
     name = shlex.quote(role.rpartition("/")[2])
     permissions, trusted = (shlex.quote(json.dumps(one, separators=(",", ":"))) for one in (policy, trust))
-    return Rights(
+    return RequiredPermissions(
         (
             (
-                f"aws iam put-role-policy --role-name {name} --policy-name lakegate-snowflake "
+                f"aws iam sync_table-role-policy --role-name {name} --policy-name lakegate-snowflake "
                 f"--policy-document {permissions}"
             ),
             f"aws iam update-assume-role-policy --role-name {name} --policy-document {trusted}",
-            "The second replaces the role's trust policy: add whatever else it must allow.",
+            "The second command replaces the role's trust policy: add whatever else it must allow.",
         ),
         {"permissions": policy, "trust": trust},
     )
 
 
 def read_description(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the first storage location in what ``DESC EXTERNAL VOLUME`` printed; empty if there's none."""
+    """Return the first storage location from ``DESC EXTERNAL VOLUME``; empty if there's none."""
     for row in rows:
         if str(row.get("property", "")).startswith("STORAGE_LOCATION_"):
             found = json.loads(row["property_value"])

@@ -1,4 +1,4 @@
-"""Snowflake as a downstream system: after each publish, every table of it is refreshed, one by one."""
+"""Snowflake as a downstream system: refreshes the tables of each publish, one by one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import weakref
 from collections.abc import Callable
 
 from lakegate.config import SnowflakeDownstream
-from lakegate.downstream import Around
+from lakegate.downstream import DownstreamContext
 from lakegate.downstream.snowflake import sql
-from lakegate.downstream.snowflake.plan import LakeTable, describe_volume, drop, put, require_warehouse
+from lakegate.downstream.snowflake.plan import LakeTable, describe_volume, drop_table, require_warehouse, sync_table
 from lakegate.downstream.snowflake.session import Session, require_connector
 from lakegate.downstream.snowflake.storage import VolumeLocation, volume_location
 from lakegate.errors import DownstreamError, LakegateError, RetryableError
@@ -22,7 +22,7 @@ class SnowflakeTarget:
     """A Snowflake account whose tables follow the lake's.
 
     Args:
-        uuid_of: Returns the id of the table whose metadata file is at a location.
+        uuid_of: Returns a table's UUID, given its metadata file.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class SnowflakeTarget:
         self._settings = settings
         self._location = location
         self._uuid_of = uuid_of
-        # One for all deliveries to come: signing in takes longer than a refresh. It ends when nobody sends any more.
+        # One session for all deliveries, because signing in takes longer than a refresh.
         self._session = Session(name, settings)
         weakref.finalize(self, self._session.close)
 
     def deliver(self, event: DownstreamEvent, run: Run | None) -> None:
-        """Create, refresh or drop each table of a publish. A table that fails doesn't keep the others back."""
+        """Create, refresh or drop each table of a publish. A table that fails doesn't hold up the others."""
         del run
         failed: list[LakegateError] = []
         self._session.limit(self._settings.timeout_s)
@@ -52,13 +52,13 @@ class SnowflakeTarget:
                 raise
             except LakegateError as error:
                 if not self._session.is_open:
-                    raise  # no table would fare better without a session
+                    raise  # without a session, the other tables would fail too
                 failed.append(error)
         if failed:
             raise failed[0]
 
     def test(self) -> str:
-        """Sign in, and look for the volume, the database and the warehouse. Changes nothing."""
+        """Sign in, and look for the warehouse, volume and database. Changes nothing."""
         with Session(self._name, self._settings) as session:
             current = require_warehouse(session)
             if describe_volume(session) is None:
@@ -76,18 +76,18 @@ class SnowflakeTarget:
     def _deliver(self, session: Session, table: ChangedTable) -> None:
         identifier = TableIdentifier.stored(table.table)
         if table.dropped:
-            drop(session, identifier)
+            drop_table(session, identifier)
         elif table.after is not None:
             uuid = self._uuid_of(identifier, table.after)
-            put(session, self._location, LakeTable(identifier, table.after, uuid))
+            sync_table(session, self._location, LakeTable(identifier, table.after, uuid))
 
 
-def make(name: str, settings: SnowflakeDownstream, around: Around) -> SnowflakeTarget:
+def make(name: str, settings: SnowflakeDownstream, context: DownstreamContext) -> SnowflakeTarget:
     """Return the downstream system of a section of the settings."""
     from lakegate.iceberg.files import TableFiles
 
     require_connector()
-    files = TableFiles(around.settings.storage)
+    files = TableFiles(context.settings.storage)
 
     def uuid_of(table: TableIdentifier, location: str) -> str:
         pointer = TablePointer(
@@ -101,4 +101,4 @@ def make(name: str, settings: SnowflakeDownstream, around: Around) -> SnowflakeT
         )
         return str(files.metadata(pointer).document["table-uuid"])
 
-    return SnowflakeTarget(name, settings, volume_location(around.warehouse), uuid_of)
+    return SnowflakeTarget(name, settings, volume_location(context.warehouse), uuid_of)
