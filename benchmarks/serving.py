@@ -21,7 +21,7 @@ from lakegate.components import Components
 from lakegate.iceberg.files import TableFiles
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, TablePointer
-from lakegate.rest_catalog.app import Address, create_app, listen
+from lakegate.rest_catalog.app import ListenAddress, create_app, listen
 
 _MANY = 5_000
 _AT_ONCE = 20
@@ -93,7 +93,7 @@ def _commit(components: Components, few: TablePointer, many: TablePointer) -> No
 @contextmanager
 def _served(components: Components) -> Iterator[str]:
     app = create_app(components.catalog, TableFiles(components.settings.storage))
-    listening = listen(Address("127.0.0.1", 0))
+    listening = listen(ListenAddress("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()

@@ -1,8 +1,6 @@
-"""A read-only Iceberg REST catalog of what was published: ``lakegate serve``, extra ``lakegate[serve]``.
+"""A read-only Iceberg REST catalog of published tables: ``lakegate serve``, extra ``lakegate[serve]``.
 
-An ASGI app over the catalog and the tables' own metadata files. It keeps nothing, and none of its requests can write:
-``contents.py`` decides which commits there are to see, and what they hold, ``app.py`` how Iceberg's REST API says it,
-``access.py`` who may ask, and ``server.py`` runs it.
+It's a stateless ASGI app over the catalog and the tables' own metadata files, and none of its requests can write.
+``contents.py`` decides which commits are visible and reads them, ``app.py`` implements Iceberg's REST API and runs the
+server, and ``access.py`` authenticates requests and logs them.
 """
-
-from __future__ import annotations

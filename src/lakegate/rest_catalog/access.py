@@ -1,4 +1,4 @@
-"""Who may ask, and what the log says about it: the layer around the app."""
+"""Authentication and the access log: middleware around the app."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lakegate.errors import LakegateError
 from lakegate.model.secrets import is_loopback
-from lakegate.rest_catalog.contents import RefusedError, internal, unavailable
+from lakegate.rest_catalog.contents import RefusedError, internal_error, unavailable
 
 LOG = logging.getLogger("lakegate.rest_catalog")
 OPEN_PATHS = ("/health", "/ready")
-"""What may be asked without a token: probes of the server itself, which say nothing about the lake."""
+"""Paths that need no token: probes of the server, which reveal nothing about the lake."""
 
-_LONGEST_PATH = 500
+_MAX_PATH_LENGTH = 500
 
 
-class Access:
-    """Lets requests through that may ask, and logs each of them, without tokens and queries.
+class AccessMiddleware:
+    """Authenticates requests, and logs each of them without tokens and query strings.
 
     Args:
-        token: Returns the bearer token to ask for, read again for each request; ``None`` to ask for none. Without one,
-            only requests for this machine's own names are answered: a page in somebody's browser can make its own name
-            lead here.
+        token: Returns the bearer token to require, read anew for each request; ``None`` to require none. Without a
+            token, only requests to this machine's own names are answered, because a web page could make its own host
+            name point here (DNS rebinding).
     """
 
     def __init__(self, app: ASGIApp, token: Callable[[], str] | None) -> None:
@@ -66,10 +66,10 @@ class Access:
                 await self._app(scope, receive, noting)
             except RefusedError as refusal:
                 await refusal.response()(scope, receive, noting)
-            except Exception as error:  # noqa: BLE001 - the last line of defence
+            except Exception as error:  # noqa: BLE001 - clients must get an answer, and the log the error
                 failure = error
                 if not status:
-                    await internal().response()(scope, receive, noting)
+                    await internal_error().response()(scope, receive, noting)
         finally:
             _log(scope, status, size, commit, time.monotonic() - began, failure)
 
@@ -82,7 +82,7 @@ class Access:
                 raise RefusedError(
                     HTTPStatus.FORBIDDEN,
                     "ForbiddenException",
-                    "This server has no token, so it answers to this machine's own names only, such as localhost.",
+                    "This server has no token, so it only answers requests to this machine's names, such as localhost.",
                 )
             return
         try:
@@ -91,17 +91,17 @@ class Access:
             LOG.warning("%s", error.message)
             raise unavailable("The server's token can't be read at the moment.") from error
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not _equal(given.strip(), token):
+        if scheme.lower() != "bearer" or not _tokens_match(given.strip(), token):
             raise RefusedError(
                 HTTPStatus.UNAUTHORIZED,
                 "NotAuthorizedException",
-                "This catalog needs a bearer token." if not given else "This catalog doesn't accept the token.",
+                "This catalog needs a bearer token." if not given else "The bearer token is wrong.",
                 {"WWW-Authenticate": 'Bearer realm="lakegate"'},
             )
 
 
-def _equal(given: str, token: str) -> bool:
-    """Compare in a time that says nothing about the token, not even its length."""
+def _tokens_match(given: str, token: str) -> bool:
+    """Compare in constant time, which doesn't even reveal the token's length."""
     digests = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in (given, token))
     return hmac.compare_digest(*digests)
 
@@ -117,7 +117,7 @@ def _host(header: str) -> str:
 def _log(
     scope: Scope, status: int, size: int, commit: str | None, seconds: float, failure: BaseException | None
 ) -> None:
-    path = scope["path"][:_LONGEST_PATH]  # without the query, which could hold a token that somebody put there
+    path = scope["path"][:_MAX_PATH_LENGTH]  # without the query string, in which somebody may have put a token
     facts = {
         "method": scope["method"],
         "path": path,
@@ -125,7 +125,7 @@ def _log(
         "bytes": size,
         "seconds": round(seconds, 3),
         "client": (scope.get("client") or (None,))[0],
-        "user_agent": Headers(scope=scope).get("user-agent", "")[:_LONGEST_PATH] or None,
+        "user_agent": Headers(scope=scope).get("user-agent", "")[:_MAX_PATH_LENGTH] or None,
         "commit": commit,
     }
     quiet = scope["path"] in OPEN_PATHS and status == HTTPStatus.OK

@@ -1,4 +1,4 @@
-"""Iceberg's REST API, as much of it as reading takes, and its server."""
+"""The part of Iceberg's REST API that reading needs, and its server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.secrets import is_loopback
 from lakegate.ports import Catalog
-from lakegate.rest_catalog.access import LOG, Access
+from lakegate.rest_catalog.access import LOG, AccessMiddleware
 from lakegate.rest_catalog.contents import (
     MAIN,
     Contents,
@@ -39,11 +39,11 @@ from lakegate.rest_catalog.contents import (
     RefusedError,
     Snapshots,
     bad_request,
-    explained,
-    internal,
+    internal_error,
     json_response,
     no_namespace,
     no_table,
+    public_error,
     read_only,
     unavailable,
 )
@@ -56,10 +56,10 @@ ENDPOINTS = (
     "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
 )
-"""What clients may ask besides the configuration. Those that know the list don't try anything else."""
+"""Endpoints besides the configuration. Clients that read this list don't try others."""
 
 _SEPARATOR = "\x1f"
-_LARGEST_PAGE = 10_000
+_MAX_PAGE_SIZE = 10_000
 
 
 def create_app(
@@ -72,37 +72,37 @@ def create_app(
     """Return the API as an ASGI app.
 
     Args:
-        catalog: The catalog with all branches; only what is in the history of ``main`` can be seen through the app.
-        token: Returns the bearer token that requests must bring, read again for each; ``None`` for no token, which lets
-            only requests to ``localhost`` through.
-        find_again: Returns the catalog when it doesn't answer: one that was restarted may have another address.
+        catalog: The catalog with all branches. Only the history of ``main`` is visible through the app.
+        token: Returns the bearer token that requests must carry, read anew for each; ``None`` for no token, which
+            allows only requests to ``localhost``.
+        find_again: Called when the catalog doesn't answer, to find it again: after a restart, it may have moved.
     """
-    current = _Current(catalog, find_again or (lambda: catalog))
+    current = _CatalogHandle(catalog, find_again or (lambda: catalog))
     api = _Api(Published(current), Contents(current, files))
     namespaces = "/v1/{prefix}/namespaces"
     routes = [
         Route("/health", api.health),
-        Route("/ready", current.answering(api.ready)),
-        Route("/v1/config", current.answering(api.config)),
-        Route(namespaces, current.answering(api.list_namespaces)),
-        Route(f"{namespaces}/{{namespace}}", current.answering(api.load_namespace)),
-        Route(f"{namespaces}/{{namespace}}/tables", current.answering(api.list_tables)),
-        Route(f"{namespaces}/{{namespace}}/tables/{{table}}", current.answering(api.load_table)),
+        Route("/ready", current.retrying(api.ready)),
+        Route("/v1/config", current.retrying(api.config)),
+        Route(namespaces, current.retrying(api.list_namespaces)),
+        Route(f"{namespaces}/{{namespace}}", current.retrying(api.load_namespace)),
+        Route(f"{namespaces}/{{namespace}}/tables", current.retrying(api.list_tables)),
+        Route(f"{namespaces}/{{namespace}}/tables/{{table}}", current.retrying(api.load_table)),
     ]
     handlers: Mapping[Any, Callable[[Request, Any], Response]] = {
         RefusedError: lambda _, error: error.response(),
-        LakegateError: _failed,
-        HTTPException: _not_routed,
-        Exception: lambda *_: internal().response(),
+        LakegateError: _lakegate_failed,
+        HTTPException: _no_route,
+        Exception: lambda *_: internal_error().response(),
     }
     app = Starlette(routes=routes, exception_handlers=handlers)
-    # A path with a slash too many is another path.
+    # A path with an extra slash is a different path.
     app.router.redirect_slashes = False
-    return _Undecoded(Access(app, token))
+    return _RawPathMiddleware(AccessMiddleware(app, token))
 
 
-class _Current:
-    """The catalog, and where it is now."""
+class _CatalogHandle:
+    """The catalog at its current address."""
 
     def __init__(self, catalog: Catalog, find_again: Callable[[], Catalog]) -> None:
         self._catalog = catalog
@@ -112,8 +112,8 @@ class _Current:
     def __call__(self) -> Catalog:
         return self._catalog
 
-    def answering(self, answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
-        """Return what answers as ``answer``, and does so once more if the catalog turns out to have moved."""
+    def retrying(self, answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        """Wrap ``answer`` to try once more if the catalog has moved."""
 
         def answered(request: Request) -> Response:
             asked = self._catalog
@@ -127,14 +127,14 @@ class _Current:
         return answered
 
     def _has_moved(self, asked: Catalog) -> bool:
-        with self._lock:  # of many requests that fail at once, one looks
+        with self._lock:  # only one of many failing requests looks for it
             if self._catalog is asked:
                 self._catalog = self._find_again()
             return self._catalog is not asked
 
 
-class _Undecoded:
-    """Routes by the path as it was sent, so that an encoded slash separates nothing."""
+class _RawPathMiddleware:
+    """Routes by the path as it was sent, so that an encoded slash doesn't split it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -148,33 +148,33 @@ class _Undecoded:
 
 
 class _Api:
-    """The requests that are answered, in threads: the catalog is asked synchronously."""
+    """The request handlers. They run in threads, because the catalog's client is synchronous."""
 
     def __init__(self, published: Published, contents: Contents) -> None:
         self._published = published
         self._contents = contents
 
     async def health(self, request: Request) -> Response:
-        """Say that the process answers, even when all threads wait for a catalog that doesn't."""
+        """Report that the process is alive, even if all threads wait for the catalog."""
         del request
         return json_response({"status": "ok"})
 
     def ready(self, request: Request) -> Response:
-        """Say whether the catalog answers, too."""
+        """Report whether the catalog answers."""
         del request
         self._published.ref(MAIN)
         return json_response({"status": "ok"})
 
     def config(self, request: Request) -> Response:
-        """Return the prefix for the state that the client asks for as its warehouse, and what it may ask there."""
+        """Return the prefix for the state that the client names as its warehouse, and the endpoints."""
         prefix = self._published.prefix(request.query_params.get("warehouse", ""))
-        # Clients put it into their paths as it is.
+        # Clients put the prefix into their paths without encoding it.
         overrides = {"prefix": quote(prefix, safe=":")}
         return json_response({"defaults": {}, "overrides": overrides, "endpoints": ENDPOINTS})
 
     def list_namespaces(self, request: Request) -> Response:
-        """List the namespaces at the top, or directly in ``parent``."""
-        parent = _levels(request.query_params.get("parent", ""))
+        """List the top-level namespaces, or those directly in ``parent``."""
+        parent = _namespace_levels(request.query_params.get("parent", ""))
 
         def names(ref: Ref) -> Sequence[Namespace]:
             listing = self._contents.listing(ref)
@@ -185,7 +185,7 @@ class _Api:
         return self._page(request, "namespaces", names)
 
     def load_namespace(self, request: Request) -> Response:
-        """Return a namespace, which has no properties; or say that it is there."""
+        """Return a namespace, without properties. For HEAD, only report that it exists."""
         ref = self._ref(request)
         namespace = self._namespace(request, ref)
         if request.method == "HEAD":
@@ -203,7 +203,7 @@ class _Api:
         return self._page(request, "identifiers", names)
 
     def load_table(self, request: Request) -> Response:
-        """Return a table's metadata; or say that it is there, or hasn't changed."""
+        """Return a table's metadata. For HEAD, only report that it exists."""
         wanted = request.query_params.get("snapshots", "all")
         snapshots: Snapshots | None = {"all": "all", "refs": "refs"}.get(wanted)  # type: ignore[assignment]
         if snapshots is None:
@@ -220,33 +220,33 @@ class _Api:
             content = self._contents.table(pointer, snapshots)
         except InputError as error:
             _log_failure(error)
-            raise internal(f"The metadata file of table {pointer.table} is missing or damaged.") from error
+            raise internal_error(f"The metadata file of table {pointer.table} is missing or damaged.") from error
         return Response(content, headers=headers, media_type="application/json")
 
     def _ref(self, request: Request) -> Ref:
         return self._published.ref(_prefix(request))
 
     def _namespace(self, request: Request, ref: Ref) -> Namespace:
-        namespace = _levels(_text(request, "namespace"))
+        namespace = _namespace_levels(_text(request, "namespace"))
         if namespace not in self._contents.listing(ref).namespaces:
             raise no_namespace(".".join(namespace))
         return namespace
 
     def _table(self, request: Request) -> tuple[Ref, TablePointer]:
-        namespace, name = _levels(_text(request, "namespace")), _text(request, "table")
+        namespace, name = _namespace_levels(_text(request, "namespace")), _text(request, "table")
         try:
             table = TableIdentifier(namespace=namespace, name=name)
             ref, pointer = self._published.table(_prefix(request), table)
         except ConfigurationError:
             raise
-        except InputError:  # not the name of a table, or that of a view or a namespace
+        except InputError:  # not a table name, or the name of a view or namespace
             raise no_table(".".join((*namespace, name))) from None
         if pointer is None:
             raise no_table(str(table))
         return ref, pointer
 
     def _page(self, request: Request, field: str, names: Callable[[Ref], Sequence[Any]]) -> Response:
-        """Return a list, or a page of it when the client asks for pages. All its pages come from one commit."""
+        """Return a list, or one page of it if the client asks for pages. All pages are read at one commit."""
         ref, size = self._ref(request), _page_size(request)
         token = request.query_params.get("pageToken")
         if token is None:
@@ -273,11 +273,11 @@ def _text(request: Request, parameter: str) -> str:
 
 def _prefix(request: Request) -> str:
     prefix = _text(request, "prefix")
-    # Some clients encode once more what they were given encoded.
+    # Some clients encode the prefix again.
     return unquote(prefix) if "%" in prefix else prefix
 
 
-def _levels(namespace: str) -> Namespace:
+def _namespace_levels(namespace: str) -> Namespace:
     return tuple(namespace.split(_SEPARATOR)) if namespace else ()
 
 
@@ -290,10 +290,10 @@ def _matches(condition: str, etag: str) -> bool:
 
 
 def _page_size(request: Request) -> int:
-    text = request.query_params.get("pageSize", str(_LARGEST_PAGE))
+    text = request.query_params.get("pageSize", str(_MAX_PAGE_SIZE))
     if not (text.isascii() and text.isdecimal()) or int(text[:9]) == 0:
-        raise bad_request("The parameter pageSize must be a number from 1 on.")
-    return min(int(text[:9]), _LARGEST_PAGE)
+        raise bad_request("The parameter pageSize must be a positive integer.")
+    return min(int(text[:9]), _MAX_PAGE_SIZE)
 
 
 def _token(commit: str, start: int) -> str:
@@ -311,40 +311,40 @@ def _read_token(token: str) -> tuple[str, int]:
 
 
 def _bad_token() -> RefusedError:
-    return bad_request("The page token isn't one of this list. Begin again with an empty pageToken.")
+    return bad_request("The page token doesn't belong to this list. Start over with an empty pageToken.")
 
 
 def _log_failure(error: LakegateError) -> None:
     LOG.warning("%s", error.message, extra={"facts": {"code": error.code, "hint": error.hint}})
 
 
-def _failed(request: Request, error: LakegateError) -> Response:
+def _lakegate_failed(request: Request, error: LakegateError) -> Response:
     _log_failure(error)
     if request.scope["path"] == "/ready":
         return unavailable("The catalog doesn't answer.").response()
-    return explained(error).response()
+    return public_error(error).response()
 
 
-def _not_routed(request: Request, error: HTTPException) -> Response:
-    """Answer what no route is for, or not with this method."""
+def _no_route(request: Request, error: HTTPException) -> Response:
+    """Answer requests without a route, or with another method."""
     if request.scope["path"].startswith("/v1/"):
         return read_only().response()
     status = HTTPStatus(error.status_code)
     kind = "UnsupportedOperationException" if status == HTTPStatus.METHOD_NOT_ALLOWED else "NotFoundException"
-    return RefusedError(status, kind, f"{status.phrase}. The API begins at /v1/config.", error.headers).response()
+    return RefusedError(status, kind, f"{status.phrase}. The API starts at /v1/config.", error.headers).response()
 
 
 _BACKLOG = 128
-_LAST_REQUESTS_S = 10
+_SHUTDOWN_TIMEOUT_S = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenAddress:
     """Where a server listens.
 
     Attributes:
-        port: Port; 0 for any free one, until it is taken.
-        certificate: Certificate chain (PEM), to speak TLS.
+        port: The port; 0 to pick a free one.
+        certificate: Certificate chain (PEM) for TLS.
         key: Its private key (PEM).
     """
 
@@ -355,7 +355,7 @@ class Address:
 
     @property
     def url(self) -> str:
-        """The address as clients spell it."""
+        """The server's URL."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http{'' if self.certificate is None else 's'}://{host}:{self.port}"
 
@@ -365,27 +365,24 @@ class Address:
         return is_loopback(self.host)
 
 
-def require_safe(address: Address, *, has_token: bool) -> None:
-    """Make sure that other machines can't read without a token."""
+def require_safe(address: ListenAddress, *, has_token: bool) -> None:
+    """Raise if other machines could read without a token."""
     if not has_token and not address.is_private:
         raise ConfigurationError(
             f"Anyone who reaches {address.host} could read the lake's metadata without a token.",
-            hint="Put a token into a variable and pass --token env:NAME_OF_THE_VARIABLE (setting serve.token), or "
-            "leave out --host.",
+            hint="Put a token into an environment variable and pass --token env:NAME (setting serve.token), or leave "
+            "out --host.",
             setting="serve.token",
             host=address.host,
         )
 
 
-def listen(address: Address) -> socket.socket:
-    """Take the port.
-
-    Returns:
-        The socket, which is listening. Its own name says which port it is.
+def listen(address: ListenAddress) -> socket.socket:
+    """Return a socket that listens at ``address``. Its own name has the actual port.
 
     Raises:
         AlreadyExistsError: Another program has the port.
-        InputError: This machine doesn't have the address, or this user may not take the port.
+        InputError: This machine doesn't have the address, or this user may not use the port.
     """
     try:
         family, *_, place = socket.getaddrinfo(
@@ -403,20 +400,20 @@ def listen(address: Address) -> socket.socket:
                 host=address.host,
                 port=address.port,
             ) from error
-        low = "Ports below 1024 are for root: pass a higher one." if error.errno == errno.EACCES else None
+        low = "Ports below 1024 need root: pass a higher one." if error.errno == errno.EACCES else None
         raise InputError(
             f"Can't listen on {address.host}, port {address.port}: {error.strerror or error}.",
             hint=low or "Pass an address of this machine: --host 127.0.0.1.",
             host=address.host,
             port=address.port,
         ) from error
-    # Connections inherit it. asyncio leaves them without, and a body then waits 40 ms for its headers' receipt.
+    # Connections inherit this, which asyncio doesn't set. Without it, a body waits 40 ms for the ACK of its headers.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
-def run(app: ASGIApp, listening: socket.socket, address: Address) -> None:
-    """Serve until SIGINT or SIGTERM. Requests under way get ten seconds to end.
+def run(app: ASGIApp, listening: socket.socket, address: ListenAddress) -> None:
+    """Serve until SIGINT or SIGTERM. Running requests get ten seconds to end.
 
     Args:
         listening: The socket; closed at the end.
@@ -425,23 +422,23 @@ def run(app: ASGIApp, listening: socket.socket, address: Address) -> None:
         app,
         log_config=None,
         log_level="warning",
-        access_log=False,  # ours knows what must not be in it
+        access_log=False,  # the middleware's log leaves out tokens
         lifespan="off",
         ws="none",
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=_LAST_REQUESTS_S,
+        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
         ssl_certfile=address.certificate,
         ssl_keyfile=address.key,
     )
     try:
         config.load()
-    except OSError as error:  # of which ssl.SSLError is one
+    except OSError as error:  # includes ssl.SSLError
         raise ConfigurationError(
             f"Can't use the certificate {address.certificate} with the key {address.key}: {error.strerror or error}.",
             hint="serve.tls_certificate and serve.tls_key name files in PEM format that belong together.",
             setting="serve.tls_certificate",
         ) from error
-    # It sends itself the signal once more when it has ended.
+    # uvicorn raises the signal again once it has stopped.
     with listening, suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listening])

@@ -1,7 +1,7 @@
-"""Which commits readers may see, and what they hold: namespaces, tables, and metadata as the API returns it.
+"""Which commits readers may see, and their contents: namespaces, tables, and metadata as the API returns it.
 
-Only those in the history of ``main``. Every request names a state by a prefix, and :meth:`Published.ref` is the only
-way from there to a commit. No branch but ``main`` can be named by it.
+Readers may see the commits in the history of ``main``. Every request names a state by a prefix, which only
+:meth:`Published.ref` resolves to a commit. A prefix can't name another branch than ``main``.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from lakegate.model.refs import NO_SNAPSHOT, Commit, Ref, TablePointer
 from lakegate.ports import Catalog
 
 RETRY_AFTER_S = 5
-"""Seconds after which a client should ask again when the catalog or the warehouse is unavailable."""
+"""Seconds after which clients should retry while the catalog or the warehouse is unavailable."""
 
-_LONGEST_NAME = 300
+_MAX_NAME_LENGTH = 300
 
 
 class RefusedError(Exception):
-    """A request that gets no result.
+    """An error response.
 
     Args:
-        kind: Iceberg's name for it, such as ``NoSuchTableException``; its clients raise what they call so.
-        message: A sentence for people. It names nothing that the client didn't ask for.
+        kind: Iceberg's name of the error, such as ``NoSuchTableException``, which clients map to their exceptions.
+        message: A sentence for people. It reveals nothing that the client didn't name.
     """
 
     def __init__(self, status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str] | None = None) -> None:
@@ -62,23 +62,23 @@ def json_response(value: Any, status: int = HTTPStatus.OK, headers: Mapping[str,
 
 
 def bad_request(message: str) -> RefusedError:
-    """Return the error of a request that makes no sense."""
+    """Return the error for a malformed request."""
     return RefusedError(HTTPStatus.BAD_REQUEST, "BadRequestException", message)
 
 
 def no_table(name: str) -> RefusedError:
-    """Return the error of a table that isn't there."""
+    """Return the error for a missing table."""
     return RefusedError(HTTPStatus.NOT_FOUND, "NoSuchTableException", f"Table doesn't exist: {_clipped(name)}")
 
 
 def no_namespace(name: str) -> RefusedError:
-    """Return the error of a namespace that isn't there."""
+    """Return the error for a missing namespace."""
     message = f"Namespace doesn't exist: {_clipped(name)}"
     return RefusedError(HTTPStatus.NOT_FOUND, "NoSuchNamespaceException", message)
 
 
 def not_published(prefix: str) -> RefusedError:
-    """Return the error of a prefix that names no published state: the same, whether or not a branch has the name."""
+    """Return the error for a prefix that names no published state. It doesn't reveal whether a branch has the name."""
     return RefusedError(
         HTTPStatus.NOT_FOUND,
         "NoSuchWarehouseException",
@@ -88,105 +88,101 @@ def not_published(prefix: str) -> RefusedError:
 
 
 def _clipped(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+    return name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}…"
 
 
 def read_only() -> RefusedError:
-    """Return the error of a request that isn't about reading tables."""
+    """Return the error for a request that doesn't read tables."""
     return RefusedError(
         HTTPStatus.FORBIDDEN,
         "ForbiddenException",
-        "This catalog is read-only: it lists and loads published tables, and does nothing else. To change a table, "
-        "use lakegate.",
+        "This catalog is read-only: it only lists and loads published tables. To change a table, use lakegate.",
     )
 
 
 def unavailable(message: str, retry_after_s: int = RETRY_AFTER_S) -> RefusedError:
-    """Return the error of something that is unavailable for the moment."""
+    """Return the error for a temporary outage."""
     headers = {"Retry-After": str(retry_after_s)}
     return RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException", message, headers)
 
 
-def explained(error: LakegateError) -> RefusedError:
-    """Return what a client may know about one of lakegate's errors: the rest may name addresses and files."""
+def public_error(error: LakegateError) -> RefusedError:
+    """Return the error to show clients for one of ours, which may name addresses and files."""
     if isinstance(error, EngineError):
         return unavailable("The warehouse can't be read at the moment. Try again.")
     if isinstance(error, RetryableError):
         return unavailable("The catalog behind this server doesn't answer. Try again.")
-    return internal()
+    return internal_error()
 
 
-def internal(message: str = "The server failed.") -> RefusedError:
-    """Return the error of whatever else went wrong here."""
-    return RefusedError(
-        HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", f"{message} The server's log says more."
-    )
+def internal_error(message: str = "The server failed.") -> RefusedError:
+    """Return the error for any other failure of this server."""
+    return RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", f"{message} See the server's log.")
 
 
 MAIN: Final = "main"
 Namespace = tuple[str, ...]
 Snapshots = Literal["all", "refs"]
-"""Which snapshots of a table to return: all, or those that a branch or tag inside the table names."""
+"""Which snapshots of a table to return: all, or those that a branch or tag of the table names."""
 
-_COMMITS_KEPT: Final = 8
-_BYTES_KEPT: Final = 64 << 20
+_CACHED_COMMITS: Final = 8
+_CACHED_BYTES: Final = 64 << 20
 PINNED: Final = "pinned"
-"""The warehouse of clients that want to read everything from the commit that is the newest when they connect."""
+"""Warehouse name for clients that want to keep reading the commit that is newest when they connect."""
 
-_COMMITS_AT_ONCE = 10_000
+_COMMITS_PER_REQUEST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The names at one commit, sorted; without quarantine tables.
+    """The sorted names at one commit, without quarantine tables.
 
     Attributes:
-        namespaces: All namespaces, also those that only hold others.
-        tables: The names of the tables in each namespace that has any.
+        namespaces: All namespaces, including those that only contain others.
+        tables: The table names in each namespace that has any.
     """
 
     namespaces: tuple[Namespace, ...]
     tables: Mapping[Namespace, tuple[str, ...]]
 
     def below(self, parent: Namespace) -> tuple[Namespace, ...]:
-        """Return the namespaces directly in ``parent``; ``()`` is the top."""
+        """Return the namespaces directly in ``parent``; ``()`` is the top level."""
         level = len(parent) + 1
         return tuple(one for one in self.namespaces if len(one) == level and one[:-1] == parent)
 
 
 class Contents:
-    """Reads what commits hold. Thread-safe.
+    """Reads the contents of commits. Thread-safe.
 
-    Neither a commit nor a metadata file ever changes, so what was read of them is kept, within limits.
+    Commits and metadata files never change, so it caches them, within limits.
 
     Args:
-        catalog: Returns the catalog, as it can be reached now.
+        catalog: Returns the catalog at its current address.
     """
 
-    def __init__(self, catalog: Callable[[], Catalog], files: TableFiles, bytes_kept: int = _BYTES_KEPT) -> None:
+    def __init__(self, catalog: Callable[[], Catalog], files: TableFiles, cached_bytes: int = _CACHED_BYTES) -> None:
         self._catalog = catalog
         self._files = files
         self._lock = threading.Lock()
-        self._listing = lru_cache(_COMMITS_KEPT)(self._list)
-        self._tables = _Kept(bytes_kept)
+        self._listing = lru_cache(_CACHED_COMMITS)(self._list)
+        self._tables = _BytesCache(cached_bytes)
 
     def listing(self, ref: Ref) -> Listing:
-        """Return the names at ``ref.hash``; raises what the catalog does."""
-        with self._lock:  # many clients that begin at once are answered by one reading
+        """Return the names at ``ref.hash``. Raises the catalog's errors."""
+        with self._lock:  # many clients that connect at once share one read
             return self._listing(ref.hash)
 
     def etag(self, pointer: TablePointer, snapshots: Snapshots) -> str:
-        """Return the entity tag of what :meth:`table` returns for the same."""
+        """Return the entity tag of the result of :meth:`table` for the same arguments."""
         identity = pointer.model_dump_json(exclude={"table", "content_id"})
         return f'"{hashlib.sha256(f"{snapshots} {identity}".encode()).hexdigest()[:32]}"'
 
     def table(self, pointer: TablePointer, snapshots: Snapshots) -> bytes:
-        """Return the ``LoadTableResult`` of a table, as JSON: where its metadata file is, and what that holds.
+        """Return the ``LoadTableResult`` of a table as JSON: the location and contents of its metadata file.
 
         Returns:
-            The file's JSON as it is, so that it holds what this version knows nothing of, too. It differs only where
-            the catalog names another snapshot, schema, partition spec or sort order than the file, and in the
-            snapshots that were asked for.
+            The file's own JSON, including members that this version doesn't know. It differs only where the catalog
+            names another snapshot, schema, partition spec or sort order, and by the ``snapshots`` left out.
         """
         key = self.etag(pointer, snapshots)
         known = self._tables.get(key)
@@ -215,15 +211,15 @@ class Contents:
                 changes |= _only_referenced({**document, **changes})
         if changes:
             content = json.dumps({**document, **changes}, separators=(",", ":"), ensure_ascii=False).encode()
-        # No credentials, and nothing that a client could write with.
+        # The config has no credentials, and nothing that would let a client write.
         return b'{"metadata-location":%b,"metadata":%b,"config":{}}' % (json.dumps(location).encode(), content.strip())
 
 
 def _at(document: Document, pointer: TablePointer) -> dict[str, Any]:
-    """Return the members of a metadata file that differ from what the catalog says of the table's state.
+    """Return the members of a metadata file that the catalog overrides.
 
-    The catalog's word counts, as for every reader that goes through Nessie itself. lakegate publishes only files that
-    agree with it; other writers may commit what they like.
+    The catalog takes precedence, as for every reader that uses Nessie itself. lakegate publishes only files that agree
+    with the catalog, but other writers may not.
     """
     orders = {order.get("order-id") for order in document.get("sort-orders") or ()}
     named = {
@@ -234,7 +230,7 @@ def _at(document: Document, pointer: TablePointer) -> dict[str, Any]:
     changes: dict[str, Any] = {
         key: value for key, value in named.items() if value is not None and document.get(key) not in (value, None)
     }
-    metadata.snapshot_of(document, pointer)  # raises when the file lacks it
+    metadata.snapshot_of(document, pointer)  # raises if the file lacks the snapshot
     current = document.get("current-snapshot-id")
     refs: Mapping[str, Any] = document.get("refs") or {}
     if (NO_SNAPSHOT if current is None else current) != pointer.snapshot_id or (
@@ -255,8 +251,8 @@ def _only_referenced(document: Document) -> dict[str, Any]:
     return {} if len(kept) == len(snapshots) else {"snapshots": kept}
 
 
-class _Kept:
-    """The values that were used last, up to a number of bytes."""
+class _BytesCache:
+    """A cache of the most recently used values, limited by their total bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -281,16 +277,16 @@ class _Kept:
 
 
 class Published:
-    """Finds the commits that prefixes name. Thread-safe.
+    """Resolves prefixes to published commits. Thread-safe.
 
     Args:
-        catalog: Returns the catalog with all branches, as it can be reached now.
-        commits_at_once: How many commits of the history one request reads at most.
+        catalog: Returns the catalog with all branches, at its current address.
+        commits_per_request: Most commits of the history that one request reads.
     """
 
-    def __init__(self, catalog: Callable[[], Catalog], commits_at_once: int = _COMMITS_AT_ONCE) -> None:
+    def __init__(self, catalog: Callable[[], Catalog], commits_per_request: int = _COMMITS_PER_REQUEST) -> None:
         self._catalog = catalog
-        self._history = _History(catalog, commits_at_once)
+        self._history = _History(catalog, commits_per_request)
 
     def ref(self, prefix: str) -> Ref:
         """Return the commit that ``prefix`` names.
@@ -299,11 +295,11 @@ class Published:
             prefix: ``main``, ``tag:NAME`` or ``commit:HASH``.
 
         Returns:
-            The commit. Its name is ``main`` for that, and the hash for the others.
+            The commit, named ``main`` for that prefix and by its hash for others.
 
         Raises:
-            RefusedError: When it names nothing, or a state that isn't in the history of ``main``.
-            LakegateError: When the catalog can't be asked.
+            RefusedError: It names nothing, or a state outside the history of ``main``.
+            LakegateError: The catalog can't be reached.
         """
         if prefix == MAIN:
             return self._catalog().get_ref(MAIN)
@@ -314,10 +310,10 @@ class Published:
         return Ref(name=commit, hash=commit, kind="detached")
 
     def table(self, prefix: str, table: TableIdentifier) -> tuple[Ref, TablePointer | None]:
-        """Return the commit that ``prefix`` names, and the state of ``table`` there; ``None`` when it isn't there.
+        """Return the commit that ``prefix`` names, and the table there; ``None`` if the table doesn't exist.
 
-        For ``main``, that's one request to the catalog. Quarantine tables aren't there: their rows failed a check.
-        Raises the same errors as :meth:`ref`.
+        For ``main``, this takes one request to the catalog. Quarantine tables are hidden, because their rows failed a
+        check. Raises the same errors as :meth:`ref`.
         """
         if is_quarantine(table):
             return self.ref(prefix), None
@@ -328,11 +324,11 @@ class Published:
         return ref, self._catalog().get_table(table, ref)
 
     def has(self, commit: str) -> bool:
-        """Return whether a commit is in the history of ``main``. Raises what :meth:`ref` does."""
+        """Return whether a commit is in the history of ``main``. Raises the same errors as :meth:`ref`."""
         return is_commit_hash(commit) and self._history.has(commit)
 
     def prefix(self, warehouse: str) -> str:
-        """Return the prefix for the ``warehouse`` that a client asks for. Raises what :meth:`ref` does."""
+        """Return the prefix for the ``warehouse`` that a client names. Raises the same errors as :meth:`ref`."""
         if warehouse in ("", MAIN):
             return MAIN
         if warehouse == PINNED:
@@ -349,36 +345,36 @@ class Published:
 
 
 class _History:
-    """The commits of ``main``, read from the newest back as far as anybody asked, and once.
+    """The commits of ``main``, read from the newest back, once, as far as requests need.
 
-    The head is asked for each time: when ``main`` was moved back, what it left behind must not be served any longer.
+    Each lookup reads the head again: if ``main`` was moved back, the commits it left must no longer be served.
     """
 
-    def __init__(self, catalog: Callable[[], Catalog], at_once: int) -> None:
+    def __init__(self, catalog: Callable[[], Catalog], commits_per_request: int) -> None:
         self._catalog = catalog
-        self._at_once = at_once
+        self._commits_per_request = commits_per_request
         self._lock = threading.Lock()
         self._head: str | None = None
         self._known: set[str] = set()
         self._unread: str | None = None
-        """The newest commit whose ancestors aren't known yet."""
+        """The newest commit whose ancestors haven't been read."""
 
     def has(self, commit: str) -> bool:
         with self._lock:
-            self._follow(self._catalog().get_ref(MAIN).hash)
+            self._advance_to(self._catalog().get_ref(MAIN).hash)
             if commit not in self._known and self._unread is not None:
-                self._read_on()
+                self._read_older()
             if commit in self._known:
                 return True
             if self._unread is not None:
                 raise unavailable("The history of main is long and still being read. Try again.", retry_after_s=1)
             return False
 
-    def _follow(self, head: str) -> None:
-        """Add what came on top; start over when ``main`` went elsewhere, or far ahead."""
+    def _advance_to(self, head: str) -> None:
+        """Add new commits. Start over if ``main`` was moved elsewhere, or is far ahead."""
         if head == self._head:
             return
-        added = list(islice(self._catalog().history(head, until=self._head), self._at_once))
+        added = list(islice(self._catalog().history(head, until=self._head), self._commits_per_request))
         if self._head is not None and added and added[-1].parent == self._head:
             self._known.update(commit.hash for commit in added)
         else:
@@ -386,13 +382,13 @@ class _History:
             self._note(added)
         self._head = head
 
-    def _read_on(self) -> None:
+    def _read_older(self) -> None:
         assert self._unread is not None  # noqa: S101 - for the type checker
-        self._note(list(islice(self._catalog().history(self._unread), self._at_once)))
+        self._note(list(islice(self._catalog().history(self._unread), self._commits_per_request)))
 
     def _note(self, commits: Sequence[Commit]) -> None:
         self._known.update(commit.hash for commit in commits)
         oldest = commits[-1].parent if commits else None
         if oldest is not None:
             self._known.add(oldest)
-        self._unread = oldest if len(commits) == self._at_once else None
+        self._unread = oldest if len(commits) == self._commits_per_request else None

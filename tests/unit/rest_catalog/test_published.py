@@ -196,7 +196,7 @@ class _LongHistory:
 
 def test_a_request_reads_a_part_of_a_long_history_and_none_of_it_twice() -> None:
     catalog: Any = _LongHistory(100)
-    published = Published(lambda: catalog, commits_at_once=30)
+    published = Published(lambda: catalog, commits_per_request=30)
     oldest = f"commit:{catalog.hashes[1]}"
     for read in (60, 90):
         with pytest.raises(RefusedError) as busy:

@@ -17,7 +17,7 @@ from lakegate.errors import ConfigurationError
 from lakegate.progress import one_line, without_secrets
 
 if TYPE_CHECKING:
-    from lakegate.rest_catalog.app import Address
+    from lakegate.rest_catalog.app import ListenAddress
 
 _NEEDED = ("starlette", "uvicorn")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -60,19 +60,19 @@ def serve(app: App, /, **given: Any) -> None:
     from lakegate.config import load_settings
     from lakegate.credentials.secret import Secret
     from lakegate.iceberg.files import TableFiles
-    from lakegate.rest_catalog.app import Address, create_app, listen, require_safe, run
+    from lakegate.rest_catalog.app import ListenAddress, create_app, listen, require_safe, run
 
     components = app.components()
     flags = {f"serve.{name}": value for name, value in given.items()}
     settings = load_settings(app.folder(), flags={**app.flags(), **flags})
     wanted = settings.serve
-    address = Address(wanted.host, wanted.port, wanted.tls_certificate, wanted.tls_key)
+    address = ListenAddress(wanted.host, wanted.port, wanted.tls_certificate, wanted.tls_key)
     require_safe(address, has_token=wanted.token is not None)
     token = None if wanted.token is None else Secret(wanted.token, setting="serve.token")
     if token is not None:
         token.value()  # fail now, not at each request, if it's missing
     listening = listen(address)
-    address = Address(address.host, listening.getsockname()[1], address.certificate, address.key)
+    address = ListenAddress(address.host, listening.getsockname()[1], address.certificate, address.key)
     try:
         again = None if settings.catalog.uri else partial(components.find_catalog, timeout_s=settings.catalog.timeout_s)
         files, read_token = TableFiles(settings.storage), None if token is None else token.value
@@ -95,7 +95,7 @@ def _require_installed() -> None:
         )
 
 
-def _announce(app: App, address: Address, *, has_token: bool) -> None:
+def _announce(app: App, address: ListenAddress, *, has_token: bool) -> None:
     """Print the address, and what to paste into an engine."""
     if app.json:
         click.echo(as_json({"url": address.url, "warehouse": "main", "token": has_token}))
