@@ -1,5 +1,5 @@
-"""Reports that travel: pages in one file, JUnit's XML. What they show comes from runs alone, so they need no server.
+"""Reports to pass on: one-file HTML pages, and JUnit XML. They're built from runs alone and need no server.
 
-A page is built of :class:`lakegate.reports.page.Html`, which escapes everything that isn't markup already; it loads
-nothing, and its content security policy wouldn't let it.
+A page is built from :class:`lakegate.reports.page.Html`, which escapes everything that isn't markup. It loads nothing:
+its content security policy forbids that.
 """

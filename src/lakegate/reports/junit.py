@@ -1,7 +1,7 @@
-"""A run's checks as JUnit's XML, which CI systems show: a suite for each table, a test case for each check.
+"""A run's checks as JUnit XML, for CI systems: a suite per table, a test case per check.
 
-It keeps both schemas in use: the one of Ant's task (windyroad's ``JUnit.xsd``), and the one of Jenkins's xUnit plugin
-(``junit-10.xsd``).
+The XML conforms to both schemas in use: that of Ant's task (windyroad's ``JUnit.xsd``), and that of Jenkins's xUnit
+plugin (``junit-10.xsd``).
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ from lakegate.model.figures import count
 from lakegate.model.run import Run
 from lakegate.progress import one_line, without_secrets
 from lakegate.reports.page import CELL, Examples, clipped
-from lakegate.reports.story import failing, tell
+from lakegate.reports.status_text import describe_run, failing
 
 _TEXT = 1000
 _HOST = "localhost"
-"""The schema wants one, and where a run was reported from says nothing."""
+"""The schema requires one. The host that writes the report is of no interest."""
 
 
 def junit(run: Run, *, examples: Examples | None = None) -> str:
-    """Return a run's checks as JUnit's XML.
+    """Return a run's checks as JUnit XML.
 
-    A check that failed is a failure, with the rows that fail. One of severity ``warn``, and one
-    that a person accepted, is skipped: it doesn't fail a build, and its message is shown. A run that couldn't finish is
-    an error.
+    A failed check is a failure, with its failing rows. A failed check of severity ``warn``, or one that a person
+    accepted, is skipped: it shows its message but doesn't fail the build. A run that couldn't finish is an error.
 
     Args:
-        examples: How rows of data may be shown. Default: as the audit recorded them.
+        examples: Renders example rows. Default: as the audit recorded them.
     """
     shown = examples or Examples()
     root = ET.Element("testsuites")
@@ -77,7 +76,7 @@ def _failed(case: ET.Element, run: Run, result: CheckResult, examples: Examples)
 
 
 def _whole(root: ET.Element, run: Run) -> None:
-    """Add the run itself: it had no check, or couldn't finish."""
+    """Add the run itself as a test case, because it had no checks or couldn't finish."""
     failed = run.error is not None
     suite = _begun(root, run, "run", tests=1, errors=int(failed))
     suite.set("time", f"{run.seconds or 0:.3f}")
@@ -118,8 +117,11 @@ def _begun(
 
 
 def _end(suite: ET.Element, run: Run) -> None:
-    story = tell(run)
-    lines = [f"{story.title}: {story.happened} {story.means}", *(f"{what}: {line}" for what, line in story.commands)]
+    status_text = describe_run(run)
+    lines = [
+        f"{status_text.title}: {status_text.happened} {status_text.means}",
+        *(f"{what}: {line}" for what, line in status_text.commands),
+    ]
     ET.SubElement(suite, "system-out").text = "\n".join(map(_line, lines))
     ET.SubElement(suite, "system-err")
 
@@ -129,5 +131,5 @@ def _value(value: object) -> object:
 
 
 def _line(text: str) -> str:
-    """Return text without what XML 1.0 can't hold."""
+    """Return text on one line, without characters that XML 1.0 can't hold."""
     return one_line(clipped(text, _TEXT))

@@ -1,4 +1,4 @@
-"""A page in one file: its frame, its pieces, examples, and HTML that escapes whatever isn't markup."""
+"""One-file HTML pages: the frame, building blocks, example rows, and HTML that escapes everything but markup."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from lakegate import __version__
 from lakegate.model.checks import CheckResult
 from lakegate.model.figures import counted
 from lakegate.progress import one_line
-from lakegate.reports.story import Mood, Story
+from lakegate.reports.status_text import StatusText, Tone
 
-# Signs differ in shape, not in colour alone. 16 units wide and high.
-_SIGNS: dict[Mood, str] = {
+# Signs differ in shape, not only in colour. 16 units wide and high.
+_SIGNS: dict[Tone, str] = {
     "good": "M8 1a7 7 0 1 0 0 14A7 7 0 0 0 8 1Zm3.6 5.3-4.2 4.9a.8.8 0 0 1-1.2 0L4.3 9"
     "a.8.8 0 1 1 1.2-1.1l1.3 1.5 3.6-4.2a.8.8 0 0 1 1.2 1.1Z",
     "bad": "M5 1h6l4 4v6l-4 4H5l-4-4V5l4-4Zm.3 3.2L4.2 5.3 6.9 8l-2.7 2.7 1.1 1.1L8 9.1l2.7 2.7 1.1-1.1L9.1 8l2.7-2.7"
@@ -29,12 +29,12 @@ _SIGNS: dict[Mood, str] = {
 }
 _FULL = 1000
 CELL = 120
-"""Characters of a value in a table's cell; the rest is counted."""
+"""Most characters of a value in a cell; the cell says how many more there are."""
 _VOID = {"br", "col", "hr", "meta"}
 ROWS = 5
 COLUMNS = 12
 _BUDGET = 1_200_000
-"""Characters of markup that all examples of one page may take: a page with 200 failing checks stays below 2 MB."""
+"""Most characters of markup for all examples of a page, so that 200 failing checks stay below 2 MB."""
 _NAME = 60
 
 
@@ -44,10 +44,10 @@ def _sheet() -> str:
 
 
 def page(title: str, *content: Child, now: datetime | None = None) -> str:
-    """Return a whole page. It runs no script and loads nothing; its policy allows its own sheet and nothing else.
+    """Return a whole page. It runs no script and loads nothing; its policy allows only its own style sheet.
 
     Args:
-        title: Of the browser's window.
+        title: Title of the browser window.
     """
     sheet = _sheet()
     digest = base64.b64encode(hashlib.sha256(sheet.encode()).digest()).decode()
@@ -72,37 +72,37 @@ def when(time: datetime | None) -> Html:
     if time is None:
         return Html("")
     at = time.astimezone(UTC)
-    # A narrow page may break it between date and time, and nowhere else.
+    # Allow a line break only between date and time.
     parts = tag("span", f"{at:%Y-%m-%d}"), " ", tag("span", f"{at:%H:%M:%S}")
     return tag("time", parts, datetime=f"{at:%Y-%m-%dT%H:%M:%SZ}")
 
 
-def sign(mood: Mood) -> Html:
-    """Return a mood's sign, for eyes only: a word is always next to it."""
-    path = tag("path", d=_SIGNS[mood], fill="currentColor", fill_rule="evenodd")
+def sign(tone: Tone) -> Html:
+    """Return a tone's sign. Screen readers skip it, because a word always stands next to it."""
+    path = tag("path", d=_SIGNS[tone], fill="currentColor", fill_rule="evenodd")
     return tag("svg", path, class_="sign", viewBox="0 0 16 16", aria_hidden="true")
 
 
-def word(mood: Mood, what: str) -> Html:
-    """Return a word in its mood's colour, with its sign."""
-    return tag("span", sign(mood), what, class_=f"word {mood}")
+def word(tone: Tone, what: str) -> Html:
+    """Return a word in its tone's colour, with its sign."""
+    return tag("span", sign(tone), what, class_=f"word {tone}")
 
 
-def status(story: Story, *more: Child) -> Html:
-    """Return the box on top of a page: how it ended, what happened, what it means."""
+def status(status_text: StatusText, *more: Child) -> Html:
+    """Return the box at the top of a page: title, what happened, what it means."""
     return tag(
         "section",
-        tag("p", sign(story.mood), story.title, class_="title"),
-        tag("p", story.happened, class_="happened"),
-        tag("p", story.means) if story.means else None,
+        tag("p", sign(status_text.tone), status_text.title, class_="title"),
+        tag("p", status_text.happened, class_="happened"),
+        tag("p", status_text.means) if status_text.means else None,
         more,
-        class_=f"status {story.mood}",
+        class_=f"status {status_text.tone}",
         aria_label="Status",
     )
 
 
 def commands(pairs: Iterable[tuple[str, str]]) -> Html:
-    """Return commands to copy, each below its purpose."""
+    """Return commands to copy, each under its purpose."""
     return tag(
         "dl",
         [tag("div", tag("dt", purpose), tag("dd", tag("code", line))) for purpose, line in pairs],
@@ -111,7 +111,7 @@ def commands(pairs: Iterable[tuple[str, str]]) -> Html:
 
 
 def facts(pairs: Iterable[tuple[str, Child]], *, long: Sequence[str] = ()) -> Html:
-    """Return names and values; those without a value are left out, those named in ``long`` have room for two."""
+    """Return names and values. Empty values are left out; names in ``long`` get double width."""
     shown = [(name, markup) for name, value in pairs if (markup := text(value))]
     return tag(
         "dl",
@@ -123,11 +123,11 @@ def facts(pairs: Iterable[tuple[str, Child]], *, long: Sequence[str] = ()) -> Ht
     )
 
 
-def figures(items: Iterable[tuple[str, Child, Mood | None]]) -> Html:
-    """Return a few large numbers, each with its name and mood."""
+def figures(items: Iterable[tuple[str, Child, Tone | None]]) -> Html:
+    """Return a few large numbers, each with its name and tone."""
     return tag(
         "dl",
-        [tag("div", tag("dt", name), tag("dd", value), class_=mood) for name, value, mood in items],
+        [tag("div", tag("dt", name), tag("dd", value), class_=tone) for name, value, tone in items],
         class_="facts big",
     )
 
@@ -141,13 +141,14 @@ def table(
     numbers: Sequence[int] = (),
     wide: Sequence[int] = (),
 ) -> Html:
-    """Return a table that scrolls inside its own frame when it is wider than the page.
+    """Return a table that scrolls in its own frame if it's wider than the page.
 
     Args:
-        rows: The cells of each row; the first one is the row's heading.
-        caption: The same for everybody, or nothing.
-        numbers: Positions of columns that hold numbers.
-        wide: Positions of columns that hold long text, which may wrap.
+        rows: The cells of each row; the first is the row's heading.
+        label: What the table holds, for screen readers.
+        caption: Visible caption.
+        numbers: Indexes of columns that hold numbers.
+        wide: Indexes of columns that hold long text, which may wrap.
     """
 
     def kind(at: int) -> str | None:
@@ -169,27 +170,27 @@ def table(
 
 
 def framed(inner: Html, *, label: str) -> Html:
-    """Return a wide element in a frame that scrolls, by keyboard too."""
+    """Return a wide element in a frame that scrolls, also by keyboard."""
     return tag("div", inner, class_="scroll", role="region", aria_label=label, tabindex=0)
 
 
-def bar(part: float, whole: float, mood: Mood | None = None) -> Html:
-    """Return a bar for a share of the whole; anything above zero shows. The numbers are next to it."""
+def bar(part: float, whole: float, tone: Tone | None = None) -> Html:
+    """Return a bar for a share of the whole. Any share above zero is visible."""
     share = 0.0 if whole <= 0 else min(max(part / whole, 0.0), 1.0)
     width = 0 if share == 0 else max(round(_FULL * share), 12)
     return tag(
         "svg",
         tag("rect", class_="ground", width=_FULL, height=8, rx=4),
         tag("rect", class_="part", width=width, height=8, rx=4),
-        class_=f"bar {mood or ''}".strip(),
+        class_=f"bar {tone or ''}".strip(),
         viewBox=f"0 0 {_FULL} 8",
         preserveAspectRatio="none",
         aria_hidden="true",
     )
 
 
-def span(begins: float, ends: float, whole: float, mood: Mood | None = None) -> Html:
-    """Return when something took place on an axis of ``whole`` seconds."""
+def span(begins: float, ends: float, whole: float, tone: Tone | None = None) -> Html:
+    """Return a bar from ``begins`` to ``ends`` on an axis of ``whole`` seconds."""
     scale = _FULL / whole if whole > 0 else 0.0
     width = max(round(scale * (ends - begins)), 6)
     left = min(round(scale * begins), _FULL - width)
@@ -197,7 +198,7 @@ def span(begins: float, ends: float, whole: float, mood: Mood | None = None) -> 
         "svg",
         tag("rect", class_="ground", width=_FULL, height=12, rx=2),
         tag("rect", class_="part", x=max(left, 0), width=width, height=12, rx=2),
-        class_=f"time {mood or ''}".strip(),
+        class_=f"time {tone or ''}".strip(),
         viewBox=f"0 0 {_FULL} 12",
         preserveAspectRatio="none",
         aria_hidden="true",
@@ -205,21 +206,21 @@ def span(begins: float, ends: float, whole: float, mood: Mood | None = None) -> 
 
 
 class Html(str):
-    """Text that is markup. Only :func:`tag` and this package's own constants make it."""
+    """Markup. Only :func:`tag` and constants of this package create it."""
 
     __slots__ = ()
 
 
 Child = str | Html | int | None | Iterable["Child"]
-"""What an element may hold: text, which is escaped; markup; nothing; or several of them."""
+"""Content of an element: text (escaped), markup, nothing, or several of these."""
 
 
 def tag(name: str, /, *children: Child, **attributes: str | float | bool | None) -> Html:
     """Return an element.
 
     Args:
-        **attributes: By name; ``class_`` is ``class`` and ``aria_label`` is ``aria-label``. ``True`` is an attribute
-            without a value, ``None`` and ``False`` none at all.
+        **attributes: Attributes by name; ``class_`` becomes ``class``, ``aria_label`` ``aria-label``. ``True`` sets an
+            attribute without a value; ``None`` and ``False`` leave it out.
 
     Example:
         >>> tag("td", "<script>", tag("b", 1), class_="bad", hidden=True)
@@ -245,14 +246,14 @@ def text(child: Child) -> Html:
     return Html("".join(map(text, child)))
 
 
-def _attribute(name: str, value: str | float | bool | None) -> str:  # noqa: FBT001 - an attribute may be just there
+def _attribute(name: str, value: str | float | bool | None) -> str:  # noqa: FBT001 - an attribute can be boolean
     if value is None or value is False:
         return ""
     return f" {name}" if value is True else f' {name}="{escape(one_line(value))}"'
 
 
 def clipped(value: object, limit: int) -> str:
-    """Return a value as text of at most ``limit`` characters, and how many were left out.
+    """Return a value as text, cut after ``limit`` characters with the number of those left out.
 
     Example:
         >>> clipped("x" * 10_000, 5)
@@ -263,7 +264,7 @@ def clipped(value: object, limit: int) -> str:
 
 
 def cell(value: Any) -> Html:
-    """Return a value of a row of data. It can neither leave its cell nor turn the writing direction around it.
+    """Return a value of a row of data. It can't break out of its cell or affect the writing direction outside it.
 
     Example:
         >>> cell(None), cell("<b>"), cell({"a": 1}), cell("")
@@ -285,11 +286,11 @@ def cell(value: Any) -> Html:
 
 
 class Examples:
-    """How rows may be shown. One object is one page's: it stops when the page would grow too large to be sent.
+    """Renders example rows of one page as far as the settings allow, and stops before the page gets too large.
 
     Args:
-        rows: The most rows to show of a check; 0 shows none.
-        masked: Patterns of the columns whose values are never shown, in any case.
+        rows: Most rows to show per check; 0 shows none.
+        masked: Patterns, in any case, of columns whose values are never shown.
     """
 
     def __init__(self, *, rows: int = ROWS, masked: Sequence[str] = ()) -> None:
@@ -298,19 +299,19 @@ class Examples:
         self._left = _BUDGET
 
     def permitted(self, result: CheckResult) -> CheckResult:
-        """Return a result as it may be shown, the check's own columns of its rows first, with masked values hidden."""
+        """Return a result with its permitted rows, masked values hidden and the check's own columns first."""
         shown = result.shown(rows=self._rows, masked=self._masked)
         rows = ({name: row[name] for name in _ordered(row, result.columns)} for row in shown.examples)
         return shown.model_copy(update={"examples": tuple(rows)})
 
-    def of(self, result: CheckResult, mood: Mood) -> Html | None:
-        """Return the rows that fail a check, as a table with the failing cells marked."""
+    def of(self, result: CheckResult, tone: Tone) -> Html | None:
+        """Return the rows that fail a check as a table with the failing cells marked."""
         rows = self.permitted(result).examples
         if not rows:
             return None
         if self._left <= 0:
             return tag("p", "Its rows were left out to keep this page small.", class_="small soft")
-        shown = _table(rows, result, mood)
+        shown = _table(rows, result, tone)
         self._left -= len(shown)
         return shown
 
@@ -321,7 +322,7 @@ def _ordered(row: Mapping[str, Any], own: Sequence[str]) -> list[str]:
     return [*first, *others]
 
 
-def _table(rows: Sequence[Mapping[str, Any]], result: CheckResult, mood: Mood) -> Html:
+def _table(rows: Sequence[Mapping[str, Any]], result: CheckResult, tone: Tone) -> Html:
     names = list(rows[0])
     columns = names[:COLUMNS]
     head = tag(
@@ -338,11 +339,11 @@ def _table(rows: Sequence[Mapping[str, Any]], result: CheckResult, mood: Mood) -
     caption = tag("caption", first, f", of {result.failing_rows:,}" if result.failing_rows > len(rows) else "")
     more = tag("p", f"… and {' and '.join(hidden)}", class_="small soft") if hidden else None
     shown = tag("table", caption, tag("thead", head), tag("tbody", body), class_="rows")
-    return tag("div", framed(shown, label=f"Rows that fail {clipped(result.name, _NAME)}"), more, class_=mood)
+    return tag("div", framed(shown, label=f"Rows that fail {clipped(result.name, _NAME)}"), more, class_=tone)
 
 
 def _cell(value: Any, *, wrong: bool) -> Html:
-    # Colour alone says nothing to those who don't see it.
+    # For screen readers, which don't see the colour.
     return tag(
         "td", tag("span", "fails: ", class_="hidden") if wrong else None, cell(value), class_="wrong" if wrong else None
     )

@@ -1,4 +1,4 @@
-"""What the runs of a period add up to, and the page that shows it."""
+"""The runs of a period in figures, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lakegate.model.journal import RunLine
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import Run, RunKind
 from lakegate.reports.page import Child, Html, clipped, commands, figures, page, status, table, tag, when, word
-from lakegate.reports.story import Mood, Story, failing, rows_of, tell
+from lakegate.reports.status_text import StatusText, Tone, describe_run, failing, rows_of
 
 _MOST_RUNS = 2_000
-"""Runs in a report: reading so many takes a second or two."""
+"""Most runs in a report. Reading that many takes a second or two."""
 _MOST_UNDECIDED = 20
 _WRITES: tuple[RunKind, ...] = ("ingest", "transaction", "branch")
-"""Runs that bring data; reverts and restores take it back."""
+"""Kinds of runs that bring data."""
 
 
 class FailingCheck(Value):
@@ -31,8 +31,8 @@ class FailingCheck(Value):
 
     Attributes:
         severity: ``error``, ``warn`` or ``quarantine``.
-        failing_rows: Rows that failed it, in all these runs, also those that it set aside.
-        last: The newest run that failed it.
+        failing_rows: Rows that failed it in all runs, including quarantined ones.
+        last: The newest run in which it failed.
     """
 
     table: str
@@ -49,10 +49,10 @@ class TableReport(Value):
     """One table in the period.
 
     Attributes:
-        rows: Rows published to it, without those that were reverted since.
-        last_publish: When something was last published to it, in the period or before, that wasn't reverted since.
-        late_after: How often something should be published to it, from the settings; ``None`` if they don't say.
-        is_late: Whether it's later than that.
+        rows: Rows published to it, without reverted ones.
+        last_publish: Its last publish that wasn't reverted, in the period or before.
+        late_after: How often a publish is expected, from the settings; ``None`` if no limit is set.
+        is_late: Whether it's overdue.
         waiting: Ids of the rejected runs whose branches wait for a decision now, newest first.
     """
 
@@ -67,14 +67,14 @@ class TableReport(Value):
 
 
 class PeriodReport(Value):
-    """Many runs at a glance.
+    """The runs of a period at a glance.
 
     Attributes:
-        since: Beginning of the period; ``None`` for all that the journal has.
-        table: The only table that it's about, if it is about one.
-        rows: Rows published, without those that were reverted since.
-        checks: The checks that failed, those that blocked a publish first, then the most frequent first.
-        is_complete: Whether all runs of the period are in it.
+        since: Start of the period; ``None`` for all runs in the journal.
+        table: The only table in the report, if it's limited to one.
+        rows: Rows published, without reverted ones.
+        checks: The failed checks: those that blocked a publish first, then by frequency.
+        is_complete: Whether it covers all runs of the period.
     """
 
     since: datetime | None
@@ -87,12 +87,11 @@ class PeriodReport(Value):
     is_complete: bool = True
 
 
-class Period(NamedTuple):
-    """A period: what its runs add up to, and the runs.
+class PeriodRuns(NamedTuple):
+    """The runs of a period, and their report.
 
     Attributes:
-        report: What they add up to.
-        undecided: The newest runs whose branches wait for a decision, from before the period, too.
+        undecided: The newest runs whose branches wait for a decision, including runs from before the period.
     """
 
     report: PeriodReport
@@ -100,21 +99,22 @@ class Period(NamedTuple):
     undecided: Sequence[Run]
 
 
-def period(model: ReadModel, *, since: datetime | None, table: str | None = None, most: int = _MOST_RUNS) -> Period:
-    """Return what the runs of a period add up to, and what waits for somebody now.
+def period(model: ReadModel, *, since: datetime | None, table: str | None = None, most: int = _MOST_RUNS) -> PeriodRuns:
+    """Return the runs of a period with their report, and the runs that wait for a decision now.
 
     Args:
-        since: Beginning of the period; ``None`` for all that the journal has.
-        table: The only table to report on; runs may have written others, too.
+        since: Start of the period; ``None`` for all runs in the journal.
+        table: Report on this table only.
+        most: Most runs to read, the newest first.
 
     Returns:
-        The period. If the catalog is unavailable, what is waiting comes from the journal alone.
+        The period. If the catalog is unavailable, waiting runs come from the journal alone.
     """
     pages, problems = model.journal.pages, list[Problem]()
     runs, end = pages.runs(RunFilter(table=table, since=since), limit=most, whole=False)
     facts = read_facts(model, problems)
     late = model.settings.notify.late
-    # Quarantined rows belong to the table that they were to be published to.
+    # Quarantined rows count for the table that they were meant for.
     names = {name for run in runs for name in run.tables if not is_quarantine(name)}
     names |= {*late, *facts.waiting, *facts.quarantined}
     wanted = [name for name in sorted(names) if table in (None, name)]
@@ -132,7 +132,7 @@ def period(model: ReadModel, *, since: datetime | None, table: str | None = None
         checks=_failing_checks(runs, table),
         is_complete=end is None,
     )
-    return Period(report, runs, [documents[one] for one in waiting if one in documents])
+    return PeriodRuns(report, runs, [documents[one] for one in waiting if one in documents])
 
 
 def _table(name: str, runs: Sequence[Run], facts: LakeFacts, last: RunLine | None, every: str | None) -> TableReport:
@@ -187,25 +187,29 @@ _CHECKS = 100
 _TABLES = 300
 _RUNS = 100
 _STRIP = 40
-"""Runs in a table's strip."""
+"""Most runs in a table's strip of recent runs."""
 _OPEN = 25
-"""Runs that are shown without being asked for."""
+"""Most runs that are shown unfolded."""
 _TEXT = 200
 _DAY = timedelta(days=1)
 _HOUR = timedelta(hours=1)
 
 
-def period_page(found: Period, *, link: str | None = None) -> str:
-    """Return the page of a period, in one file that loads nothing."""
+def period_page(found: PeriodRuns, *, link: str | None = None) -> str:
+    """Return the page of a period, as one file that loads nothing.
+
+    Args:
+        link: URL of the dashboard.
+    """
     report, runs = found.report, found.runs
-    story = _story(report)
+    status_text = _story(report)
     about = report.table or "All tables"
     return page(
-        f"{story.title}: {about} · lakegate",
+        f"{status_text.title}: {about} · lakegate",
         tag("p", _period(report), class_="eyebrow"),
         tag("h1", about),
-        status(story, _cut(report)),
-        _figures(report) if runs else commands(story.commands),
+        status(status_text, _cut(report)),
+        _figures(report) if runs else commands(status_text.commands),
         tag("p", tag("a", "Open the dashboard", href=link)) if link else None,
         _decisions(found.undecided, len({run_id for one in report.tables for run_id in one.waiting})),
         _tables(report, runs),
@@ -224,11 +228,11 @@ def _cut(report: PeriodReport) -> Html | None:
     if report.is_complete:
         return None
     return tag(
-        "p", f"Only the newest {count(sum(report.runs.values()))} runs of this time are counted.", class_="small"
+        "p", f"Only the newest {count(sum(report.runs.values()))} runs of this period are counted.", class_="small"
     )
 
 
-def _story(report: PeriodReport) -> Story:
+def _story(report: PeriodReport) -> StatusText:
     undecided = len({run_id for one in report.tables for run_id in one.waiting})
     late = [one.table for one in report.tables if one.is_late]
     failed, total = report.runs.get("failed", 0), sum(report.runs.values())
@@ -240,16 +244,18 @@ def _story(report: PeriodReport) -> Story:
         parts = [f"{counted(undecided, 'rejected batch', 'rejected batches')} for you to decide on"] * bool(undecided)
         parts += [f"{counted(len(late), 'table')} later than expected: {', '.join(late[:3])}"] * bool(late)
         means = f"Open: {'; '.join(parts)}. What was rejected isn't on main; no reader sees it."
-        return Story("bad", "Needs a decision" if undecided else "Late", happened or "No run in this time.", means, ())
+        return StatusText(
+            "bad", "Needs a decision" if undecided else "Late", happened or "No run in this time.", means, ()
+        )
     if not total:
         table = () if report.table is None else ("--table", report.table)
         longer = ("Look further back", shlex.join(("lakegate", "report", *table, "--since", "90d")))
         means = "Nothing was published, and nothing is waiting."
-        return Story("idle", "Quiet", "No run in this time.", means, (longer,))
+        return StatusText("idle", "Quiet", "No run in this time.", means, (longer,))
     if failed:
         means = f"{counted(failed, 'run')} couldn't finish; nothing of {'it' if failed == 1 else 'them'} was published."
-        return Story("warn", "Some runs failed", happened, means, ())
-    return Story("good", "All is well", happened, "Nothing waits for a decision.", ())
+        return StatusText("warn", "Some runs failed", happened, means, ())
+    return StatusText("good", "All is well", happened, "Nothing waits for a decision.", ())
 
 
 def _figures(report: PeriodReport) -> Html:
@@ -257,7 +263,7 @@ def _figures(report: PeriodReport) -> Html:
     undecided = len({run_id for one in report.tables for run_id in one.waiting})
     rejected, failed = report.runs.get("rejected", 0), report.runs.get("failed", 0)
     of = tag("small", f" of {counted(total, 'run')}")
-    items: list[tuple[str, Child, Mood | None]] = [
+    items: list[tuple[str, Child, Tone | None]] = [
         ("Published", [count(published), of], None),
         ("Rows published", count(report.rows), None),
         ("Rejected", count(rejected), "bad" if undecided else None),
@@ -290,7 +296,7 @@ def _decision(run: Run) -> Html:
         tag("header", tag("h3", run.table), word("bad", f"{len(run.failures)} failed")),
         tag("p", what, "run ", tag("code", run.run_id), ", ", when(run.started_at), class_="small soft"),
         tag("ul", failed, class_="list small"),
-        commands(tell(run).commands),
+        commands(describe_run(run).commands),
         class_="card bad",
     )
 
@@ -344,16 +350,16 @@ def _ago(time: datetime | None, now: datetime) -> tuple[str | Html, ...]:
 
 
 def _strip(newest_first: Sequence[Run]) -> Html:
-    """Return a mark for each run: its height differs with its outcome as well as its colour."""
+    """Return a mark per run. Both its colour and its height show the outcome."""
     shown = list(reversed(newest_first[:_STRIP]))
-    moods = [tell(run).mood for run in shown]
-    heights: dict[Mood, int] = {"good": 14, "warn": 20, "bad": 26, "idle": 8}
+    tones = [describe_run(run).tone for run in shown]
+    heights: dict[Tone, int] = {"good": 14, "warn": 20, "bad": 26, "idle": 8}
     first = _STRIP - len(shown)
     marks = [
-        tag("rect", class_=mood, x=10 * (first + at), y=26 - heights[mood], width=7, height=heights[mood], rx=1)
-        for at, mood in enumerate(moods)
+        tag("rect", class_=tone, x=10 * (first + at), y=26 - heights[tone], width=7, height=heights[tone], rx=1)
+        for at, tone in enumerate(tones)
     ]
-    told = ", ".join(f"{moods.count(mood)} {name}" for mood, name in _SAID if mood in moods) or "none"
+    told = ", ".join(f"{tones.count(tone)} {name}" for tone, name in _STRIP_LEGEND if tone in tones) or "none"
     return tag(
         "svg",
         tag("title", told),
@@ -366,7 +372,7 @@ def _strip(newest_first: Sequence[Run]) -> Html:
     )
 
 
-_SAID: tuple[tuple[Mood, str], ...] = (
+_STRIP_LEGEND: tuple[tuple[Tone, str], ...] = (
     ("good", "published"),
     ("warn", "published with warnings"),
     ("bad", "rejected or failed"),
@@ -402,15 +408,15 @@ def _runs(runs: Sequence[Run]) -> Html | None:
         return None
     rows = []
     for run in runs[:_RUNS]:
-        story = tell(run)
+        status_text = describe_run(run)
         cells = (
             tag("code", run.run_id, class_="id"),
             run.table,
-            word(story.mood, story.title),
+            word(status_text.tone, status_text.title),
             count(rows_of(run)),
             when(run.started_at),
         )
-        rows.append((*cells, clipped(story.happened, _TEXT)))
+        rows.append((*cells, clipped(status_text.happened, _TEXT)))
     left = len(runs) - _RUNS
     more = tag("p", f"… and {counted(left, 'earlier run')}", class_="small soft") if left > 0 else None
     columns = ("Run", "Table", "Status", "Rows", "Started", "What happened")

@@ -1,4 +1,4 @@
-"""The page of one run: how it ended, its checks with the rows that fail, its steps, its files."""
+"""The page of one run: its outcome, checks with failing rows, steps and files."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from lakegate.reports.page import (
     when,
     word,
 )
-from lakegate.reports.story import Mood, checks_of, failing, rows_of, tell
+from lakegate.reports.status_text import Tone, checks_of, describe_run, failing, rows_of
 
 _FILES = 50
 _OPEN = 25
-"""Passed checks that are shown without being asked for."""
+"""Most passed checks that are shown unfolded."""
 _TEXT = 300
 _SHORT = 12
 _PROVEN: dict[str, str] = {"manifest": "file metrics", "scan": "rows read", "journal": "earlier runs"}
@@ -38,19 +38,20 @@ def run_page(run: Run, *, examples: Examples | None = None, link: str | None = N
     """Return the page of a run, in one file that loads nothing.
 
     Args:
-        examples: How rows of data may be shown. Default: as the audit recorded them.
+        examples: Renders example rows. Default: as the audit recorded them.
+        link: URL of the run on the dashboard.
     """
     shown = examples or Examples()
-    story = tell(run)
+    status_text = describe_run(run)
     kind = {"ingest": "Ingest", "branch": "Branch"}.get(run.kind, run.kind.capitalize())
     name = f"{kind} {run.name}" if run.name else kind
     return page(
-        f"{story.title}: {run.table or 'a transaction'} · lakegate",
+        f"{status_text.title}: {run.table or 'a transaction'} · lakegate",
         tag("p", f"{name} · run ", tag("code", run.run_id), class_="eyebrow"),
         tag("h1", run.table or "No table"),
-        status(story),
+        status(status_text),
         _facts(run),
-        tag("section", tag("h2", "What to do next"), commands(story.commands), _linked(link)),
+        tag("section", tag("h2", "What to do next"), commands(status_text.commands), _linked(link)),
         _error(run),
         _tables(run),
         [_report(report, shown, alone=len(run.reports) == 1) for report in run.reports],
@@ -81,10 +82,10 @@ def _facts(run: Run) -> Html:
             ("Rebased", ", ".join(publication.replayed) if publication else ""),
             ("Run by", run.orchestrator or ""),
             ("Accepted by", run.accepted.actor if run.accepted else ""),
-            ("Undid", ", ".join(run.reverts)),
+            ("Reverts", ", ".join(run.reverts)),
             ("Note", run.detail or ""),
         ),
-        long=("Branch", "Undid", "Note"),
+        long=("Branch", "Reverts", "Note"),
     )
 
 
@@ -102,7 +103,7 @@ def _checks(run: Run) -> str:
 def _error(run: Run) -> Html | None:
     if run.error is None:
         return None
-    # Its message is in the box on top.
+    # The box at the top has its message.
     hint = without_secrets(run.error.hint) if run.error.hint else None
     return tag(
         "section",
@@ -113,7 +114,7 @@ def _error(run: Run) -> Html | None:
 
 
 def _tables(run: Run) -> Html | None:
-    if len(run.staged) < 2 and not run.undone:  # one table is on top of the page
+    if len(run.staged) < 2 and not run.undone:  # the page's heading names a single table
         return None
     if run.undone:
         rows = [
@@ -153,7 +154,7 @@ def _report(report: AuditReport, examples: Examples, *, alone: bool) -> Html | N
 
 
 def _failing(result: CheckResult, examples: Examples) -> Html:
-    mood: Mood = "warn" if result.severity == "warn" else "bad"
+    tone: Tone = "warn" if result.severity == "warn" else "bad"
     columns = ", ".join(result.columns)
     about = tag(
         "span", f"{'Columns' if len(result.columns) > 1 else 'Column'} ", tag("code", clipped(columns, _TEXT)), " · "
@@ -163,17 +164,17 @@ def _failing(result: CheckResult, examples: Examples) -> Html:
         tag(
             "header",
             tag("h3", clipped(result.name, _TEXT)),
-            word(mood, "Failed" if mood == "bad" else "Warning"),
+            word(tone, "Failed" if tone == "bad" else "Warning"),
         ),
         tag("p", about if columns else None, tag("code", clipped(result.check, _TEXT)), class_="small soft")
         if columns or result.check != result.name
         else None,
         tag("p", tag("b", count(result.failing_rows)), failing(result)),
-        bar(result.failing_rows, result.total_rows, mood),
+        bar(result.failing_rows, result.total_rows, tone),
         _remarks(result, examples),
         tag("p", clipped(without_secrets(said), 2 * _TEXT), class_="small soft") if (said := _about(result)) else None,
-        examples.of(result, mood),
-        class_=f"card {mood}",
+        examples.of(result, tone),
+        class_=f"card {tone}",
     )
 
 
@@ -254,10 +255,10 @@ def _steps(steps: Sequence[RunStep]) -> Html | None:
 def _step(step: RunStep, first: datetime, whole: float) -> tuple[str | Html | None, ...]:
     began = (step.started_at - first).total_seconds()
     ended = began if step.finished_at is None else (step.finished_at - first).total_seconds()
-    mood: Mood | None = "bad" if step.outcome == "failed" else None
+    tone: Tone | None = "bad" if step.outcome == "failed" else None
     words = {"failed": word("bad", "Failed"), "running": word("idle", "In progress")}
     took = "" if step.finished_at is None else duration(ended - began)
-    return step.name, span(began, ended, whole, mood), took, when(step.started_at), words.get(step.outcome)
+    return step.name, span(began, ended, whole, tone), took, when(step.started_at), words.get(step.outcome)
 
 
 def _files(run: Run) -> Html | None:

@@ -105,12 +105,12 @@ def test_nothing_in_data_leaves_its_cell() -> None:
         (REJECTED, ("1,003 of 100,000 rows fail (1.00 %)", "2 of 100,000 rows fail (&lt;0.01 %)", "1,000 more rows")),
         (SKIPPED, ("Nothing to do", "no rows; nothing to publish", "main is unchanged.")),
         (make_run("skipped", skipped_files=(known("a"),)), ("ingested by run 20260130T010101-99999999 before",)),
-        (make_run("running", finished_at=None, steps=STEPS[:1]), ("Running", "is on its way: write.")),
-        (make_run("discarded"), ("Discarded", "was dropped")),
-        (make_run("reverted", publication=PUBLICATION, reverted_by="r2"), ("Reverted", "undone later by run r2.")),
+        (make_run("running", finished_at=None, steps=STEPS[:1]), ("Running", "is in progress: write.")),
+        (make_run("discarded"), ("Discarded", "was discarded")),
+        (make_run("reverted", publication=PUBLICATION, reverted_by="r2"), ("Reverted", "later reverted by run r2.")),
         (
             make_run("failed", error=RunError(code="outcome-unknown", message="It went away.", hint="Look again.")),
-            ("Failed", "It went away.", "it may or may not have happened", "Look again."),
+            ("Failed", "It went away.", "may or may not have happened", "Look again."),
         ),
         (
             make_run(

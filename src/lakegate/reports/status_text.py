@@ -1,4 +1,4 @@
-"""What a run's end means, in words: what happened, what that means for readers, and what to type next."""
+"""A run's status in words: what happened, what that means for readers, and commands to run next."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lakegate.model.figures import count, counted, share
 from lakegate.model.run import Run, changed_rows
 from lakegate.progress import without_secrets
 
-Mood = Literal["good", "bad", "warn", "idle"]
-"""How a run ended, as a reader feels it: a page has a colour and a sign for each."""
+Tone = Literal["good", "bad", "warn", "idle"]
+"""How a run ended. Pages have a colour and a sign for each tone."""
 _TITLES = {
     "published": "Published",
     "rejected": "Rejected",
@@ -25,33 +25,35 @@ _TITLES = {
     "running": "Running",
     "staged": "Waiting for its next step",
 }
-_MOODS: dict[str, Mood] = {"published": "good", "rejected": "bad", "failed": "bad"}
+_TONES: dict[str, Tone] = {"published": "good", "rejected": "bad", "failed": "bad"}
 _SHORT = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """A run in words.
+class StatusText:
+    """The status of a run, or of many, in words.
 
     Attributes:
-        mood: How it ended.
-        title: The same in a word or two.
-        means: What that means for those who read the tables.
+        tone: How it ended.
+        title: The status in a word or two.
+        happened: What happened.
+        means: What that means for readers of the tables.
+        commands: Purpose and text of commands to run next.
     """
 
-    mood: Mood
+    tone: Tone
     title: str
     happened: str
     means: str
     commands: tuple[tuple[str, str], ...]
 
 
-def tell(run: Run) -> Story:
-    """Return a run in words."""
-    mood = _MOODS.get(run.status, "idle")
-    if mood == "good" and (run.accepted is not None or any(report.warnings for report in run.reports)):
-        mood = "warn"
-    return Story(mood, title_of(run), _happened(run), _means(run), tuple(_commands(run)))
+def describe_run(run: Run) -> StatusText:
+    """Describe a run."""
+    tone = _TONES.get(run.status, "idle")
+    if tone == "good" and (run.accepted is not None or any(report.warnings for report in run.reports)):
+        tone = "warn"
+    return StatusText(tone, title_of(run), _happened(run), _means(run), tuple(_commands(run)))
 
 
 def title_of(run: Run) -> str:
@@ -66,7 +68,7 @@ def title_of(run: Run) -> str:
 
 
 def rows_of(run: Run) -> int | None:
-    """Return the rows that a run brought; ``None`` if it isn't known."""
+    """Return the number of rows that a run brought; ``None`` if unknown."""
     if run.publication is not None:
         return run.publication.rows
     if run.request is not None:
@@ -80,7 +82,7 @@ def checks_of(run: Run) -> int:
 
 
 def failing(result: CheckResult) -> str:
-    """Return what follows the number of failing rows: of how many, and the share."""
+    """Return the text after a number of failing rows: the total and the share."""
     if not 0 < result.failing_rows <= result.total_rows:
         return " row" if result.failing_rows == 1 else " rows"
     verb = "fails" if result.failing_rows == 1 else "fail"
@@ -94,7 +96,7 @@ def _happened(run: Run) -> str:
         case "published" | "reverted" if run.publication is not None:
             return _published(run)
         case "rejected":
-            return f"{_failed_of(run)}, so nothing was published."
+            return f"{_failed_checks(run)}, so nothing was published."
         case "failed":
             return without_secrets(run.error.message) if run.error is not None else "It couldn't finish."
         case "skipped":
@@ -102,9 +104,9 @@ def _happened(run: Run) -> str:
             by = f" by run {next(iter(owners))}" if len(owners) == 1 else f" by {len(owners)} other runs"
             return run.detail or f"All its files were ingested{by} before."
         case "discarded":
-            return f"{batch} was dropped; nothing of it was published."
+            return f"{batch} was discarded; none of it was published."
         case _:
-            return f"{batch} is on its way: {run.steps[-1].name if run.steps else 'just begun'}."
+            return f"{batch} is in progress: {run.steps[-1].name if run.steps else 'just started'}."
 
 
 def _published(run: Run) -> str:
@@ -125,7 +127,7 @@ def _published(run: Run) -> str:
     return f"{tables} changed by {changed_rows(added, removed)}."
 
 
-def _failed_of(run: Run) -> str:
+def _failed_checks(run: Run) -> str:
     return f"{count(len(run.failures))} of {counted(checks_of(run), 'check')} failed"
 
 
@@ -133,21 +135,23 @@ def _means(run: Run) -> str:  # noqa: PLR0911 - a sentence for each ending
     target, publication = run.target, run.publication
     if run.status == "reverted":
         by = f" by run {run.reverted_by}" if run.reverted_by else ""
-        return f"It was published to {target} and undone later{by}. Readers no longer see it."
+        return f"It was published to {target} and later reverted{by}. Readers no longer see it."
     if publication is not None:
-        seen = f"Readers of {target} see it since {_at(run.finished_at)}, in commit {publication.commit[:_SHORT]}."
+        seen = (
+            f"Readers of {target} have seen it since {_at(run.finished_at)}, in commit {publication.commit[:_SHORT]}."
+        )
         if run.accepted is not None:
-            return f"{seen} {_failed_of(run)}; {run.accepted.actor} published it anyway: {run.accepted.reason}"
+            return f"{seen} {_failed_checks(run)}; {run.accepted.actor} published it anyway: {run.accepted.reason}"
         return f"{seen} {_verdict(run)}".strip()
     unchanged = f"{target} is unchanged: no reader has seen any of these rows."
     if run.status == "failed" and run.error is not None and run.error.code == "outcome-unknown":
-        return "The catalog went away in the middle of the publish: it may or may not have happened."
+        return "The catalog became unavailable during the publish, which may or may not have happened."
     if run.status in ("rejected", "failed") and run.branch_kept:
         return f"{unchanged} They wait on branch {run.branch} for a decision."
     if run.status in ("running", "staged"):
-        return f"Readers of {target} see nothing of it until all checks have passed."
+        return f"Readers of {target} see none of it until all checks have passed."
     if run.status == "skipped":
-        return f"{target} holds these files already, once." if run.skipped_files else f"{target} is unchanged."
+        return f"{target} already holds these files." if run.skipped_files else f"{target} is unchanged."
     return unchanged
 
 
@@ -173,7 +177,7 @@ def _verdict(run: Run) -> str:
 def _commands(run: Run) -> Iterator[tuple[str, str]]:
     undecided = run.status in ("rejected", "failed") and bool(run.branch) and run.branch_kept
     if undecided:
-        if run.tables:  # a transaction may fail before it wrote to any
+        if run.tables:  # a transaction may fail before it writes to a table
             query = f"SELECT * FROM {_sql(run.tables[0])} LIMIT 20"  # noqa: S608 - shown, not run; the name is quoted
             yield "See the rows", _join("query", query, "--ref", run.branch)
         yield "See what the branch changes", _join("diff", run.target, run.branch)
