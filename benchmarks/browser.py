@@ -66,19 +66,19 @@ def measure(home: Path, rounds: int) -> Iterator[Figure]:
         yield _figure(f"{name} in a browser, {when}, seconds", found, 1.0 if name == "dashboard" else None)
 
 
-class _Server(NamedTuple):
+class _DashboardServer(NamedTuple):
     url: str
     process: int
 
 
 @contextmanager
-def _serving(command: Sequence[str]) -> Iterator[_Server]:
+def _serving(command: Sequence[str]) -> Iterator[_DashboardServer]:
     """Run a server that prints its address."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, _SERVER.parents[1:3]))}
     with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, env=environment) as running:
         try:
             assert running.stdout is not None
-            yield _Server(running.stdout.readline().strip(), running.pid)
+            yield _DashboardServer(running.stdout.readline().strip(), running.pid)
         finally:
             running.send_signal(signal.SIGINT)
 
@@ -99,7 +99,7 @@ def _figure(name: str, visits: Sequence[_Visit], limit: float | None) -> Figure:
     return Figure(name, content, limit, detail)
 
 
-def _visit(servers: Mapping[str, _Server], rounds: int) -> Mapping[tuple[str, str], Sequence[_Visit]]:
+def _visit(servers: Mapping[str, _DashboardServer], rounds: int) -> Mapping[tuple[str, str], Sequence[_Visit]]:
     found: dict[tuple[str, str], list[_Visit]] = {}
     with chromium() as browser:
         for at in range(rounds + 1):
@@ -114,7 +114,7 @@ def _visit(servers: Mapping[str, _Server], rounds: int) -> Mapping[tuple[str, st
     return found
 
 
-def _open(context: BrowserContext, server: _Server) -> _Visit:
+def _open(context: BrowserContext, server: _DashboardServer) -> _Visit:
     page = context.new_page()
     session = context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakegate.config import load_settings
-from lakegate.dashboard.queries import Job, Queries
+from lakegate.dashboard.queries import Queries, QueryJob
 from lakegate.lake import Lake, connect
 
 pytestmark = pytest.mark.jvm
@@ -23,7 +23,7 @@ def queries(lake: Lake, home: Path) -> Iterator[Queries]:
     opened.close()
 
 
-def ended(job: Job) -> Job:
+def ended(job: QueryJob) -> QueryJob:
     assert job.wait(_SOON_S), job.doing
     return job
 

@@ -1,15 +1,15 @@
-"""The dashboard. Its read model is plain Python: what each page shows, as values, from journal, commits and manifests.
+"""The dashboard. Its read model returns what each page shows as plain values, from journal, commits and manifests.
 
-:func:`lakegate.dashboard.model.open_read_model` opens it. Each page has a module with its functions and the values they
-return: :mod:`~lakegate.dashboard.overview`, :mod:`~lakegate.dashboard.branches`, :mod:`~lakegate.dashboard.runs`,
-:mod:`~lakegate.dashboard.tables`, :mod:`~lakegate.dashboard.history` and :mod:`~lakegate.dashboard.runs`. None of them
-imports Streamlit, starts a server or asks an engine.
+:func:`lakegate.dashboard.model.open_read_model` opens the read model. Each page has a module of functions and the
+values they return: :mod:`~lakegate.dashboard.overview`, :mod:`~lakegate.dashboard.branches`,
+:mod:`~lakegate.dashboard.runs`, :mod:`~lakegate.dashboard.tables`, :mod:`~lakegate.dashboard.history` and
+:mod:`~lakegate.dashboard.quarantine`. None of them imports Streamlit, starts a server or queries an engine.
 
-They take the read model first. Where they have them, ``ref`` is a branch, tag or commit hash; ``at`` a commit hash or
-a time, by default now; ``run_id`` an id or a unique beginning of one; ``limit`` the most results to return, and
-``cursor`` the ``next`` of the page before. They raise an ``InputError`` for what is malformed or damaged, a
-``NotFoundError`` for what doesn't exist or isn't there any more, and a ``RetryableError`` when the journal or the
-catalog can't be reached.
+These functions take the read model first and share their other parameters. ``ref`` is a branch, tag or commit hash;
+``at`` is a commit hash or a time (default: now); ``run_id`` is a run id or a unique prefix of one; ``limit`` is the
+page size, and ``cursor`` the ``next`` of the previous page. They raise ``InputError`` for malformed or damaged input,
+``NotFoundError`` for what doesn't exist (any more), and ``RetryableError`` if the journal or the catalog can't be
+reached.
 
 The pages themselves are in ``ui/`` (extra ``lakegate[ui]``).
 """

@@ -1,11 +1,11 @@
-"""Branches: what waits on each, why its audit failed, what it would change, and how many rows it has of each table."""
+"""Branches: the run on each, its failed checks, the changes it would publish, and the rows of each table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
 
-from lakegate.dashboard.model import MAIN, CheckLine, Page, Problem, ReadModel, cut
+from lakegate.dashboard.model import MAIN, CheckLine, Problem, ReadModel, ResultPage, paginate
 from lakegate.dashboard.runs import RunSummary, TableDelta, checks_of, summary_of
 from lakegate.errors import InputError, LakegateError, NotFoundError
 from lakegate.model.base import Value
@@ -15,7 +15,7 @@ from lakegate.model.refs import Ref, TableDifference, TablePointer
 from lakegate.model.run import Run, StagedTable
 
 _ORDER = ("rejected", "failed", "staged", None, "skipped", "discarded", "published", "reverted", "running")
-"""Branches by their run's status, those that wait for a human first; ``None`` are branches of other writers."""
+"""Order of branches by their run's status, those that wait for a human first; ``None``: another writer's branch."""
 _MOST_DIFFERENCES = 50
 
 
@@ -25,11 +25,11 @@ class BranchOverview(Value):
     Attributes:
         run: The newest run that wrote to it; ``None`` if the journal has none.
         since: When that run began.
-        failing: Failed checks, those that block the publish first: table, column, failing rows of all.
-        changes: What it would change: rows of each table on the branch against ``main``.
-        target: Branch that its run publishes to; ``None`` if the journal knows no run.
+        failing: Its failed checks, those that block the publish first.
+        changes: What publishing it would change in each table.
+        target: Branch that its run publishes to; ``None`` if the journal has no run.
         base: Commit of the target that the run started from; ``None`` in the same case.
-        as_staged: Whether its tables are as the run left them; ``None`` if unknown.
+        as_staged: Whether its tables are still as the run left them; ``None`` if unknown.
     """
 
     branch: str
@@ -49,7 +49,7 @@ class BranchRows(Value):
     """Rows of one table on one branch.
 
     Attributes:
-        rows: Rows there; ``None`` if delete files hide the number, or it can't be read.
+        rows: Rows on the branch; ``None`` if delete files hide the number or the table can't be read.
         run_id: The newest run that wrote to the branch.
     """
 
@@ -70,14 +70,14 @@ def list_branches(
     examples: int = 0,
     limit: int = 20,
     cursor: str | None = None,
-) -> Page[BranchOverview]:
-    """Return a page of the branches other than ``main``: those waiting for a human first, then the newest first.
+) -> ResultPage[BranchOverview]:
+    """Return a page of the branches other than ``main``: those that wait for a human first, then by age, newest first.
 
     Args:
         table: Only branches of runs that wrote to this table.
-        status: Only branches of runs with this status; ``other`` for branches that the journal doesn't know.
+        status: Only branches of runs with this status; ``other`` for branches without a run in the journal.
         search: Only branches whose name contains this text, in any case.
-        examples: Failing rows to show of each failed check, at most.
+        examples: Most failing rows to show per failed check.
 
     Returns:
         The page. Without the journal, branches have no runs, and ``problems`` says so.
@@ -94,27 +94,27 @@ def list_branches(
     if status is not None:
         refs = [ref for ref in refs if _status(lines.get(ref.name)) == status]
     refs.sort(key=lambda ref: _urgency(ref, lines.get(ref.name)))
-    shown, following = cut(refs, cursor, limit)
+    shown, following = paginate(refs, cursor, limit)
     with model.reading("journal", problems):
         runs = model.journal.pages.runs_of([lines[ref.name].run_id for ref in shown if ref.name in lines])
     of = {name: runs.get(line.run_id) for name, line in lines.items()}
     with model.reading("catalog", problems):
         main = model.catalog.get_ref(MAIN)
-        found = model.each(shown, lambda ref: _overview(model, ref, main, of.get(ref.name), examples=examples))
+        found = model.read_each(shown, lambda ref: _overview(model, ref, main, of.get(ref.name), examples=examples))
         items = tuple(_or_problem(ref, one) for ref, one in zip(shown, found, strict=True))
-        return Page[BranchOverview](items=items, next=following, total=len(refs), problems=tuple(problems))
+        return ResultPage[BranchOverview](items=items, next=following, total=len(refs), problems=tuple(problems))
     items = tuple(BranchOverview(branch=ref.name, head=ref.hash) for ref in shown)
-    return Page[BranchOverview](items=items, next=following, total=len(refs), problems=tuple(problems))
+    return ResultPage[BranchOverview](items=items, next=following, total=len(refs), problems=tuple(problems))
 
 
 def get_branch(model: ReadModel, name: str, *, examples: int = 10) -> BranchOverview:
     """Return one branch.
 
     Args:
-        examples: Failing rows to show of each failed check, at most.
+        examples: Most failing rows to show per failed check.
 
     Raises:
-        InputError: It's ``main``, or a tag.
+        InputError: ``name`` is ``main`` or a tag.
     """
     ref = model.catalog.get_ref(name)
     if ref.kind != "branch" or name == MAIN:
@@ -122,13 +122,16 @@ def get_branch(model: ReadModel, name: str, *, examples: int = 10) -> BranchOver
     return _overview(model, ref, model.catalog.get_ref(MAIN), model.journal.find_by_branch(name), examples=examples)
 
 
-def rows_by_branch(model: ReadModel, table: str, *, limit: int = 20, cursor: str | None = None) -> Page[BranchRows]:
-    """Return how many rows a table has on ``main`` and on a page of the branches whose runs wrote to it.
+def rows_by_branch(
+    model: ReadModel, table: str, *, limit: int = 20, cursor: str | None = None
+) -> ResultPage[BranchRows]:
+    """Return how many rows a table has on ``main`` and on a page of branches.
 
-    Branches that the journal doesn't know come after them; all others have the table as ``main`` had it.
+    Branches whose runs wrote to the table come first, then branches that the journal doesn't know. Branches whose runs
+    didn't touch the table are left out.
 
     Returns:
-        The page, ``main`` first on each.
+        The page. Each page starts with ``main``.
     """
     identifier, problems = TableIdentifier.parse(table), list[Problem]()
     refs = list(model.branches())
@@ -138,11 +141,11 @@ def rows_by_branch(model: ReadModel, table: str, *, limit: int = 20, cursor: str
         tables = model.journal.pages.tables_of([line.run_id for line in lines.values()])
         refs = [ref for ref in refs if ref.name not in lines or table in tables.get(lines[ref.name].run_id, ())]
     refs.sort(key=lambda ref: (ref.name not in lines, _urgency(ref, lines.get(ref.name))))
-    shown, following = cut(refs, cursor, limit)
+    shown, following = paginate(refs, cursor, limit)
     every = [model.catalog.get_ref(MAIN), *shown]
-    found = model.each(every, lambda ref: model.facts(model.table(identifier, ref)).rows)
+    found = model.read_each(every, lambda ref: model.facts(model.table(identifier, ref)).rows)
     items = tuple(_rows(ref, lines.get(ref.name), one) for ref, one in zip(every, found, strict=True))
-    return Page[BranchRows](items=items, next=following, total=len(refs), problems=tuple(problems))
+    return ResultPage[BranchRows](items=items, next=following, total=len(refs), problems=tuple(problems))
 
 
 def _rows(ref: Ref, line: RunLine | None, found: int | LakegateError | None) -> BranchRows:
@@ -214,7 +217,7 @@ def _delta(model: ReadModel, staged: StagedTable, now: TablePointer | None) -> T
 
 
 def _differences(model: ReadModel, main: Ref, ref: Ref) -> tuple[TableDelta, ...]:
-    """Return how the tables of a branch differ from those of ``main`` as it is now."""
+    """Return how the tables of a branch differ from ``main`` now."""
     found: list[TableDelta] = []
     for difference in model.catalog.diff(main, ref):
         if difference.kind == "table":

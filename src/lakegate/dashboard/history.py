@@ -1,4 +1,4 @@
-"""The commits of ``main``, or of any ref, with the runs that made them."""
+"""The commits of ``main`` or another ref, with the runs that made them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Literal
 
-from lakegate.dashboard.model import MAIN, Page, Problem, ReadModel, no_cursor, page_size
+from lakegate.dashboard.model import MAIN, Problem, ReadModel, ResultPage, invalid_cursor, page_size
 from lakegate.errors import NewerFormatError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import is_commit_hash
@@ -32,9 +32,9 @@ class CommitLine(Value):
     """One commit.
 
     Attributes:
-        kind: ``publish``, ``revert`` or ``restore`` of lakegate; ``checkpoint`` for one of ``lakegate gc``, which
-            changes no table; ``other`` for a commit of another writer, which no audit has seen.
-        status: That run's status now; ``None`` if the journal doesn't know it.
+        kind: ``publish``, ``revert`` or ``restore`` by lakegate; ``checkpoint`` by ``lakegate gc``, which changes no
+            table; ``other`` for another writer's commit, which wasn't audited.
+        status: The run's current status; ``None`` if the journal doesn't know the run.
         accepted: Why somebody published it although its audit failed.
     """
 
@@ -53,14 +53,16 @@ class CommitLine(Value):
     accepted_by: str | None = None
 
 
-def list_commits(model: ReadModel, ref: str = MAIN, *, limit: int = 50, cursor: str | None = None) -> Page[CommitLine]:
-    """Return a page of the commits of a ref, newest first; one that several runs share is a line for each of them.
+def list_commits(
+    model: ReadModel, ref: str = MAIN, *, limit: int = 50, cursor: str | None = None
+) -> ResultPage[CommitLine]:
+    """Return a page of a ref's commits, newest first. A commit that several runs share yields a line per run.
 
     Returns:
         The page. Without the journal, commits have no status, and ``problems`` says so.
     """
     if cursor is not None and not is_commit_hash(cursor):
-        raise no_cursor(cursor)
+        raise invalid_cursor(cursor)
     size, problems = page_size(limit), list[Problem]()
     found = list(islice(model.catalog.history(cursor or ref, operations=True), size + 1))
     shown = found[:size]
@@ -68,7 +70,7 @@ def list_commits(model: ReadModel, ref: str = MAIN, *, limit: int = 50, cursor: 
     runs: Mapping[str, RunLine] = {}
     with model.reading("journal", problems):
         runs = model.journal.pages.lines([run_id for part in parts if (run_id := run_of(part)) is not None])
-    return Page[CommitLine](
+    return ResultPage[CommitLine](
         items=tuple(_line(part, runs) for part in parts),
         next=found[size].hash if len(found) > size else None,
         problems=tuple(problems),

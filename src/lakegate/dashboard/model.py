@@ -1,4 +1,4 @@
-"""What all pages read: the lake's parts, opened when they are first needed; pages of results, problems, examples."""
+"""The read model that all pages share: access to the lake, opened on first use, and pages of results and problems."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from lakegate.points import is_hash_prefix, resolve
 from lakegate.ports import Catalog, CommitIndex, TableReader
 
 Part = Literal["catalog", "journal", "table", "engine"]
-MOST_ON_A_PAGE = 1_000
-"""Results that one page may have: what is asked for beyond that is cut."""
+MAX_PAGE_SIZE = 1_000
+"""Most results on one page; a larger ``limit`` is capped."""
 
 
 class Problem(Value):
-    """A part of the lake that couldn't be read; what doesn't need it is shown.
+    """A part of the lake that couldn't be read. The page shows everything else.
 
     Attributes:
         part: What couldn't be read: the ``catalog``, the ``journal``, a ``table``'s files or the ``engine``.
-        subject: The table, branch or run it's about, if it's about one.
+        subject: The table, branch or run concerned, if any.
         code: The error's code, such as ``catalog-unavailable``.
     """
 
@@ -48,19 +48,19 @@ class Problem(Value):
 
     @classmethod
     def of(cls, part: Part, error: LakegateError, subject: str | None = None) -> Problem:
-        """Return the problem that ``error`` is."""
+        """Return ``error`` as a problem."""
         return cls(part=part, subject=subject, code=error.code, message=error.message, hint=error.hint)
 
 
 Item = TypeVar("Item")
 
 
-class Page(Value, Generic[Item]):
-    """Some of many results.
+class ResultPage(Value, Generic[Item]):
+    """One page of many results.
 
     Attributes:
-        next: Cursor of the page that follows; ``None`` on the last one.
-        total: Number of all results, where it's known without reading them.
+        next: Cursor of the next page; ``None`` on the last one.
+        total: Number of results on all pages, if it's known without reading them.
     """
 
     items: tuple[Item, ...] = ()
@@ -70,10 +70,10 @@ class Page(Value, Generic[Item]):
 
 
 class CheckLine(CheckResult):
-    """What one check found in one run, with examples as far as the settings allow, and no other values of rows.
+    """One check's result in one run. Its only row values are the examples that the settings allow.
 
     Attributes:
-        hidden_examples: Number of failing rows that the journal has and the settings hide.
+        hidden_examples: Number of failing rows that the journal has but the settings hide.
     """
 
     table: str
@@ -81,26 +81,26 @@ class CheckLine(CheckResult):
 
     @classmethod
     def of(cls, table: str, result: CheckResult, *, examples: int = 0, masked: Sequence[str] = ()) -> CheckLine:
-        """Return the line of ``result`` with up to ``examples`` rows."""
+        """Return ``result`` with at most ``examples`` rows."""
         shown = result.shown(rows=examples, masked=masked)
         hidden = len(result.examples) - len(shown.examples)
         return cls(table=table, hidden_examples=hidden, **dict(shown))
 
 
 class Command(Value):
-    """A command to type next, and what it's for."""
+    """A command to run next, and its purpose."""
 
     purpose: str
     command: str
 
 
 def page_size(limit: int) -> int:
-    """Return how many results a page has that is asked for ``limit``."""
-    return max(1, min(limit, MOST_ON_A_PAGE))
+    """Return the page size to use: ``limit``, from 1 to 1,000."""
+    return max(1, min(limit, MAX_PAGE_SIZE))
 
 
 def searchable(text: str) -> str:
-    r"""Return a text that somebody typed so that a database takes it: what no name can hold matches nothing.
+    r"""Return typed text in a form that databases accept. Characters that no name can hold then match nothing.
 
     Example:
         >>> searchable("trips"), searchable("a\0\udcff") == "a\N{REPLACEMENT CHARACTER}?"
@@ -110,7 +110,7 @@ def searchable(text: str) -> str:
 
 
 def offset_of(cursor: str | None) -> int:
-    """Return the number of results before a page whose cursor counts them.
+    """Return how many results precede the page that starts at ``cursor``.
 
     Example:
         >>> offset_of(None), offset_of("50")
@@ -119,20 +119,20 @@ def offset_of(cursor: str | None) -> int:
     if cursor is None:
         return 0
     if not cursor.isdecimal() or not cursor.isascii():
-        raise no_cursor(cursor)
+        raise invalid_cursor(cursor)
     return int(cursor[:12])
 
 
-def no_cursor(cursor: str) -> InputError:
-    """Return the error for a text that isn't a cursor."""
+def invalid_cursor(cursor: str) -> InputError:
+    """Return the error for text that isn't a cursor."""
     return InputError(f"'{cursor[:80]}' isn't the start of a page.", hint="Start at the first page.")
 
 
-def cut(items: Sequence[Item], cursor: str | None, limit: int) -> tuple[tuple[Item, ...], str | None]:
+def paginate(items: Sequence[Item], cursor: str | None, limit: int) -> tuple[tuple[Item, ...], str | None]:
     """Return the page of ``items`` that starts at ``cursor``, and the cursor of the next one.
 
     Example:
-        >>> cut("abcde", "2", 2), cut("abcde", "4", 2)
+        >>> paginate("abcde", "2", 2), paginate("abcde", "4", 2)
         ((('c', 'd'), '4'), (('e',), None))
     """
     start, size = offset_of(cursor), page_size(limit)
@@ -140,31 +140,31 @@ def cut(items: Sequence[Item], cursor: str | None, limit: int) -> tuple[tuple[It
 
 
 def worst_first(results: Iterable[CheckLine]) -> tuple[CheckLine, ...]:
-    """Return failed errors, failed warnings and the rest, each in the order given."""
+    """Return failed checks first, then failed warnings, then the rest; each group keeps its order."""
     return tuple(sorted(results, key=lambda one: (one.verdict != "fail", one.severity == "warn")))
 
 
 MAIN = "main"
-_PATIENCE_S = 5.0
-"""Seconds to wait for the catalog: somebody looks at a page that is empty meanwhile."""
-_AWAY_S = 10.0
-"""Seconds for which what didn't answer isn't asked again: else each part of a page would wait for it."""
-_REFS_S = 2.0
-"""Seconds for which the list of branches holds: several parts of a page need it."""
+_CATALOG_TIMEOUT_S = 5.0
+"""Seconds to wait for the catalog. Kept short: the visitor sees an empty page meanwhile."""
+_RETRY_AFTER_S = 10.0
+"""Seconds before retrying a catalog or journal that was unavailable. Without it, each part of a page would wait."""
+_REFS_TTL_S = 2.0
+"""Seconds to cache the list of branches, which several parts of a page need."""
 _AT_ONCE = 8
-_KEPT = 2_000
+_CACHE_SIZE = 2_000
 _TREND = 30
 _Key = TypeVar("_Key")
 _Found = TypeVar("_Found")
 
 
 class TableFacts(Value):
-    """What a table's metadata says in numbers.
+    """A table's size, from its metadata.
 
     Attributes:
         rows: Number of rows; ``None`` if delete files hide it.
-        rows_at_most: Rows in data files, deleted ones among them.
-        trend: The newest snapshots, oldest first: time, and rows after it (``None`` if unknown).
+        rows_at_most: Rows in data files, including deleted ones.
+        trend: Time and row count (``None`` if unknown) of the newest snapshots, oldest first.
     """
 
     rows: int | None
@@ -175,12 +175,12 @@ class TableFacts(Value):
 
 
 class ReadModel:
-    """Journal, catalog and table metadata of one lake, for reading. Thread-safe.
+    """Read access to one lake's journal, catalog and table metadata. Thread-safe.
 
-    What can't change is remembered: tables at a commit, and what a metadata file says.
+    It caches what can't change: the tables at a commit, and the contents of metadata files.
 
     Args:
-        catalog: Returns the catalog. It's called again after the catalog was away.
+        catalog: Returns the catalog. Called again after the catalog was unavailable.
     """
 
     def __init__(
@@ -196,19 +196,19 @@ class ReadModel:
         self.now = clock
         self._open: dict[str, Callable[[], object]] = {"catalog": catalog, "reader": reader, "journal": journal}
         self._opened: dict[str, object] = {}
-        self._away: dict[Part, tuple[float, LakegateError]] = {}
+        self._unavailable: dict[Part, tuple[float, LakegateError]] = {}
         self._refs: tuple[float, tuple[Ref, ...]] | None = None
         self._lock = threading.RLock()
         self._tables_at = lru_cache(maxsize=16)(self._list_tables)
         self._pointer = lru_cache(maxsize=20_000)(self._get_pointer)
         self._metadata = lru_cache(maxsize=256)(self._read_metadata)
         self._facts = lru_cache(maxsize=20_000)(self._read_facts)
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._cache: OrderedDict[Hashable, Any] = OrderedDict()
 
     @property
     def catalog(self) -> Catalog:
-        """The catalog. Raises :class:`~lakegate.errors.CatalogUnavailableError` for a while after it was away."""
-        self._require_back("catalog")
+        """The catalog. Keeps raising :class:`~lakegate.errors.CatalogUnavailableError` for a while after an outage."""
+        self._require_available("catalog")
         return self._get("catalog")  # type: ignore[return-value]
 
     @property
@@ -219,58 +219,58 @@ class ReadModel:
     @property
     def journal(self) -> Journal:
         """The journal. Its methods raise their own errors."""
-        self._require_back("journal")
+        self._require_available("journal")
         return self._get("journal")  # type: ignore[return-value]
 
     @contextmanager
     def reading(self, part: Part, problems: list[Problem], subject: str | None = None) -> Iterator[None]:
-        """Add what goes wrong in the body to ``problems``, once, so that the rest of a page can be shown."""
+        """Add errors of the body to ``problems``, each once, so that the page can show the rest."""
         try:
             yield
         except LakegateError as error:
             away: Part = "catalog" if isinstance(error, CatalogUnavailableError) else part
-            self.note(away, error)
+            self.mark_unavailable(away, error)
             problem = Problem.of(away, error, None if away != part else subject)
             if problem not in problems:
                 problems.append(problem)
 
-    def note(self, part: Part, error: LakegateError) -> None:
-        """Remember that ``part`` was away, if that's what ``error`` says, so that nobody waits for it again soon."""
+    def mark_unavailable(self, part: Part, error: LakegateError) -> None:
+        """Remember that ``part`` is unavailable, if ``error`` says so, so that nothing waits for it again soon."""
         if part in ("catalog", "journal") and isinstance(error, RetryableError):
             with self._lock:
-                known = self._away.get(part)
+                known = self._unavailable.get(part)
                 if known is None or known[1] is not error:
-                    self._away[part] = (time.monotonic() + _AWAY_S, error)
+                    self._unavailable[part] = (time.monotonic() + _RETRY_AFTER_S, error)
                 if part == "catalog":
                     self._opened.pop("catalog", None)
 
-    def forget(self) -> None:
-        """Retry what didn't answer, and list the branches again: somebody pressed a button."""
+    def refresh(self) -> None:
+        """Retry what was unavailable, and list the branches again. Called after a visitor acted."""
         with self._lock:
-            self._away.clear()
+            self._unavailable.clear()
             self._refs = None
 
     def is_masked(self, column: str) -> bool:
-        """Return whether the settings hide the values of a column, or of what a field is in."""
+        """Return whether the settings hide the values of a column, or of a column that contains it."""
         return is_masked(self.settings.masked, column)
 
     def refs(self) -> tuple[Ref, ...]:
-        """Return all branches and tags as they were at most two seconds ago, by name."""
+        """Return all branches and tags by name, at most two seconds old."""
         with self._lock:
             known = self._refs
         if known is not None and known[0] > time.monotonic():
             return known[1]
         found = tuple(sorted(self.catalog.list_refs(), key=lambda ref: ref.name))
         with self._lock:
-            self._refs = (time.monotonic() + _REFS_S, found)
+            self._refs = (time.monotonic() + _REFS_TTL_S, found)
         return found
 
     def branches(self) -> tuple[Ref, ...]:
-        """Return all branches but ``main``, by name. Raises what :meth:`refs` does."""
+        """Return all branches except ``main``, by name. Raises the same errors as :meth:`refs`."""
         return tuple(ref for ref in self.refs() if ref.kind == "branch" and ref.name != MAIN)
 
     def tables(self, ref: Ref) -> Mapping[str, TablePointer]:
-        """Return all tables at a commit by name. Raises what :meth:`refs` does."""
+        """Return all tables at a commit, by name. Raises the same errors as :meth:`refs`."""
         return self._tables_at(ref.hash, ref.name)
 
     def table(self, table: TableIdentifier, ref: Ref) -> TablePointer:
@@ -286,29 +286,29 @@ class ReadModel:
         return found
 
     def metadata(self, pointer: TablePointer) -> TableMetadata:
-        """Return what a metadata file says; raises what the reader does."""
+        """Return the contents of a metadata file. Raises the reader's errors."""
         return self._metadata(pointer)
 
     def facts(self, pointer: TablePointer) -> TableFacts:
-        """Return what a metadata file says in numbers; raises what the reader does."""
+        """Return a table's size, from its metadata file. Raises the reader's errors."""
         return self._facts(pointer)
 
-    def remembered(self, key: Hashable, make: Callable[[], _Found]) -> _Found:
-        """Return what ``make`` made for ``key`` before, or makes now: for what can't change."""
+    def cached(self, key: Hashable, make: Callable[[], _Found]) -> _Found:
+        """Return the cached value of ``key``; call ``make`` for it the first time. For values that never change."""
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                found: _Found = self._kept[key]
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                found: _Found = self._cache[key]
                 return found
         made = make()
         with self._lock:
-            self._kept[key] = made
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            self._cache[key] = made
+            if len(self._cache) > _CACHE_SIZE:
+                self._cache.popitem(last=False)
         return made
 
     def resolve(self, ref: str, at: str | datetime | None = None) -> Ref:
-        """Return the commit of ``ref`` to read at: its head, a commit, or the last one at a time.
+        """Return the commit to read: the head of ``ref``, or its state at a commit or time.
 
         Raises:
             InputError: ``at`` is neither a time, nor a tag, nor a commit.
@@ -324,15 +324,15 @@ class ReadModel:
                 return commits
         return None
 
-    def each(self, keys: Sequence[_Key], read: Callable[[_Key], _Found]) -> list[_Found | LakegateError]:
-        """Return ``read`` of each key, several at a time; one of lakegate's errors in its place if it fails."""
+    def read_each(self, keys: Sequence[_Key], read: Callable[[_Key], _Found]) -> list[_Found | LakegateError]:
+        """Call ``read`` for each key in parallel. A key that fails yields its :class:`LakegateError` instead."""
 
         def attempt(key: _Key) -> _Found | LakegateError:
             try:
                 return read(key)
             except LakegateError as error:
                 if isinstance(error, CatalogUnavailableError):
-                    self.note("catalog", error)
+                    self.mark_unavailable("catalog", error)
                 return error
 
         if len(keys) <= 1:
@@ -346,19 +346,19 @@ class ReadModel:
                 self._opened[name] = self._open[name]()
             return self._opened[name]
 
-    def _require_back(self, part: Part) -> None:
+    def _require_available(self, part: Part) -> None:
         with self._lock:
-            until, error = self._away.get(part, (0.0, None))
+            until, error = self._unavailable.get(part, (0.0, None))
             if error is not None and until > time.monotonic():
                 raise error
-            self._away.pop(part, None)
+            self._unavailable.pop(part, None)
 
     def _list_tables(self, commit: str, name: str) -> Mapping[str, TablePointer]:
         ref = Ref(name=name, hash=commit, kind="branch")
         return {str(pointer.table): pointer for pointer in self.catalog.list_tables(ref)}
 
     def _get_pointer(self, table: TableIdentifier, commit: str, name: str) -> TablePointer | None:
-        del name  # only messages show it
+        del name  # part of the cache key only: errors name it
         return self.catalog.get_table(table, Ref(name=commit, hash=commit, kind="detached"))
 
     def _read_metadata(self, pointer: TablePointer) -> TableMetadata:
@@ -377,7 +377,7 @@ class ReadModel:
 
 
 def lineage_of(snapshots: Iterable[Snapshot], current: int) -> list[Snapshot]:
-    """Return the current snapshot and its known ancestors, oldest first: not what was rolled back."""
+    """Return the current snapshot and its known ancestors, oldest first. Rolled-back snapshots aren't among them."""
     by_id = {one.snapshot_id: one for one in snapshots}
     found: list[Snapshot] = []
     at: int | None = current
@@ -388,22 +388,22 @@ def lineage_of(snapshots: Iterable[Snapshot], current: int) -> list[Snapshot]:
 
 
 def rows_after(snapshot: Snapshot) -> int | None:
-    """Return how many rows a table has at ``snapshot``; ``None`` if its summary doesn't prove a number."""
+    """Return how many rows a table has at ``snapshot``; ``None`` if its summary doesn't say for sure."""
     total, deletes = (snapshot.summary.get(key) for key in ("total-records", "total-delete-files"))
     return int(total) if total is not None and total.isdecimal() and deletes == "0" else None
 
 
 def open_read_model(lake: Lake) -> ReadModel:
-    """Return the read model of ``lake``. It opens connections when they are first needed, and starts no server.
+    """Return the read model of ``lake``. It connects on first use, and starts no server.
 
     Args:
-        lake: The lake. Close it when the read model isn't used any more.
+        lake: The lake. Close it once you're done with the read model.
     """
-    components: Components = lake._components  # noqa: SLF001 - the public API has no use for them
-    # Contracts may say how fresh tables must be, too.
+    components: Components = lake._components  # noqa: SLF001 - not worth a place in the public API
+    # Contracts can set how fresh a table must be, too.
     notify = lake.settings.notify.model_copy(update={"late": dict(lake.expected_publishes())})
     return ReadModel(
-        catalog=lambda: components.find_catalog(timeout_s=_PATIENCE_S),
+        catalog=lambda: components.find_catalog(timeout_s=_CATALOG_TIMEOUT_S),
         reader=lambda: components.reader,
         journal=lambda: components.journal_for_pages,
         settings=lake.settings.model_copy(update={"notify": notify}),

@@ -1,4 +1,4 @@
-"""Home: every table at a glance, what needs a human first."""
+"""The home page: every table at a glance, those that need a human first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
-from lakegate.dashboard.model import MAIN, Page, Problem, ReadModel, TableFacts, cut
+from lakegate.dashboard.model import MAIN, Problem, ReadModel, ResultPage, TableFacts, paginate
 from lakegate.dashboard.quarantine import count_waiting
 from lakegate.errors import LakegateError
 from lakegate.model.base import Value
@@ -21,7 +21,7 @@ from lakegate.model.words import parse_duration
 Need = Literal["unreadable", "failed", "rejected", "late", "interrupted", "quarantined"]
 """Why a table needs attention, the most urgent first.
 
-- ``unreadable``: its metadata can't be read, which only shows on the page that it is on;
+- ``unreadable``: its metadata can't be read (only known for tables on the current page);
 - ``failed``: its newest run failed;
 - ``rejected``: rejected batches wait on branches;
 - ``late``: nothing was published for longer than ``notify.late`` expects;
@@ -32,7 +32,7 @@ _ORDER: tuple[Need, ...] = ("unreadable", "failed", "rejected", "late", "interru
 _MOST_TABLES = 20_000
 _MOST_FAILED = 500
 _MOST_REJECTED = 300
-"""Rejected runs whose documents are asked whether they kept their branch, if the catalog is unavailable."""
+"""While the catalog is unavailable, the newest rejected runs to read for whether they kept their branch."""
 _TREND = 20
 
 
@@ -65,16 +65,16 @@ class TableOverview(Value):
 
     Attributes:
         table: ``namespace.table``.
-        needs: Why a human should look at it, the most urgent first; empty if all is well.
+        needs: Why a human should look at it, the most urgent reason first; empty if all is well.
         exists: Whether it's on ``main``; ``None`` if the catalog is unavailable.
         rows: Rows on ``main``; ``None`` if unknown.
-        rows_at_most: Rows in data files, before delete files.
+        rows_at_most: Rows in data files, including deleted ones.
         data_files: Data files on ``main``.
         last_publish: The last run that brought data and wasn't reverted.
-        expected_every: How often it should be published to (``notify.late``); ``None`` without a limit.
+        expected_every: How often a publish is expected (``notify.late``); ``None`` if no limit is set.
         late_s: Seconds that it's overdue, 0 if nothing was ever published; ``None`` if it isn't late.
         waiting: Rejected batches that wait on their branches.
-        waiting_runs: Up to five of them, newest first.
+        waiting_runs: Up to five of their runs, newest first.
         quarantines: Whether rows of it were ever quarantined.
         rows_trend: Rows after each of the newest snapshots, oldest first.
         checks_trend: Failed checks of its newest runs, oldest first.
@@ -102,8 +102,8 @@ class TableOverview(Value):
     problem: Problem | None = None
 
 
-class Overview(Page[TableOverview]):
-    """The home page: tables, what needs a human first, and the lake in numbers.
+class Overview(ResultPage[TableOverview]):
+    """The home page: tables, those that need a human first, and figures about the lake.
 
     Attributes:
         at: When it was read.
@@ -111,7 +111,7 @@ class Overview(Page[TableOverview]):
         needing: Number of tables that need a human, on all pages.
         branches: Number of branches besides ``main``; ``None`` if the catalog is unavailable.
         suspended: Runs that wait for their orchestrator.
-        interrupted: Runs whose process died: ``lakegate recover`` settles them.
+        interrupted: Runs whose process died; ``lakegate recover`` finishes or undoes them.
     """
 
     at: datetime
@@ -125,7 +125,7 @@ class Overview(Page[TableOverview]):
 
 
 class LakeFacts:
-    """What is known of all tables before one page of them is read in detail."""
+    """Facts about all tables, read before the tables of one page are read in detail."""
 
     def __init__(self) -> None:
         self.head: str | None = None
@@ -157,14 +157,14 @@ def overview(
     problems: list[Problem] = []
     known = read_facts(model, problems)
     known.names.update(model.settings.notify.late, model.settings.tables, known.pointers or ())
-    # Quarantine tables show with the tables whose rows they hold.
+    # Quarantined rows show with the table that they were meant for.
     shown = (name for name in known.names if not (is_quarantine(name) and name.removesuffix(SUFFIX) in known.names))
     wanted = sorted(name for name in shown if search.lower() in name.lower())
     needs = {name: _needs(known, name) for name in wanted}
     if needing:
         wanted = [name for name in wanted if needs[name]]
     wanted.sort(key=lambda name: (_rank(needs[name]), name))
-    names, following = cut(wanted, cursor, limit)
+    names, following = paginate(wanted, cursor, limit)
     found = sorted(_details(model, known, names, problems), key=lambda one: _rank(one.needs))
     return Overview(
         items=tuple(found),
@@ -194,16 +194,12 @@ def _downstream(model: ReadModel, problems: list[Problem]) -> tuple[DownstreamSt
 
 
 def table_overview(model: ReadModel, table: str, problems: list[Problem]) -> TableOverview:
-    """Return what the home page says of one table."""
+    """Return one table as the home page shows it."""
     return _details(model, read_facts(model, problems), [table], problems)[0]
 
 
 def read_facts(model: ReadModel, problems: list[Problem]) -> LakeFacts:
-    """Return what is known of all tables.
-
-    Returns:
-        What waits, fails or is late, by table.
-    """
+    """Return which tables wait for a decision, failed or are late, and what is running. Adds to ``problems``."""
     known = LakeFacts()
     with model.reading("catalog", problems):
         _read_catalog(model, known)
@@ -253,7 +249,7 @@ def _read_journal(model: ReadModel, known: LakeFacts) -> None:
 
 
 def _late(model: ReadModel, now: datetime) -> dict[str, float]:
-    """Return by how many seconds each table is late that is."""
+    """Return each late table with the seconds that it's overdue."""
     expected = model.settings.notify.late
     last = model.journal.pages.last_publishes(list(expected))
     found: dict[str, float] = {}
@@ -291,7 +287,7 @@ def _details(
         trends = checks_trends(model, names, limit=_TREND)
     pointers = known.pointers or {}
     present = [name for name in names if name in pointers]
-    read = dict(zip(present, model.each(present, lambda name: model.facts(pointers[name])), strict=True))
+    read = dict(zip(present, model.read_each(present, lambda name: model.facts(pointers[name])), strict=True))
     return tuple(
         _detail(model, known, name, publishes.get(name), trends.get(name, ()), read.get(name)) for name in names
     )

@@ -1,4 +1,4 @@
-"""Quarantined rows of a table: how many wait, why, some of them, and what to type next."""
+"""A table's quarantined rows: how many wait and why, some examples, and commands to run next."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _NO_EXAMPLES = re.compile(r"\bexamples=0\b")
 
 
 class QuarantinedRow(Value):
-    """A row that waits.
+    """A quarantined row that waits for a decision.
 
     Attributes:
         values: The row, without masked values.
-        position: Its place there, from 0.
+        position: Its position in ``source``, counted from 0.
     """
 
     checks: tuple[str, ...]
@@ -51,9 +51,9 @@ class QuarantineDetail(Value):
     """The quarantined rows of a table.
 
     Attributes:
-        commit: The commit of ``main`` that they were read at.
-        runs: The same by the run that set them aside, newest first, with the reasons.
-        examples: Some that wait, as far as the settings allow.
+        commit: The commit of ``main`` that was read.
+        runs: Counts and reasons for each run that set rows aside, newest first.
+        examples: Some of the waiting rows, as far as the settings allow.
     """
 
     table: str
@@ -66,19 +66,19 @@ class QuarantineDetail(Value):
 
 
 def get_quarantine(model: ReadModel, table: str, *, run_id: str | None = None) -> QuarantineDetail | None:
-    """Return the quarantined rows of a table, as ``main`` has them.
+    """Return the quarantined rows of a table on ``main``.
 
     Args:
-        run_id: Only those that this run set aside.
+        run_id: Only rows that this run set aside.
 
     Returns:
-        The rows; ``None`` if none was ever set aside.
+        The rows; ``None`` if none were ever set aside.
     """
     main = model.catalog.get_ref(MAIN)
     pointer = model.tables(main).get(f"{TableIdentifier.parse(table)}{SUFFIX}")
     if pointer is None:
         return None
-    every: tuple[QuarantineSummary, ...] = model.remembered(
+    every: tuple[QuarantineSummary, ...] = model.cached(
         ("quarantine", pointer), lambda: tuple(summaries(model.reader, pointer))
     )
     found = sorted((one for one in every if run_id in (None, one.run_id)), key=lambda one: one.run_id, reverse=True)
@@ -98,20 +98,20 @@ def get_quarantine(model: ReadModel, table: str, *, run_id: str | None = None) -
 
 
 def count_waiting(model: ReadModel, tables: Mapping[str, TablePointer]) -> dict[str, int]:
-    """Return how many quarantined rows of each table wait, by the metrics of files; without those of which none does.
+    """Return how many quarantined rows wait, for each table that has any.
 
-    Where a file lacks the metric, all of its rows count.
+    The counts come from file metrics. All rows of a file without the metric count as waiting.
     """
-    aside = [pointer for name, pointer in tables.items() if name.endswith(SUFFIX)]
-    counts = model.each(aside, lambda pointer: model.remembered(("waiting", pointer), lambda: _waiting(model, pointer)))
+    pointers = [pointer for name, pointer in tables.items() if name.endswith(SUFFIX)]
+    counts = model.read_each(pointers, lambda one: model.cached(("waiting", one), lambda: _count_waiting(model, one)))
     return {
         str(pointer.table).removesuffix(SUFFIX): number
-        for pointer, number in zip(aside, counts, strict=True)
+        for pointer, number in zip(pointers, counts, strict=True)
         if not isinstance(number, LakegateError) and number
     }
 
 
-def _waiting(model: ReadModel, pointer: TablePointer) -> int:
+def _count_waiting(model: ReadModel, pointer: TablePointer) -> int:
     total = 0
     for file in model.reader.files(pointer):
         metric = file.columns.get(RELEASED_BY)
@@ -131,7 +131,7 @@ def _examples(model: ReadModel, pointer: TablePointer, run_id: str | None, limit
 def _shown_checks(model: ReadModel, run_id: str) -> set[str]:
     """Return the names of a run's checks whose rows may be shown: those without ``examples=0``.
 
-    None where the journal doesn't know: nothing says then what was to be hidden.
+    Empty if the journal doesn't know the run, because then nothing says which rows to hide.
     """
     try:
         run = model.journal.get(run_id)

@@ -1,7 +1,7 @@
-"""What the dashboard reads through Spark: in threads of their own, on a lake that is opened for the first one.
+"""Spark queries of the dashboard, each in its own thread, on a lake that the first query opens.
 
-Nothing else in the dashboard needs Spark. So it starts with the first query, each query says what it waits for, one
-whose visitor is gone is stopped, and when nobody has queried for a while, Spark is let go.
+Nothing else in the dashboard needs Spark. Spark therefore starts with the first query and stops once nobody has queried
+for a while. Each query reports what it's waiting for, and stops if its visitor leaves.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ LIMITS = (1_000, 10_000, 100_000)
 """Rows that a query may return, the default first."""
 _AT_ONCE = 4
 _IDLE_S = 600.0
-_MOST_BYTES = 256 * 1024**2
-"""Bytes of results beyond which rows are left out: they stay in memory as long as somebody looks at them."""
-_LONGEST_CELL = 300
-_FORGOTTEN_S = 150.0
-"""Seconds without a sign of the visitor after which a query is stopped. Hidden tabs call once a minute."""
+_MAX_BYTES = 256 * 1024**2
+"""Largest result, in bytes; further rows are dropped. Results stay in memory while somebody looks at them."""
+_MAX_CELL_LENGTH = 300
+_ABANDONED_AFTER_S = 150.0
+"""Seconds without a sign of the visitor before a query is stopped. Hidden tabs call once a minute."""
 Plan: TypeAlias = "Callable[[Lake], Query | None]"
-"""Plans what is read, with the lake; ``None`` if there is nothing to read."""
+"""Returns the query to run on the lake; ``None`` if there is nothing to read."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Result:
     """What a query returned.
 
     Attributes:
-        table: The rows, at most as many as were asked for. Names of columns are unique.
-        cut: Whether there were more rows than it has.
+        table: The rows, at most ``limit``. Column names are unique.
+        cut: Whether there were more rows.
         seconds: How long it took, without the start of Spark.
     """
 
@@ -56,7 +56,7 @@ class Result:
     seconds: float
 
     def page(self, number: int, size: int) -> list[dict[str, Any]]:
-        """Return the rows of a page, counted from 0, by column, each value as it can be shown."""
+        """Return the rows of a page (counted from 0) as dicts of displayable values."""
         part = self.table.slice(number * size, size)
         names = part.column_names
         columns = [[_shown(value) for value in values_of(column)] for column in part.columns]
@@ -83,14 +83,14 @@ class Result:
         return file.getvalue()
 
 
-class Job:
-    """A query while it runs and afterwards. Threads may read it at any time.
+class QueryJob:
+    """A query, running or ended. Threads may read its attributes at any time.
 
     Attributes:
-        where: Where it reads, for its reader.
-        state: Whether it runs, and else how it ended.
-        doing: What it does or waits for.
-        progress: Tasks done and tasks in all, once Spark says so.
+        where: The ref and time that it reads, for people.
+        state: ``running``, or how it ended.
+        doing: What it's doing or waiting for.
+        progress: Tasks done and total tasks, once Spark reports them.
         result: The rows of a query that is ``done``.
         error: Why it ``failed``.
     """
@@ -113,28 +113,28 @@ class Job:
         self._seen = self._began
 
     def seen(self) -> None:
-        """Note that somebody still waits for it."""
+        """Note that somebody still waits for the result."""
         self._seen = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Seconds since it was asked for; once it has ended, how long it took."""
+        """Seconds since the start; once ended, how long it took."""
         return time.monotonic() - self._began if self._seconds is None else self._seconds
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until it has ended; return whether it has."""
+        """Wait until it ends; return whether it has ended."""
         return self._ended.wait(timeout_s)
 
     def stop(self) -> None:
-        """Stop it. What Spark is doing for it ends soon; a start of Spark that it waits for continues."""
+        """Stop it. Its Spark tasks end soon; a Spark start that it waits for continues."""
         session = self._session
         self.end("stopped")
         if session is not None:
-            with suppress(Exception):  # whatever it is, nobody waits for the result any more
+            with suppress(Exception):  # nobody waits for the result any more
                 session.interruptTag(self._tag)
 
     def end(self, state: State, *, result: Result | None = None, error: LakegateError | None = None) -> None:
-        """End it, unless it has ended."""
+        """Set the final state, unless there is one already."""
         with self._ending:
             if self._ended.is_set():
                 return
@@ -143,37 +143,37 @@ class Job:
             self._ended.set()
 
     def fetch(self, query: Query | None) -> Result | None:
-        """Read its rows; ``None`` if it was stopped."""
+        """Read the rows of ``query``; ``None`` if the job was stopped."""
         self.doing = "Reading rows"
         began = time.monotonic()
         if query is None:
             import pyarrow as pa
 
             return Result(pa.table({}), cut=False, seconds=0.0)
-        # One more than is shown says whether there are more.
+        # One extra row shows whether there are more.
         wanted = query.limit(self.limit + 1)
-        with self._watched(wanted.dataframe):
+        with self._reporting_progress(wanted.dataframe):
             if self.state == "stopped":
                 return None
             rows = wanted.to_arrow()
         cut = rows.num_rows > self.limit
         rows = rows.slice(0, self.limit)
-        if rows.nbytes > _MOST_BYTES:
-            rows, cut = rows.slice(0, max(1, int(rows.num_rows * _MOST_BYTES / rows.nbytes))), True
+        if rows.nbytes > _MAX_BYTES:
+            rows, cut = rows.slice(0, max(1, int(rows.num_rows * _MAX_BYTES / rows.nbytes))), True
         rows = rows.rename_columns(unique_names(rows.column_names))
         return Result(rows, cut, time.monotonic() - began)
 
     @contextmanager
-    def _watched(self, frame: Any) -> Iterator[None]:
+    def _reporting_progress(self, frame: Any) -> Iterator[None]:
         from lakegate.spark.sessions import is_connect
 
         session: Any = getattr(frame, "sparkSession", None)
-        if session is None or not is_connect(session):  # a classic session has no such thing
+        if session is None or not is_connect(session):  # classic sessions report no progress
             yield
             return
 
         def report(stages: Any, **_: object) -> None:
-            if time.monotonic() - self._seen > _FORGOTTEN_S:
+            if time.monotonic() - self._seen > _ABANDONED_AFTER_S:
                 self.stop()
             known = list(stages or ())
             if known:
@@ -196,22 +196,24 @@ class Queries:
 
     Args:
         open_lake: Opens a lake that reports progress to a narrator. Called for the first query, and again after the
-            lake was let go or its engine was lost.
-        idle_s: Seconds without a query after which the lake is closed. The local Spark can't be restarted before that.
+            lake was closed or lost its engine.
+        idle_s: Seconds without a query before the lake is closed. Until then, the local Spark can't be restarted.
     """
 
     def __init__(self, open_lake: Callable[[Narrator], Lake], *, idle_s: float = _IDLE_S) -> None:
         self._open_lake = open_lake
         self._idle_s = idle_s
         self._lake: Lake | None = None
-        self._planning: Job | None = None
+        self._planning: QueryJob | None = None
         self._running = 0
-        # Planning opens sessions, which two threads must not do at once; reading rows is done side by side.
+        # Planning opens sessions, which only one thread may do at a time. Rows are read in parallel.
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(_AT_ONCE)
         self._idle: threading.Timer | None = None
 
-    def start(self, sql: str, *, ref: str = "main", at: str | datetime | None = None, limit: int = LIMITS[0]) -> Job:
+    def start(
+        self, sql: str, *, ref: str = "main", at: str | datetime | None = None, limit: int = LIMITS[0]
+    ) -> QueryJob:
         """Start a query and return at once.
 
         Args:
@@ -220,19 +222,15 @@ class Queries:
         where = ref if at is None else f"{ref} as of {at}"
         return self.read(lambda lake: lake.query(sql, ref=ref, at=at), where=where, limit=limit)
 
-    def read(self, plan: Plan, *, where: str, limit: int = LIMITS[0]) -> Job:
-        """Start to read what ``plan`` plans, and return at once.
-
-        Args:
-            plan: Plans it, in a thread of its own.
-        """
-        job = Job(plan, max(1, min(limit, max(LIMITS))), where)
+    def read(self, plan: Plan, *, where: str, limit: int = LIMITS[0]) -> QueryJob:
+        """Start to read the query that ``plan`` returns, in a new thread, and return at once."""
+        job = QueryJob(plan, max(1, min(limit, max(LIMITS))), where)
         threading.Thread(target=self._run, args=(job,), name="lakegate-query", daemon=True).start()
         return job
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a lake, and so most likely a Spark that runs."""
+        """Whether the lake is open, so that Spark most likely runs."""
         return self._lake is not None
 
     def close(self) -> None:
@@ -241,7 +239,7 @@ class Queries:
             if self._running == 0:
                 self._close()
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: QueryJob) -> None:
         with self._slots:
             try:
                 query = self._plan(job)
@@ -249,16 +247,16 @@ class Queries:
                     job.end("done", result=job.fetch(query))
             except LakegateError as error:
                 if isinstance(error, RetryableError):
-                    self._lose(job)
+                    self._replace_lake(job)
                 job.end("failed", error=error)
-            except Exception as error:  # noqa: BLE001 - what it is must be shown where the query was asked for
+            except Exception as error:  # noqa: BLE001 - the visitor must see why the query failed
                 said = without_secrets(one_line(error))[:500]
                 failure = LakegateError(f"The query failed: {type(error).__name__}: {said}")
                 job.end("failed", error=failure)
             finally:
-                self._leave()
+                self._finish()
 
-    def _plan(self, job: Job) -> Query | None:
+    def _plan(self, job: QueryJob) -> Query | None:
         with self._lock:
             self._running += 1
             if self._idle is not None:
@@ -275,7 +273,7 @@ class Queries:
             finally:
                 self._planning = None
 
-    def _leave(self) -> None:
+    def _finish(self) -> None:
         with self._lock:
             self._running -= 1
             if self._running == 0 and self._lake is not None:
@@ -283,8 +281,8 @@ class Queries:
                 self._idle.daemon = True
                 self._idle.start()
 
-    def _lose(self, job: Job) -> None:
-        """Open another lake for the next query: this one's engine or catalog didn't answer."""
+    def _replace_lake(self, job: QueryJob) -> None:
+        """Have the next query open another lake, because this one's engine or catalog didn't answer."""
         job.progress = None
         with self._lock:
             if self._running == 1:
@@ -296,18 +294,18 @@ class Queries:
     def _close(self) -> None:
         lake, self._lake = self._lake, None
         if lake is not None:
-            with suppress(Exception):  # an engine that is unavailable can't be closed
+            with suppress(Exception):  # an unavailable engine can't be closed
                 lake.close()
 
     def report(self, text: str | None, progress: tuple[int, int] | None = None) -> None:
-        """Say in the query that is being planned what it waits for; ``None`` when that is over."""
+        """Show what the query being planned waits for; ``None`` once it no longer waits."""
         job = self._planning
         if job is not None:
             job.doing, job.progress = text or "Planning the query", progress
 
 
 class _PlanningNarrator:
-    """Shows the start of the servers in the query that waits for it."""
+    """Shows the start of the servers in the query that waits for them."""
 
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
@@ -333,7 +331,7 @@ class _PlanningStep:
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Return the names of a result's columns, each once; a query may return several of one name.
+    """Return a result's column names, made unique. A query may return several columns of one name.
 
     Example:
         >>> unique_names(["id", "id", "", "id (2)"])
@@ -353,9 +351,9 @@ def unique_names(names: Sequence[str]) -> list[str]:
 
 
 def _shown(value: Any) -> Any:
-    """Return a value as a page shows it: what is long is clipped, and the download has all of it."""
+    """Return a value as a page shows it. Long values are clipped; the download has all of them."""
     if isinstance(value, bytes):
-        value = value[: _LONGEST_CELL // 2 + 1].hex()
-    if isinstance(value, str) and len(value) > _LONGEST_CELL:
-        return value[:_LONGEST_CELL] + "…"
+        value = value[: _MAX_CELL_LENGTH // 2 + 1].hex()
+    if isinstance(value, str) and len(value) > _MAX_CELL_LENGTH:
+        return value[:_MAX_CELL_LENGTH] + "…"
     return value

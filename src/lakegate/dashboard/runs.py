@@ -1,4 +1,4 @@
-"""Runs, one run (its steps, checks, files, commit, alerts), and the files that runs published."""
+"""Runs, the details of one run, and the files that runs published."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from urllib.parse import unquote
 from lakegate.dashboard.model import (
     CheckLine,
     Command,
-    Page,
     Problem,
     ReadModel,
-    cut,
-    no_cursor,
+    ResultPage,
+    invalid_cursor,
     page_size,
+    paginate,
     searchable,
     worst_first,
 )
@@ -33,18 +33,18 @@ _MOST_DELIVERIES = 100
 
 
 class RunSummary(Value):
-    """One run in a list; fields that aren't described here are as in :class:`~lakegate.model.run.Run`.
+    """One run in a list. Fields not described here are those of :class:`~lakegate.model.run.Run`.
 
     Attributes:
         seconds: Seconds that its steps took; ``None`` while it runs.
         rows: Rows that it added, or would add; ``None`` if unknown.
         rows_removed: Rows that it removed; ``None`` if unknown.
         quarantined: Rows of its batch that it set aside.
-        failed_checks: Number of checks that failed and block the publish.
-        warned_checks: Number of checks of severity ``warn`` that failed.
+        failed_checks: Number of failed checks that block the publish.
+        warned_checks: Number of failed checks of severity ``warn``.
         failing: Names of up to five failed checks.
         commit: Its commit on ``main``, once published.
-        matching_files: Up to five of its files that the search was for.
+        matching_files: Up to five of its files that match the search.
     """
 
     run_id: str
@@ -81,7 +81,7 @@ class StepLine(Value):
     Attributes:
         name: ``write``, ``audit`` or ``publish``.
         starts_s: Seconds from the run's start to the step's.
-        seconds: Seconds that it took; ``None`` while it runs.
+        seconds: How long it took; ``None`` while it runs.
         outcome: ``running``, ``done`` or ``failed``.
     """
 
@@ -94,15 +94,15 @@ class StepLine(Value):
 
 
 class TableDelta(Value):
-    """What a run or branch did to one table, or would do.
+    """What a run or branch did, or would do, to one table.
 
     Attributes:
         change: ``append``, ``create``, ``rewrite``, ``metadata`` or ``drop``.
-        rows_added: Rows added, as far as known.
+        rows_added: Rows added; ``None`` if unknown.
         rows_removed: Rows removed; ``None`` if unknown.
-        rows_before: Rows before it; ``None`` if unknown.
-        rows_after: Rows after it; ``None`` if unknown.
-        rebased: Whether it was rebased onto newer changes of ``main``.
+        rows_before: Rows before the change; ``None`` if unknown.
+        rows_after: Rows after the change; ``None`` if unknown.
+        rebased: Whether the change was rebased onto newer commits of ``main``.
     """
 
     table: str
@@ -120,8 +120,8 @@ class RunFile(Value):
     """One source file of a run.
 
     Attributes:
-        name: Last part of its path, as people wrote it.
-        skipped_by: Run that published it before, if this run left it out.
+        name: Last part of its path, decoded.
+        skipped_by: The run that had published it before, if this run skipped it.
         same_as: URI of another file with the same bytes.
     """
 
@@ -137,12 +137,12 @@ class RunDetail(Value):
     """One run.
 
     Attributes:
-        checks: What each check found, failed ones first.
+        checks: Results of its checks, failed ones first.
         accepted: Who published it although its audit failed, and why.
-        actions: What people did to it by hand, where they were named.
-        deliveries: Its notifications to downstream systems, sent or still to be sent, newest first.
+        actions: Actions that named people took on it.
+        deliveries: Its events for downstream systems, sent or pending, newest first.
         suspended_until: Until when it waits for its orchestrator.
-        branch_exists: Whether its branch exists; ``None`` if the catalog is unavailable, or it had none.
+        branch_exists: Whether its branch exists; ``None`` if it had none, or the catalog is unavailable.
     """
 
     summary: RunSummary
@@ -165,18 +165,18 @@ class RunDetail(Value):
 
 def list_runs(
     model: ReadModel, wanted: RunFilter | None = None, *, limit: int = 50, cursor: str | None = None
-) -> Page[RunSummary]:
+) -> ResultPage[RunSummary]:
     """Return a page of runs, newest first.
 
     Args:
-        wanted: Which runs. Default: all. A search by file looks at 20,000 runs; ``next`` continues there.
+        wanted: Which runs. Default: all. A search by file reads 20,000 runs at most; ``next`` continues from there.
     """
     wanted, size = wanted or RunFilter(), page_size(limit)
     after = None if cursor is None else _after(cursor)
     typed = {key: searchable(value) for key, value in wanted if isinstance(value, str)}
     wanted = wanted.model_copy(update=typed)
     found, end = model.journal.pages.runs(wanted, limit=size, after=after, whole=False)
-    return Page[RunSummary](
+    return ResultPage[RunSummary](
         items=tuple(summary_of(run, search=wanted.file) for run in found),
         next=None if end is None else f"{end[0].isoformat()} {end[1]}",
     )
@@ -186,7 +186,7 @@ def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
     """Return one run.
 
     Args:
-        examples: Failing rows to show of each check, at most; never more than ``ui.examples``.
+        examples: Most failing rows to show per check, up to ``ui.examples``.
     """
     run = find_run(model, run_id)
     problems: list[Problem] = []
@@ -216,25 +216,25 @@ def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
 
 def list_run_files(
     model: ReadModel, run_id: str, *, search: str = "", limit: int = 50, cursor: str | None = None
-) -> Page[RunFile]:
-    """Return a page of a run's source files, in the order of its batch; files that it left out come last.
+) -> ResultPage[RunFile]:
+    """Return a page of a run's source files in batch order, skipped files last.
 
     Args:
         search: Only files whose name contains this text, in any case.
     """
     files = [file for file in _files(find_run(model, run_id)) if search.lower() in file_name(file.uri).lower()]
-    items, following = cut(files, cursor, limit)
-    return Page[RunFile](items=items, next=following, total=len(files))
+    items, following = paginate(files, cursor, limit)
+    return ResultPage[RunFile](items=items, next=following, total=len(files))
 
 
 def find_run(model: ReadModel, run_id: str) -> Run:
-    """Return the run whose id this is, or starts with it. Raises what :func:`get_run` does."""
+    """Return the run with this id or unique prefix of one. Raises the same errors as :func:`get_run`."""
     run_id = searchable(run_id[:_LONGEST_ID])
     journal = model.journal
     run = journal.get(run_id) if run_id else None
     if run is not None:
         return run
-    # A beginning: only the one run's document is read, which may have megabytes.
+    # Find a prefix by id alone: a run's document can have megabytes.
     begin = journal.pages.beginning(run_id, limit=_MOST_NAMED) if run_id else []
     if len(begin) == 1 and (run := journal.get(begin[0])) is not None:
         return run
@@ -244,10 +244,10 @@ def find_run(model: ReadModel, run_id: str) -> Run:
 
 
 def summary_of(run: Run, *, search: str | None = None) -> RunSummary:
-    """Return a run in a line.
+    """Return a run as one line of a list.
 
     Args:
-        search: Text that its files were searched for.
+        search: The file search that it should be matched with.
     """
     results = [result for report in run.reports for result in report.results]
     failed = [result for result in results if result.verdict == "fail"]
@@ -292,7 +292,7 @@ def summary_of(run: Run, *, search: str | None = None) -> RunSummary:
 
 
 def checks_of(model: ReadModel, run: Run, *, examples: int = 0) -> tuple[CheckLine, ...]:
-    """Return what the checks of a run found, failed ones first, with rows as far as the settings allow."""
+    """Return the results of a run's checks, failed ones first, with as many rows as the settings allow."""
     shown = min(examples, model.settings.ui.examples)
     return worst_first(
         CheckLine.of(report.table, one, examples=shown, masked=model.settings.masked)
@@ -302,7 +302,7 @@ def checks_of(model: ReadModel, run: Run, *, examples: int = 0) -> tuple[CheckLi
 
 
 def changes_of(run: Run) -> tuple[TableDelta, ...]:
-    """Return what a run did to each table, as it was staged."""
+    """Return a run's staged change of each table."""
     rebased = run.publication.replayed if run.publication is not None else ()
     return tuple(
         TableDelta(
@@ -319,7 +319,7 @@ def changes_of(run: Run) -> tuple[TableDelta, ...]:
 
 
 def next_commands(run: Run, *, branch_exists: bool) -> Iterator[Command]:
-    """Yield what to type next, given how the run ended."""
+    """Yield commands to run next, depending on how the run ended."""
 
     def command(purpose: str, *words: str) -> Command:
         return Command(purpose=purpose, command=shlex.join(("lakegate", *words)))
@@ -343,7 +343,7 @@ def next_commands(run: Run, *, branch_exists: bool) -> Iterator[Command]:
 
 
 def file_name(uri: str) -> str:
-    """Return the last part of a URI's path as people wrote it.
+    """Return the last part of a URI's path, decoded.
 
     Example:
         >>> file_name("file:///data/10%25%20off.csv"), file_name("s3://lake/in/2026 01.parquet")
@@ -392,19 +392,19 @@ def _after(cursor: str) -> tuple[datetime, str]:
         at = datetime.fromisoformat(time)
         return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC), searchable(run_id)
     except (ValueError, OverflowError):
-        raise no_cursor(cursor) from None
+        raise invalid_cursor(cursor) from None
 
 
 class FileLine(Value):
-    """A version of a source file that was published, or that a run is ingesting.
+    """A version of a source file that was published or is being ingested.
 
     Attributes:
-        name: Last part of its path, as people wrote it.
-        size_bytes: Length in bytes; ``None`` if the journal only knows it from a commit.
+        name: Last part of its path, decoded.
+        size_bytes: Size in bytes; ``None`` if the journal knows the file only from a commit.
         rows: Number of rows; ``None`` in the same case.
         published: Whether its rows are on ``main``.
-        status: That run's status; ``None`` if the journal doesn't know it.
-        at: When that run ended, or began if it hasn't ended.
+        status: Status of the run; ``None`` if the journal doesn't know the run.
+        at: When the run ended, or started if it hasn't ended.
     """
 
     name: str
@@ -426,18 +426,18 @@ def list_files(
     table: str | None = None,
     limit: int = 50,
     cursor: str | None = None,
-) -> Page[FileLine]:
+) -> ResultPage[FileLine]:
     """Return a page of source files, newest first.
 
     Args:
-        search: Only files whose URI contains this text, in any case. At most a million files are searched; ``next``
-            continues there.
+        search: Only files whose URI contains this text, in any case. Reads a million files at most; ``next`` continues
+            from there.
 
     Returns:
-        The page. Files of rejected and failed runs aren't in it: :func:`lakegate.dashboard.runs.list_runs` finds them.
+        The page, without files of rejected and failed runs: :func:`list_runs` finds those.
     """
     if cursor is not None and not (cursor.isdecimal() and cursor.isascii()):
-        raise no_cursor(cursor)
+        raise invalid_cursor(cursor)
     size, pages = page_size(limit), model.journal.pages
     before = None if cursor is None else int(cursor[:18])
     name, table = searchable(search) or None, None if table is None else searchable(table)
@@ -445,7 +445,9 @@ def list_files(
     shown = found[:size]
     runs = pages.lines({one.run_id for one in shown})
     last = shown[-1].number if len(found) > size else end
-    return Page[FileLine](items=tuple(_line(one, runs) for one in shown), next=None if last is None else str(last))
+    return ResultPage[FileLine](
+        items=tuple(_line(one, runs) for one in shown), next=None if last is None else str(last)
+    )
 
 
 def _line(record: FileRecord, runs: Mapping[str, RunLine]) -> FileLine:

@@ -1,6 +1,6 @@
-"""What Streamlit runs for each visitor and each click.
+"""The script that Streamlit runs for each visitor and each click.
 
-It isn't in ``ui/``: Streamlit takes a folder ``pages`` next to a script for pages of its own kind.
+It isn't in ``ui/`` because Streamlit would treat the folder ``pages`` next to it as pages of its own kind.
 """
 
 from lakegate.dashboard.ui.shell import show

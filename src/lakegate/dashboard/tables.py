@@ -1,4 +1,4 @@
-"""One table: columns, schema changes, snapshots, NULL rates and bounds, the history of its checks, its files."""
+"""One table: its columns, schema changes, snapshots, NULL rates, bounds, check history and files."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from urllib.parse import unquote_plus
 
 from lakegate.dashboard.model import (
     MAIN,
-    Page,
     Problem,
     ReadModel,
+    ResultPage,
     TableFacts,
-    cut,
     lineage_of,
     page_size,
+    paginate,
     rows_after,
     searchable,
 )
@@ -36,9 +36,9 @@ from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile, Snapsh
 
 Scalar = str | int | float | bool | None
 _MADE_OF = re.compile(r"_(?:trunc|bucket|year|month|day|hour)(?:_[0-9]+)?$")
-"""What Iceberg appends to a column's name to name a partition field made of it."""
+"""The suffix that Iceberg appends to a column's name to name a partition field."""
 _FOLDER = re.compile(r"/([^/=]+)=[^/]*(?=/)")
-"""A folder of a partition: the field's name, and its value."""
+"""A partition folder: the field's name and its value."""
 _MOST_FILES = 10_000
 _MOST_COLUMNS = 200
 _MOST_RUNS = 800
@@ -50,8 +50,8 @@ class TableDetail(Value):
 
     Attributes:
         table: ``namespace.table``.
-        ref: The ref that it was read at.
-        overview: What the home page says of it, as of now; ``None`` if it's read at another ref or time.
+        ref: The ref that was read.
+        overview: The table as the home page shows it; ``None`` at another ref or time than ``main`` now.
     """
 
     table: str
@@ -68,12 +68,12 @@ class TableDetail(Value):
     problems: tuple[Problem, ...] = ()
 
 
-class SchemaChange(Value):
-    """A schema that a table has had.
+class SchemaLine(Value):
+    """One schema of a table's history.
 
     Attributes:
         since: Time of the first snapshot written with it.
-        changes: What differs from the schema before; all columns for the first one.
+        changes: Differences from the schema before; all columns for the first schema.
     """
 
     schema_id: int
@@ -84,15 +84,15 @@ class SchemaChange(Value):
 
 
 class SnapshotLine(Value):
-    """One snapshot of a table: a publish, or what another writer did.
+    """One snapshot of a table, by a publish or another writer.
 
     Attributes:
         operation: ``append``, ``overwrite``, ``delete`` or ``replace``.
         rows_added: Rows added; ``None`` if its summary doesn't say.
-        rows_removed: Rows removed; ``None`` in the same case.
+        rows_removed: Rows removed; ``None`` if its summary doesn't say.
         rows: Rows of the table after it; ``None`` if delete files hide the number.
         size_bytes: Bytes in all data files after it.
-        run_id: The run that wrote it; ``None`` for another writer's.
+        run_id: The run that wrote it; ``None`` for other writers.
     """
 
     snapshot_id: str
@@ -109,13 +109,13 @@ class SnapshotLine(Value):
 
 
 class ColumnPoint(Value):
-    """What one snapshot added to a column, by the metrics of its data files.
+    """The values that one snapshot added to a column, from the metrics of its data files.
 
     Attributes:
-        nulls: NULLs among them; ``None`` if a file lacks the count.
-        null_share: Their share, from 0 to 1.
-        lower: Lower bound of the values; ``None`` if unknown. Text may be cut short.
-        upper: Upper bound; as for ``lower``.
+        nulls: Number of NULLs; ``None`` if a file lacks the count.
+        null_share: Share of NULLs, from 0 to 1.
+        lower: Lower bound of the values; ``None`` if unknown. Text may be truncated.
+        upper: Upper bound; as ``lower``.
     """
 
     snapshot_id: str
@@ -129,7 +129,7 @@ class ColumnPoint(Value):
 
 
 class ColumnHistory(Value):
-    """A column over the newest snapshots that added rows, oldest first; ``masked`` ones have no bounds."""
+    """A column over the newest snapshots that added rows, oldest first. Masked columns have no bounds."""
 
     column: str
     type: str
@@ -138,7 +138,7 @@ class ColumnHistory(Value):
 
 
 class CheckPoint(Value):
-    """What a check found in one run."""
+    """A check's result in one run."""
 
     run_id: str
     at: datetime
@@ -149,13 +149,13 @@ class CheckPoint(Value):
 
 
 class CheckHistory(Value):
-    """A check over the newest runs of a table that ran it, oldest first.
+    """A check over the newest runs of a table, oldest first.
 
     Attributes:
-        failing_since: The first run of those since which it has failed without a pass; ``None`` if the newest passed.
-        failing_runs: Number of those runs.
-        earlier: Whether it may have failed even before: the runs that were looked at all fail, and there are more.
-        last_pass: The newest run that it passed in, among those that were looked at.
+        failing_since: The run in which it started to fail, without a pass since; ``None`` if it passed last.
+        failing_runs: Number of runs since then.
+        earlier: Whether it may have started to fail even earlier: it failed in all runs read, and there are older runs.
+        last_pass: The newest of the runs that were read in which it passed.
     """
 
     name: str
@@ -186,14 +186,14 @@ class PartitionLine(Value):
     size_bytes: int
 
 
-class FilesPage(Page[DataFileLine]):
-    """Data files of a table. ``complete`` is false if it has more than were looked at."""
+class FilesPage(ResultPage[DataFileLine]):
+    """Data files of a table. ``complete`` is false if the table has more files than were read."""
 
     complete: bool = True
 
 
-class PartitionsPage(Page[PartitionLine]):
-    """Partitions of a table, the largest first. ``complete`` is false if it has more files than were looked at."""
+class PartitionsPage(ResultPage[PartitionLine]):
+    """Partitions of a table, largest first. ``complete`` is false if the table has more files than were read."""
 
     complete: bool = True
 
@@ -226,14 +226,14 @@ def get_table(model: ReadModel, table: str, *, ref: str = MAIN, at: str | dateti
 
 def schema_changes(
     model: ReadModel, table: str, *, ref: str = MAIN, at: str | datetime | None = None
-) -> tuple[SchemaChange, ...]:
-    """Return how a table's schema evolved, oldest schema first; arguments and errors as :func:`get_table`."""
+) -> tuple[SchemaLine, ...]:
+    """Return how a table's schema evolved, oldest first. Arguments and errors are those of :func:`get_table`."""
     versions = model.reader.schemas(_pointer(model, table, ref, at))
     found = []
     before: Mapping[int, Column] = {}
     for version in versions:
         found.append(
-            SchemaChange(
+            SchemaLine(
                 schema_id=version.schema_id,
                 since=version.since,
                 run_id=version.run_id,
@@ -253,22 +253,22 @@ def list_snapshots(
     at: str | datetime | None = None,
     limit: int = 50,
     cursor: str | None = None,
-) -> Page[SnapshotLine]:
-    """Return a page of a table's snapshots that led to its current state, newest first.
+) -> ResultPage[SnapshotLine]:
+    """Return a page of the snapshots that led to a table's current state, newest first.
 
-    Metadata keeps the newest 100 by default; :func:`lakegate.dashboard.runs.list_runs` knows older publishes.
+    Expired snapshots aren't among them; :func:`lakegate.dashboard.runs.list_runs` knows older publishes.
     """
     pointer = _pointer(model, table, ref, at)
     newest_first = lineage_of(model.reader.snapshots(pointer), pointer.snapshot_id)[::-1]
-    shown, following = cut(newest_first, cursor, limit)
+    shown, following = paginate(newest_first, cursor, limit)
     items = tuple(_snapshot(one, pointer) for one in shown)
-    return Page[SnapshotLine](items=items, next=following, total=len(newest_first))
+    return ResultPage[SnapshotLine](items=items, next=following, total=len(newest_first))
 
 
 def column_history(
     model: ReadModel, table: str, *, columns: Sequence[str] = (), limit: int = 20
 ) -> tuple[ColumnHistory, ...]:
-    """Return the NULL rate and bounds of each column in what the newest snapshots on ``main`` added.
+    """Return each column's NULL rate and bounds in the data that the newest snapshots on ``main`` added.
 
     Args:
         columns: Only these columns. Default: the first 200.
@@ -280,7 +280,7 @@ def column_history(
     wanted = [one for one in model.metadata(pointer).table_schema.columns if not columns or one.name in columns]
     snapshots = lineage_of(model.reader.snapshots(pointer), pointer.snapshot_id)
     adding = [one for one in snapshots if _number(one, "added-records") != 0][-page_size(limit) :]
-    found = model.each(adding, lambda snapshot: _added(model, pointer, snapshot))
+    found = model.read_each(adding, lambda snapshot: _added(model, pointer, snapshot))
     for one in found:
         if isinstance(one, LakegateError):
             raise one
@@ -301,9 +301,9 @@ def column_history(
 
 
 def check_history(model: ReadModel, table: str, *, limit: int = 50) -> tuple[CheckHistory, ...]:
-    """Return what each check of a table found in its newest runs, those that fail first.
+    """Return the results of each check of a table in its newest runs, failing checks first.
 
-    Looks further back, through 800 runs at most, for the beginning of what has been failing all along.
+    If a check fails in all of them, looks for its first failure further back, in at most 800 runs.
     """
     table, number = searchable(table), page_size(limit)
     while True:
@@ -325,17 +325,14 @@ def list_data_files(
     limit: int = 50,
     cursor: str | None = None,
 ) -> FilesPage:
-    """Return a page of a table's data files, the largest first.
+    """Return a page of a table's data files, the largest first. Reads at most 10,000 files.
 
     Args:
         search: Only files whose path or partition contains this text.
-
-    Returns:
-        The page. At most 10,000 files are looked at.
     """
     files, complete = _files(model, _pointer(model, table, ref, at))
     wanted = [one for one in files if search in one.path or search in one.partition] if search else files
-    items, following = cut(wanted, cursor, limit)
+    items, following = paginate(wanted, cursor, limit)
     return FilesPage(items=items, next=following, total=len(wanted) if complete else None, complete=complete)
 
 
@@ -348,7 +345,7 @@ def list_partitions(
     limit: int = 50,
     cursor: str | None = None,
 ) -> PartitionsPage:
-    """Return a page of a table's partitions with their rows, files and bytes; otherwise as :func:`list_data_files`."""
+    """Return a page of a table's partitions with their rows, files and bytes. Otherwise as :func:`list_data_files`."""
     files, complete = _files(model, _pointer(model, table, ref, at))
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for file in files:
@@ -356,12 +353,12 @@ def list_partitions(
         known[0], known[1], known[2] = known[0] + file.rows, known[1] + 1, known[2] + file.size_bytes
     lines = [PartitionLine(partition=key, rows=one[0], files=one[1], size_bytes=one[2]) for key, one in sums.items()]
     lines.sort(key=lambda one: (-one.size_bytes, one.partition))
-    items, following = cut(lines, cursor, limit)
+    items, following = paginate(lines, cursor, limit)
     return PartitionsPage(items=items, next=following, total=len(lines), complete=complete)
 
 
 def as_scalar(value: Any) -> Scalar:
-    """Return a bound or partition value so that it survives JSON.
+    """Return a bound or partition value in a form that survives JSON.
 
     Example:
         >>> as_scalar(date(2026, 1, 31)), as_scalar(0.5), as_scalar(float("nan")), as_scalar(b"ab")
@@ -417,9 +414,9 @@ _Sums = tuple[int, Mapping[str, tuple[int | None, Scalar, Scalar]]]
 
 
 def _added(model: ReadModel, pointer: TablePointer, snapshot: Snapshot) -> _Sums:
-    """Return the rows that a snapshot added, and of each column the NULLs and bounds."""
+    """Return the number of rows that a snapshot added, and the NULLs and bounds of each column."""
     key = ("columns", pointer.content_id, snapshot.snapshot_id, pointer.schema_id)
-    return model.remembered(key, lambda: _summed(model.reader.added_files(pointer, [snapshot.snapshot_id])))
+    return model.cached(key, lambda: _summed(model.reader.added_files(pointer, [snapshot.snapshot_id])))
 
 
 def _summed(added: AddedFiles) -> _Sums:
@@ -432,7 +429,7 @@ def _summed(added: AddedFiles) -> _Sums:
 
 def _column(found: Sequence[ColumnStatistics]) -> tuple[int | None, Scalar, Scalar]:
     nulls = [one.null_count for one in found]
-    # A file with nothing but NULLs has no bounds, and moves none.
+    # A file of only NULLs has no bounds, and doesn't change those of the others.
     bounded = [one for one in found if one.value_count is None or one.value_count != one.null_count]
     lower, upper = ([getattr(one, side) for one in bounded] for side in ("lower", "upper"))
     known = [None if None in side or not side else side for side in (lower, upper)]
@@ -498,14 +495,14 @@ def _check_point(record: CheckRecord, line: RunLine) -> CheckPoint:
 
 
 def _files(model: ReadModel, pointer: TablePointer) -> tuple[Sequence[DataFileLine], bool]:
-    """Return the data files of a table, the largest first, and whether these are all."""
+    """Return a table's data files, largest first, and whether they are all of them."""
 
     def read() -> tuple[Sequence[DataFileLine], bool]:
         found = [_file(model, one) for one in islice(model.reader.files(pointer), _MOST_FILES + 1)]
         complete = len(found) <= _MOST_FILES
         return sorted(found[:_MOST_FILES], key=lambda one: (-one.size_bytes, one.path)), complete
 
-    return model.remembered(("files", pointer), read)
+    return model.cached(("files", pointer), read)
 
 
 def _is_hidden(model: ReadModel, file: DataFile, name: str) -> bool:
@@ -517,7 +514,7 @@ def _is_hidden(model: ReadModel, file: DataFile, name: str) -> bool:
 def _file(model: ReadModel, file: DataFile) -> DataFileLine:
     masked = {name for name in file.partition if _is_hidden(model, file, name)}
     values = {name: MASK if name in masked else as_scalar(value) for name, value in file.partition.items()}
-    # Iceberg's writers put partition values into the paths of files, too, with names and values encoded as in forms.
+    # Iceberg's writers also put partition names and values into file paths, encoded like form fields.
     path = _FOLDER.sub(
         lambda found: f"/{found[1]}={MASK}" if {found[1], unquote_plus(found[1])} & masked else found[0], file.path
     )

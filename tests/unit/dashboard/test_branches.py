@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lakegate.dashboard.branches import BranchOverview, get_branch, list_branches, rows_by_branch
-from lakegate.dashboard.model import Page, ReadModel
+from lakegate.dashboard.model import ReadModel, ResultPage
 from lakegate.errors import InputError, NotFoundError, RetryableError
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import Run
@@ -60,7 +60,7 @@ def test_what_waits_for_a_human_is_first(big: BigLake) -> None:
     assert found.total == len(found.items) == 28
     pages = [list_branches(model, limit=10, cursor=cursor).items for cursor in (None, "10", "20")]
     assert [one.branch for page in pages for one in page] == [one.branch for one in found.items]
-    assert Page[BranchOverview].model_validate_json(found.model_dump_json()) == found
+    assert ResultPage[BranchOverview].model_validate_json(found.model_dump_json()) == found
     waiting = found.items[0]
     assert waiting.changes[0].rows_after == (waiting.changes[0].rows_before or 0) + 40
 

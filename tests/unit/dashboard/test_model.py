@@ -50,17 +50,17 @@ def test_looking_starts_nothing_and_finds_a_server_that_was_started_anew(tmp_pat
         assert [(one.code, one.hint) for one in page.problems] == [("catalog-unavailable", "Start it: lakegate up")]
         assert "local Nessie is stopped" in page.problems[0].message
         stack.state = "running"
-        model.forget()
+        model.refresh()
         first = model.catalog
         assert model.catalog is first
-        model.note("catalog", CatalogUnavailableError("gone"))
+        model.mark_unavailable("catalog", CatalogUnavailableError("gone"))
         with pytest.raises(CatalogUnavailableError, match="gone"):
             _ = model.catalog
-        model.forget()
+        model.refresh()
         assert model.catalog is first, "it's at the same address"
         stack.port = 2
-        model.note("catalog", CatalogUnavailableError("gone"))
-        model.forget()
+        model.mark_unavailable("catalog", CatalogUnavailableError("gone"))
+        model.refresh()
         assert ":2/" in repr(model.catalog)
 
 
@@ -88,17 +88,17 @@ def test_the_list_of_branches_is_asked_for_once_a_page(model: ReadModel, house: 
     assert model.branches() == ()
     house.catalog.create_branch("a", house.catalog.get_ref("main"))
     assert model.branches() == ()
-    model.forget()
+    model.refresh()
     assert [ref.name for ref in model.branches()] == ["a"]
 
 
 def test_what_is_remembered_is_bounded(model: ReadModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakegate.dashboard.model._KEPT", 2)
-    made = [model.remembered(key, lambda key=key: [key]) for key in "aba"]  # type: ignore[misc]
+    monkeypatch.setattr("lakegate.dashboard.model._CACHE_SIZE", 2)
+    made = [model.cached(key, lambda key=key: [key]) for key in "aba"]  # type: ignore[misc]
     assert made[0] is made[2]
-    model.remembered("c", lambda: ["c"])
-    assert model.remembered("a", list) is made[0], "b was used longer ago"
-    assert model.remembered("b", list) == []
+    model.cached("c", lambda: ["c"])
+    assert model.cached("a", list) is made[0], "b was used longer ago"
+    assert model.cached("b", list) == []
 
 
 @pytest.mark.parametrize(
@@ -129,5 +129,5 @@ def test_a_locked_journal_is_said_soon_and_asked_again_later(tmp_path: Path, mon
             assert time.monotonic() - began < 5
         finally:
             other.close()
-        asked.forget()
+        asked.refresh()
         assert [one.part for one in overview(asked).problems] == ["catalog"]

@@ -74,7 +74,7 @@ def test_a_rejected_batch_waits_as_long_as_its_branch_exists(
     run = load({"id": None}, {"id": 9})
     assert overview(model).items[0].waiting == 1
     house.catalog.delete_ref(house.catalog.get_ref(run.branch))
-    model.forget()
+    model.refresh()
     assert overview(model).items[0].waiting == 0
 
 
@@ -106,7 +106,7 @@ def test_without_the_catalog_the_journal_is_shown(house: FakeLakehouse, load: Lo
     assert page.items[0].waiting_runs == (rejected.run_id,)
     overview(model)
     assert asked == [1], "what is away isn't asked again at once"
-    model.forget()
+    model.refresh()
     overview(model)
     assert asked == [1, 1]
 

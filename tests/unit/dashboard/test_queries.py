@@ -169,7 +169,7 @@ def test_what_nobody_waits_for_any_more_is_stopped(monkeypatch: pytest.MonkeyPat
         job.wait(0.01)
     session.report([])
     assert job.state == "running"
-    monkeypatch.setattr("lakegate.dashboard.queries._FORGOTTEN_S", -1.0)
+    monkeypatch.setattr("lakegate.dashboard.queries._ABANDONED_AFTER_S", -1.0)
     session.report([])
     reading.set()
     assert (job.state, session.interrupted) == ("stopped", True)

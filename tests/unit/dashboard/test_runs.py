@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakegate.dashboard.model import Page, ReadModel
+from lakegate.dashboard.model import ReadModel, ResultPage
 from lakegate.dashboard.runs import RunDetail, RunSummary, get_run, list_files, list_run_files, list_runs
 from lakegate.dashboard.tables import check_history
 from lakegate.errors import InputError, NotFoundError
@@ -24,7 +24,7 @@ Load = Callable[..., Run]
 
 
 def test_no_run_and_one(model: ReadModel, load: Load) -> None:
-    assert list_runs(model) == Page[RunSummary]()
+    assert list_runs(model) == ResultPage[RunSummary]()
     run = load({"id": 1})
     (one,) = list_runs(model).items
     assert (one.run_id, one.status, one.rows, one.files, one.checks) == (run.run_id, "published", 1, 1, 1)
@@ -39,7 +39,7 @@ def test_pages_are_newest_first_and_complete(big: BigLake) -> None:
         if cursor is None:
             break
     assert found == [run.run_id for run in reversed(big.runs)]
-    assert Page[RunSummary].model_validate_json(page.model_dump_json()) == page
+    assert ResultPage[RunSummary].model_validate_json(page.model_dump_json()) == page
 
 
 def whole(run: Run) -> str:

@@ -1,4 +1,4 @@
-"""Who may see the dashboard, and who may act: on loopback everyone here, elsewhere who has logged in."""
+"""Who may see the dashboard and who may act: on loopback everyone, elsewhere people who have logged in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALLBACK = "oauth2callback"
 
 @dataclass(frozen=True)
 class Visitor:
-    """Who looks at a page. ``name`` is ``None`` where nobody has to log in."""
+    """The person who looks at a page. ``name`` is ``None`` if no login is needed."""
 
     name: str | None
     may_see: bool
@@ -32,7 +32,7 @@ class Visitor:
 
 @dataclass(frozen=True)
 class Access:
-    """The rules: how people log in, who may see, and who may act.
+    """How people log in, who may see the dashboard, and who may act.
 
     Attributes:
         login: ``none`` on loopback, ``oidc``, or ``proxy`` for a trusted proxy's header.
@@ -45,10 +45,10 @@ class Access:
     settings: UiSettings = field(default_factory=UiSettings)
 
     def visitor(self, claims: Any) -> Visitor:
-        """Return who is there.
+        """Return the visitor.
 
         Args:
-            claims: What the login says of the visitor: ``st.user``.
+            claims: The login's claims about the visitor: ``st.user``.
         """
         if self.login == "none":
             return Visitor(name=None, may_see=True, may_act=self.allow_actions)
@@ -59,7 +59,7 @@ class Access:
 
     def _name(self, claims: Any) -> str | None:
         if self.login == "oidc":
-            # An address that nobody has verified could be anyone's.
+            # Anyone could claim an unverified address.
             verified = claims.get("email_verified", True) not in (False, "false")
             known = (claims.get("email") if verified else None) or claims.get("sub")
             known = known if claims.get("is_logged_in") else None
@@ -73,8 +73,8 @@ def decide_access(settings: UiSettings, host: str, *, allow_actions: bool) -> Ac
     """Return the rules for a dashboard that listens on ``host``.
 
     Raises:
-        ConfigurationError: When it would listen beyond loopback without a login, or the settings for one contradict
-            each other.
+        ConfigurationError: It would listen beyond loopback without a login, or the login's settings contradict each
+            other.
     """
     oidc = {
         "ui.oidc_metadata_url": settings.oidc_metadata_url,
@@ -94,7 +94,7 @@ def decide_access(settings: UiSettings, host: str, *, allow_actions: bool) -> Ac
         missing = [name for name, value in oidc.items() if value is None]
         if missing:
             raise ConfigurationError(
-                f"A login with OpenID Connect needs {_listed(missing)}, too.",
+                f"A login with OpenID Connect also needs {_join_names(missing)}.",
                 hint="lakegate config shows what is set; docs/how-to/use-the-dashboard.md has an example.",
                 setting=missing[0],
             )
@@ -118,7 +118,7 @@ def decide_access(settings: UiSettings, host: str, *, allow_actions: bool) -> Ac
 
 
 def auth_secrets(access: Access) -> dict[str, Any]:
-    """Return what Streamlit's login needs, read from where the settings refer to."""
+    """Return the secrets for Streamlit's login, read from where the settings point."""
     settings = access.settings
     if access.login != "oidc":
         return {}
@@ -142,9 +142,9 @@ def auth_secrets(access: Access) -> dict[str, Any]:
 
 
 class OnlyTrustedProxies:
-    """ASGI middleware: refuses every request that doesn't come from a trusted proxy with the name of its user.
+    """ASGI middleware that refuses every request without a user name from a trusted proxy.
 
-    The peer's address counts, and never a header that claims another one.
+    Only the peer's own address counts, never a header that claims another.
     """
 
     def __init__(self, app: ASGIApp, *, header: str, proxies: Sequence[str]) -> None:
@@ -154,7 +154,7 @@ class OnlyTrustedProxies:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer 403."""
-        if scope["type"] not in ("http", "websocket") or self._is_let_in(scope):
+        if scope["type"] not in ("http", "websocket") or self._is_trusted(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
@@ -164,7 +164,7 @@ class OnlyTrustedProxies:
             refusal = PlainTextResponse("Log in at the proxy in front of this dashboard.\n", status_code=403)
             await refusal(scope, receive, send)
 
-    def _is_let_in(self, scope: Scope) -> bool:
+    def _is_trusted(self, scope: Scope) -> bool:
         peer = scope.get("client")
         if peer is None:
             return False
@@ -174,7 +174,7 @@ class OnlyTrustedProxies:
             return False
         address = getattr(address, "ipv4_mapped", None) or address
         values = [value for name, value in scope["headers"] if name == self._header]
-        # With two, it would be open whose name it is: the proxy's or the visitor's.
+        # Of two headers, one could be the visitor's own.
         named = len(values) == 1 and bool(values[0].strip())
         is_health = scope["type"] == "http" and scope["path"] == "/_stcore/health"
         return any(address in network for network in self._networks) and (named or is_health)
@@ -184,5 +184,5 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

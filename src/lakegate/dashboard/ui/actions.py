@@ -1,8 +1,8 @@
-"""What visitors can do, once they confirm it, to a branch, to quarantined rows, and to a run.
+"""Actions that visitors can take on a branch, quarantined rows or a run, after confirming them.
 
-An action belongs to the lake, not to the window: it finishes even if the window is closed meanwhile, and all windows of
-its visitor show the outcome until it's dismissed in one of them. Two windows that publish one branch at once are like
-two commands: the run's lease lets only one of them in.
+An action belongs to the lake, not to the window. It finishes even if the window is closed, and all windows of its
+visitor show the outcome until it's dismissed in one of them. If two windows publish one branch at the same time, the
+run's lease lets only one proceed, as with two commands.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from lakegate.dashboard.model import MAIN
 from lakegate.dashboard.quarantine import QuarantineDetail
 from lakegate.dashboard.runs import find_run
 from lakegate.dashboard.ui import markup, parts
-from lakegate.dashboard.ui.markup import Column, Html
-from lakegate.dashboard.ui.session import BUSY, Work, actor, current_visitor, shared
+from lakegate.dashboard.ui.markup import Html, TableColumn
+from lakegate.dashboard.ui.session import BUSY, BackgroundAction, actor, current_visitor, shared
 from lakegate.errors import ConflictError, LakegateError, NotFoundError, NotRevertableError
 from lakegate.model.figures import counted
 from lakegate.model.run import Run
@@ -39,11 +39,11 @@ _TITLES: Mapping[Kind, str] = {
     "drop": "Delete these quarantined rows?",
 }
 _ABOUT: Mapping[Kind, str] = {
-    "publish": "Its tables appear on main in one commit. What isn't audited yet is audited first.",
+    "publish": "Its tables appear on main in one commit. Tables that aren't audited yet are audited first.",
     "accept": "Rows that failed their checks appear on main. The commit, the journal and the alert name you and your "
     "reason.",
     "discard": "The branch and everything written to it are deleted. main doesn't change.",
-    "release": "They appear in the table as they are if all pass its current checks; otherwise nothing changes.",
+    "release": "They appear in the table as they are, if they all pass its current checks. Otherwise nothing changes.",
     "drop": "They never reach the table. The run that deletes them can be reverted.",
 }
 _LABELS: Mapping[Kind, str] = {
@@ -70,7 +70,7 @@ class _Offer:
     """An action that a visitor may take.
 
     Attributes:
-        do: Does it, given the visitor's name and their reason.
+        do: Takes the action, given the visitor's name and reason.
     """
 
     kind: Kind
@@ -80,7 +80,7 @@ class _Offer:
 
 
 def offer_actions(one: BranchOverview) -> None:
-    """Put the buttons of a branch on the page, if the visitor may act."""
+    """Show the buttons of a branch, if the visitor may act."""
     branch, known = one.branch, shared()
     details = Markup("").join(
         Markup("<div>{}: {}</div>").format(markup.text(change.table), rows_of(change.rows_before, change.rows_after))
@@ -88,12 +88,12 @@ def offer_actions(one: BranchOverview) -> None:
     )
 
     def lake() -> Lake:
-        """Return the lake, if the branch is as the visitor saw it: nobody accepts or discards rows unseen."""
+        """Return the lake. Raise if the branch changed since the visitor saw it: nobody decides on unseen rows."""
         with suppress(NotFoundError):  # the command explains why it's gone
             if known.model.catalog.get_ref(branch).hash != one.head:
                 raise ConflictError(
                     f"Branch '{branch}' was written to since you looked at it. Nothing was done.",
-                    hint="Look at it again, and then confirm.",
+                    hint="Reload this page and look at the branch again before you confirm.",
                     branch=branch,
                 )
         return known.lake
@@ -107,16 +107,16 @@ def offer_actions(one: BranchOverview) -> None:
 
 
 def offer_release(found: QuarantineDetail, run_id: str | None) -> None:
-    """Put the buttons of a table's quarantined rows on the page, if some wait and the visitor may act.
+    """Show the buttons of a table's quarantined rows, if some wait and the visitor may act.
 
     Args:
-        run_id: The run that set them aside; ``None`` for those of all runs.
+        run_id: The run that set them aside; ``None`` for all runs.
     """
     if not found.waiting:
         return
     table, lake = found.table, shared().lake
     details = Markup("<div>{}: {}</div>").format(markup.text(table), counted(found.waiting, "row"))
-    # Rows that are set aside while somebody decides aren't what they decide on.
+    # The decision covers only rows that the visitor has seen, not rows set aside since.
     waiting = {one.run_id: one.waiting for one in found.runs if one.waiting}
     shown: Any = {"run_id": run_id, "confirmed": waiting, "confirmed_at": found.commit}
     _offer(
@@ -137,14 +137,14 @@ def _offer(*offers: _Offer) -> None:
 
 
 def show_outcomes() -> None:
-    """Say what the visitor's actions came to, and which are under way, whichever window they were begun in.
+    """Show the visitor's running actions and the outcomes of ended ones, whichever window started them.
 
-    That a window was drawn doesn't mean that anybody saw it: it may be closed. So each stays until it's dismissed.
+    An outcome stays until it's dismissed: that a window was drawn doesn't mean that anybody saw it.
     """
     for work in shared().actions.of(actor()):
         reverted = st.session_state.get(_DONE) if parts.param("revert") == work.about else None
         if work in (st.session_state.get("lg-work"), reverted):
-            continue  # this window's dialog or page says it
+            continue  # this window's dialog or page shows it
         with st.container(horizontal=True, vertical_alignment="top", gap="small"):
             _show_outcome(work)
             if work.is_done and st.button("Dismiss", key=f"lg-seen-{id(work)}", type="tertiary"):
@@ -152,22 +152,22 @@ def show_outcomes() -> None:
                 st.rerun()
 
 
-def was_settled(about: str) -> bool:
-    """Return whether an action of the visitor did what it should with a branch, so that it's gone."""
+def has_succeeded(about: str) -> bool:
+    """Return whether an action of the visitor on a branch has succeeded, so that the branch is gone."""
     works = shared().actions.of(actor())
     return any(work.about == about and work.is_done and work.error is None for work in works)
 
 
-def _show_outcome(work: Work) -> None:
+def _show_outcome(work: BackgroundAction) -> None:
     about = markup.code(work.about)
     if work.action in ("release", "drop"):
         about = markup.joined("quarantined rows of ", about, by="")
     if not work.is_done:
         live = markup.badge(_DOING[work.action], tone="live", sign="●")
         began = markup.ago(work.began_at)
-        parts.html(Markup('<div class="todo live">{} {}, begun {}</div>').format(live, about, began))
+        parts.html(Markup('<div class="todo live">{} {}, started {}</div>').format(live, about, began))
     elif work.error is not None:
-        parts.trouble(f"{_DOING[work.action]} {work.about}: {work.error}", work.hint, tone="bad")
+        parts.show_alert(f"{_DOING[work.action]} {work.about} failed: {work.error}", work.hint, tone="bad")
     else:
         tone: markup.Tone = "off" if work.action in ("discard", "drop") else "live"
         done = markup.badge({"discard": "discarded", "revert": "reverted"}.get(work.action, "published"))
@@ -186,7 +186,7 @@ def _confirm(offer: _Offer) -> None:
 
 
 def _ask(offer: _Offer) -> None:
-    work: Work | None = st.session_state.get("lg-work")
+    work: BackgroundAction | None = st.session_state.get("lg-work")
     if work is not None:
         work.wait(_LABELS[offer.kind])
         _end_dialog()
@@ -203,9 +203,11 @@ def _ask(offer: _Offer) -> None:
     parts.html(Markup('<p class="muted">Recorded as {}.</p>').format(markup.text(name)))
     if st.button(_LABELS[offer.kind], type="primary", key="lg-confirm"):
         if offer.kind == "accept" and not reason.strip():
-            parts.trouble("Write a reason: it's part of the commit.", tone="warn")
+            parts.show_alert("Write a reason: it's part of the commit.", tone="warn")
             return
-        st.session_state["lg-work"] = Work(offer.kind, offer.about, name).begin(lambda: offer.do(name, reason))
+        st.session_state["lg-work"] = BackgroundAction(offer.kind, offer.about, name).begin(
+            lambda: offer.do(name, reason)
+        )
         st.rerun(scope="fragment")
 
 
@@ -225,16 +227,16 @@ def rows_of(before: int | None, after: int | None) -> str:
     return f"{old} → {new} rows"
 
 
-def ask(run_id: str, *, may_act: bool) -> None:
-    """Show what reverting a run would change, and let the visitor do it.
+def show_revert(run_id: str, *, may_act: bool) -> None:
+    """Show what reverting a run would change, and let the visitor revert it.
 
     Args:
-        may_act: Whether the visitor may revert; else only the command is shown.
+        may_act: Whether the visitor may revert. If not, only the command is shown.
 
     Raises:
-        InputError: There's no such run.
+        NotFoundError: The run doesn't exist.
     """
-    done: Work | None = st.session_state.get(_DONE)
+    done: BackgroundAction | None = st.session_state.get(_DONE)
     if done is not None and done.about == run_id:
         _say_done(done)
         return
@@ -244,7 +246,7 @@ def ask(run_id: str, *, may_act: bool) -> None:
         parts.html(Markup("<h2>{}</h2>").format(title), _about(run))
         if not may_act:
             parts.html(
-                Markup('<p class="muted">This dashboard is read-only. To see what it would undo, run:</p>'),
+                Markup('<p class="muted">This dashboard is read-only. To see what a revert would undo, run:</p>'),
                 markup.commands(f"lakegate revert {run.run_id} --dry-run"),
             )
             _close_button("Close")
@@ -267,11 +269,11 @@ def _about(run: Run) -> Markup:
 
 
 def _show_plan(run: Run, *, cascade: bool) -> bool:
-    """Show what the revert would change; return whether it can be done."""
+    """Show what the revert would change. Return whether it's possible."""
     try:
         plan = _plan(run.run_id, cascade=cascade)
     except LakegateError as error:
-        parts.trouble(error.message, error.hint, tone="warn" if isinstance(error, NotRevertableError) else "off")
+        parts.show_alert(error.message, error.hint, tone="warn" if isinstance(error, NotRevertableError) else "off")
         return False
     rows = (
         (
@@ -282,21 +284,21 @@ def _show_plan(run: Run, *, cascade: bool) -> bool:
         )
         for one in plan.undone
     )
-    columns = ("Table", Column("Rows", "num"), Column("Data files", "num"), "")
+    columns = ("Table", TableColumn("Rows", "num"), TableColumn("Data files", "num"), "")
     parts.html(markup.table(columns, rows, caption="What would change"))
     others = [one for one in plan.reverts if one != run.run_id]
     if others:
         parts.html(Markup("<p>Also reverts {}.</p>").format(markup.joined(*map(markup.run_link, others), by=", ")))
     parts.html(
-        Markup('<p class="muted">One commit on main, recorded as {}. The files can be ingested again then.</p>').format(
-            markup.text(actor())
-        )
+        Markup(
+            '<p class="muted">One commit on main, recorded as {}. Then, the files can be ingested again.</p>'
+        ).format(markup.text(actor()))
     )
     return True
 
 
 def _plan(run_id: str, *, cascade: bool) -> Run:
-    """Return what would change on the head of main as it is now."""
+    """Return the revert as a dry run on the current head of main."""
     key = (run_id, cascade, shared().model.catalog.get_ref(MAIN).hash)
     known: tuple[object, Run] | None = st.session_state.get(_PLAN)
     if known is None or known[0] != key:
@@ -308,9 +310,11 @@ def _plan(run_id: str, *, cascade: bool) -> Run:
 
 def _revert(run: Run, *, cascade: bool) -> None:
     lake, name = shared().lake, actor()
-    # Redrawing the page would look as if nothing happened.
+    # A redraw would look as if nothing happened.
     st.session_state[BUSY] = True
-    work = Work("revert", run.run_id, name).begin(lambda: lake.revert(run.run_id, cascade=cascade, actor=name))
+    work = BackgroundAction("revert", run.run_id, name).begin(
+        lambda: lake.revert(run.run_id, cascade=cascade, actor=name)
+    )
     try:
         work.wait("Reverting")
     finally:
@@ -321,7 +325,7 @@ def _revert(run: Run, *, cascade: bool) -> None:
     st.rerun()
 
 
-def _say_done(work: Work) -> None:
+def _say_done(work: BackgroundAction) -> None:
     reverted = work.run
     with st.container(border=True):
         if reverted is not None:

@@ -1,7 +1,7 @@
-"""Charts of the pages: drawn in the theme's colours, told apart by more than colour, and described in words.
+"""Charts: drawn in the theme's colours, distinguishable without colour, and described in words.
 
-Names and values come from data. They reach a chart as data alone, in columns that are named here: a column's own name
-could hold what Vega reads as a path or a type.
+Names and values from data reach a chart only as data, in columns named here. Vega would read a path or a type into some
+column names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["bars", "line", "points"]
 VegaType = Literal["Q", "T", "N"]
-"""A number, a time, or a name."""
+"""Quantitative, temporal or nominal."""
 _HEIGHT = 220
 _LONGEST = 60
 _FEW_POINTS = 60
@@ -34,8 +34,8 @@ _TICKS = 10
 
 
 @dataclass(frozen=True)
-class Bar:
-    """One bar of a chart: its place, its height, and what shows when the mouse rests on it."""
+class ChartBar:
+    """One bar of a chart: its time, value and kind, and text to show on hover."""
 
     at: datetime
     value: float
@@ -44,7 +44,7 @@ class Bar:
 
 
 def short(text: object) -> str:
-    r"""Return a text of data as a chart's axis or legend shows it.
+    r"""Return text from data, shortened for a chart's axis or legend.
 
     Example:
         >>> short("a\u202eb")
@@ -55,7 +55,7 @@ def short(text: object) -> str:
 
 
 def plain(value: object) -> str:
-    """Return a value of data as the text of a cell.
+    """Return a value from data as the text of a cell.
 
     Example:
         >>> plain({"a": 1}), plain(None)
@@ -68,7 +68,7 @@ def plain(value: object) -> str:
 
 
 def types_of(table: pa.Table) -> dict[str, VegaType]:
-    """Return what a chart can do with each column of a result: number, time, or name; others are left out."""
+    """Return Vega's type of each column of a result. Columns that a chart can't use are left out."""
     import pyarrow as pa
 
     found: dict[str, VegaType] = {}
@@ -83,13 +83,13 @@ def types_of(table: pa.Table) -> dict[str, VegaType]:
     return found
 
 
-def bars(found: Sequence[Bar], *, kinds: Sequence[str], description: str) -> None:
-    """Draw bars of rows, side by side in the order of their times.
+def bars(found: Sequence[ChartBar], *, kinds: Sequence[str], description: str) -> None:
+    """Draw bars of row counts side by side.
 
     Args:
         found: The bars, oldest first.
-        kinds: All kinds, each with a colour of its own.
-        description: What the chart shows, for people who can't see it.
+        kinds: All kinds; each gets its own colour.
+        description: What the chart shows, for screen readers.
     """
     rows: list[dict[str, Any]] = [
         {"place": place, "when": _when(bar.at), "value": bar.value, "kind": bar.kind, "about": bar.about}
@@ -120,11 +120,11 @@ def bars(found: Sequence[Bar], *, kinds: Sequence[str], description: str) -> Non
 
 
 def lines(found: Mapping[str, Sequence[tuple[datetime, float | None]]], *, title: str, description: str) -> None:
-    """Draw a line with points for each name, of shares from 0 to 1, in percent.
+    """Draw a line for each name, of shares from 0 to 1, in percent.
 
     Args:
         found: Points by name, oldest first; ``None`` leaves a gap.
-        description: What the chart shows, for people who can't see it.
+        description: What the chart shows, for screen readers.
     """
     times = sorted({at for points in found.values() for at, _ in points})
     place = {at: number for number, at in enumerate(times)}
@@ -142,7 +142,7 @@ def lines(found: Mapping[str, Sequence[tuple[datetime, float | None]]], *, title
             x=alt.X("place:O", axis=_places(times)),
             y=alt.Y("value:Q", title=title, scale=_extent([0, *known]), axis=alt.Axis(format=".1%")),
             color=alt.Color("name:N", sort=names, legend=_legend()),
-            # By colour alone, too few people can tell which line is which.
+            # Colour alone wouldn't distinguish the lines for everybody.
             strokeDash=alt.StrokeDash("name:N", sort=names, legend=_legend()),
             tooltip=[
                 alt.Tooltip("when:N", title="UTC"),
@@ -155,7 +155,7 @@ def lines(found: Mapping[str, Sequence[tuple[datetime, float | None]]], *, title
 
 
 def ranges(found: Sequence[tuple[datetime, Any, Any]], *, title: str, description: str) -> None:
-    """Draw what values lie between, over time: numbers, or times as ISO 8601 text."""
+    """Draw lower and upper bounds over time, of numbers or ISO 8601 times."""
     is_number = all(isinstance(bound, (int, float)) for _, *bounds in found for bound in bounds)
     rows: list[dict[str, Any]] = [
         {
@@ -229,7 +229,7 @@ def free(
 
 
 def _heights(data: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Return how high and how low bars reach that are stacked at each place."""
+    """Return the heights and depths that the stacked bars reach."""
     sums: dict[tuple[Any, bool], float] = defaultdict(float)
     for one in data:
         sums[one["x"], (one["y"] or 0) < 0] += one["y"] or 0
@@ -241,18 +241,18 @@ def _place(value: Any, kind: VegaType) -> float | int | None:
         return _figure(value)
     try:
         return _milliseconds(plain(value))
-    except ValueError:  # a day beyond Python's calendar
+    except ValueError:  # a date beyond Python's range
         return None
 
 
 def _milliseconds(text: str) -> float:
-    """Return a day or time in ISO 8601, in UTC if it doesn't say, as Vega has times."""
+    """Return an ISO 8601 date or time (UTC by default) in milliseconds, as Vega expects."""
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000
 
 
 def _extent(values: Sequence[float], *, kind: Literal["linear", "utc"] = "linear") -> alt.Scale:
-    """Return a scale that all values fit on. Vega would find it out itself, and complain before it has the data."""
+    """Return a scale that fits all values. Vega would compute one, but warns until it has the data."""
     low, high = min(values, default=0), max(values, default=1)
     domain = [low, high if high > low else low + 1]
     if kind == "utc":
@@ -261,7 +261,7 @@ def _extent(values: Sequence[float], *, kind: Literal["linear", "utc"] = "linear
 
 
 def _figure(value: Any) -> float | int | None:
-    """Return a number that JSON has, too; ``None`` for NaN and infinities."""
+    """Return a number that JSON can hold; ``None`` for NaN and infinities."""
     if value is None or isinstance(value, int):
         return value
     number = float(value)
@@ -273,8 +273,8 @@ def _when(at: datetime) -> str:
 
 
 def _places(times: Sequence[datetime]) -> alt.Axis:
-    """Return an axis of bars that are side by side, with the times of a few of them."""
-    # An expression of Vega's, made of digits alone and never of data.
+    """Return an axis of positions, labelled with the times of a few of them."""
+    # A Vega expression built from formatted times only, never from data.
     labels = ",".join(f"'{_when(at)}'" for at in times)
     every = max(1, len(times) // _TICKS)
     return alt.Axis(

@@ -1,4 +1,4 @@
-"""What checks found: how many rows fail, some of them, and those that were quarantined."""
+"""Results of checks: how many rows fail, with examples, and quarantined rows."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from lakegate.dashboard.model import CheckLine
 from lakegate.dashboard.quarantine import QuarantineDetail, QuarantinedRow, get_quarantine
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.actions import offer_release
-from lakegate.dashboard.ui.markup import Column, Html
+from lakegate.dashboard.ui.markup import Html, TableColumn
 from lakegate.dashboard.ui.session import shared
 from lakegate.model.figures import count, counted, share
 from lakegate.model.quarantine import REASONS, SOURCE_FILE
 
 _SHOWN_PASSED = 5
 _ON_A_PAGE = 30
-"""Failed checks on a page: the example rows of hundreds take a browser seconds."""
+"""Failed checks per page. The example rows of hundreds would take a browser seconds."""
 _COLUMNS = 40
 
 
 def show_checks(checks: Sequence[CheckLine]) -> None:
-    """Put checks on the page: failed ones with a bar of failing rows and examples; many passed ones are folded away."""
+    """Show checks: failed ones with a bar and example rows; many passed ones are folded away."""
     several = len({one.table for one in checks}) > 1
     failed = [one for one in checks if one.verdict == "fail" or one.quarantined]
     passed = [one for one in checks if not (one.verdict == "fail" or one.quarantined)]
-    every, start = len(failed), _start(len(failed))
+    every, start = len(failed), parts.start_param("checks", len(failed))
     failed = failed[start : start + _ON_A_PAGE]
     lines = Markup("").join(_line(one, names_table=several) for one in failed)
     rest = Markup("").join(_line(one, names_table=several) for one in passed)
@@ -42,20 +42,13 @@ def show_checks(checks: Sequence[CheckLine]) -> None:
     parts.html(lines, rest)
     if every > _ON_A_PAGE:
         following = start + _ON_A_PAGE
-        parts.turn_pages(
+        parts.show_pagination(
             cursor_name="checks",
             following=str(following) if following < every else None,
             shown=len(failed),
             noun="failed check",
             total=every,
         )
-
-
-def _start(count: int) -> int:
-    """Return the number of the first failed check on this page."""
-    given = parts.param("checks") or ""
-    start = int(given[:9]) if given.isascii() and given.isdecimal() else 0
-    return start if start < count else 0
 
 
 def _line(one: CheckLine, *, names_table: bool) -> Html:
@@ -109,7 +102,7 @@ def _examples(one: CheckLine) -> Html | str:
 
 
 def _narrow(row: Mapping[str, object], own: Sequence[str]) -> Mapping[str, object]:
-    """Return a row's first columns, the check's own among them."""
+    """Return a row's first columns, including the check's own."""
     if len(row) <= _COLUMNS:
         return row
     kept = {name: row[name] for name in own if name in row}
@@ -122,7 +115,7 @@ _REASONS = 50
 
 
 def show_quarantine(table: str, *, run_id: str | None = None) -> None:
-    """Put a table's quarantined rows on the page: how many wait and why, some of them, and what to type."""
+    """Show a table's quarantined rows: how many wait and why, some examples, and commands to run."""
     found = get_quarantine(shared().model, table, run_id=run_id)
     if found is None:
         parts.html(markup.empty("No row is quarantined"))
@@ -174,7 +167,13 @@ def _runs(found: QuarantineDetail) -> Html:
         )
         for one in found.runs[:_RUNS]
     )
-    columns = ("Run", Column("When", "fit"), Column("Waiting", "num"), Column("Released", "num"), "Released by")
+    columns = (
+        "Run",
+        TableColumn("When", "fit"),
+        TableColumn("Waiting", "num"),
+        TableColumn("Released", "num"),
+        "Released by",
+    )
     more = len(found.runs) - _RUNS
     rest = Markup('<p class="muted">and {} more</p>').format(counted(more, "run")) if more > 0 else ""
     return markup.joined(markup.table(columns, rows, caption="Runs that quarantined rows"), rest, by="")
@@ -186,7 +185,7 @@ def _waiting_rows(rows: Sequence[QuarantinedRow]) -> Html:
             markup.code("ui.examples")
         )
     values = parts.unmasked([one.values for one in rows])
-    # Of a column with one of these names, the value is the table's.
+    # If the table has a column of one of these names, use the reserved name for ours.
     why, source = (
         reserved if any(name in row for row in values) else name
         for name, reserved in (("why", REASONS), ("source", SOURCE_FILE))

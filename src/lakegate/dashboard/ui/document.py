@@ -1,6 +1,6 @@
-"""The pages' documents and their style: what a browser shows until Streamlit, two megabytes of scripts, draws the page.
+"""The HTML documents of the pages and their style: what a browser shows until Streamlit's 2 MB of scripts have loaded.
 
-That's the logo, and on Home the tables: they come with the document, before any script has run.
+That's the logo, and on the home page its tables, which come with the document before any script has run.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ html {{ font-size: {size}px; }}
   .lg-first > main {{ margin: 0; padding: 2.6rem 1rem 3rem; }}
 }}
 """
-# The symbols' font comes with Streamlit. An icon that is given to st.Page would also become the tab's, and that one
-# browsers would fetch from Google.
+# The icon font comes with Streamlit. An icon passed to st.Page would also become the tab's icon, which browsers fetch
+# from Google.
 _ICON = """
 [data-testid="stSidebarNavLink"][href$="/{path}"]::before {{ content: "{icon}" / ""; }}"""
 
@@ -98,11 +98,11 @@ def style(pages: tuple[Page, ...]) -> str:
     return f"<style>{_STYLE}{icons}</style>"
 
 
-def first_part(content: Markup, font: str | None = None) -> str:
-    """Return the first part of a page, where Streamlit will draw it, with the style of our elements.
+def prerendered(content: Markup, font: str | None = None) -> str:
+    """Return ``content`` placed where Streamlit will draw the page, with its style.
 
     Args:
-        font: Address of Streamlit's own font, so that it loads before Streamlit's style sheet does.
+        font: URL of Streamlit's font, to load it before Streamlit's style sheet.
     """
     face = "" if font is None else _FACE.format(font)
     look = _FIRST.format(
@@ -114,19 +114,19 @@ def first_part(content: Markup, font: str | None = None) -> str:
     return f'<style>{face}{_STYLE}{look}</style><div class="lg-first">{aside}<main class="lg">{content}</main></div>'
 
 
-def waiting() -> str:
-    """Return what a document shows until Streamlit, two megabytes of scripts, draws the page in its place."""
+def loading_screen() -> str:
+    """Return the logo, shown until Streamlit draws the page in its place."""
     look = ".lg-waiting {{ position: fixed; inset: 0; display: grid; place-content: center; background: {} }}"
     dark = f"@media (prefers-color-scheme: dark) {{ {look.format(_DARK['backgroundColor'])} }}"
     return f'<style>{look.format(_LIGHT["backgroundColor"])} {dark}</style><div class="lg-waiting">{LOGO}</div>'
 
 
-_PATIENCE_S = 1.5
-"""Seconds that a document waits for the tables; a catalog that is slow is waited for by the page, which says so."""
+_TABLES_TIMEOUT_S = 1.5
+"""Seconds that a document waits for the tables. If the catalog is slower, the page itself waits, and says so."""
 _AT_ONCE = 2
-# A click on one of our links would reload the whole page; now Streamlit goes there as if the visitor had gone back
-# or forward. The browser still opens the link in a new tab, or copies it.
-_FOLLOW_LINKS = """
+# Without this, a click on one of our links reloads the whole page. With it, Streamlit navigates as if the visitor had
+# gone back or forward. Opening a link in a new tab, or copying it, still works.
+_LINK_SCRIPT = """
 document.addEventListener("click", (event) => {
   const link = event.target.closest && event.target.closest("a.lg-go");
   if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
@@ -140,9 +140,9 @@ document.addEventListener("click", (event) => {
 _MODULE = re.compile(r'<script type="module" crossorigin src="([^"]+)"></script>')
 _LINK = re.compile(r'<link rel="(modulepreload|stylesheet)" crossorigin href="([^"]+)">')
 _FONT = re.compile(r'href="([^"]+)"\s+as="font"')
-# Streamlit starts once the tables are painted: a browser would wait for its style sheet, behind some fifty scripts, and
-# then run half a second of these first. A window in the background paints nothing.
-_START = """
+# Start Streamlit only once the tables are painted. Otherwise the browser would first wait for its style sheet, queued
+# behind some fifty scripts, and run scripts for half a second. A background window never paints: start it after 1 s.
+_START_SCRIPT = """
 let lgStarted = false;
 const lgAdd = (kind, given) => document.head.append(Object.assign(document.createElement(kind), given));
 const lgStart = () => {
@@ -154,8 +154,8 @@ const lgStart = () => {
 requestAnimationFrame(() => setTimeout(lgStart));
 setTimeout(lgStart, 1000);
 """
-# Until Streamlit has drawn the same, or has something to say itself.
-_STEP_ASIDE = """
+# Remove the prerendered part once Streamlit has drawn the page, or shows a dialog.
+_HANDOVER_SCRIPT = """
 const lgFirst = document.querySelector(".lg-first"), lgSince = Date.now(), lgLook = setInterval(() => {
   const app = document.querySelector('[data-testid="stApp"]');
   const drawn = app && app.dataset.testScriptState === "notRunning" && document.querySelector("#root .lg-title");
@@ -169,37 +169,37 @@ const lgFirst = document.querySelector(".lg-first"), lgSince = Date.now(), lgLoo
 
 
 def documents(access: Access, hosts: Sequence[str]) -> list[Route]:
-    """Return the routes of the pages' documents: Streamlit's, with our name, our links, and the server's address.
+    """Return the routes of the pages' documents: Streamlit's document with our title, links and the server's address.
 
-    Without that address, a browser looks for the server below each page's own first, and logs errors.
+    Without that address, a browser first looks for the server below each page's own URL, and logs errors.
 
     Args:
-        access: Who may see.
-        hosts: Names that the server answers to; empty for any.
+        access: Who may see the dashboard.
+        hosts: Host names that the server answers to; empty for any.
     """
     base = urlsplit(access.settings.url or "").path.strip("/")
     shown = (Path(st.__file__).parent / "static" / "index.html").read_text(encoding="utf-8")
     address = json.dumps(f"/{base}/" if base else "/")
     server = f"window.__streamlit = {{ BACKEND_BASE_URL: new URL({address}, location.origin).href }};"
-    script = f"<script>{server}{_FOLLOW_LINKS}</script>"
+    script = f"<script>{server}{_LINK_SCRIPT}</script>"
     shown = shown.replace("<title>Streamlit</title>", f"<title>lakegate</title>{script}")
     shown = shown.replace('href="./favicon.png"', 'href="data:,"')
-    empty = shown.replace('<div id="root">', f'<div id="root">{waiting()}')
+    empty = shown.replace('<div id="root">', f'<div id="root">{loading_screen()}')
     before, root, after = shown.partition('<div id="root">')
     module, font = _MODULE.search(before), _FONT.search(before)
-    start = "" if module is None else _START % (json.dumps(_LINK.findall(before)), json.dumps(module[1]))
+    start = "" if module is None else _START_SCRIPT % (json.dumps(_LINK.findall(before)), json.dumps(module[1]))
     before = before if module is None else _LINK.sub("", _MODULE.sub("", before))
-    after = after.replace("</body>", f"<script>{start}{_STEP_ASIDE}</script></body>")
+    after = after.replace("</body>", f"<script>{start}{_HANDOVER_SCRIPT}</script></body>")
     limiter = anyio.CapacityLimiter(_AT_ONCE)
 
     async def document(request: Request) -> HTMLResponse:
         content = None
         if _may_see(access, hosts, request) and not request.url.query:
-            with anyio.move_on_after(_PATIENCE_S):
+            with anyio.move_on_after(_TABLES_TIMEOUT_S):
                 content = await to_thread.run_sync(_tables, limiter=limiter, abandon_on_cancel=True)
         if content is None:
             return HTMLResponse(empty, headers={"Cache-Control": "no-cache"})
-        page = f"{before}{first_part(content, None if font is None else font[1])}{root}{after}"
+        page = f"{before}{prerendered(content, None if font is None else font[1])}{root}{after}"
         return HTMLResponse(page, headers={"Cache-Control": "no-store"})
 
     async def plain(_: Request) -> HTMLResponse:
@@ -211,13 +211,13 @@ def documents(access: Access, hosts: Sequence[str]) -> list[Route]:
 
 
 def _may_see(access: Access, hosts: Sequence[str], request: Request) -> bool:
-    # A page of another site could have its name point here. Who has logged in by OpenID Connect, Streamlit knows alone.
+    # Another site's host name could point here (DNS rebinding). OpenID Connect logins are known to Streamlit only.
     if access.login == "oidc" or (hosts and (request.url.hostname or "").lower() not in hosts):
         return False
     return access.visitor({"user": request.headers.get(access.settings.user_header or "")}).may_see
 
 
 def _tables() -> Markup | None:
-    with suppress(Exception):  # the page itself says what's wrong
-        return home.first_part()
+    with suppress(Exception):  # the page itself shows what's wrong
+        return home.prerendered()
     return None

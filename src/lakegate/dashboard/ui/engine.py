@@ -1,4 +1,4 @@
-"""Spark for the pages: opened for whoever first asks for rows, with progress and a way to stop; a branch's rows."""
+"""Queries on the pages: their progress, a stop button, and the rows that a branch changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from lakegate.dashboard.branches import BranchOverview
 from lakegate.dashboard.model import MAIN
-from lakegate.dashboard.queries import Job, Queries
+from lakegate.dashboard.queries import Queries, QueryJob
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.session import Shared, shared
 from lakegate.errors import LakegateError, RetryableError
@@ -19,7 +19,7 @@ from lakegate.model.figures import counted, duration
 from lakegate.ports import Narrator
 from lakegate.table import Query
 
-_LOOK_EVERY_S = 0.5
+_POLL_EVERY_S = 0.5
 _ROWS = 20
 _COLUMNS = 40
 _SHOWN = "lg-rows"
@@ -28,7 +28,7 @@ _JOBS = ("lg-rows-added", "lg-rows-removed")
 
 @cache
 def queries(known: Shared) -> Queries:
-    """Return what runs all visitors' queries."""
+    """Return the runner of all visitors' queries."""
 
     def open_lake(narrator: Narrator) -> Lake:
         return connect(known.lake.home, settings=known.lake.settings, narrator=narrator)
@@ -36,21 +36,17 @@ def queries(known: Shared) -> Queries:
     return Queries(open_lake)
 
 
-def still_here() -> None:
-    """Keep what this visitor waits for running: their page is still open."""
+def keep_jobs_alive() -> None:
+    """Keep this visitor's queries running: their page is still open."""
     for known in st.session_state.values():
-        if isinstance(known, Job):
+        if isinstance(known, QueryJob):
             known.seen()
 
 
-def watch(*jobs: Job, key: str) -> None:
-    """Show what runs and how far it is, with a button to stop it; redraw the page once all have ended.
+def watch(*jobs: QueryJob, key: str) -> None:
+    """Show the progress of queries with a stop button. Redraw the page once all have ended."""
 
-    Args:
-        *jobs: What runs, one after the other.
-    """
-
-    @st.fragment(run_every=_LOOK_EVERY_S)
+    @st.fragment(run_every=_POLL_EVERY_S)
     def look() -> None:
         running = [job for job in jobs if job.state == "running"]
         if not running:
@@ -71,15 +67,15 @@ def watch(*jobs: Job, key: str) -> None:
 
 
 def show_error(error: LakegateError) -> None:
-    """Say why rows couldn't be read."""
-    parts.trouble(error.message, error.hint, tone="warn" if isinstance(error, RetryableError) else "bad")
+    """Show why rows couldn't be read."""
+    parts.show_alert(error.message, error.hint, tone="warn" if isinstance(error, RetryableError) else "bad")
     if isinstance(error, RetryableError):
-        parts.html(Markup('<p class="muted">Only queries need Spark: all other pages work without it.</p>'))
+        parts.html(Markup('<p class="muted">Only queries need Spark; all other pages work without it.</p>'))
 
 
 @dataclass(frozen=True)
-class _Question:
-    """Which rows: a table on a branch at one commit, against the commit that the branch started from."""
+class _RowsRequest:
+    """The rows to compare: a table on a branch at one commit, and at the commit that the branch started from."""
 
     branch: str
     head: str
@@ -95,7 +91,7 @@ class _Question:
 
 
 def offer_rows(one: BranchOverview) -> None:
-    """Put the rows that a branch changes on the page, or the button that asks for them."""
+    """Show the rows that a branch changes, or a button to read them."""
     tables = [change.table for change in one.changes]
     if not tables:
         return
@@ -109,37 +105,35 @@ def offer_rows(one: BranchOverview) -> None:
     if len(tables) > 1:
         table = st.selectbox("Table", tables, key="lg-rows-table", width=340) or table
     base = None if one.run is None else one.base
-    question = _Question(one.branch, one.head, table, one.target or MAIN, base)
-    jobs = _jobs(question)
+    request = _RowsRequest(one.branch, one.head, table, one.target or MAIN, base)
+    jobs = _jobs(request)
     if jobs is None:
-        _offer(question)
+        _offer(request)
         return
     if any(job.state == "running" for job in jobs):
         watch(*jobs, key="lg-rows-stop")
         return
     with parts.boundary("the rows"):
-        _show(question, *jobs)
+        _show(request, *jobs)
 
 
-def _jobs(question: _Question) -> tuple[Job, Job] | None:
-    """Return what reads the rows, if the visitor asked for these and not for others."""
-    if st.session_state.get(_SHOWN) != question:
+def _jobs(request: _RowsRequest) -> tuple[QueryJob, QueryJob] | None:
+    """Return the two queries of a request; ``None`` unless it's the visitor's latest."""
+    if st.session_state.get(_SHOWN) != request:
         return None
     added, removed = (st.session_state.get(key) for key in _JOBS)
     return None if added is None or removed is None else (added, removed)
 
 
-def _offer(question: _Question) -> None:
+def _offer(request: _RowsRequest) -> None:
     known = queries(shared())
-    about = "Spark reads them; the rest of this page needs none." + (
-        "" if known.is_open else " It starts first, which can take a minute."
-    )
+    about = "Spark reads them." + ("" if known.is_open else " Starting it can take a minute.")
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Show rows", key="lg-rows-show"):
             _forget()
-            where = f"{question.branch} against {question.target}"
-            st.session_state[_SHOWN] = question
-            for key, plan in zip(_JOBS, (question.added, question.removed), strict=True):
+            where = f"{request.branch} against {request.target}"
+            st.session_state[_SHOWN] = request
+            for key, plan in zip(_JOBS, (request.added, request.removed), strict=True):
                 st.session_state[key] = known.read(plan, where=where, limit=_ROWS)
             st.rerun()
         parts.html(Markup('<span class="muted">{}</span>').format(about))
@@ -148,12 +142,12 @@ def _offer(question: _Question) -> None:
 def _forget() -> None:
     for key in (_SHOWN, *_JOBS):
         job = st.session_state.pop(key, None)
-        if isinstance(job, Job):
+        if isinstance(job, QueryJob):
             job.stop()
 
 
-def _show(question: _Question, added: Job, removed: Job) -> None:
-    against = question.target + (" as it is now" if question.base is None else " as it was when the run began")
+def _show(request: _RowsRequest, added: QueryJob, removed: QueryJob) -> None:
+    against = request.target + (" as it is now" if request.base is None else " as it was when the run began")
     seconds = duration(max(job.seconds for job in (added, removed)))
     parts.html(Markup('<p class="muted">Against {}; read in {}.</p>').format(markup.text(against), seconds))
     failed = next((job.error for job in (added, removed) if job.error is not None), None)
@@ -169,7 +163,7 @@ def _show(question: _Question, added: Job, removed: Job) -> None:
         st.rerun()
 
 
-def _show_rows(verb: str, job: Job) -> None:
+def _show_rows(verb: str, job: QueryJob) -> None:
     found = job.result
     if found is None or found.table.num_rows == 0:
         parts.html(Markup("<h3>{}</h3>").format(verb), Markup('<p class="muted">No rows.</p>'))

@@ -1,7 +1,7 @@
-"""Pieces of HTML. All values are escaped where they come in: only what is written here is markup.
+"""Pieces of HTML. Only constants in this code are markup; all values are escaped where they come in.
 
-Text from data may hold anything: tags, writing from right to left, invisible characters, a whole novel. It is shown
-escaped, isolated from its surroundings, and clipped.
+Text from data can hold tags, right-to-left writing, invisible characters, or a whole novel. It's escaped, isolated from
+its surroundings, and clipped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Html = Markup
 _LONGEST = 200
 _LONGEST_TITLE = 2_000
 _FIT_A_PHONE = 3
-"""Columns of a table that a phone shows side by side."""
+"""Most columns of a table that fit on a phone side by side."""
 
 _SIGNS: Mapping[str, tuple[Tone, str]] = {
     "published": ("ok", "✓"),
@@ -59,7 +59,7 @@ def badge(word: str, *, tone: Tone | None = None, sign: str | None = None) -> Ht
 
 
 def text(value: object, *, longest: int = _LONGEST) -> Html:
-    """Return a value from data. What is clipped shows when the mouse rests on it.
+    """Return a value from data. Clipped text shows in full on hover.
 
     Example:
         >>> text("<script>")
@@ -83,7 +83,7 @@ def _plain(value: object) -> object:
 
 
 def _label(value: object) -> str:
-    """Return a text for an attribute or a heading."""
+    """Return text for an attribute or a heading."""
     words = one_line(value)
     return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
 
@@ -93,7 +93,7 @@ def _shown(value: object) -> object:
 
 
 def code(value: object) -> Html:
-    """Return a name or a command in the font of code."""
+    """Return a name or a command in a code font."""
     return Markup("<code>{}</code>").format(one_line(value))
 
 
@@ -119,7 +119,7 @@ def branch_link(branch: str) -> Html:
 
 
 def ago(moment: datetime | None, now: datetime | None = None) -> Html:
-    """Return how long ago a moment was; the exact time shows when the mouse rests on it."""
+    """Return how long ago a moment was, with the exact time on hover."""
     if moment is None:
         return Markup('<span class="muted">never</span>')
     exact = moment.astimezone(UTC)
@@ -130,12 +130,12 @@ def ago(moment: datetime | None, now: datetime | None = None) -> Html:
 
 
 def clock(at: datetime | None) -> str:
-    """Return a time as the dashboard writes it, in UTC."""
+    """Return a time in UTC, to the second."""
     return "–" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def bar(part: int, whole: int, *, tone: Tone = "bad", wide: bool = False) -> Html:
-    """Return a bar that is filled as far as ``part`` is of ``whole``."""
+    """Return a bar filled to the share of ``part`` in ``whole``."""
     filled = Markup('<i style="width:{:.2f}%"></i>').format(100 * min(part / whole, 1)) if part > 0 and whole else ""
     return Markup('<span class="bar {}{}" role="img" aria-label="{}">{}</span>').format(
         tone, " wide" if wide else "", share(part, whole), filled
@@ -143,17 +143,17 @@ def bar(part: int, whole: int, *, tone: Tone = "bad", wide: bool = False) -> Htm
 
 
 def sparkline(values: Sequence[float | None], *, label: str, tone: Tone | None = None) -> Html:
-    """Return a small chart of bars, the last value at the right.
+    """Return a small bar chart, the last value on the right.
 
     Args:
-        values: The values; ``None`` where one isn't known.
-        tone: ``bad`` for what should be nothing.
+        values: The values; ``None`` for unknown ones.
+        tone: ``bad`` for values that should be zero.
     """
     known = [value for value in values if value is not None]
     if not known:
         return Markup('<span class="muted">–</span>')
     highest = max(known)
-    # A page has more than a thousand of them: as markup that escapes they took half of its time.
+    # A page has over a thousand bars: escaping each took half of its time.
     heights = (100 * (value or 0) / highest if highest > 0 else 0 for value in values)
     bars = "".join(
         f'<i class="{"" if value else "zero"}" style="height:{height:.0f}%"></i>'
@@ -168,8 +168,8 @@ def sparkline(values: Sequence[float | None], *, label: str, tone: Tone | None =
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a table: its heading, and whether it holds numbers or should be as narrow as it can be."""
+class TableColumn:
+    """A table column: its heading, and whether it holds numbers (``num``) or should be narrow (``fit``)."""
 
     title: str
     kind: Literal["text", "num", "fit"] = "text"
@@ -177,21 +177,21 @@ class Column:
 
 @dataclass(frozen=True)
 class Group:
-    """A line across a table, above the rows that belong together."""
+    """A heading across a table, above a group of rows."""
 
     title: object
 
 
-def table(columns: Sequence[str | Column], rows: Iterable[Sequence[object] | Group], *, caption: str) -> Html:
+def table(columns: Sequence[str | TableColumn], rows: Iterable[Sequence[object] | Group], *, caption: str) -> Html:
     """Return a table. Cells are markup or text from data.
 
     Args:
-        rows: A cell for each column, or the title of the rows that follow.
-        caption: What the table holds, for people who can't see it.
+        rows: A cell for each column, or the heading of the rows that follow.
+        caption: What the table holds, for screen readers.
     """
-    known = [Column(one) if isinstance(one, str) else one for one in columns]
+    known = [TableColumn(one) if isinstance(one, str) else one for one in columns]
     kinds = ["" if one.kind == "text" else one.kind for one in known]
-    # A phone shows a row of many cells as a card, where each cell needs its heading.
+    # Phones show rows of many cells as cards, in which each cell needs its heading.
     is_wide = len(known) > _FIT_A_PHONE
     cells = [
         Markup('<td class="{}" data-label="{}">').format(kind, _label(one.title))
@@ -229,11 +229,12 @@ def example_rows(
     caption: str,
     cells: Sequence[Sequence[str]] | None = None,
 ) -> Html:
-    """Return example rows as a grid, the columns of a check first and their cells marked.
+    """Return example rows as a grid, with the cells of some columns marked and these columns first.
 
     Args:
-        caption: What the rows are, for people who can't see them.
-        cells: Instead, the columns whose cells are marked in each row.
+        marked: The columns to mark.
+        caption: What the rows are, for screen readers.
+        cells: The columns whose cells to mark in each row, instead of ``marked``.
     """
     wrong = [marked] * len(rows) if cells is None else cells
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -255,7 +256,7 @@ def example_rows(
 
 
 def figures(*pairs: tuple[object, str]) -> Html:
-    """Return a few numbers, large, each with what it counts."""
+    """Return a few large numbers, each with a label."""
     return Markup('<div class="figures">{}</div>').format(
         Markup().join(
             Markup("<div><b>{}</b><span>{}</span></div>").format(_shown(number), _shown(label))
@@ -265,7 +266,7 @@ def figures(*pairs: tuple[object, str]) -> Html:
 
 
 def facts(*pairs: tuple[str, object]) -> Html:
-    """Return names with values, one a line; pairs whose value is ``None`` are left out."""
+    """Return names with values, one per line. Pairs whose value is ``None`` are left out."""
     lines = (
         Markup("<dt>{}</dt><dd>{}</dd>").format(
             _label(name), value if isinstance(value, Markup) else text(value, longest=600)
@@ -277,17 +278,17 @@ def facts(*pairs: tuple[str, object]) -> Html:
 
 
 def empty(title: str, *lines: object) -> Html:
-    """Return what a page shows when there is nothing yet: what this is, and what to do."""
+    """Return a placeholder for a page without content: what's missing, and what to do."""
     return Markup('<div class="empty"><p><b>{}</b></p>{}</div>').format(
         _shown(title), Markup().join(Markup('<p class="muted">{}</p>').format(_shown(line)) for line in lines)
     )
 
 
 def commands(*lines: str) -> Html:
-    """Return commands to type."""
+    """Return commands to run."""
     return Markup("<pre>{}</pre>").format("\n".join(one_line(line) for line in lines))
 
 
 def joined(*parts: object, by: str = " ") -> Html:
-    """Return parts in a row; text is escaped."""
-    return Markup(by).join(escape(part) for part in parts)  # noqa: S704 - written in the pages, never data
+    """Return parts joined by ``by``; text is escaped."""
+    return Markup(by).join(escape(part) for part in parts)  # noqa: S704 - a constant of the pages, never data

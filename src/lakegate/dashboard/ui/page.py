@@ -1,4 +1,4 @@
-"""What a page is, its address, and where all pages are: each module in ``pages/`` has one."""
+"""Pages of the dashboard and their addresses. Each module in ``pages/`` defines one page."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Page:
     """One page. A module in ``pages/`` becomes one with ``PAGE = Page(...)``.
 
     Attributes:
-        path: Its address below the dashboard's, such as ``runs``; empty for the first page.
+        path: Its path below the dashboard's URL, such as ``runs``; empty for the first page.
         icon: Name of a Material symbol, such as ``table_rows``.
-        order: Where it comes in the navigation; pages with equal numbers are sorted by title.
-        show: Draws it. It reads what to show from the query parameters, so that its links can be shared.
-        listed: Whether the navigation names it; others are reached by links.
+        order: Its position in the navigation; pages with equal numbers are sorted by title.
+        show: Draws it. It reads its state from the query parameters, so that its links can be shared.
+        listed: Whether the navigation lists it; other pages are reached by links.
     """
 
     title: str
@@ -34,7 +34,7 @@ class Page:
 
 
 def address(path: str, **parameters: str | int | None) -> str:
-    """Return a link to a page from any other one, wherever the dashboard is. Parameters that are ``None`` are left out.
+    """Return a relative link to a page, which works wherever the dashboard is served. Skips ``None`` parameters.
 
     Example:
         >>> address("run", run="20260131T070509-1a2b3c4d"), address("runs", table="nyc.trips", status=None)

@@ -1,4 +1,4 @@
-"""What pages are made of: markup, links that don't reload, errors that leave the rest, page turning, downstreams."""
+"""Building blocks of the pages: markup, filters, pagination, error boundaries, downstream systems."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from markupsafe import Markup
 from structlog.stdlib import get_logger
 
 from lakegate.dashboard.ui import markup
-from lakegate.dashboard.ui.markup import Column
+from lakegate.dashboard.ui.markup import TableColumn
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, LakegateError, RetryableError
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamStatus
@@ -37,42 +37,49 @@ def html(*parts: object) -> None:
 
 
 def heading(title: str, about: object | None = None) -> None:
-    """Put a heading on the page, with a line below it that says what the page or part is about."""
+    """Put a heading on the page, with a line below it that describes the page."""
     shown = markup.text(title, longest=300)
     line = Markup('<p class="muted">{}</p>').format(about) if about is not None else ""
-    # Not st.title: it would read the text as Markdown.
+    # st.title would read the text as Markdown.
     html(Markup('<h1 class="lg-title">{}</h1>{}').format(shown, line))
 
 
 def param(name: str) -> str | None:
-    """Return a query parameter, ``None`` if it's missing or empty."""
+    """Return a query parameter; ``None`` if it's missing or empty."""
     return st.query_params.get(name) or None
+
+
+def start_param(name: str, total: int) -> int:
+    """Return a query parameter that holds an offset below ``total``; 0 if it's missing or invalid."""
+    given = param(name) or ""
+    start = int(given[:9]) if given.isascii() and given.isdecimal() else 0
+    return start if start < total else 0
 
 
 @contextmanager
 def boundary(what: str) -> Iterator[None]:
-    """Show what goes wrong in the body where the body's part would be; the rest of the page is drawn.
+    """Show errors of the body in its place, so that the rest of the page is drawn.
 
     Args:
-        what: What the body shows, such as ``the branches``.
+        what: What the body draws, such as ``the branches``.
     """
     try:
         yield
     except LakegateError as error:
-        if type(error) is RetryableError:  # the journal's; others have classes of their own
-            shared().model.note("journal", error)
-        trouble(error.message, error.hint, tone="off" if isinstance(error, InputError) else "warn")
-    except Exception as error:  # noqa: BLE001 - what is unexpected must not take the page with it
+        if type(error) is RetryableError:  # from the journal: the catalog's errors have their own class
+            shared().model.mark_unavailable("journal", error)
+        show_alert(error.message, error.hint, tone="off" if isinstance(error, InputError) else "warn")
+    except Exception as error:  # noqa: BLE001 - an unexpected error must not take the whole page down
         _log.exception("the dashboard couldn't show something", what=what)
-        trouble(
+        show_alert(
             f"Couldn't show {what}: {type(error).__name__}.",
             "This is a bug in lakegate. The terminal of `lakegate ui` has the details.",
             tone="bad",
         )
 
 
-def draw_again(every_s: float) -> None:
-    """Draw the page again and again, because what it shows is under way; a dialog that is open isn't disturbed."""
+def redraw_every(every_s: float) -> None:
+    """Redraw the page regularly while its content changes, unless a dialog is open."""
     drawn: list[bool] = []
 
     @st.fragment(run_every=every_s)
@@ -85,8 +92,8 @@ def draw_again(every_s: float) -> None:
         again()
 
 
-def trouble(message: str, hint: str | None = None, *, tone: markup.Tone = "warn") -> None:
-    """Say what couldn't be done, and what to do about it."""
+def show_alert(message: str, hint: str | None = None, *, tone: markup.Tone = "warn") -> None:
+    """Show a problem and what to do about it."""
     about = Markup('<div class="muted">{}</div>').format(one_line(hint)) if hint else ""
     html(
         Markup('<div class="todo {}" role="alert"><div>{}</div>{}</div>').format(
@@ -96,17 +103,17 @@ def trouble(message: str, hint: str | None = None, *, tone: markup.Tone = "warn"
 
 
 def problems(found: Iterable[Any]) -> None:
-    """Show what of the lake couldn't be read: a page's ``problems``."""
+    """Show a page's ``problems``: the parts of the lake that couldn't be read."""
     for one in found:
-        trouble(one.message, one.hint)
+        show_alert(one.message, one.hint)
 
 
 def search_box(label: str, *, key: str, cursor_name: str = "after") -> str:
-    """Offer a field to search with; its text is the query parameter ``key``.
+    """Show a search field whose text is the query parameter ``key``.
 
     Args:
         key: The query parameter, and the widget's key.
-        cursor_name: Query parameter of the page of results, which starts over.
+        cursor_name: Query parameter with the cursor, which a new search resets.
     """
     _note_filter(key)
     return st.text_input(
@@ -121,7 +128,7 @@ def search_box(label: str, *, key: str, cursor_name: str = "after") -> str:
 
 
 def choice(label: str, options: Sequence[str], *, key: str, cursor_name: str = "after") -> str | None:
-    """Offer one of some words, or none; it's the query parameter ``key``."""
+    """Show a select box, empty at first, whose value is the query parameter ``key``."""
     _note_filter(key)
     return st.selectbox(
         label,
@@ -136,7 +143,7 @@ def choice(label: str, options: Sequence[str], *, key: str, cursor_name: str = "
 
 
 def unmasked(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows of data without the values that ``ui.masked`` and ``audit.mask`` hide."""
+    """Return rows without the values that ``ui.masked`` and ``audit.mask`` hide."""
     return [masked_row(shared().access.settings.masked, row) for row in rows]
 
 
@@ -150,14 +157,14 @@ def _note_filter(key: str) -> None:
 
 
 def forget_filters() -> None:
-    """Forget the filters of the page before, but those that the address names: its own keys may be the same."""
+    """Forget the previous page's filters, whose keys may be this page's too. Keep those that the URL names."""
     for key in st.session_state.pop(_FILTERS, ()):
         if key not in st.query_params:
             st.session_state.pop(key, None)
 
 
 def forget_cursor(name: str) -> Callable[[], None]:
-    """Return what to do when a filter changes: start at the first page of results."""
+    """Return a callback for a changed filter, which goes back to the first page of results."""
 
     def forget() -> None:
         if name in st.query_params:
@@ -166,11 +173,13 @@ def forget_cursor(name: str) -> Callable[[], None]:
     return forget
 
 
-def turn_pages(*, cursor_name: str, following: str | None, shown: int, noun: str, total: int | None = None) -> None:
-    """Offer the next page of results, and the way back to the first.
+def show_pagination(
+    *, cursor_name: str, following: str | None, shown: int, noun: str, total: int | None = None
+) -> None:
+    """Show buttons for the next and the first page of results.
 
     Args:
-        cursor_name: Name of the query parameter that holds the cursor.
+        cursor_name: The query parameter that holds the cursor.
         following: Cursor of the next page; ``None`` on the last one.
         noun: What the results are, such as ``run``.
     """
@@ -189,24 +198,24 @@ def turn_pages(*, cursor_name: str, following: str | None, shown: int, noun: str
 
 
 def show_systems(systems: Sequence[DownstreamStatus]) -> None:
-    """Put the systems on the page, with what waits for each; nothing if there are none."""
+    """Show the downstream systems with what waits for each; nothing if there are none."""
     if not systems:
         return
     html(Markup("<h2>Downstream systems</h2>"))
     stuck = [one.name for one in systems if one.failed]
     if stuck:
-        trouble(
-            f"{', '.join(stuck[:5])}: given up after many tries; later events of the same tables wait.",
+        show_alert(
+            f"{', '.join(stuck[:5])}: gave up after many tries; later events of the same tables wait.",
             f"After fixing it: lakegate downstream retry {stuck[0]}",
             tone="bad",
         )
     columns = (
-        Column("State", "fit"),
+        TableColumn("State", "fit"),
         "System",
-        Column("Queued", "num"),
-        Column("Given up", "num"),
-        Column("Sent", "num"),
-        Column("Last sent", "fit"),
+        TableColumn("Queued", "num"),
+        TableColumn("Given up", "num"),
+        TableColumn("Sent", "num"),
+        TableColumn("Last sent", "fit"),
         "What waits",
     )
     html(markup.table(columns, map(_system, systems), caption="Downstream systems"))
@@ -236,10 +245,17 @@ def _why(one: DownstreamStatus) -> Markup:
 
 
 def show_deliveries(deliveries: Sequence[Delivery]) -> None:
-    """Show which systems were notified of a run; nothing if there is nothing."""
+    """Show which downstream systems were notified of a run; nothing if none are."""
     if not deliveries:
         return
-    columns = (Column("State", "fit"), "System", "Tables", Column("Tries", "num"), Column("When", "fit"), "Why not")
+    columns = (
+        TableColumn("State", "fit"),
+        "System",
+        "Tables",
+        TableColumn("Tries", "num"),
+        TableColumn("When", "fit"),
+        "Why not",
+    )
     html(
         Markup("<h2>Downstream systems</h2>"),
         markup.table(columns, map(_delivery, deliveries), caption="Downstream systems"),

@@ -1,4 +1,4 @@
-"""The dashboard's server: Streamlit on uvicorn, listening where it was asked to and nowhere else; ``/metrics``."""
+"""The dashboard's server: Streamlit on uvicorn, and the route ``/metrics``."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 _SCRIPT = Path(__file__).parents[1] / "script.py"
 _BACKLOG = 128
-_GOODBYE_S = 2
-_LOOK_AGAIN_S = 0.2
-_LAST_WORDS_S = 0.005
-# Vega draws charts with code it makes, and Streamlit loads components from blobs; all of it comes from here.
+_SHUTDOWN_TIMEOUT_S = 2
+_ACTION_POLL_S = 0.2
+_RETRY_RERUN_S = 0.005
+# Vega generates code to draw charts, and Streamlit loads components from blobs. Both come from this server.
 _POLICY = {
     "default-src": "'self'",
     "script-src": "'self' 'unsafe-inline' 'unsafe-eval' blob: data:",
@@ -60,11 +60,11 @@ _HEADERS = {
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on ``host`` and ``port``; port 0 is any free one.
+    """Return a socket that listens on ``host`` and ``port``; port 0 picks a free one.
 
     Raises:
-        RetryableError: Another program listens there.
-        ConfigurationError: It isn't an address of this machine, or the port may not be used.
+        RetryableError: Another program has the port.
+        ConfigurationError: ``host`` isn't an address of this machine, or this user may not use the port.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -111,28 +111,28 @@ def serve(
     when_ready: Callable[[], None] = lambda: None,
     when_waiting: Callable[[Sequence[str]], None] = lambda _: None,
 ) -> None:
-    """Serve the dashboard until SIGINT or SIGTERM. It waits for the actions under way, unless SIGINT comes twice.
+    """Serve the dashboard until SIGINT or SIGTERM, then wait for running actions. A second SIGINT stops the wait.
 
     Args:
         opened: The listening socket. It's closed at the end.
         when_ready: Called once the server answers.
-        when_waiting: Called with the actions whose end it waits for, if there are some when the signal comes.
+        when_waiting: Called with the running actions, if there are any when the signal comes.
     """
     app = make_app(shared, opened)
     config = uvicorn.Config(
         app,
         lifespan="on",
-        # The peer's own address decides whom we trust, and no header that claims another.
+        # Trust depends on the peer's own address, never on a header that claims another.
         proxy_headers=False,
         access_log=False,
         server_header=False,
         log_config=None,
-        timeout_graceful_shutdown=_GOODBYE_S,
+        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
     )
     try:
-        _Server(config, shared.actions, when_ready, when_waiting).run(sockets=[opened])
+        _DashboardServer(config, shared.actions, when_ready, when_waiting).run(sockets=[opened])
     except KeyboardInterrupt:
-        pass  # uvicorn has stopped, and raises the signal again
+        pass  # uvicorn has stopped and raises the signal again
     finally:
         opened.close()
         session.share(None)
@@ -140,7 +140,7 @@ def serve(
 
 def make_app(shared: Shared, opened: socket.socket) -> ASGIApp:
     """Return the dashboard as an ASGI app, with Streamlit set up for it."""
-    _await_last_words()
+    _deliver_messages_before_rerun()
     secrets = auth_secrets(shared.access)
     bootstrap.load_config_options(dict(options(shared.access, opened)))
     session.share(shared)
@@ -154,13 +154,13 @@ def make_app(shared: Shared, opened: socket.socket) -> ASGIApp:
     return st.App(_SCRIPT, secrets=secrets, middleware=middleware, routes=routes)
 
 
-def _await_last_words() -> None:
-    """Have Streamlit handle all that a run said before another run of the same window begins.
+def _deliver_messages_before_rerun() -> None:
+    """Have Streamlit handle all messages of a script run before it starts another run of the same window.
 
-    A run ends in a thread of its own, and the server's loop hears of it a moment later. A timer's request that comes in
-    between begins a run at once, and Streamlit then drops whatever the one before has said: a click, and nothing
-    happens. The busier the machine, the longer that moment. Only requests for fragments come here with a run that's
-    ending; others stop it, and redraw the whole page.
+    A run ends in its own thread, and the server's event loop learns of it a moment later. If a timer's rerun request
+    arrives in between, Streamlit starts a run at once and drops the remaining messages of the previous one: a click,
+    and nothing happens. A busy machine makes this more likely. Only fragment reruns meet a run that is ending; other
+    reruns stop it and redraw the whole page.
     """
     begin = getattr(AppSession, "_create_scriptrunner", None)
     if begin is None or begin.__module__ == __name__:
@@ -172,13 +172,13 @@ def _await_last_words() -> None:
             if self._state is not AppSessionState.SHUTDOWN_REQUESTED:
                 begin(self, wanted)
         elif not ending.request_rerun(wanted):
-            self._event_loop.call_later(_LAST_WORDS_S, begin_after, self, wanted)
+            self._event_loop.call_later(_RETRY_RERUN_S, begin_after, self, wanted)
 
     AppSession._create_scriptrunner = begin_after  # type: ignore[method-assign,assignment]  # noqa: SLF001
 
 
 def options(access: Access, opened: socket.socket) -> Mapping[str, Any]:
-    """Return Streamlit's options. They go before the user's own, from files and variables."""
+    """Return Streamlit's options. They override the user's own from files and variables."""
     host, port = opened.getsockname()[:2]
     known = urlsplit(access.settings.url or "")
     return {
@@ -209,26 +209,25 @@ def options(access: Access, opened: socket.socket) -> Mapping[str, Any]:
 
 
 def _hosts(access: Access, opened: socket.socket) -> list[str]:
-    """Return the names that the server answers to; empty for any."""
+    """Return the host names that the server answers to; empty for any."""
     known = urlsplit(access.settings.url or "")
     if known.hostname is not None:
         return [known.hostname]
-    # A page elsewhere whose name was made to lead here must not read anything.
+    # Another site's host name that points here (DNS rebinding) must not read anything.
     return ["localhost", "127.0.0.1", "::1"] if is_loopback(opened.getsockname()[0]) else []
 
 
 def _warm() -> None:
-    """Read what the first visitor will, and keep the garbage collector away from what is there by then.
+    """Read what the first visitor will need, and exempt all objects loaded by then from garbage collection.
 
-    Streamlit collects all garbage after each run of a page. Among the libraries' objects, that takes longer than the
-    run.
+    Streamlit runs a full garbage collection after each script run, which would take longer than the run itself.
     """
-    with suppress(Exception):  # the page itself says what's wrong
-        home.first_part()
+    with suppress(Exception):  # the page itself shows what's wrong
+        home.prerendered()
     gc.freeze()
 
 
-class _Server(uvicorn.Server):
+class _DashboardServer(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
@@ -242,18 +241,19 @@ class _Server(uvicorn.Server):
         self._when_waiting = when_waiting
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop. Streamlit closes connections that uvicorn has closed already, which is nobody's business now."""
+        """Stop the server and wait for running actions."""
+        # Streamlit closes connections that uvicorn has already closed, which uvicorn would log.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         await super().shutdown(sockets)
-        # They need the lake, which is closed after this.
+        # Actions need the lake, which is closed after this.
         if left := self._actions.under_way():
             self._when_waiting([f"{work.action} {work.about}" for work in left])
         while left and not self.force_exit:
-            await run_in_threadpool(left[0].ended, _LOOK_AGAIN_S)
+            await run_in_threadpool(left[0].ended, _ACTION_POLL_S)
             left = self._actions.under_way()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
+        """Start the server and report it."""
         await super().startup(sockets)
         if not self.should_exit:
             threading.Thread(target=_warm, name="lakegate-warm", daemon=True).start()
@@ -261,7 +261,7 @@ class _Server(uvicorn.Server):
 
 
 class _Headers:
-    """ASGI middleware: has browsers load nothing from elsewhere, and show the dashboard in nobody's frame."""
+    """ASGI middleware: browsers load nothing from elsewhere, and no other site may frame the dashboard."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -276,11 +276,11 @@ class _Headers:
 
 
 def metrics_routes(shared: Shared) -> list[Route]:
-    """Return the route, if whoever comes in may be known there: a scraper can't log in by OpenID Connect."""
+    """Return the route ``/metrics``. With OpenID Connect there is none, because a scraper can't log in."""
     access = shared.access
 
     async def metrics(request: Request) -> PlainTextResponse:
-        # A page of another site could have its name point here, and read the tables' names.
+        # Another site's host name that points here (DNS rebinding) could read the tables' names.
         if access.login == "none" and not is_loopback(request.url.hostname or ""):
             return PlainTextResponse("Request /metrics from 127.0.0.1.\n", status_code=403)
         name = request.headers.get(access.settings.user_header or "")

@@ -1,7 +1,7 @@
-"""What all visitors share: one lake, opened without Spark, and what is allowed with it; and the work they began.
+"""State that all visitors share: one lake, opened without Spark, the access rules, and the actions that they started.
 
-That belongs to the lake and not to the window: it continues if the window is closed, and its visitor sees in any other
-how it ended.
+Actions belong to the lake, not to the window. They continue if the window is closed, and their visitor sees the outcome
+in any other window.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ if TYPE_CHECKING:
     from lakegate.lake import Lake
 
 BUSY = "lg-busy"
-"""Key of the session's state that is set while redrawing the page would hide what's under way."""
+"""Session state key, set while a redraw would hide a dialog or an action's progress."""
 _WAIT_S = 0.2
 _KEPT = 200
-"""Actions whose end nobody has seen yet that are remembered, of all visitors."""
+"""Most ended actions to keep, for all visitors, until their outcome has been seen."""
 _log = get_logger(__name__)
 
 
 class Actions:
-    """What visitors began: what is under way, and what has ended without its visitor having seen how. Thread-safe."""
+    """Actions of all visitors that are running, or whose outcome hasn't been seen. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._works: list[Work] = []
+        self._works: list[BackgroundAction] = []
 
-    def add(self, work: Work) -> None:
-        """Remember an action until its visitor has seen how it ended."""
+    def add(self, work: BackgroundAction) -> None:
+        """Add an action. It stays until its outcome has been seen."""
         with self._lock:
             ended = [one for one in self._works if one.is_done]
             forgotten = ended[: max(len(ended) - _KEPT + 1, 0)]
             self._works = [*(one for one in self._works if one not in forgotten), work]
 
-    def of(self, actor: str) -> tuple[Work, ...]:
-        """Return what is under way for a visitor, and what ended unseen, in the order in which it began."""
+    def of(self, actor: str) -> tuple[BackgroundAction, ...]:
+        """Return a visitor's running actions and unseen outcomes, oldest first."""
         with self._lock:
             return tuple(work for work in self._works if work.actor == actor)
 
-    def seen(self, work: Work) -> None:
-        """Forget an action: its visitor has seen how it ended."""
+    def seen(self, work: BackgroundAction) -> None:
+        """Forget an action whose outcome has been seen."""
         with self._lock:
             self._works = [one for one in self._works if one is not work]
 
-    def under_way(self) -> tuple[Work, ...]:
-        """Return what is under way, for all visitors."""
+    def under_way(self) -> tuple[BackgroundAction, ...]:
+        """Return the running actions of all visitors."""
         with self._lock:
             return tuple(work for work in self._works if not work.is_done)
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What the pages work with. Threads share the lake."""
+    """The lake, read model, access rules and actions that all pages and threads share."""
 
     lake: Lake
     model: ReadModel
@@ -76,30 +76,31 @@ _shared: Shared | None = None
 
 
 def share(shared: Shared | None) -> None:
-    """Set what the pages of this process work with; Streamlit runs their script again for each visitor and click."""
-    global _shared  # noqa: PLW0603 - Streamlit gives a script nothing else to hold on to
+    """Set the shared state of this process's pages. Streamlit reruns their script for each visitor and click."""
+    global _shared  # noqa: PLW0603 - Streamlit offers scripts no other place for it
     _shared = shared
 
 
 def shared() -> Shared:
-    """Return what the pages work with."""
+    """Return the shared state."""
     if _shared is None:
-        raise RuntimeError("The dashboard is started by `lakegate ui`.")
+        raise RuntimeError("Start the dashboard with `lakegate ui`.")
     return _shared
 
 
 def current_visitor() -> Visitor:
-    """Return who looks at the page, and what they may do."""
+    """Return the visitor, with what they may do."""
     return shared().access.visitor(st.user)
 
 
 @dataclass(eq=False)
-class Work:
-    """One action under way, or ended.
+class BackgroundAction:
+    """An action, running or ended.
 
     Attributes:
-        action: What is done: ``publish``, ``accept``, ``discard``, ``release``, ``drop`` or ``revert``.
-        run: What it came to, once it ended well.
+        action: ``publish``, ``accept``, ``discard``, ``release``, ``drop`` or ``revert``.
+        about: The branch, table or run that it's about.
+        run: Its run, once it succeeded.
     """
 
     action: str
@@ -111,25 +112,25 @@ class Work:
     hint: str | None = None
     _done: threading.Event = field(default_factory=threading.Event)
 
-    def begin(self, do: Callable[[], Run | None]) -> Work:
-        """Do it in a thread of its own, and return at once."""
+    def begin(self, do: Callable[[], Run | None]) -> BackgroundAction:
+        """Run ``do`` in a new thread, and return at once."""
         known = shared()
         known.actions.add(self)
-        # A daemon: the server waits for it, unless it's told twice to stop.
+        # A daemon thread: the server waits for it itself, unless it gets a second stop signal.
         threading.Thread(target=self._work, args=(do, known.model), name=f"lakegate-{self.action}", daemon=True).start()
         return self
 
     @property
     def is_done(self) -> bool:
-        """Whether it ended, well or not."""
+        """Whether it has ended, successfully or not."""
         return self._done.is_set()
 
     def ended(self, timeout_s: float) -> bool:
-        """Wait for its end for a while; return whether it has ended."""
+        """Wait for its end up to ``timeout_s``. Return whether it has ended."""
         return self._done.wait(timeout_s)
 
     def wait(self, label: str) -> None:
-        """Wait for its end; Streamlit stops the page here if the window is closed."""
+        """Wait for its end. If the window is closed, Streamlit stops the page here."""
         with st.spinner(f"{label}: it continues if you close this window.", show_time=True):
             while not self._done.wait(_WAIT_S):
                 pass
@@ -139,17 +140,17 @@ class Work:
             self.run = do()
         except LakegateError as error:
             self.error, self.hint = error.message, error.hint
-        except Exception as error:  # noqa: BLE001 - the visitor must hear of it, whatever it is
+        except Exception as error:  # noqa: BLE001 - the visitor must see any failure
             self.error = f"Internal error: {type(error).__name__}."
             self.hint = "This is a bug in lakegate. The terminal of `lakegate ui` has the details."
             _log.exception("an action failed", action=self.action, about=self.about, actor=self.actor)
         finally:
-            model.forget()
+            model.refresh()
             outcome = self.error or "done"
             _log.info("action", action=self.action, about=self.about, actor=self.actor, outcome=outcome)
             self._done.set()
 
 
 def actor() -> str:
-    """Return who is recorded for what the visitor does."""
+    """Return the name to record for the visitor's actions."""
     return current_visitor().name or this_actor()

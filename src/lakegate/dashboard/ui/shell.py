@@ -1,4 +1,4 @@
-"""What is around each page: navigation, login, style, links, and looking for news."""
+"""The frame around each page: navigation, login, style, and polling for changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakegate.dashboard.ui.session import actor, current_visitor, shared
 from lakegate.errors import LakegateError
 from lakegate.progress import redact
 
-_LOOK_EVERY_S = 4.0
+_POLL_EVERY_S = 4.0
 _PAGE = "lg-page"
 
 
@@ -27,7 +27,7 @@ def show() -> None:
     st.html(style(pages))
     visitor = current_visitor()
     if not visitor.may_see:
-        # At each page's address: Streamlit has a window of its own for addresses that it doesn't know.
+        # Register every page: for an unknown path, Streamlit would show its own dialog.
         closed = [_streamlit_page(replace(page, show=lambda: _ask_to_log_in(visitor))) for page in pages]
         st.navigation(closed, position="hidden").run()
         return
@@ -37,11 +37,11 @@ def show() -> None:
         st.session_state[_PAGE] = opened.url_path
         parts.forget_filters()
     with st.sidebar:
-        _say_where(visitor)
+        _show_sidebar_footer(visitor)
     actions.show_outcomes()
     with parts.boundary("this page"):
         opened.run()
-    _look_for_news()
+    _poll_for_changes()
 
 
 def _streamlit_page(page: Page) -> Any:
@@ -71,7 +71,7 @@ def _ask_to_log_in(visitor: Visitor) -> None:
         st.login()
 
 
-def _say_where(visitor: Visitor) -> None:
+def _show_sidebar_footer(visitor: Visitor) -> None:
     lake = shared().lake
     where = lake.settings.catalog.uri
     lines = [
@@ -86,13 +86,13 @@ def _say_where(visitor: Visitor) -> None:
         st.logout()
 
 
-def _look_for_news() -> None:
-    """Draw the page again when the journal has news; a dialog that is open isn't disturbed."""
+def _poll_for_changes() -> None:
+    """Redraw the page when the journal has changed, unless a dialog is open."""
     seen: list[object] = []
 
-    @st.fragment(run_every=_LOOK_EVERY_S)
+    @st.fragment(run_every=_POLL_EVERY_S)
     def look() -> None:
-        engine.still_here()
+        engine.keep_jobs_alive()
         version = _version()
         if not seen:
             seen.append(version)
@@ -104,7 +104,7 @@ def _look_for_news() -> None:
 
 
 def _version() -> object:
-    """Return something that changes when a run begins, moves on or ends, or an action of the visitor does."""
+    """Return a value that changes when a run or an action of the visitor starts, progresses or ends."""
     model = shared().model
     works = tuple((id(work), work.is_done) for work in shared().actions.of(actor()))
     try:
@@ -112,5 +112,5 @@ def _version() -> object:
         runs, _ = journal.count()
         return works, tuple(sorted(runs.items())), tuple(journal.pages.beginning("", limit=1))
     except LakegateError as error:
-        model.note("journal", error)
+        model.mark_unavailable("journal", error)
         return works, error.code

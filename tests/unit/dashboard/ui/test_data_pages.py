@@ -87,7 +87,7 @@ def test_a_table_that_is_not_there_leaves_a_way_back(made: BigLake) -> None:
     share(made)
     assert "doesn&#39;t exist" in shown("table", table="no.such_table")
     page = shown("table", table=made.tables[0], ref="wap/none", at="yesterday")
-    assert "on main as it is now" in page
+    assert "See it on main now" in page
     assert "See all tables" in shown("table")
     assert "This is a bug" not in shown("table", table="<script>")
 

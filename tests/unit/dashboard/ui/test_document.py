@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BigLake]:
 
 @pytest.fixture(autouse=True)
 def _shown(made: BigLake, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(document, "_PATIENCE_S", 60)
+    monkeypatch.setattr(document, "_TABLES_TIMEOUT_S", 60)
     share(made)
     yield
     session.share(None)
@@ -72,7 +72,7 @@ def test_who_has_to_log_in_reads_nothing_before(made: BigLake) -> None:
 
 def test_a_document_waits_for_no_catalog(made: BigLake, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on = Event()
-    monkeypatch.setattr(document, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(document, "_TABLES_TIMEOUT_S", 0.05)
     monkeypatch.setattr(home, "overview", lambda *_, **__: goes_on.wait(60))
     try:
         assert 'class="lg-waiting"' in asked().text

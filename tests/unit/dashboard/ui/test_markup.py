@@ -40,7 +40,7 @@ def test_values_stay_values(value: str) -> None:
         markup.code(value),
         markup.link(value, "table", table=value),
         markup.run_link(value),
-        markup.table([markup.Column(value, "num"), value], [(value, {value: [value]})], caption=value),
+        markup.table([markup.TableColumn(value, "num"), value], [(value, {value: [value]})], caption=value),
         markup.table([value] * 4, [(value,) * 4], caption=value),
         markup.example_rows([{value: value, "b": None}], [value], caption=value),
         markup.figures((value, value)),
@@ -70,7 +70,7 @@ def test_a_link_carries_any_name() -> None:
 
 
 def test_a_phone_shows_rows_of_many_cells_as_cards_with_their_headings() -> None:
-    wide = markup.table(["Run", markup.Column("Rows", "num"), "Took", ""], [("a", 1, 2, "b")], caption="Runs")
+    wide = markup.table(["Run", markup.TableColumn("Rows", "num"), "Took", ""], [("a", 1, 2, "b")], caption="Runs")
     assert '<table class="cards">' in wide
     assert '<td class="num" data-label="Rows">' in wide
     assert wide.count("data-label") == 3

@@ -329,8 +329,8 @@ def test_all_windows_of_a_visitor_say_how_an_action_ended(
     run = load({"id": 1}, {"id": None}, checks="not_null(id, severity='quarantine')")
     share_house(house)
     goes_on = Event()
-    work = session.Work("drop", "nyc.trips", "ann").begin(lambda: run if goes_on.wait(60) else None)
-    session.Work("discard", "bobs", "bob").begin(lambda: None)
+    work = session.BackgroundAction("drop", "nyc.trips", "ann").begin(lambda: run if goes_on.wait(60) else None)
+    session.BackgroundAction("discard", "bobs", "bob").begin(lambda: None)
     one, other = opened("run", run=run.run_id), opened("")
     for window in (one, other):
         assert "Deleting</span> quarantined rows of <code>nyc.trips" in html_of(window)
@@ -356,9 +356,9 @@ def test_an_action_that_fails_is_not_lost_with_its_window(
     def fail() -> Run:
         raise InputError("Rows fail <b>not_null(id)</b>.", hint="Fix them.")
 
-    assert session.Work("release", "nyc.trips", "ann").begin(fail).ended(60)
+    assert session.BackgroundAction("release", "nyc.trips", "ann").begin(fail).ended(60)
     page = shown("")
-    assert "Releasing nyc.trips: Rows fail &lt;b&gt;not_null(id)" in page
+    assert "Releasing nyc.trips failed: Rows fail &lt;b&gt;not_null(id)" in page
     assert "Fix them." in page
 
 
@@ -383,7 +383,7 @@ def test_the_server_waits_for_actions_but_not_when_told_twice(house: FakeLakehou
     run = load({"id": 1})
     share_house(house)
     known, goes_on = session.shared().actions, Event()
-    work = session.Work("publish", "b", "ann").begin(lambda: run if goes_on.wait(60) else None)
+    work = session.BackgroundAction("publish", "b", "ann").begin(lambda: run if goes_on.wait(60) else None)
     told: list[Any] = []
 
     def stop(*, force: bool) -> None:
@@ -393,7 +393,7 @@ def test_the_server_waits_for_actions_but_not_when_told_twice(house: FakeLakehou
             if not force:
                 goes_on.set()
 
-        running = server._Server(uvicorn.Config(lambda *_: None), known, lambda: None, waiting)  # noqa: SLF001 - no socket
+        running = server._DashboardServer(uvicorn.Config(lambda *_: None), known, lambda: None, waiting)  # noqa: SLF001 - no socket
         vars(running).update(servers=[], lifespan=SimpleNamespace(shutdown=lambda: asyncio.sleep(0)))
         asyncio.run(running.shutdown())
 

@@ -71,10 +71,10 @@ def test_what_a_run_said_before_the_next_was_asked_for_is_handled(monkeypatch: p
         begun.append(wanted.fragment_id)
 
     begin.__module__ = "streamlit"
-    monkeypatch.setattr(server, "_LAST_WORDS_S", 0.0)
+    monkeypatch.setattr(server, "_RETRY_RERUN_S", 0.0)
     monkeypatch.setattr(AppSession, "_create_scriptrunner", begin)
-    server._await_last_words()  # noqa: SLF001
-    server._await_last_words()  # noqa: SLF001 - once is enough
+    server._deliver_messages_before_rerun()  # noqa: SLF001
+    server._deliver_messages_before_rerun()  # noqa: SLF001 - once is enough
 
     async def race() -> Any:
         loop, ended = asyncio.get_running_loop(), Runner(begun, ended=True)

@@ -1,1 +1,1 @@
-"""The pages: each module here has a ``PAGE``, which :mod:`lakegate.dashboard.ui.page` finds."""
+"""The pages. Each module here defines a ``PAGE``, which :mod:`lakegate.dashboard.ui.page` finds."""

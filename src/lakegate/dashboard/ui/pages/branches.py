@@ -1,4 +1,4 @@
-"""Branches: what waits on each, why its audit failed, what it would change, and how many rows it has of a table."""
+"""Branches: the run on each, its failed checks, the changes it would publish, and the rows of a table."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import streamlit as st
 from markupsafe import Markup
 
 from lakegate.dashboard.branches import BranchOverview, BranchRows, get_branch, list_branches, rows_by_branch
-from lakegate.dashboard.model import CheckLine
-from lakegate.dashboard.model import Page as Results
+from lakegate.dashboard.model import CheckLine, ResultPage
 from lakegate.dashboard.runs import TableDelta
 from lakegate.dashboard.ui import markup, parts
-from lakegate.dashboard.ui.actions import offer_actions, rows_of, was_settled
+from lakegate.dashboard.ui.actions import has_succeeded, offer_actions, rows_of
 from lakegate.dashboard.ui.checks import show_checks
 from lakegate.dashboard.ui.engine import offer_rows
-from lakegate.dashboard.ui.markup import Column, Html
+from lakegate.dashboard.ui.markup import Html, TableColumn
 from lakegate.dashboard.ui.page import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, NotFoundError
@@ -29,11 +28,11 @@ _FAILING = 3
 _MOST_TABLES = 2_000
 _CHANGES = 4
 _COLUMNS = (
-    Column("Status", "fit"),
-    Column("Branch"),
-    Column("Failing checks, and rows of all"),
-    Column("Would change"),
-    Column("Age", "fit"),
+    TableColumn("Status", "fit"),
+    TableColumn("Branch"),
+    TableColumn("Failing checks, with failing rows"),
+    TableColumn("Would change"),
+    TableColumn("Age", "fit"),
 )
 
 
@@ -52,7 +51,7 @@ def show() -> None:
         table = parts.choice("Any table", tables, key="table")
     with with_status:
         status = parts.choice("Any status", _STATUSES, key="status")
-    # Of a lake with one table, nobody need choose it; branches of other writers aren't filtered out by that.
+    # A lake's only table needs no choice. It isn't a filter then, which would hide other writers' branches.
     compared = tables[0] if table is None and len(tables) == 1 else table
     if compared is not None:
         with parts.boundary(f"the rows of {compared}"):
@@ -62,7 +61,7 @@ def show() -> None:
 
 
 def _tables() -> Sequence[str]:
-    """Return the names of tables that runs wrote to, and the one that a link names."""
+    """Return the tables that runs wrote to, and the one that the URL names."""
     names: Sequence[str] = ()
     with parts.boundary("the tables"):
         names = shared().model.journal.pages.tables(limit=_MOST_TABLES)
@@ -75,7 +74,7 @@ def _show_all(search: str, table: str | None, status: str | None) -> None:
     parts.problems(found.problems)
     if found.items:
         parts.html(markup.table(_COLUMNS, (_row(one) for one in found.items), caption="Branches"))
-        parts.turn_pages(
+        parts.show_pagination(
             cursor_name="after", following=found.next, shown=len(found.items), noun="branch", total=found.total
         )
     elif search or table or status:
@@ -84,13 +83,13 @@ def _show_all(search: str, table: str | None, status: str | None) -> None:
         parts.html(
             markup.empty(
                 "No branches besides main",
-                "Each run writes to a branch of its own. It's deleted when the run is published; a "
-                "rejected batch's branch stays here, so that you can look at it.",
+                "Each run writes to its own branch, which is deleted once the run is published. A rejected batch's "
+                "branch stays here for you to look at.",
             )
         )
 
 
-def _read(search: str, table: str | None, status: str | None) -> Results[BranchOverview]:
+def _read(search: str, table: str | None, status: str | None) -> ResultPage[BranchOverview]:
     model, cursor = shared().model, parts.param("after")
     try:
         return list_branches(model, table=table, status=status, search=search, limit=_LIMIT, cursor=cursor)
@@ -180,7 +179,7 @@ def _show_one(name: str) -> None:
     try:
         one = get_branch(shared().model, name, examples=shared().access.settings.examples)
     except NotFoundError:
-        if was_settled(name):
+        if has_succeeded(name):
             return
         raise
     run = one.run
@@ -211,7 +210,7 @@ def _show_one(name: str) -> None:
 
 
 def _changes(changes: Sequence[TableDelta]) -> Html:
-    columns = ("Table", "Change", Column("Rows", "num"))
+    columns = ("Table", "Change", TableColumn("Rows", "num"))
     rows = (
         (
             markup.table_link(one.table),
@@ -238,7 +237,13 @@ def _show_rows(table: str, mark: str | None = None) -> None:
     found = rows_by_branch(shared().model, table, limit=_BARS)
     parts.problems(found.problems)
     highest = max((one.rows or 0 for one in found.items), default=0)
-    columns = (Column("Branch"), Column("Rows", "num"), Column("Against main", "num"), Column(""), Column("Run", "fit"))
+    columns = (
+        TableColumn("Branch"),
+        TableColumn("Rows", "num"),
+        TableColumn("Against main", "num"),
+        TableColumn(""),
+        TableColumn("Run", "fit"),
+    )
     main = next((one.rows for one in found.items if one.branch == "main"), None)
     rows = (_rows_row(one, main, highest, mark) for one in found.items)
     parts.html(markup.table(columns, rows, caption=f"Rows of {table} on each branch"))

@@ -1,4 +1,4 @@
-"""Files: which file went where, when, and by which run."""
+"""Files: which file was published to which table, when, and by which run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from lakegate.dashboard.runs import FileLine, list_files
 from lakegate.dashboard.ui import markup, parts
-from lakegate.dashboard.ui.markup import Column
+from lakegate.dashboard.ui.markup import TableColumn
 from lakegate.dashboard.ui.page import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.model.figures import count, size
@@ -34,14 +34,14 @@ def show() -> None:
         columns = (
             "File",
             "Table",
-            Column("State", "fit"),
-            Column("When", "fit"),
+            TableColumn("State", "fit"),
+            TableColumn("When", "fit"),
             "Run",
-            Column("Rows", "num"),
-            Column("Size", "num"),
+            TableColumn("Rows", "num"),
+            TableColumn("Size", "num"),
         )
         parts.html(markup.table(columns, map(_row, found.items), caption="Files, newest first"))
-        parts.turn_pages(
+        parts.show_pagination(
             cursor_name="after", following=found.next, shown=len(found.items), noun="file", total=found.total
         )
 
@@ -52,12 +52,12 @@ def _say_nothing(search: str, table: str, *, is_first: bool) -> None:
         parts.html(
             markup.empty(
                 "No such file was published",
-                Markup("Files of rejected and failed runs are found in {}.").format(runs),
+                Markup("To find files of rejected and failed runs, see {}.").format(runs),
             )
         )
     elif is_first:
         command = markup.code("lakegate ingest nyc.trips trips.parquet")
-        parts.html(markup.empty("No file was ingested yet", Markup("Ingest one: {}").format(command)))
+        parts.html(markup.empty("No file has been ingested yet", Markup("Ingest one: {}").format(command)))
     else:
         parts.html(markup.empty("There are no more files"))
 

@@ -1,4 +1,4 @@
-"""History: the commits of main, the runs that made them, and what no audit has seen; and going back."""
+"""History: the commits of main with their runs, unaudited commits of other writers, and reverts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from markupsafe import Markup
 from lakegate.dashboard.history import CommitLine, list_commits
 from lakegate.dashboard.model import MAIN
 from lakegate.dashboard.ui import actions, markup, parts
-from lakegate.dashboard.ui.markup import Column
+from lakegate.dashboard.ui.markup import TableColumn
 from lakegate.dashboard.ui.page import Page
 from lakegate.dashboard.ui.session import current_visitor, shared
 from lakegate.model.figures import counted
@@ -37,7 +37,7 @@ def show() -> None:
     may_act = current_visitor().may_act
     if (run_id := parts.param("revert")) is not None:
         with parts.boundary("the revert"):
-            actions.ask(run_id, may_act=may_act)
+            actions.show_revert(run_id, may_act=may_act)
     with parts.boundary("the history"):
         found = list_commits(shared().model, ref, limit=_ON_A_PAGE, cursor=parts.param("after"))
         parts.problems(found.problems)
@@ -48,26 +48,26 @@ def show() -> None:
         foreign = sum(line.kind == "other" for line in found.items)
         if foreign and ref == MAIN:
             commits = counted(foreign, "commit")
-            parts.trouble(
-                f"{commits} on this page {'was' if foreign == 1 else 'were'} made by "
-                f"{'another writer' if foreign == 1 else 'other writers'}: no audit saw "
-                f"what {'it' if foreign == 1 else 'they'} changed.",
+            parts.show_alert(
+                f"{commits} on this page {'is' if foreign == 1 else 'are'} by "
+                f"{'another writer' if foreign == 1 else 'other writers'} and {'was' if foreign == 1 else 'were'} "
+                "never audited.",
                 "Let only lakegate commit to main: docs/explanation/security.md",
             )
-        columns: list[str | Column] = [
-            Column("When", "fit"),
-            Column("What", "fit"),
+        columns: list[str | TableColumn] = [
+            TableColumn("When", "fit"),
+            TableColumn("What", "fit"),
             "Message",
             "Tables",
-            Column("Run", "fit"),
-            Column("Commit", "fit"),
+            TableColumn("Run", "fit"),
+            TableColumn("Commit", "fit"),
         ]
         can_revert = may_act and ref == MAIN
         if can_revert:
-            columns.append(Column("", "fit"))
+            columns.append(TableColumn("", "fit"))
         rows = (_row(line, can_revert=can_revert) for line in found.items)
         parts.html(markup.table(columns, rows, caption=f"Commits of {ref}, newest first"))
-        parts.turn_pages(
+        parts.show_pagination(
             cursor_name="after", following=found.next, shown=len(found.items), noun="commit", total=found.total
         )
 

@@ -1,4 +1,4 @@
-"""Home: every table, and what needs a human first."""
+"""Home: every table, those that need a human first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from lakegate.dashboard.overview import Overview, TableOverview, overview
 from lakegate.dashboard.ui import markup, parts
-from lakegate.dashboard.ui.markup import Column, Group, Html
+from lakegate.dashboard.ui.markup import Group, Html, TableColumn
 from lakegate.dashboard.ui.page import Page
 from lakegate.dashboard.ui.parts import show_systems
 from lakegate.dashboard.ui.session import shared
@@ -19,12 +19,12 @@ from lakegate.model.figures import counted, duration
 _LIMIT = 50
 _DAY_S = 86_400
 _COLUMNS = (
-    Column("Table"),
-    Column("Rows", "num"),
-    Column("Trend", "fit"),
-    Column("Last publish", "fit"),
-    Column("Failing checks, by run", "fit"),
-    Column("Last run", "fit"),
+    TableColumn("Table"),
+    TableColumn("Rows", "num"),
+    TableColumn("Trend", "fit"),
+    TableColumn("Last publish", "fit"),
+    TableColumn("Failing checks, by run", "fit"),
+    TableColumn("Last run", "fit"),
 )
 
 
@@ -42,15 +42,15 @@ def show() -> None:
         parts.html(_figures(found))
     parts.problems(found.problems)
     if found.interrupted:
-        parts.trouble(
+        parts.show_alert(
             f"{counted(len(found.interrupted), 'run')} lost its process."
             if len(found.interrupted) == 1
             else f"{counted(len(found.interrupted), 'run')} lost their processes.",
-            "The next ingest settles them, or: lakegate recover",
+            "The next ingest finishes or undoes them, or run: lakegate recover",
         )
     if found.items:
         parts.html(markup.table(_COLUMNS, _rows(found), caption="Tables"))
-        parts.turn_pages(
+        parts.show_pagination(
             cursor_name="after", following=found.next, shown=len(found.items), noun="table", total=found.total
         )
     elif not found.problems:
@@ -59,8 +59,8 @@ def show() -> None:
         show_systems(found.downstream)
 
 
-def first_part() -> Html | None:
-    """Return the figures and the tables, for the page's document; ``None`` if there is anything else to say."""
+def prerendered() -> Html | None:
+    """Return the figures and tables for the page's document; ``None`` if the page must show anything else."""
     found = overview(shared().model, limit=_LIMIT)
     if found.problems or found.interrupted or not found.items:
         return None
@@ -73,7 +73,7 @@ def _read(search: str, *, needing: bool) -> Overview:
     try:
         return overview(model, search=search, needing=needing, limit=_LIMIT, cursor=cursor)
     except InputError:
-        # A link from elsewhere with a page that doesn't exist.
+        # The URL has an invalid cursor: show the first page.
         return overview(model, search=search, needing=needing, limit=_LIMIT)
 
 

@@ -1,4 +1,4 @@
-"""Query: read-only SQL at any ref, its result as a table, a chart and a file."""
+"""Query: read-only SQL at any ref, with its result as a table, a chart and a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import streamlit as st
 from markupsafe import Markup
 
 from lakegate.dashboard.model import MAIN
-from lakegate.dashboard.queries import LIMITS, Job, Result
+from lakegate.dashboard.queries import LIMITS, QueryJob, Result
 from lakegate.dashboard.ui import charts, engine, markup, parts
 from lakegate.dashboard.ui.page import Page
 from lakegate.dashboard.ui.session import shared
@@ -23,13 +23,13 @@ _KINDS: tuple[charts.Kind, ...] = ("bars", "line", "points")
 
 def show() -> None:
     """Draw the page."""
-    about = "Spark SQL that only reads, on any branch, tag or commit. Plain names mean the tables there."
+    about = "Read-only Spark SQL on any branch, tag or commit. Table names refer to the tables there."
     parts.heading("Query", about)
     if not _may_query():
         parts.html(
             markup.empty(
                 "Queries are turned off",
-                Markup("by {} in lakegate.toml, which hide rows of data.").format(
+                Markup("They're off because {} in lakegate.toml hides rows of data.").format(
                     markup.joined(
                         markup.code("ui.query"),
                         ", ",
@@ -44,13 +44,13 @@ def show() -> None:
             )
         )
         return
-    job: Job | None = st.session_state.get(_JOB)
+    job: QueryJob | None = st.session_state.get(_JOB)
     asked = _ask(is_running=job is not None and job.state == "running")
     if asked is not None:
         if job is not None:
             job.stop()
         job = st.session_state[_JOB] = asked
-        job.wait(_SHORTEST_QUERY_S)  # a quick one shows at once
+        job.wait(_SHORTEST_QUERY_S)  # show a quick result at once
     if job is None:
         if not engine.queries(shared()).is_open:
             parts.html(
@@ -71,8 +71,8 @@ def _may_query() -> bool:
     return settings.query if settings.query is not None else settings.examples > 0 and not settings.masked
 
 
-def _ask(*, is_running: bool) -> Job | None:
-    """Let the visitor write a query; return it once it's to be run. One that a link brings isn't run by itself."""
+def _ask(*, is_running: bool) -> QueryJob | None:
+    """Show the query form. Return the query when the visitor presses Run; a query from a link doesn't run by itself."""
     with st.form("query", border=False):
         sql = st.text_area(
             "SQL",
@@ -94,7 +94,7 @@ def _ask(*, is_running: bool) -> Job | None:
     return engine.queries(shared()).start(sql, ref=ref.strip() or MAIN, at=at.strip() or None, limit=limit or LIMITS[0])
 
 
-def _show(job: Job) -> None:
+def _show(job: QueryJob) -> None:
     if job.state == "stopped":
         parts.html(Markup('<p class="muted">Stopped after {}.</p>').format(duration(job.seconds)))
     elif job.error is not None:
@@ -103,7 +103,7 @@ def _show(job: Job) -> None:
         _show_result(job, job.result)
 
 
-def _show_result(job: Job, result: Result) -> None:
+def _show_result(job: QueryJob, result: Result) -> None:
     count = result.table.num_rows
     rows = f"The first {count:,} rows of more" if result.cut else counted(count, "row")
     columns = counted(result.table.num_columns, "column")
@@ -131,7 +131,7 @@ def _table(result: Result) -> None:
         label = f"Page, of {pages:,}"
         number = int(st.number_input(label, min_value=1, max_value=pages, key="query-page", width=160)) - 1
     rows = result.page(number, _ROWS_ON_A_PAGE)
-    # A grid draws what can be seen alone, however many columns there are, and data as nothing but text.
+    # The grid draws only visible cells, however many columns there are, and shows data as plain text.
     grid = {name: [_cell(row[name]) for row in rows] for name in result.table.column_names}
     st.dataframe(grid, hide_index=True, width="stretch", height=min(38 * (len(rows) + 1), 560), key="query-grid")
 
@@ -156,7 +156,7 @@ def _chart(result: Result) -> None:
             "Up", numbers, default=others[:1], key="chart-y", format_func=charts.short, max_selections=6
         )
     if not ys:
-        parts.html(markup.empty("Choose what goes up"))
+        parts.html(markup.empty("Choose at least one column for the vertical axis"))
         return
     points = result.page(0, _MOST_POINTS)
     charts.free(points, kind=kind, x=x, ys=ys, types=types)

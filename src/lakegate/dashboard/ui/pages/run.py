@@ -1,4 +1,4 @@
-"""One run: its steps, what its checks found, its files, its commit and alerts, and what to type next."""
+"""One run: its steps, checks, files, commit and alerts, and commands to run next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from markupsafe import Markup
 from lakegate.dashboard.runs import RunDetail, RunFile, StepLine, TableDelta, get_run, list_run_files
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.checks import show_checks, show_quarantine
-from lakegate.dashboard.ui.markup import Column, Html
+from lakegate.dashboard.ui.markup import Html, TableColumn
 from lakegate.dashboard.ui.page import Page, address
 from lakegate.dashboard.ui.pages.runs import status_of
 from lakegate.dashboard.ui.parts import show_deliveries
@@ -61,7 +61,7 @@ def show() -> None:
         parts.html(Markup("<h2>Alerts</h2>"), _alerts(found))
     show_deliveries(found.deliveries)
     if found.summary.finished_at is None and found.suspended_until is None:
-        parts.draw_again(_AGAIN_S)
+        parts.redraw_every(_AGAIN_S)
     if found.commands:
         lines = (
             (Markup("<dt>{}</dt><dd>{}</dd>").format(one.purpose, markup.code(one.command))) for one in found.commands
@@ -85,7 +85,7 @@ def _show_facts(found: RunDetail) -> None:
         ),
     )
     if found.error is not None:
-        parts.trouble(found.error.message, found.error.hint, tone="bad")
+        parts.show_alert(found.error.message, found.error.hint, tone="bad")
     parts.html(
         markup.facts(
             ("Why", one.detail),
@@ -93,7 +93,7 @@ def _show_facts(found: RunDetail) -> None:
             ("Reverted by", None if one.reverted_by is None else markup.run_link(one.reverted_by)),
             ("Reverts", Markup(", ").join(map(markup.run_link, one.reverts)) if one.reverts else None),
             ("Kind", one.kind + (f" {one.name}" if one.name else "")),
-            ("Begun by", one.orchestrator),
+            ("Started by", one.orchestrator),
             ("Published, discarded or reverted by", _actors(found)),
             ("Started", Markup("{} ({})").format(markup.clock(one.started_at), markup.ago(one.started_at, now))),
             ("Took", None if one.seconds is None else duration(one.seconds)),
@@ -165,7 +165,13 @@ def _sign(step: StepLine) -> str:
 def _changes(changes: Sequence[TableDelta]) -> Html | str:
     if not changes:
         return ""
-    columns = ("Table", "Change", Column("Rows added", "num"), Column("Removed", "num"), Column("Data files", "num"))
+    columns = (
+        "Table",
+        "Change",
+        TableColumn("Rows added", "num"),
+        TableColumn("Removed", "num"),
+        TableColumn("Data files", "num"),
+    )
     rows = (
         (
             markup.table_link(one.table),
@@ -191,7 +197,7 @@ def _undone(undone: Sequence[UndoneTable]) -> Html | str:
         )
         for one in undone
     )
-    columns = ("Table", Column("Rows", "num"), Column("Data files", "num"), "")
+    columns = ("Table", TableColumn("Rows", "num"), TableColumn("Data files", "num"), "")
     return markup.table(columns, rows, caption="What the revert changed")
 
 
@@ -208,16 +214,18 @@ def _show_files(found: RunDetail) -> None:
         return
     if found.summary.files <= _FILES:
         parts.html(Markup("<h2>Source files</h2>"))
-    columns = ("File", Column("Rows", "num"), Column("Size", "num"))
+    columns = ("File", TableColumn("Rows", "num"), TableColumn("Size", "num"))
     parts.html(markup.table(columns, _file_rows(files.items), caption="Source files"))
-    parts.turn_pages(cursor_name="files", following=files.next, shown=len(files.items), noun="file", total=files.total)
+    parts.show_pagination(
+        cursor_name="files", following=files.next, shown=len(files.items), noun="file", total=files.total
+    )
 
 
 def _file_rows(files: Sequence[RunFile]) -> Iterator[Sequence[object]]:
     for one in files:
         name = Markup('<span title="{}">{}</span>').format(one.uri[:2_000], markup.text(one.name))
         if one.skipped_by is not None:
-            name += Markup('<div class="why"><span>left out: published by {}</span></div>').format(
+            name += Markup('<div class="why"><span>skipped: published by {}</span></div>').format(
                 markup.run_link(one.skipped_by)
             )
         elif one.same_as is not None:
@@ -237,7 +245,7 @@ def _alerts(found: RunDetail) -> Html:
         )
         for one in found.notifications
     )
-    columns = (Column("Outcome", "fit"), "Channel", "About", Column("When", "fit"), "Why not")
+    columns = (TableColumn("Outcome", "fit"), "Channel", "About", TableColumn("When", "fit"), "Why not")
     return markup.table(columns, rows, caption="Alerts")
 
 

@@ -10,10 +10,10 @@ from typing import get_args
 import streamlit as st
 from markupsafe import Markup
 
-from lakegate.dashboard.model import Page as Results
+from lakegate.dashboard.model import ResultPage
 from lakegate.dashboard.runs import RunSummary, list_runs
 from lakegate.dashboard.ui import markup, parts
-from lakegate.dashboard.ui.markup import Column, Html
+from lakegate.dashboard.ui.markup import Html, TableColumn
 from lakegate.dashboard.ui.page import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError
@@ -31,14 +31,14 @@ _SINCE = {
 _ORCHESTRATORS = ("cli", "python", "watch", "backfill", "prefect", "dbos", "aws-lambda", "airflow")
 _RUN_ID = re.compile(r"\d{8}T\d*(?:-[0-9a-f]*)?|prefect-.*", re.IGNORECASE)
 _COLUMNS = (
-    Column("Status", "fit"),
-    Column("Run"),
-    Column("Tables"),
-    Column("Rows", "num"),
-    Column("Files", "num"),
-    Column("Checks"),
-    Column("Took", "num"),
-    Column("Started", "fit"),
+    TableColumn("Status", "fit"),
+    TableColumn("Run"),
+    TableColumn("Tables"),
+    TableColumn("Rows", "num"),
+    TableColumn("Files", "num"),
+    TableColumn("Checks"),
+    TableColumn("Took", "num"),
+    TableColumn("Started", "fit"),
 )
 
 
@@ -50,7 +50,7 @@ def show() -> None:
     parts.problems(found.problems)
     if found.items:
         parts.html(markup.table(_COLUMNS, (_row(one) for one in found.items), caption="Runs"))
-        parts.turn_pages(cursor_name="after", following=found.next, shown=len(found.items), noun="run")
+        parts.show_pagination(cursor_name="after", following=found.next, shown=len(found.items), noun="run")
     else:
         parts.html(_nothing(is_filtered=wanted != RunFilter()))
 
@@ -66,7 +66,7 @@ def _filters() -> RunFilter:
     with kind:
         of_kind = parts.choice("Any kind", get_args(RunKind), key="kind")
     with began:
-        by = parts.choice("Begun by any", _ORCHESTRATORS, key="by")
+        by = parts.choice("Started by any", _ORCHESTRATORS, key="by")
     with since:
         period = parts.choice("Any time", tuple(_SINCE), key="since")
     is_id = _RUN_ID.fullmatch(text) is not None
@@ -81,7 +81,7 @@ def _filters() -> RunFilter:
     )
 
 
-def _read(wanted: RunFilter) -> Results[RunSummary]:
+def _read(wanted: RunFilter) -> ResultPage[RunSummary]:
     model = shared().model
     try:
         return list_runs(model, wanted, limit=_LIMIT, cursor=parts.param("after"))
@@ -108,7 +108,7 @@ def _row(one: RunSummary) -> Sequence[object]:
 
 
 def status_of(one: RunSummary) -> Html:
-    """Return a run's status; one that was published although its audit failed, or was reverted, says so."""
+    """Return a run's status; ``accepted`` if it was published although its audit failed."""
     if one.status == "published" and one.accepted_by is not None:
         return markup.badge("accepted", tone="warn", sign="✓")
     return markup.badge(one.status)
@@ -130,7 +130,7 @@ def checks_of(one: RunSummary) -> Html:
 
 
 def notes_of(one: RunSummary) -> Iterator[Html]:
-    """Yield what else is worth knowing of a run."""
+    """Yield notes about a run: its kind, matching files, who accepted or reverted it, its error."""
     if one.kind != "ingest":
         yield Markup("<span>{}</span>").format(markup.text(one.kind + (f" {one.name}" if one.name else ""), longest=60))
     for file in one.matching_files:

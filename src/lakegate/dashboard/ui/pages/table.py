@@ -16,7 +16,7 @@ from lakegate.dashboard.tables import (
     CheckHistory,
     ColumnHistory,
     ColumnPoint,
-    SchemaChange,
+    SchemaLine,
     SnapshotLine,
     TableDetail,
     check_history,
@@ -29,7 +29,7 @@ from lakegate.dashboard.tables import (
 )
 from lakegate.dashboard.ui import charts, markup, parts
 from lakegate.dashboard.ui.checks import show_quarantine
-from lakegate.dashboard.ui.markup import Column
+from lakegate.dashboard.ui.markup import TableColumn
 from lakegate.dashboard.ui.page import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, NotFoundError
@@ -62,9 +62,9 @@ def show() -> None:
     except (InputError, NotFoundError) as error:
         with head:
             parts.heading(name)
-        parts.trouble(error.message, error.hint, tone="off")
+        parts.show_alert(error.message, error.hint, tone="off")
         if ref != MAIN or at is not None:
-            parts.html(markup.link("Look at it on main as it is now", "table", table=name))
+            parts.html(markup.link("See it on main now", "table", table=name))
         return
     with head:
         _head(detail, at)
@@ -86,7 +86,7 @@ def show() -> None:
         key="view",
         bind="query-params",
         label_visibility="collapsed",
-        on_change=_forget_places,
+        on_change=_forget_cursors,
     )
     with parts.boundary(f"the table's {chosen.lower()}"):
         views[chosen]()
@@ -96,7 +96,7 @@ def _number(value: int | None) -> str:
     return count(value) or "–"
 
 
-def _forget_places() -> None:
+def _forget_cursors() -> None:
     for name in ("after", "partitions"):
         if name in st.query_params:
             del st.query_params[name]
@@ -125,7 +125,7 @@ def _head(detail: TableDetail, at: str | None) -> None:
         return
     if over.late_s is not None:
         every = f" (expected every {over.expected_every})" if over.expected_every else ""
-        parts.trouble(f"Late by {duration(over.late_s)}{every}.", "Home lists all tables that are late.")
+        parts.show_alert(f"Late by {duration(over.late_s)}{every}.", "Home lists all tables that are late.")
     if over.waiting:
         runs = markup.joined(*(markup.run_link(run_id) for run_id in over.waiting_runs), by=", ")
         waiting = counted(over.waiting, "rejected batch", "rejected batches")
@@ -143,14 +143,19 @@ def _head(detail: TableDetail, at: str | None) -> None:
 
 
 def _when(name: str) -> tuple[str, str | None]:
-    """Let the visitor look at the table on another ref, or as it was."""
+    """Let the visitor choose another ref or time."""
     asked = parts.param("ref") not in (None, MAIN) or parts.param("at") is not None
     with (
         st.expander("Look at another branch, tag or time", expanded=asked, key=f"when-{name}"),
         st.container(horizontal=True),
     ):
         ref = st.text_input(
-            "Branch, tag or commit", value=MAIN, key="ref", bind="query-params", max_chars=300, on_change=_forget_places
+            "Branch, tag or commit",
+            value=MAIN,
+            key="ref",
+            bind="query-params",
+            max_chars=300,
+            on_change=_forget_cursors,
         )
         at = st.text_input(
             "As of (time in UTC, or commit)",
@@ -158,7 +163,7 @@ def _when(name: str) -> tuple[str, str | None]:
             bind="query-params",
             placeholder="now, or 2026-01-31T07:00:00Z",
             max_chars=100,
-            on_change=_forget_places,
+            on_change=_forget_cursors,
         )
     return ref.strip() or MAIN, at.strip() or None
 
@@ -170,7 +175,7 @@ def _publishes(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     cursor = parts.param("after")
     page = list_snapshots(model, detail.table, ref=detail.ref, at=at, limit=_PUBLISHES, cursor=cursor)
     if not page.items:
-        parts.html(markup.empty("Nothing was written to this table yet"))
+        parts.html(markup.empty("Nothing has been written to this table yet"))
         return
     charts.bars(
         [bar for line in reversed(page.items) for bar in _bars(line)],
@@ -178,7 +183,9 @@ def _publishes(model: ReadModel, detail: TableDetail, at: str | None) -> None:
         description=f"Rows that each of the last {len(page.items)} snapshots added and removed",
     )
     parts.html(markup.table(_SNAPSHOT_COLUMNS, map(_snapshot_row, page.items), caption="Snapshots, newest first"))
-    parts.turn_pages(cursor_name="after", following=page.next, shown=len(page.items), noun="snapshot", total=page.total)
+    parts.show_pagination(
+        cursor_name="after", following=page.next, shown=len(page.items), noun="snapshot", total=page.total
+    )
     parts.html(
         Markup('<p class="muted">Metadata keeps the newest snapshots; {} has every run.</p>').format(
             markup.link("Runs", "runs", table=detail.table)
@@ -186,26 +193,26 @@ def _publishes(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     )
 
 
-def _bars(line: SnapshotLine) -> list[charts.Bar]:
+def _bars(line: SnapshotLine) -> list[charts.ChartBar]:
     about = line.run_id or f"snapshot {line.snapshot_id}"
     found = []
     if line.rows_added or not line.rows_removed:
-        found.append(charts.Bar(line.at, line.rows_added or 0, "added", about))
+        found.append(charts.ChartBar(line.at, line.rows_added or 0, "added", about))
     if line.rows_removed:
-        found.append(charts.Bar(line.at, -line.rows_removed, "removed", about))
+        found.append(charts.ChartBar(line.at, -line.rows_removed, "removed", about))
     return found
 
 
 _SNAPSHOT_COLUMNS = (
-    Column("When", "fit"),
+    TableColumn("When", "fit"),
     "Run",
-    Column("Operation", "fit"),
-    Column("Rows added", "num"),
-    Column("Removed", "num"),
-    Column("Rows after", "num"),
-    Column("Files added", "num"),
-    Column("Size after", "num"),
-    Column("Snapshot", "fit"),
+    TableColumn("Operation", "fit"),
+    TableColumn("Rows added", "num"),
+    TableColumn("Removed", "num"),
+    TableColumn("Rows after", "num"),
+    TableColumn("Files added", "num"),
+    TableColumn("Size after", "num"),
+    TableColumn("Snapshot", "fit"),
 )
 
 
@@ -236,12 +243,19 @@ def _columns(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     if not names:
         parts.html(markup.empty("No column name contains that"))
         return
-    start = _start("after", len(names))
+    start = parts.start_param("after", len(names))
     shown = names[start : start + _COLUMNS_ON_A_PAGE]
     histories = {one.column: one for one in column_history(model, detail.table, columns=shown, limit=_POINTS)}
     known = [histories[name] for name in shown if name in histories]
     _null_chart(known)
-    columns = ("Column", "Type", Column("NULLs in the last publish", "fit"), "NULL rate over time", "Lowest", "Highest")
+    columns = (
+        "Column",
+        "Type",
+        TableColumn("NULLs in the last publish", "fit"),
+        "NULL rate over time",
+        "Lowest",
+        "Highest",
+    )
     parts.html(markup.table(columns, map(_column_row, known), caption="Columns, with what the newest publish added"))
     _turn_columns(start, len(shown), len(names))
     parts.html(
@@ -253,19 +267,13 @@ def _columns(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     _bounds_chart(detail.table, known)
 
 
-def _start(name: str, total: int) -> int:
-    asked = parts.param(name) or ""
-    start = int(asked) if asked.isdecimal() and asked.isascii() and len(asked) < 10 else 0
-    return start if start < total else 0
-
-
 def _turn_columns(start: int, shown: int, total: int) -> None:
     following = str(start + shown) if start + shown < total else None
-    parts.turn_pages(cursor_name="after", following=following, shown=shown, noun="column", total=total)
+    parts.show_pagination(cursor_name="after", following=following, shown=shown, noun="column", total=total)
 
 
 def _plain_columns(detail: TableDetail) -> None:
-    start = _start("after", len(detail.columns))
+    start = parts.start_param("after", len(detail.columns))
     shown = detail.columns[start : start + _ON_A_PAGE]
     rows = ((one.name, markup.code(one.type), "required" if one.required else "") for one in shown)
     parts.html(markup.table(("Column", "Type", ""), rows, caption="Columns"))
@@ -309,7 +317,7 @@ def _bound(column: str, value: object) -> Markup:
 
 
 def _is_hidden(column: str) -> bool:
-    """Return whether the settings hide values of a column, of which bounds are two."""
+    """Return whether the settings hide a column's bounds, which are two of its values."""
     return shared().access.settings.examples == 0 or parts.is_masked(column)
 
 
@@ -354,7 +362,7 @@ def _checks(model: ReadModel, table: str) -> None:
     if not found:
         parts.html(
             markup.empty(
-                "No run has checked this table",
+                "No checks have run on this table",
                 Markup("Add checks to {}:").format(markup.code("lakegate.toml")),
                 markup.commands(f'[tables."{table}"]', 'checks = ["row_count(min=1)"]'),
             )
@@ -363,7 +371,13 @@ def _checks(model: ReadModel, table: str) -> None:
     failing = sum(one.failing_since is not None for one in found)
     words = f"{failing} of {len(found)} fail" if failing else f"All {len(found)} passed the last time"
     parts.html(Markup('<p class="muted">{}, over the newest {} runs.</p>').format(words, _CHECK_RUNS))
-    columns = ("Check", Column("Now", "fit"), "Failing rows, run by run", "Failing since", Column("Last pass", "fit"))
+    columns = (
+        "Check",
+        TableColumn("Now", "fit"),
+        "Failing rows, run by run",
+        "Failing since",
+        TableColumn("Last pass", "fit"),
+    )
     parts.html(markup.table(columns, map(_check_row, found), caption="Checks, failing ones first"))
 
 
@@ -415,25 +429,25 @@ _CHANGES = {
     "dropped": markup.badge("dropped", tone="bad", sign="-"),
     "renamed": markup.badge("renamed", tone="live", sign="→"),
     "retyped": markup.badge("retyped", tone="warn", sign="→"),
-    "required": markup.badge("no NULLs any more", tone="live", sign="!"),
-    "optional": markup.badge("may be NULL now", tone="live", sign="?"),
+    "required": markup.badge("no longer nullable", tone="live", sign="!"),
+    "optional": markup.badge("now nullable", tone="live", sign="?"),
 }
 
 
-def _schema_title(one: SchemaChange, *, first: bool) -> str:
+def _schema_title(one: SchemaLine, *, first: bool) -> str:
     if first:
         return f"Schema {one.schema_id}: created with {counted(one.columns, 'column')}"
     return f"Schema {one.schema_id}: {counted(len(one.changes), 'change')}, {one.columns:,} columns"
 
 
-def _schema_about(one: SchemaChange) -> Markup:
+def _schema_about(one: SchemaLine) -> Markup:
     if one.since is None:
-        return Markup('<p class="muted">No snapshot that is still known was written with it.</p>')
+        return Markup('<p class="muted">None of the remaining snapshots was written with it.</p>')
     run = markup.joined(" by run ", markup.run_link(one.run_id)) if one.run_id else ""
     return Markup('<p class="muted">First written {}{}</p>').format(markup.ago(one.since), run)
 
 
-def _first_columns(one: SchemaChange) -> None:
+def _first_columns(one: SchemaLine) -> None:
     rows = [(change.column, markup.code(change.after or "")) for change in one.changes if change.change == "added"]
     table = markup.table(("Column", "Type"), rows[:_ON_A_PAGE], caption="Columns")
     more = len(rows) - _ON_A_PAGE
@@ -471,11 +485,13 @@ def _files(model: ReadModel, detail: TableDetail, at: str | None) -> None:
         (_tail(one.path, detail.location), one.partition or "–", _number(one.rows), size(one.size_bytes))
         for one in page.items
     )
-    columns = ("Data file", "Partition", Column("Rows", "num"), Column("Size", "num"))
+    columns = ("Data file", "Partition", TableColumn("Rows", "num"), TableColumn("Size", "num"))
     parts.html(Markup("<h2>Data files</h2>"), markup.table(columns, rows, caption="Data files, the largest first"))
-    parts.turn_pages(cursor_name="after", following=page.next, shown=len(page.items), noun="file", total=page.total)
+    parts.show_pagination(
+        cursor_name="after", following=page.next, shown=len(page.items), noun="file", total=page.total
+    )
     if not page.complete:
-        parts.html(Markup('<p class="muted">The table has more files; these are among the first 10,000.</p>'))
+        parts.html(Markup('<p class="muted">The table has more files. Only the first 10,000 were read.</p>'))
     parts.html(markup.facts(("Below", markup.code(detail.location))))
 
 
@@ -494,16 +510,16 @@ def _partitions(model: ReadModel, detail: TableDetail, at: str | None) -> None:
         )
         for one in page.items
     )
-    columns = ("Partition", "", Column("Size", "num"), Column("Rows", "num"), Column("Files", "num"))
+    columns = ("Partition", "", TableColumn("Size", "num"), TableColumn("Rows", "num"), TableColumn("Files", "num"))
     parts.html(Markup("<h2>Partitions</h2>"), markup.table(columns, rows, caption="Partitions, the largest first"))
-    parts.turn_pages(
+    parts.show_pagination(
         cursor_name="partitions", following=page.next, shown=len(page.items), noun="partition", total=page.total
     )
 
 
 def _tail(path: str, location: str) -> Markup:
-    """Return a file's path below its table's folder; the whole path shows when the mouse rests on it."""
-    # Not by the whole location: Spark writes file:/ where that has file:///.
+    """Return a file's path below its table's folder, with the whole path on hover."""
+    # Match the folder only: Spark writes file:/ where the location has file:///.
     folder = location.rstrip("/").rpartition("/")[2]
     tail = path.partition(f"/{folder}/")[2]
     return Markup('<span title="{}">{}</span>').format(path, markup.code(tail or path))
@@ -520,7 +536,7 @@ def _preview(detail: TableDetail, at: str | None) -> None:
         return
     table = shared().lake.table(detail.table, ref=detail.commit)
     names = [one.name for one in detail.columns]
-    start = _start("after", len(names))
+    start = parts.start_param("after", len(names))
     shown = names[start : start + _PREVIEW_COLUMNS]
     rows = table.to_arrow(columns=shown, limit=_PREVIEW_ROWS)
     if rows.num_rows == 0:
@@ -541,7 +557,7 @@ def _preview(detail: TableDetail, at: str | None) -> None:
 
 
 def _sql_name(table: str) -> str:
-    """Return a table's name as SQL has it, with backticks where it needs them."""
+    """Return a table's name for SQL, with backticks where needed."""
     plain = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
     return ".".join(part if plain.fullmatch(part) else quote(part) for part in TableIdentifier.parse(table).parts)
 
