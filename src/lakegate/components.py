@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lakegate.iceberg.files import TableFiles
     from lakegate.journal.journal import Journal
     from lakegate.spark.file_engine import FileEngine
+    from lakegate.spark.sessions import SessionFactory
 
 _JDBC_CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
 _JDBC = {
@@ -247,45 +248,46 @@ class Components:
     def engine(self) -> Engine:
         """Spark: the user's session, the server that the settings name, or the local stack's."""
         from lakegate.spark.engine import SparkEngine
-        from lakegate.spark.sessions import derived_sessions, remote_sessions
 
-        given = self.settings.engine
-        shares_files = self.shares_files
-        if self._session is not None:
-            sessions = derived_sessions(self._session)
-        elif given.url is None:
+        sessions = self._user_sessions()
+        if sessions is None:
             return SparkEngine(
-                self._local_session,
-                self._spark_options,
-                shares_files=True,
-                before_reading=self._make_readable,
+                self._local_session, self._spark_options, shares_files=True, before_reading=self._make_readable
             )
-        else:
-            token = None if given.token is None else Secret(given.token, setting="engine.token")
-            sessions = remote_sessions(given.url, token=token, tls=given.tls, ca_file=given.ca_file)
-        if not shares_files and self.settings.catalog.uri is None:
+        if not self.shares_files and self.settings.catalog.uri is None:
             raise ConfigurationError(
                 "The engine is on another machine and can't reach the catalog, which is this project's local one.",
                 hint="Set catalog.uri and catalog.warehouse to ones that both can reach, or unset engine.url: "
                 "only the local engine can read files on this machine.",
                 setting="catalog.uri",
             )
-        return SparkEngine(sessions, self._spark_options, shares_files=shares_files)
+        return SparkEngine(sessions, self._spark_options, shares_files=self.shares_files)
 
     @cached_property
     def file_engine(self) -> FileEngine:
         """An engine that audits source files where they are, without a catalog."""
         from lakegate.spark.file_engine import FileEngine
+
+        sessions = self._user_sessions()
+        if sessions is None:
+            return FileEngine(self._local_session, shares_files=True, before_reading=self._make_readable)
+        return FileEngine(sessions, shares_files=self.shares_files)
+
+    @property
+    def _has_local_spark(self) -> bool:
+        return self._session is None and self.settings.engine.url is None
+
+    def _user_sessions(self) -> SessionFactory | None:
+        """Return what opens sessions on the user's Spark; ``None`` for the local stack's."""
         from lakegate.spark.sessions import derived_sessions, remote_sessions
 
-        given = self.settings.engine
         if self._session is not None:
-            return FileEngine(derived_sessions(self._session), shares_files=True)
-        if given.url is None:
-            return FileEngine(self._local_session, shares_files=True, before_reading=self._make_readable)
-        token = None if given.token is None else Secret(given.token, setting="engine.token")
-        sessions = remote_sessions(given.url, token=token, tls=given.tls, ca_file=given.ca_file)
-        return FileEngine(sessions, shares_files=self.shares_files)
+            return derived_sessions(self._session)
+        engine = self.settings.engine
+        if engine.url is None:
+            return None
+        token = None if engine.token is None else Secret(engine.token, setting="engine.token")
+        return remote_sessions(engine.url, token=token, tls=engine.tls, ca_file=engine.ca_file)
 
     def source_catalog(self, name: str) -> SourceCatalog:
         """Return a source of the settings as a Spark catalog. Restart the local Spark with its driver if needed.
@@ -323,7 +325,7 @@ class Components:
         from lakegate.local.artifacts import driver_artifact, driver_class
 
         named = source.options.get("driver")
-        if self._session is not None or self.settings.engine.url is not None:
+        if not self._has_local_spark:
             return named or ("org.postgresql.Driver" if source.driver is None else "")
         artifact = driver_artifact(source)
         found = named or driver_class(artifact, self.narrator)
@@ -347,8 +349,7 @@ class Components:
 
     def open_engine_ahead(self, batch: Batch) -> None:
         """Let the local Spark analyze ``batch`` while the rest loads, if the batch has rows and is on this machine."""
-        is_local = self._session is None and self.settings.engine.url is None
-        if not is_local or not batch.rows or any(is_remote(uri) for uri in batch.read_uris):
+        if not self._has_local_spark or not batch.rows or any(is_remote(uri) for uri in batch.read_uris):
             return
         from lakegate.spark.engine import SparkEngine
 
@@ -424,7 +425,7 @@ class Components:
     def _spark_storage(self) -> StorageSettings:
         """The stores' settings for Spark. A remote Spark has variables and profiles of its own."""
         storage = self.settings.storage
-        if self._session is not None or self.settings.engine.url is not None:
+        if not self._has_local_spark:
             return storage
         s3 = stores_of([self.warehouse], storage).s3
         return storage if s3 is None else storage.model_copy(update={"s3": s3})

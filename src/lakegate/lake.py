@@ -794,6 +794,20 @@ class Lake:
         """
         return self._retry_conflicts(attempts, lambda: self.transaction(name), work)
 
+    def _run_transaction(
+        self,
+        work: Callable[[Transaction], object],
+        *,
+        name: str | None = None,
+        action: Action | None = None,
+        undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
+    ) -> Run:
+        def attempt(tx: Transaction) -> Transaction:
+            work(tx)
+            return tx
+
+        return self._retry_conflicts(3, lambda: self._transaction(name, action=action, undoes=undoes), attempt).run
+
     def _retry_conflicts(
         self,
         attempts: int,
@@ -847,13 +861,12 @@ class Lake:
             raise InputError("No change was given.", hint="Give one as in SQL, such as 'ADD COLUMN zone STRING'.")
         self.table(table)  # Spark isn't started for a table that doesn't exist
 
-        def work(tx: Transaction) -> Transaction:
+        def work(tx: Transaction) -> None:
             for change in changes:
                 tx.sql(f"ALTER TABLE {'.'.join(map(quote, identifier.parts))} {change}")
             tx.check(table, *checks)
-            return tx
 
-        return self.transact(work).run
+        return self._run_transaction(work)
 
     def delete_rows(self, table: str, where: str) -> Run:
         """Delete rows of a table on ``main``, if the remaining rows pass the table's checks.
@@ -876,14 +889,11 @@ class Lake:
             'skipped'
         """
         identifier = TableIdentifier.parse(table)
-        if self._components.catalog.get_table(identifier, self._components.catalog.get_ref(MAIN)) is None:
-            raise unknown_table(self._components.catalog, table, self._components.catalog.get_ref(MAIN))
-
-        def work(tx: Transaction) -> Transaction:
-            tx.delete(table, where)
-            return tx
-
-        return self.transact(work, name=f"delete rows of {identifier}").run
+        catalog = self._components.catalog
+        main = catalog.get_ref(MAIN)
+        if catalog.get_table(identifier, main) is None:
+            raise unknown_table(catalog, table, main)
+        return self._run_transaction(lambda tx: tx.delete(table, where), name=f"delete rows of {identifier}")
 
     # Quarantine
 
@@ -960,13 +970,11 @@ class Lake:
         self._find_quarantine(identifier)
         chosen = RowSelection(run_id=run_id, check=check, where=where, confirmed=confirmed, confirmed_at=confirmed_at)
         new, hides = dict(changes or {}), self._hides_values(identifier)
-
-        def work(tx: Transaction) -> Transaction:
-            release(self._context, tx, identifier, chosen, new, hides=hides)
-            return tx
-
-        title, action = f"{'fix' if new else 'release'} {identifier}", review.acted("release", actor)
-        return self._retry_conflicts(3, lambda: self._transaction(title, action=action), work).run
+        return self._run_transaction(
+            lambda tx: release(self._context, tx, identifier, chosen, new, hides=hides),
+            name=f"{'fix' if new else 'release'} {identifier}",
+            action=review.acted("release", actor),
+        )
 
     def quarantine_fix(self, table: str, rows: Any) -> Run:
         """Publish corrected rows in place of ones waiting in quarantine, if they pass today's checks.
@@ -1003,11 +1011,10 @@ class Lake:
                 raise InputError("There are no corrected rows.", table=table)
             corrected = given
 
-        def work(tx: Transaction) -> Transaction:
+        def work(tx: Transaction) -> None:
             release_corrected(self._context, tx, identifier, corrected, hides=hides)
-            return tx
 
-        return self.transact(work, name=f"fix {identifier}").run
+        return self._run_transaction(work, name=f"fix {identifier}")
 
     def quarantine_drop(
         self,
@@ -1044,13 +1051,11 @@ class Lake:
         self._find_quarantine(identifier)
         chosen = RowSelection(run_id=run_id, check=check, where=where, confirmed=confirmed, confirmed_at=confirmed_at)
         hides = self._hides_values(identifier)
-
-        def work(tx: Transaction) -> Transaction:
-            drop(self._context, tx, identifier, chosen, hides=hides)
-            return tx
-
-        title, action = f"drop quarantined {identifier}", review.acted("drop", actor)
-        return self._retry_conflicts(3, lambda: self._transaction(title, action=action), work).run
+        return self._run_transaction(
+            lambda tx: drop(self._context, tx, identifier, chosen, hides=hides),
+            name=f"drop quarantined {identifier}",
+            action=review.acted("drop", actor),
+        )
 
     def _find_quarantine(self, table: TableIdentifier) -> TablePointer:
         catalog = self._components.catalog
@@ -1333,13 +1338,11 @@ class Lake:
 
         identifier = TableIdentifier.parse(table)
         self.table(table)  # Spark isn't started for a table that doesn't exist
-
-        def work(tx: Transaction) -> Transaction:
-            truncate(self._context, tx, identifier)
-            return tx
-
-        undoes = partial(runs_in, self._context, identifier)
-        return self._retry_conflicts(3, lambda: self._transaction(f"truncate {identifier}", undoes=undoes), work).run
+        return self._run_transaction(
+            lambda tx: truncate(self._context, tx, identifier),
+            name=f"truncate {identifier}",
+            undoes=partial(runs_in, self._context, identifier),
+        )
 
     def expire_snapshots(self, table: str, *, older_than: str | timedelta, keep: int = 1) -> Run:
         """Remove old snapshots from a table's metadata on ``main``, in one commit. Deletes no file.

@@ -22,7 +22,7 @@ FIELDS = ("timestamp", "level", "event", "command", "version", "run_id", "table"
 PROGRESS_EVERY_S = 10.0
 """Minimum seconds between two progress lines of a step."""
 
-_SHORTEST_SECRET = 4
+SHORTEST_SECRET = 4
 """Characters. Hiding shorter ones would make every text unreadable."""
 _SECRETS: deque[str] = deque(maxlen=256)  # access tokens come and go
 _TOKEN = re.compile(r"(;\s*token=)[^;&]*", re.IGNORECASE)
@@ -94,7 +94,7 @@ def redact(text: str) -> str:
 
 def hide(secret: str) -> None:
     """Keep a secret out of every line from now on, unless it's shorter than four characters."""
-    if len(secret) >= _SHORTEST_SECRET and secret not in _SECRETS:
+    if len(secret) >= SHORTEST_SECRET and secret not in _SECRETS:
         _SECRETS.append(secret)
 
 

@@ -194,25 +194,15 @@ def main(leave_behind: Callable[[], None] | None = None) -> NoReturn:
     except BaseException:  # noqa: BLE001 - Python would exit with 1, which means a failed audit
         traceback.print_exc()
         code = INTERNAL
-    _flush()
-    if leave_behind is not None and code != ExitCode.INTERRUPTED:
-        with suppress(BaseException):  # must not change how the command ended
-            leave_behind()
-    _leave(code)
-
-
-def _leave(code: str | int | None) -> NoReturn:
-    """End the process without destroying the libraries' objects one by one, which takes another half second.
-
-    The commands' context managers have closed everything that must be closed.
-    """
-    os._exit(code if isinstance(code, int) else int(code is not None))
-
-
-def _flush() -> None:
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
+    if leave_behind is not None and code != ExitCode.INTERRUPTED:
+        with suppress(BaseException):  # must not change how the command ended
+            leave_behind()
+    # The commands' context managers have closed what must be closed. Destroying the libraries' objects one by one would
+    # take another half second.
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def _interrupt(_signal: int, _frame: object) -> NoReturn:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import click
 
@@ -18,7 +18,7 @@ from lakegate.errors import ConfigurationError
 from lakegate.model.words import parse_duration
 
 if TYPE_CHECKING:
-    from lakegate.lake import Lake
+    from lakegate.lake import IngestOptions, Lake
     from lakegate.model.batch import CsvOptions
     from lakegate.model.run import RunStatus
 
@@ -230,6 +230,17 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
             help="Format of the files. Default: detected from their names.",
         ),
     )
+
+
+_INGEST_OPTIONS = (
+    *("checks", "on_failure", "on_changed", "on_same_content", "quarantine_limit", "schema", "columns"),
+    *("mode", "key", "delete_when", "merge_sql", "format"),
+)
+
+
+def ingest_options_from(given: Mapping[str, Any]) -> IngestOptions:
+    """Return the values of :func:`ingest_options`."""
+    return cast("IngestOptions", {name: given[name] for name in _INGEST_OPTIONS})
 
 
 def source_options(*, watermark: bool = True) -> Callable[[F], F]:

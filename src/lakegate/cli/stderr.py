@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from lakegate.cli.output import duration, safe, size
-from lakegate.progress import LogNarrator, SilentNarrator, about, one_line
+from lakegate.progress import SHORTEST_SECRET, LogNarrator, SilentNarrator, about, one_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -120,14 +120,12 @@ def make_progress(*, average_s: float = 30.0) -> Progress:
 
 
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD")
-_SHORTEST_SECRET = 4
-"""Characters. Hiding shorter ones would make every text unreadable."""
 
 
 def secret_variables(settings: Mapping[str, object]) -> tuple[str, ...]:
     """Return the values of secret environment variables: those that ``settings`` reference, and well-known ones."""
     values = (os.environ.get(name, "") for name in (*_SECRET_VARIABLES, *_references(settings)))
-    return tuple(value for value in values if len(value) >= _SHORTEST_SECRET)
+    return tuple(value for value in values if len(value) >= SHORTEST_SECRET)
 
 
 def _references(value: object) -> Iterator[str]:

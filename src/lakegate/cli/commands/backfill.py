@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from lakegate.cli.app import App, command
-from lakegate.cli.options import ingest_options, partition_option, table_argument
+from lakegate.cli.options import ingest_options, ingest_options_from, partition_option, table_argument
 from lakegate.cli.output import (
     Styled,
     clip,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.progress import Progress, TaskID
 
-    from lakegate.lake import IngestOptions
     from lakegate.loading.backfill import Backfill
     from lakegate.loading.backfill_plan import BackfillChunk, BackfillPlan, BackfillReport, ChunkResult
     from lakegate.ports import Narrator, Step
@@ -141,14 +140,6 @@ def backfill(app: App, /, *, dry_run: bool, parallel: int, stop_on_failure: bool
 def _backfill(app: App, given: dict[str, Any]) -> Backfill:
     from lakegate.loading.backfill import Backfill
 
-    options = {
-        key: given[key]
-        for key in (
-            *("checks", "on_failure", "on_changed", "on_same_content"),
-            *("schema", "columns", "quarantine_limit", "partition_by", "format"),
-            *("mode", "key", "delete_when", "merge_sql"),
-        )
-    }
     return Backfill(
         partial(app.lake, begins=True),
         given["table"],
@@ -157,7 +148,7 @@ def _backfill(app: App, given: dict[str, Any]) -> Backfill:
         given["until"],
         by=given["by"],
         chunk=given["chunk"],
-        options=cast("IngestOptions", options),
+        options={**ingest_options_from(given), "partition_by": given["partition_by"]},
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakegate.cli.app import App, command
-from lakegate.cli.options import complete_tables, ingest_options, span
+from lakegate.cli.options import complete_tables, ingest_options, ingest_options_from, span
 from lakegate.cli.output import clip, counted, duration
 from lakegate.cli.run_output import run_payload
 from lakegate.cli.stderr import LiveNarrator
@@ -156,20 +156,7 @@ def _options(given: dict[str, Any]) -> IngestOptions:
     from lakegate.checks import parse_checks
 
     checks = [check for text in given["checks"] for check in parse_checks(text)]
-    return {
-        "checks": checks,
-        "on_failure": given["on_failure"],
-        "on_changed": given["on_changed"],
-        "on_same_content": given["on_same_content"],
-        "quarantine_limit": given["quarantine_limit"],
-        "schema": given["schema"],
-        "columns": given["columns"],
-        "mode": given["mode"],
-        "key": given["key"],
-        "delete_when": given["delete_when"],
-        "merge_sql": given["merge_sql"],
-        "format": given["format"],
-    }
+    return {**ingest_options_from(given), "checks": checks}
 
 
 def _require_there(places: Places) -> None:
