@@ -217,8 +217,8 @@ class Lake:
     """A lakehouse that publishes a change only after its audit passed. Open one with :func:`connect`.
 
     A ``Lake`` is a context manager: leaving it ends sessions and connections, but leaves servers running. Tables are
-    named ``namespace.table``. Wherever a method takes ``at``, it's a commit hash or a time: a ``datetime``, or ISO 8601
-    text such as ``2026-01-31T07:00:00Z``. A time without a zone is UTC.
+    named ``namespace.table``. Wherever a method takes ``at``, it's a time, a tag or a commit hash. A time is a
+    ``datetime`` or text: ISO 8601 such as ``2026-01-31T07:00:00Z``, or ``10m ago``. A time without a zone is UTC.
     """
 
     def __init__(self, components: Components) -> None:
@@ -858,7 +858,7 @@ class Lake:
         """
         identifier = TableIdentifier.parse(table)
         if not changes:
-            raise InputError("No change was given.", hint="Give one as in SQL, such as 'ADD COLUMN zone STRING'.")
+            raise InputError("No change was given.", hint="Pass one as in SQL, such as 'ADD COLUMN zone STRING'.")
         self.table(table)  # Spark isn't started for a table that doesn't exist
 
         def work(tx: Transaction) -> None:
@@ -1108,7 +1108,7 @@ class Lake:
         """
         identifier = TableIdentifier.parse(table)
         if branch is not None and ref is not None:
-            raise InputError(f"Both branch='{branch}' and ref='{ref}' are given.", hint="Name one of them.")
+            raise InputError(f"branch='{branch}' and ref='{ref}' can't be combined.", hint="Pass one of them.")
         tried = None if checks is None else self._checks(identifier, checks, configured=False)
         if branch not in (None, MAIN) and at is None and since is None:
             return review.audit_branch(
@@ -1420,8 +1420,8 @@ class Lake:
         if rewrite_manifests:
             if sort is not None or where is not None:
                 raise InputError(
-                    "'sort' and 'where' are for rows; manifests are always rewritten as a whole.",
-                    hint="Compact the table in a call of its own.",
+                    "'sort' and 'where' can't be combined with 'rewrite_manifests', which rewrites all manifests.",
+                    hint="Compact the table in a separate call.",
                 )
             return rewrite(self._context, identifier, new_run_id=new_run_id())
         main = self._context.catalog.get_ref(MAIN)
@@ -1786,10 +1786,10 @@ class Lake:
             engine: ``pyiceberg``, ``duckdb``, ``polars``, ``daft``, ``spark``, ``trino``, ``dremio``, ``snowflake``,
                 ``athena``, ``redshift`` or ``clickhouse``.
             ref: Branch, tag or commit hash.
-            at: Commit hash or time: the table as ``ref`` had it then. Default: now.
-            rest: URL of ``lakegate serve``, to read through it. Default: by the metadata file, and Spark, Trino and
-                Dremio by Nessie.
-            rest_token: Whether that server asks for a token.
+            at: Time, tag or commit: the table as ``ref`` had it then. Default: now.
+            rest: URL of ``lakegate serve``, to read through it. Default: read the metadata file; Spark, Trino and
+                Dremio read through Nessie.
+            rest_token: Whether that server requires a token.
 
         Returns:
             The snippet.
@@ -2259,7 +2259,7 @@ class Lake:
     def known_files(self, table: str, uris: Sequence[str]) -> Claim:
         """Return which files are new to a table, published, being ingested, or changed since they were published.
 
-        Claims nothing. Only opens files whose path was published before, or that have several names.
+        Claims nothing. Opens only files whose path was published before, and hard links.
 
         Args:
             table: ``namespace.table``. It doesn't have to exist.
@@ -2632,7 +2632,7 @@ class Lake:
             if odd is not None:
                 raise InputError(
                     f"Can't ingest a list of {type(odd).__name__}.",
-                    hint='Give paths, a DataFrame, an Arrow table, or rows as dicts: [{"id": 1}]',
+                    hint='Pass paths, a DataFrame, an Arrow table, or rows as dicts: [{"id": 1}]',
                 )
             return paths
         from lakegate.sources.copies import write
@@ -2665,7 +2665,7 @@ class Lake:
         kind = type(given)
         target = folder / f"{kind.__module__.partition('.')[0].strip('_')}-{kind.__name__.lower()}.parquet"
         what = given if isinstance(given, Source) else f"this {kind.__name__}"
-        with self._components.narrator.step(f"Taking the rows of {what}"):
+        with self._components.narrator.step(f"Reading the rows of {what}"):
             problems = list(schema_problems(f"rows of {what}", schema))
             if problems:
                 raise combine(problems)

@@ -482,7 +482,7 @@ class FileStore(Protocol):
 
 
 class WarehouseFiles(FileStore, Protocol):
-    """The warehouse's files, also for the checkpoints of the history."""
+    """The warehouse's files, with what checkpoints of the history need: to read and write them."""
 
     def read(self, path: str) -> bytes:
         """Return a file's content.

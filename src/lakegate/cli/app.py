@@ -327,22 +327,22 @@ class LakegateGroup(_Documented, click.Group):
         self.default = default
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse ``args``, with the default command before them if they begin with no command."""
+        """Parse ``args``. If they don't start with a command, insert the default one."""
         if self.default is not None and not ctx.resilient_parsing:
-            of_group = {name for one in self.get_params(ctx) for name in one.opts}
-            if not args or (args[0].startswith("-") and args[0] not in of_group):
+            group_options = {name for one in self.get_params(ctx) for name in one.opts}
+            if not args or (args[0].startswith("-") and args[0] not in group_options):
                 args = [self.default, *args]
         return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; where none is named, but what it would be about, suggest the likely one."""
+        """Find the command. If the name of a table or a run comes instead, suggest the likely command."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             likely = next((name for name in ("show", "create") if name in self.commands), None)
-            # What has a dot or a number in it is a table or a run, and no mistyped command.
+            # With a dot or a digit, it's a table or a run rather than a mistyped command.
             is_name = likely != "show" or any(one == "." or one.isdecimal() for one in args[0])
             if likely is not None and is_name and "Did you mean" not in error.format_message():
                 ctx.fail(f"{error.message} Did you mean '{likely} {args[0]}'?")
@@ -350,12 +350,12 @@ class LakegateGroup(_Documented, click.Group):
 
 
 def command(name: str, *, examples: Sequence[str], **attributes: Any) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a function the command ``name``; its docstring is the help."""
+    """Make a function the command ``name``. Its docstring is the help."""
     return click.command(name, cls=LakegateCommand, examples=examples, context_settings=HELP, **attributes)
 
 
 def group(
     name: str, *, examples: Sequence[str], default: str | None = None
 ) -> Callable[[Callable[..., None]], LakegateGroup]:
-    """Make a function the group ``name``; its docstring is the help. ``default`` runs when no command is named."""
+    """Make a function the group ``name``. Its docstring is the help. ``default`` runs when no command is named."""
     return click.group(name, cls=LakegateGroup, examples=examples, default=default, context_settings=HELP)

@@ -20,12 +20,12 @@ _EVIDENCE = {"manifest": "by file metrics", "journal": "by earlier runs", "scan"
 
 
 def check_payload(result: CheckResult) -> dict[str, Any]:
-    """Return one check's result for machines (``schemas/ingest-result.schema.json``)."""
+    """Return one check's result for JSON output (``schemas/ingest-result.schema.json``)."""
     return result.model_dump(mode="json", exclude={"reads"})
 
 
 def report_payload(report: AuditReport) -> dict[str, Any]:
-    """Return a whole report for machines."""
+    """Return a report for JSON output."""
     return {
         "run_id": report.run_id or None,
         "table": report.table,

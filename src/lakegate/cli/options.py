@@ -297,7 +297,7 @@ def csv_options() -> Callable[[F], F]:
 
 
 def csv_from(given: dict[str, Any], configured: CsvOptions) -> CsvOptions | None:
-    """Take the values of :func:`csv_options` out of ``given``. Return them over a table's; ``None`` if unset."""
+    """Take the values of :func:`csv_options` out of ``given``. Merge them into ``configured``; ``None`` if unset."""
     csv = {
         "header": False if given.pop("no_header") else None,
         "delimiter": given.pop("delimiter"),

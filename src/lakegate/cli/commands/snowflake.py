@@ -65,7 +65,8 @@ def snowflake() -> None:
 def plan(app: App, /, *, name: str | None, offline: bool) -> None:
     """Show what the account lacks, and the SQL to create it. Changes nothing.
 
-    With `-o sql`, prints a script for an administrator, which also grants lakegate's role the use of what it creates.
+    With `-o sql`, prints a script for an administrator, which also grants lakegate's role the right to use what it
+    creates.
     """
     with _opened(app, name) as (_, setup, tables):
         if offline:

@@ -344,7 +344,7 @@ def drop_table(app: App, /, *, table: str, yes: bool) -> None:
 @table_argument()
 @click.option("--where", required=True, metavar="SQL", help="Delete the rows for which this is true, in Spark SQL.")
 def delete_rows(app: App, /, *, table: str, where: str) -> None:
-    """Delete rows of TABLE on main, if the others pass its checks.
+    """Delete rows of TABLE on main, if the rest passes its checks.
 
     It's a run like any other: written to a branch, audited as a whole table, published in one commit. To get the rows
     back: lakegate revert RUN. Their data stays in the warehouse until `lakegate gc` may delete it.
