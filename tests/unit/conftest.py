@@ -1,4 +1,4 @@
-"""What unit tests of several files share."""
+"""Fixtures for unit tests of several files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def house() -> FakeLakehouse:
 
 @pytest.fixture(autouse=True)
 def _alerts_are_tried_again_at_once() -> Iterator[None]:
-    """Don't wait the seconds between two tries of an alert that each test of a failure would wait for."""
+    """Skip the seconds between two attempts to send an alert."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lakegate.alerts.message._FIRST_WAIT_S", 0.01)
         yield
@@ -26,7 +26,7 @@ def _alerts_are_tried_again_at_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def prefect_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Prefect's own test server; its tests are of xdist group ``prefect``, so that there is one at a time."""
+    """Prefect's own test server. Its tests are in the xdist group ``prefect``, so that only one runs at a time."""
     from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, PREFECT_SERVER_ANALYTICS_ENABLED, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 
@@ -35,8 +35,8 @@ def prefect_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     database = tmp_path_factory.mktemp("database") / "prefect-test.db"
     fill(database)
     storage = str(tmp_path_factory.mktemp("storage"))
-    # Prefect keeps the errors of parameters in its storage, which would be the user's own.
-    # Its telemetry keeps the database locked while it waits for an answer: without a network, for a minute.
+    # Prefect stores errors of parameters in its storage, which would be the user's.
+    # Its telemetry locks the database while it waits for a response: without a network, for a minute.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("prefect.testing.utilities.mkdtemp", lambda: str(database.parent))
         with (
@@ -50,7 +50,7 @@ def prefect_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in the folder of a new project, in a terminal of unlimited width without colours."""
+    """Change to the folder of a new project, with a terminal of unlimited width and without colors."""
     (tmp_path / ".lakegate").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")

@@ -1,4 +1,4 @@
-"""The fake transaction does what the real one does; ``tests/integration/test_engine_transaction.py`` has the same."""
+"""The fake transaction does what the real one does; ``tests/integration/test_spark_transaction.py`` tests that one."""
 
 from __future__ import annotations
 

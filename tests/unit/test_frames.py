@@ -1,4 +1,4 @@
-"""Rows of every library, in batches: what is taken for rows, and what is wrong with them."""
+"""Rows of every library, in batches: what counts as rows, and errors in them."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_list_views_are_lists(kind: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrapped", ["struct", "list", "view", "map"])
 def test_list_views_inside_are_lists(wrapped: str, tmp_path: Path) -> None:
-    """With gaps between them, and only some of them taken, Arrow's cast of these is valid and wrong."""
+    """With gaps, and sliced, Arrow's cast of list views is valid but wrong."""
     arrow: Any = pa
     views = arrow.ListViewArray.from_arrays([0, 3, 4, 1], [1, 1, 1, 2], pa.array([10, 11, 12, 13, 14]))
     made: dict[str, Any] = {

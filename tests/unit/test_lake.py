@@ -1,6 +1,6 @@
 """What ``Lake`` adds to the packages it calls, on a catalog and journal in memory."""
 
-# ruff: noqa: SLF001 - what becomes of sources before a run begins has no name of its own
+# ruff: noqa: SLF001 - what happens to sources before a run starts has no public name
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_gc_refuses_what_is_no_length_of_time(house: FakeLakehouse) -> None:
 
 
 def claim(house: FakeLakehouse, path: Path, run: Run) -> Actor:
-    """Let a run be at a file in the version that it has now."""
+    """Let a run be ingesting a file in its current version."""
     found = stat_file(str(path))
     assert found is not None
     version, identity = found.content_version(), found.lasting_identity
@@ -178,7 +178,7 @@ def test_each_file_is_new_published_changed_or_busy(house: FakeLakehouse, tmp_pa
     paths = {name: tmp_path / name for name in ("new", "published", "touched", "changed", "vanished", "busy")}
     for name, path in paths.items():
         path.write_text(name, encoding="utf-8")
-    lake.known_files(TABLE, [])  # a journal that knows nothing of the history yet would learn it first
+    lake.known_files(TABLE, [])  # an empty journal would read the history first
     for name in ("published", "touched", "changed", "vanished"):
         claim(house, paths[name], run_of(f"r-{name}")).end(run_of(f"r-{name}", status="published"))
     claim(house, paths["busy"], run_of("r-busy"))
@@ -242,7 +242,7 @@ def test_a_call_with_files_forgets_what_rows_of_its_run_were_read_from(house: Fa
 def test_a_look_at_a_source_is_at_all_its_rows_and_asks_no_journal(
     house: FakeLakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A contract is tried without a lake, and isn't proposed by the few rows that are left to take."""
+    """A contract is tried without a lake, and proposed from all rows rather than the new ones."""
     lake, read = lake_in(tmp_path, house), list[Source]()
     lake._read_source = read.append
     monkeypatch.setattr("lakegate.lake.rows_left", pytest.fail)
@@ -286,7 +286,7 @@ def test_copies_of_a_run_that_never_began_are_dropped(house: FakeLakehouse, tmp_
 def test_copies_of_rows_that_another_run_took_are_dropped(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Else the next try would find them, and never look which rows are left."""
+    """Otherwise, the next attempt would find them, and wouldn't check which rows remain."""
     lake, order = lake_in(tmp_path, house), ordered(house, [{"id": 1}], run="r-1", checks=())
     dropped: list[Any] = []
     monkeypatch.setattr("lakegate.sources.uploads.drop_uploads", lambda files, _: dropped.extend(files))

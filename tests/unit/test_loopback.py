@@ -41,7 +41,7 @@ def _dead_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server() -> Iterator[tuple[str, list[str]]]:
-    """Yield the address of a server that refuses everything, and the paths it was asked for."""
+    """Yield the address of a server that refuses everything, and the paths that were requested."""
     asked: list[str] = []
 
     class Refusing(BaseHTTPRequestHandler):

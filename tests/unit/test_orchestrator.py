@@ -1,4 +1,4 @@
-"""What began a run is recorded with it, in any of the ways to begin one."""
+"""The orchestrator that started a run is recorded with it, whichever way it was started."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def test_main_s_commits_are_found_by_the_index_and_without_reading_its_history(
     for point, known in zip(points, expected, strict=True):
         walked.clear()
         assert outcome(*point, journal.commits) == known, point
-        # Of a commit that isn't main's, one look says that it exists.
+        # For a commit that isn't on main, one request shows that it exists.
         elsewhere = isinstance(point[1], str) and unaudited.startswith(point[1])
         by_index = point[1] is None or (point[0] == "main" and point[1] != before_all)
         assert not by_index or len(walked) <= elsewhere, point

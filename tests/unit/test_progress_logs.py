@@ -1,4 +1,4 @@
-"""Lines for machines: what each holds, what is left out, and which run it belongs to."""
+"""JSON log lines: their fields, the secrets left out, and the run that each belongs to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def log() -> Log:
 
 @pytest.fixture
 def records(log: Log) -> Iterator[logging.Logger]:
-    """A logger whose records become lines."""
+    """A logger whose records become log lines."""
     logger = logging.getLogger("tests.progress")
     handler = LogNarrator(log).handler()
     logger.addHandler(handler)
@@ -118,7 +118,7 @@ def test_progress_is_told_every_ten_seconds_with_the_steps_own_run(log: Log, mon
     with bound(run_id="r1"), LogNarrator(log).step("Writing") as step:
         for second in range(35):
             clock[0] = 100.0 + second
-            # As pyspark tells of it: in a thread of its own.
+            # As pyspark reports it: in another thread.
             Context().run(step.progress, second, 0 if second < 15 else 40, "tasks")
     told = [line for line in log.lines if line["state"] == "running"]
     assert [(line["seconds"], line["done"], line["total"]) for line in told] == [
@@ -256,5 +256,5 @@ def test_other_texts_stay_as_they_are(said: str) -> None:
     "part", ["password='", 'token="\\', "account.key.a", "\\", "'\\\"", "sig ", "password=\\'\n", " "]
 )
 def test_hiding_secrets_takes_no_longer_than_a_text_is_long(part: str) -> None:
-    # What's quadratic would hang here.
+    # A quadratic algorithm would hang here.
     assert without_secrets(part * 5_000 + "password") is not None

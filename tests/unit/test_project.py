@@ -1,4 +1,4 @@
-"""What surrounds the code: workflows, templates, the docs site, and the one place of the version."""
+"""The project around the code: workflows, templates, the docs site, and the version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMAS = {
 
 
 def test_no_module_has_two_constants_of_one_name() -> None:
-    """The later one would win in the whole module, also where the first one was meant."""
+    """The later one would replace the first in the whole module."""
     for path in sorted((ROOT / "src").rglob("*.py")):
         statements = ast.parse(path.read_text(encoding="utf-8")).body
         targets = [one.targets[0] for one in statements if isinstance(one, ast.Assign)]

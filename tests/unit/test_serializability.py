@@ -1,4 +1,4 @@
-"""The checker of histories finds each anomaly that is planted, and none in what was done one after the other."""
+"""The history checker finds every planted anomaly, and none in serial histories."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_the_order_is_given() -> None:
 
 @st.composite
 def serial(draw: st.DrawFn, *, longest: int = 20) -> list[Operation]:
-    """Return operations done one after the other, of which each says that it took longer than it did."""
+    """Return serial operations with intervals that overlap."""
     chance = random.Random(draw(st.integers(0, 2**32)))
     state: dict[str, Any] = {"list": [], "other": [], "register": None, "bag": frozenset()}
     past = [frozenset[int]()]

@@ -1,4 +1,4 @@
-"""What the suite relies on of its own tools."""
+"""What the test suite relies on in its own tools."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from proofs.harness import Worker, WorkersOf
 @pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="groups are for processes side by side")
 @pytest.mark.xdist_group("suite")
 def test_tests_of_a_group_stay_in_one_process(request: pytest.FixtureRequest) -> None:
-    # Its scheduler reads the group from here; a version of pytest that it doesn't know leaves that out, silently.
+    # xdist's scheduler reads the group from here. With an incompatible version of pytest, it's silently missing.
     if request.config.getoption("loadgroup", default=False):
         assert request.node.nodeid.endswith("@suite")
 
 
 class _SlowWorker(Worker):
-    """One that takes a while to start, and is no process."""
+    """A fake worker that takes a while to start."""
 
     def __init__(self, _home: Path, _log: IO[str]) -> None:
         time.sleep(0.02)
@@ -31,12 +31,12 @@ class _SlowWorker(Worker):
         """Do nothing."""
 
     def end(self) -> int:
-        """Return that it ended well."""
+        """Return exit code 0."""
         return 0
 
 
 def test_threads_that_take_a_worker_at_once_share_none(tmp_path: Path) -> None:
     with WorkersOf(_SlowWorker, tmp_path) as workers, ThreadPoolExecutor(8) as threads:
-        workers.take()  # from now on there's one ahead
+        workers.take()  # from now on, one worker is ready in advance
         taken = list(threads.map(lambda _: workers.take(), range(8)))
     assert len({id(worker) for worker in taken}) == len(taken)

@@ -1,4 +1,4 @@
-"""``lakegate backfill``: what it prints, and how it ends."""
+"""``lakegate backfill``: its output and exit codes."""
 
 from __future__ import annotations
 

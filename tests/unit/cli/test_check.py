@@ -1,4 +1,4 @@
-"""``lakegate check``: contracts listed and converted, without a lake."""
+"""``lakegate check``: list and convert contracts, without a lake."""
 
 from __future__ import annotations
 

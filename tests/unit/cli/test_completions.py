@@ -1,4 +1,4 @@
-"""Names that are completed at the prompt."""
+"""Shell completion of names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lakegate downstream``: what it shows, what it exits with, and what it says of names that don't exist."""
+"""``lakegate downstream``: its output, its exit codes, and its errors for names that don't exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands end when something is wrong, and what all commands share."""
+"""Errors of commands, and what all commands have in common."""
 
 from __future__ import annotations
 

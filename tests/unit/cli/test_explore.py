@@ -378,7 +378,7 @@ def test_query_table_says_what_it_leaves_out() -> None:
     many = FakeQuery(pa.table({"n": range(1500)}))
     outcome = invoke(["query", "SELECT 1"], FakeLake(query=many))
     assert "the first 1,000 rows" in outcome.stderr
-    assert not many.fetched  # of a large table, not all rows are, to show a thousand
+    assert not many.fetched  # it fetches no more rows than the table shows, and one to know that there are more
     assert len(outcome.stdout.splitlines()) == 1002
     text = invoke(["query", "SELECT 1"], FakeLake(query=FakeQuery(ROWS))).stdout
     assert "NULL" in text

@@ -1,4 +1,4 @@
-"""``lakegate ingest``: what it prints, and how it ends."""
+"""``lakegate ingest``: its output and exit codes."""
 
 from __future__ import annotations
 

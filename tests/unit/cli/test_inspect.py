@@ -81,7 +81,7 @@ def test_options_for_csv_are_refused_with_other_files(tmp_path: Path, monkeypatc
 
 
 class _Lake:
-    """Knows one source, and no files."""
+    """Has one source and no files."""
 
     opened_with: dict[str, Any]
 
@@ -89,7 +89,7 @@ class _Lake:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Hold nothing."""
+        """Close nothing."""
 
     def source(self, name: str, *, sql: str | None) -> Source:
         return Source.parse(name, sql=sql)

@@ -1,4 +1,4 @@
-"""``--log-format json``: standard error holds nothing but one JSON object per line."""
+"""``--log-format json``: standard error is one JSON object per line, and nothing else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lines(outcome: Result) -> list[dict[str, Any]]:
 
 
 class TalkingLake(FakeLake):
-    """Says things on its way, as libraries do."""
+    """Logs, warns and prints on the way, as libraries do."""
 
     def ingest(self, *_: Any, **__: Any) -> Any:
         narrator = self.opened_with["narrator"]

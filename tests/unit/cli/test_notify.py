@@ -1,4 +1,4 @@
-"""``lakegate notify``, its settings, and what `lakegate runs` shows of who was told."""
+"""``lakegate notify``, its settings, and the alerts that `lakegate runs` shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that are run by a process that has loaded them, as if they ran where they were started."""
+"""Commands in a fork of the preloaded process behave as if they ran where they were started."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lakegate.cli import preload
 from lakegate.cli.main import cli
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="preloads on Linux only")
-# What was loaded where the command was started tells whether it ran there.
+# The modules loaded in the client show whether the command ran there.
 CLIENT = """
 import sys
 from lakegate.cli import preload
@@ -39,11 +39,11 @@ ENVIRONMENT = os.environ | {"LAKEGATE_LOCAL_PRELOAD": "true"}
 
 
 class _Project:
-    """A project whose servers seem to run, and the process that has its commands loaded."""
+    """A project whose servers seem to run, and its preloaded process."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        # A copy: the process ends when a file of the program changes, as by whoever works on it while this runs.
+        # A copy: the process ends when a file of the program changes, and somebody may edit one during this test.
         program = home / "program"
         shutil.copytree(Path(lakegate.__file__).parent, program / "lakegate")
         self.environment = ENVIRONMENT | {"PYTHONPATH": str(program)}
@@ -66,7 +66,7 @@ class _Project:
         )
 
     def run(self, *words: str, **variables: str) -> tuple[bool, int, str, str]:
-        """Return whether a command was handed over, how it ended, and what it printed."""
+        """Return whether a fork ran the command, its exit code, and its output."""
         running = self.start(*words, **variables)
         printed, told = running.communicate(timeout=120)
         return told.endswith("False\n"), running.returncode, printed, told.removesuffix("False\n")

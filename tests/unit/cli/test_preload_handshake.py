@@ -1,4 +1,4 @@
-"""What a command comes to that is killed, interrupted or left alone while it's handed over."""
+"""Commands whose client or fork is killed, interrupted or hangs during the handover."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakegate.cli import preload
 from lakegate.local import process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="preloads on Linux only")
-# A program that loads in no time, and runs its last argument. Told apart by who runs it.
+# A program that loads instantly and runs its last argument. Its output shows which process ran it.
 PROGRAM = """
 import os, signal, sys, time, types
 from lakegate.cli import preload
@@ -161,7 +161,7 @@ print(pid, flush=True)
 
 
 def test_nothing_runs_for_a_client_that_is_gone_before_it_said_go(lake: _Lake, server: psutil.Process) -> None:
-    for last in ("", "preload._receive = lambda _: os._exit(0)"):  # with and without the fork's id
+    for last in ("", "preload._receive = lambda _: os._exit(0)"):  # with and without the fork's process id
         gone = lake.start(last + RAW, code=lake.note)
         gone.communicate(timeout=60)
         assert gone.returncode == 0
@@ -224,7 +224,7 @@ def test_a_server_that_hangs_is_not_waited_for(lake: _Lake, server: psutil.Proce
         assert lake.run(f"{lake.note}; {SAY}", patience=0.05) == (0, "cold")
     finally:
         server.resume()
-    assert lake.run() == (0, "fork")  # after it has looked at the other
+    assert lake.run() == (0, "fork")  # after it checked the other descriptor
     until(lambda: not server.children())
     assert lake.log.read_text() == "ran "
 
@@ -288,7 +288,7 @@ def test_changed_settings_or_programs_end_it(own: _Lake, changed: str) -> None:
     os.utime(own.home / changed, (1, 1))
     assert own.run() == (0, "cold")
     until(lambda: is_gone(server))
-    assert (own.folder / "preload.lock").read_bytes() == b""  # so that the next command begins another
+    assert (own.folder / "preload.lock").read_bytes() == b""  # so that the next command leaves another one behind
 
 
 def test_where_it_failed_it_is_tried_again_with_other_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +311,7 @@ def test_where_it_failed_it_is_tried_again_with_other_servers(tmp_path: Path, mo
     monkeypatch.setattr(process, "spawn", lambda *_, **__: spawned.append(1))
     monkeypatch.setenv("LAKEGATE_LOCAL_PRELOAD", "true")
     (lake.folder / "logs").mkdir()
-    for handle in _locks(lake.folder):  # that of the process that failed, which has ended by now
+    for handle in _locks(lake.folder):  # the failed process has ended by now
         os.close(handle)
     preload.leave_behind(["runs"], os.environ)
     assert not spawned
@@ -334,7 +334,7 @@ def test_what_libraries_set_in_a_command_is_not_passed_on(tmp_path: Path, monkey
     monkeypatch.setattr(sys, "argv", ["lakegate", "ingest", "nyc.trips", "a.csv"])
     before = preload.surroundings()["variables"]
     preload.main()
-    monkeypatch.setenv("GRPC_VERBOSITY", "NONE")  # as Spark's client is quietened
+    monkeypatch.setenv("GRPC_VERBOSITY", "NONE")  # as lakegate silences Spark's client
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
     assert ends[0] is not None
     ends[0]()

@@ -1,4 +1,4 @@
-"""The command line as a process: what it loads, and how it ends when signals and pipes end it."""
+"""The command line as a process: which modules it loads, and its exit codes after signals and closed pipes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HEAVY = {
     "structlog",
     "watchfiles",
 }
-# Runs the real entry point with a lake whose only method does what the test wants.
+# Runs the real entry point with a lake whose only method does what the test needs.
 PROGRAM = """
 import functools, signal, sys
 from lakegate.cli.app import App
@@ -61,7 +61,7 @@ WAIT = """try:
 def _in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".lakegate").mkdir()
     monkeypatch.chdir(tmp_path)
-    # Unbuffered, Python takes a write cut short for a whole one: a closed pipe goes unnoticed.
+    # Unbuffered, Python takes a partial write for a complete one, and misses a closed pipe.
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
 
 

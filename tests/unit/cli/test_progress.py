@@ -1,4 +1,4 @@
-"""Progress on standard error, and the helpers that make text of values."""
+"""Progress on standard error, and the helpers that format values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lakegate quarantine``: what it asks the lake, and what it prints."""
+"""``lakegate quarantine``: its calls of the lake, and its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``revert``, ``tag``, ``branch reset`` and ``table restore``, in process, against a lake that is made of values."""
+"""``revert``, ``tag``, ``branch reset`` and ``table restore``, on a fake lake."""
 
 from __future__ import annotations
 

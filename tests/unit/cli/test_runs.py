@@ -1,4 +1,4 @@
-"""``lakegate runs``: the list, and the picture of one run."""
+"""``lakegate runs``: the list, and the drawing of one run."""
 
 from __future__ import annotations
 

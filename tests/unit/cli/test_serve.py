@@ -1,4 +1,4 @@
-"""``lakegate serve`` before it serves: what it refuses, and what it says."""
+"""``lakegate serve`` before it serves: its errors and its first output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOKEN = "s3cret-of-readers"
 
 @pytest.fixture
 def served(in_a_project: Path, monkeypatch: pytest.MonkeyPatch) -> list[app.ListenAddress]:
-    """Serve a lake in memory: note where, and end at once."""
+    """Record the address, and end immediately."""
     addresses: list[app.ListenAddress] = []
 
     def run(app: Any, listening: Any, address: app.ListenAddress) -> None:

@@ -1,4 +1,4 @@
-"""``lakegate snowflake``: what it prints, asks and exits with."""
+"""``lakegate snowflake``: its output, questions and exit codes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_from_plan_to_tables(account: SnowflakeAccount) -> None:
     assert "10 statements, 0 exist already; nothing was changed" in planned.stdout
     assert "lakegate snowflake apply" in planned.stdout
     assert account.made() == []
-    assert invoke("snowflake apply", lake).exit_code == 2  # nobody to ask
+    assert invoke("snowflake apply", lake).exit_code == 2  # stdin isn't a terminal
     assert account.made() == []
 
     account.readable = False

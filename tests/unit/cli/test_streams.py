@@ -1,4 +1,4 @@
-"""Exit codes when what a command says can't be written: the work keeps its verdict, in real processes."""
+"""Exit codes of real processes whose output can't be written: the outcome of the work stays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-# The real entry point, with a lake that ingests nothing: each run ends as its table is called.
+# The real entry point, with a lake that ingests nothing: each run ends with its table's name as its status.
 PROGRAM = """
 import functools, os, sys
 from lakegate.cli import main
@@ -82,12 +82,12 @@ def test_standard_error_that_fails_changes_nothing(kind: str, log: str) -> None:
 
 def test_help_that_nobody_can_read() -> None:
     assert shell("--help", ">/dev/full").returncode == 5
-    assert shell("--help", "| head -1").returncode in {0, 141}  # it may be written whole before its reader goes
+    assert shell("--help", "| head -1").returncode in {0, 141}  # all output may be written before the reader goes
     assert shell("nonsense", ">&- 2>&-").returncode == 2
 
 
 def test_too_little_memory_for_the_libraries() -> None:
-    # OpenBLAS would end the process with 1: an audit that failed.
+    # OpenBLAS would exit with 1, which means a failed audit.
     line = f"ulimit -v 500000; '{sys.executable}' -m lakegate ingest a.b x.parquet --dry-run"
     done = subprocess.run(["/bin/bash", "-c", line], capture_output=True, text=True, check=False)
     assert done.returncode == 2

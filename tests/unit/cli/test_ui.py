@@ -1,4 +1,4 @@
-"""``lakegate ui``: where it listens, and what it says when it doesn't."""
+"""``lakegate ui``: where it listens, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lakegate watch``: what it takes, what it prints, how it ends. How it watches is in ``test_intake_watch``."""
+"""``lakegate watch``: its options, output and exit codes. ``tests/unit/loading`` tests how it watches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.intake_support import FolderLake
 
 
 class CliLake(FolderLake):
-    """A lake as commands open it, with files that are there."""
+    """A lake as commands open it, with existing files."""
 
     opened = 0
 
