@@ -77,7 +77,7 @@ def test_a_dry_run_of_a_new_table_compares_later_chunks_with_the_first(in_a_proj
     assert "2024-01-01 and 1 more would be refused: One:\n- a\n- b\n" in run(archive, "--dry-run").stdout
 
 
-def test_the_plan_for_machines(archive: Archive) -> None:
+def test_the_plan_as_json(archive: Archive) -> None:
     plan = json.loads(run(archive, "--dry-run", "--chunk", "month", "-o", "json").stdout)
     assert (plan["table"], plan["files"], plan["files_to_do"], plan["creates"]) == ("nyc.trips", 3, 2, False)
     (chunk,) = plan["chunks"]
@@ -127,7 +127,7 @@ def test_json_is_one_object(archive: Archive) -> None:
     assert rejected["branch"]
 
 
-def test_options_reach_the_ingest_and_nothing_is_begun_after_a_failure(archive: Archive) -> None:
+def test_options_reach_the_ingest_and_nothing_starts_after_a_failure(archive: Archive) -> None:
     archive.troubles = {DAY_2: "rejected"}
     outcome = run(
         archive,
@@ -157,7 +157,7 @@ def test_options_reach_the_ingest_and_nothing_is_begun_after_a_failure(archive: 
 
 
 @pytest.mark.parametrize(("given_up", "left"), [(False, 0), (True, 1)])
-def test_an_interrupted_one_says_how_to_go_on(
+def test_an_interrupted_backfill_says_how_to_continue(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, given_up: bool, left: int
 ) -> None:
     results = (ChunkResult(chunk="2024-01-02", outcome="waiting", given=1),)
@@ -181,7 +181,7 @@ def test_an_interrupted_one_says_how_to_go_on(
         (["trips/%Y-%d.parquet"], "tells no month"),
     ],
 )
-def test_what_cannot_be_read_is_refused(archive: Archive, words: list[str], told: str) -> None:
+def test_invalid_options_and_paths_are_refused(archive: Archive, words: list[str], told: str) -> None:
     outcome = run(archive, *words)
     assert outcome.exit_code == 2
     assert told in outcome.stderr
@@ -193,7 +193,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_line_of_a_chunk_is_one_sentence() -> None:
+def test_a_chunk_is_one_line() -> None:
     error = RunError(code="check", message="There is no column 'x'.")
     result = ChunkResult(chunk="2024-01", outcome="failed", seconds=3.2, error=error)
     assert chunk_line(result) == "2024-01  failed: There is no column 'x', 3.2 s"

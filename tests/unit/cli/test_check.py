@@ -41,13 +41,13 @@ def test_an_import_never_overwrites_a_contract(project: Path) -> None:
     assert invoke("check import schema.yml --stdout").stdout.startswith("# Made of schema.yml, line 2.")
 
 
-def test_an_import_as_json_names_what_is_lost(project: Path) -> None:
+def test_an_import_as_json_lists_what_is_not_translated(project: Path) -> None:
     (project / "schema.yml").write_text(DBT, encoding="utf-8")
     (one,) = json.loads(invoke("check import schema.yml --stdout -o json").stdout)
     assert [(lost["line"], lost["what"]) for lost in one["untranslated"]] == [(4, "mine")]
 
 
-def test_a_broken_contract_is_reported_by_its_place(project: Path) -> None:
+def test_a_broken_contract_is_reported_by_file_line_and_column(project: Path) -> None:
     (project / "contracts").mkdir()
     (project / "contracts" / "a.b.yaml").write_text("version: 1\ntable: a.b\nchecks: [nul]\n", encoding="utf-8")
     found = invoke("check list")
@@ -59,7 +59,7 @@ def test_the_schema_is_json() -> None:
     assert json.loads(invoke("check schema").stdout)["title"].startswith("Contract")
 
 
-def test_a_diff_says_what_each_batch_would_have_become_and_why() -> None:
+def test_a_diff_shows_the_outcome_of_each_batch_and_why() -> None:
     lost = report(result(not_null("fare"), failing=3), result(column_exists("tip"), failing=0))
     lost = lost.model_copy(
         update={

@@ -50,7 +50,7 @@ def delivery(state: str = "sent", **values: Any) -> Delivery:
 FAILED = delivery("failed", reason="It answered 403.")
 
 
-def test_status_shows_who_waits_and_what_to_do() -> None:
+def test_status_shows_what_is_queued_and_what_to_do() -> None:
     shown = invoke("downstream status", FakeLake(downstream_status=[GOOD, BAD, OLD]))
     assert shown.exit_code == 3
     for part in ("dbt", "It answered 403.", "unknown here", "lakegate downstream retry hook"):
@@ -75,7 +75,7 @@ def test_status_of_one_shows_its_deliveries() -> None:
 @pytest.mark.parametrize(
     ("command", "method"), [("retry hook", "downstream_retry"), ("send hook nyc.trips", "downstream_send")]
 )
-def test_what_could_not_be_sent_is_an_exit_code(command: str, method: str) -> None:
+def test_unsent_deliveries_decide_the_exit_code(command: str, method: str) -> None:
     waiting = delivery("pending", next_at=NOW, reason="It can't be reached.")
     for tried, code in (([delivery()], 0), ([delivery(), FAILED], 3), ([waiting], 3), ([], 0)):
         shown = invoke(f"downstream {command}", FakeLake(**{method: tried}))
@@ -93,7 +93,7 @@ def test_test_says_what_was_checked() -> None:
     assert (shown.exit_code, "It can't be reached." in shown.stdout) == (3, True)
 
 
-def test_a_run_shows_whom_it_was_told_to() -> None:
+def test_a_run_shows_its_deliveries() -> None:
     lake = FakeLake(run=PUBLISHED, deliveries=[delivery(), FAILED])
     assert "It answered 403." in invoke("runs 2026", lake).stdout
     assert [one["state"] for one in json.loads(invoke("runs 2026 -o json", lake).stdout)["deliveries"]] == [
@@ -132,7 +132,7 @@ def test_the_lake_knows_systems_of_the_settings_and_of_the_journal(project: Path
         assert lake.downstream_forget("gone") == 1
 
 
-def test_names_that_do_not_exist_are_said_to_be_so(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_unknown_names_are_errors(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     with connect(project) as lake:
         with pytest.raises(NotFoundError, match="Did you mean 'hook'"):
             lake.downstream_retry("hok")

@@ -50,7 +50,7 @@ def test_errors_become_exit_codes_without_traceback(error: BaseException, code: 
     assert "Traceback" in invoke("publish b --debug", FakeLake(publish=error)).stderr
 
 
-def test_hints_and_interruptions_are_told() -> None:
+def test_hints_and_interruptions_are_printed() -> None:
     error = QueryError("Column x does not exist.", hint="Did you mean y?", column="x")
     outcome = invoke("query SELECT", FakeLake(query=error))
     assert outcome.stderr == "error: Column x does not exist.\nhint:  Did you mean y?\n"
@@ -58,7 +58,7 @@ def test_hints_and_interruptions_are_told() -> None:
     assert "Interrupted. Branch wap/x was removed." in interrupted.stderr
 
 
-def test_who_answers_no_is_told_that_nothing_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answering_no_says_that_nothing_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "confirm", lambda *_, **__: False)
     outcome = invoke("table drop nyc.trips", FakeLake())
     assert (outcome.exit_code, outcome.stderr) == (130, "error: Nothing was changed.\n")

@@ -124,7 +124,7 @@ def test_log_shows_full_hashes_and_says_when_there_is_more() -> None:
     assert whole.stderr == ""
 
 
-def test_log_names_source_files_and_leaves_out_what_is_said_twice() -> None:
+def test_log_names_source_files_and_repeats_nothing() -> None:
     names = [f"file:///data/trips%20{number}.parquet" for number in range(5)]
     properties = {
         "lakegate.files": encode_files(
@@ -240,7 +240,7 @@ def test_diff_shows_columns_and_some_rows_by_key(monkeypatch: pytest.MonkeyPatch
     )
 
 
-def test_evolve_says_what_changed_and_names_the_run() -> None:
+def test_evolve_shows_the_changes_and_the_run() -> None:
     change = ColumnChange(change="added", column="zone", after="string")
     one = staged("nyc.trips", change="metadata", rows=0, schema_changes=(change,))
     run = PUBLISHED.model_copy(update={"kind": "transaction", "staged": (one,), "request": None})
@@ -252,7 +252,7 @@ def test_evolve_says_what_changed_and_names_the_run() -> None:
     assert "add column zone (string)" in invoke("runs", lake).stdout
 
 
-def test_rows_that_delete_files_leave_are_at_most_so_many() -> None:
+def test_row_counts_with_delete_files_are_upper_bounds() -> None:
     summary = {**SNAPSHOT.summary, "total-delete-files": "1"}
     deleted = METADATA.model_copy(update={"snapshot": SNAPSHOT.model_copy(update={"summary": summary})})
     for output in ("table list", "table show nyc.trips", "diff main b"):
@@ -317,7 +317,7 @@ def test_table_commands() -> None:
         (["branch", "fix"], "Did you mean 'create fix'?"),
     ],
 )
-def test_what_was_meant_is_said(words: list[str], said: str, tmp_path: Path) -> None:
+def test_mistakes_suggest_the_right_command(words: list[str], said: str, tmp_path: Path) -> None:
     file = tmp_path / "q.sql"
     file.touch()
     outcome = invoke([word.format(file=file) for word in words], None)
@@ -392,7 +392,7 @@ def test_query_reads_standard_input() -> None:
     assert invoke(["query", "-"], lake, stdin="  \n").exit_code == 2
 
 
-def test_columns_of_one_name_are_not_lost_in_json() -> None:
+def test_columns_with_the_same_name_are_refused_in_json() -> None:
     twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
     outcome = invoke(["query", "SELECT 1 a, 2 a", "-o", "json"], FakeLake(query=FakeQuery(twice)))
     assert outcome.exit_code == 2
@@ -400,7 +400,7 @@ def test_columns_of_one_name_are_not_lost_in_json() -> None:
     assert "a,a\n1,2\n" in invoke(["query", "S", "-o", "csv"], FakeLake(query=FakeQuery(twice))).stdout
 
 
-def test_query_shows_what_python_cannot_hold() -> None:
+def test_query_shows_values_that_python_lacks() -> None:
     raw: Any = pa.array([b"\xff!", b"ok"], pa.binary())
     text: Any = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
     days: Any = pa.array([4_000_000, 0], pa.int32()).view(pa.date32())

@@ -110,7 +110,7 @@ def test_the_schema_refuses_results_that_contradict_themselves(broken: dict[str,
     assert not validator.is_valid(told | broken)
 
 
-def test_a_file_in_place_of_the_table_is_said(tmp_path: Path) -> None:
+def test_a_file_instead_of_the_table_is_a_usage_error(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     file.touch()
     outcome = invoke(["ingest", str(file), "nyc.trips"], None)
@@ -118,7 +118,7 @@ def test_a_file_in_place_of_the_table_is_said(tmp_path: Path) -> None:
     assert f"is a file; the table comes first: nyc.trips {file}" in " ".join(outcome.stderr.split())
 
 
-def test_a_rejected_run_names_column_rows_examples_branch_and_next_commands() -> None:
+def test_a_rejected_run_shows_column_rows_examples_branch_and_commands() -> None:
     outcome = invoke(INGEST, FakeLake(ingest=REJECTED))
     text = outcome.stdout
     assert outcome.exit_code == 1
@@ -136,13 +136,13 @@ def test_a_rejected_run_names_column_rows_examples_branch_and_next_commands() ->
     assert "in_range(trip_distance, min=0, max=200, severity='warn')" in text
 
 
-def test_why_rows_were_not_quarantined_is_said_once() -> None:
+def test_the_reason_for_not_quarantining_is_printed_once() -> None:
     why = "Rows that should be quarantined come with a change of columns."
     lake = FakeLake(ingest=REJECTED.model_copy(update={"detail": why}))
     assert invoke(INGEST, lake).stdout.count(why) == 1
 
 
-def test_data_cannot_steer_the_terminal() -> None:
+def test_data_cannot_control_the_terminal() -> None:
     text = invoke(INGEST, FakeLake(ingest=REJECTED)).stdout
     assert "\x1b" not in text
     assert r"a\x1b[31m\nb" in text
@@ -165,7 +165,7 @@ def test_next_commands_reach_the_same_lake(tmp_path: Path) -> None:
     assert lake.opened_with["engine"] == "sc://h:1/;token=s3cret"
 
 
-def test_a_published_run_tells_rows_and_commit() -> None:
+def test_a_published_run_shows_rows_and_commit() -> None:
     outcome = invoke(INGEST, FakeLake(ingest=PUBLISHED))
     assert outcome.exit_code == 0
     for part in ("published", "nyc.trips", "100,000 rows", HASH[:12], "3.2 s", "2 checks, passed (2 by file metrics)"):
@@ -184,7 +184,7 @@ def test_a_run_that_did_not_end_is_an_error() -> None:
     assert "Spark went away." in outcome.stderr
 
 
-def test_ingest_passes_on_all_it_was_given() -> None:
+def test_ingest_passes_all_options_on() -> None:
     lake = FakeLake(ingest=PUBLISHED)
     words = (
         "ingest nyc.trips a.csv b.csv -c not_null(id) --check unique(id) --branch b1 --on-failure drop "
@@ -258,7 +258,7 @@ def test_without_csv_flags_the_settings_decide() -> None:
         ("--column fare", "isn't OLD=NEW"),
     ],
 )
-def test_wrong_flags_are_usage_errors(flags: str, part: str) -> None:
+def test_invalid_flags_are_usage_errors(flags: str, part: str) -> None:
     outcome = invoke([*INGEST, *flags.split()])
     assert outcome.exit_code == 2
     assert outcome.stdout == ""
@@ -283,7 +283,7 @@ def test_dry_run_plans_and_prints_the_command_that_does_it() -> None:
 # files that aren't new -----------------------------------------------------------------------------------------------
 
 
-def test_skipped_files_are_told_with_the_run_that_published_them() -> None:
+def test_skipped_files_are_shown_with_the_run_that_published_them() -> None:
     outcome = invoke(INGEST, FakeLake(ingest=PARTLY, run=PUBLISHED))
     assert outcome.exit_code == 0
     assert f"2 of 3 files skipped: published by run {OTHER_RUN}\n" in outcome.stdout
@@ -319,7 +319,7 @@ def test_many_owners_of_skipped_files_are_summed_up() -> None:
     )
 
 
-def test_a_rebased_run_says_onto_what() -> None:
+def test_a_rebased_run_says_what_it_was_rebased_onto() -> None:
     assert "rebased onto newer changes to nyc.trips" in invoke(INGEST, FakeLake(ingest=REPLAYED)).stdout
     assert "rebased" not in invoke(INGEST, FakeLake(ingest=PUBLISHED)).stdout
 
@@ -335,7 +335,7 @@ def test_a_rebased_run_says_onto_what() -> None:
         ("changed", "--on-changed replace", ("100,000 rows; nothing", "its rows would replace the old ones")),
     ],
 )
-def test_dry_run_tells_what_is_known_of_each_file(what: str, words: str, told: tuple[str, ...]) -> None:
+def test_dry_run_shows_what_is_known_about_each_file(what: str, words: str, told: tuple[str, ...]) -> None:
     file = KnownFile(file=BATCH.files[0], run_id=OTHER_RUN)
     plan = IngestPlan(
         request=REQUEST.model_copy(update={"checks": ()}),
@@ -354,7 +354,7 @@ def test_dry_run_tells_what_is_known_of_each_file(what: str, words: str, told: t
     assert lists == {name: [entry] if name == what else [] for name in lists}
 
 
-def test_dry_run_goes_by_the_settings_where_no_flag_is_given(in_a_project: Path) -> None:
+def test_dry_run_uses_the_settings_without_flags(in_a_project: Path) -> None:
     (in_a_project / "lakegate.toml").write_text('[ingest]\non_busy = "skip"\non_changed = "append"\n')
     plan = IngestPlan(
         request=REQUEST.model_copy(update={"checks": ()}), exists=True, table_schema=METADATA.table_schema

@@ -31,7 +31,7 @@ def columns(payload: dict[str, Any]) -> dict[str, str]:
     return {column["name"]: column["type"] for column in payload["columns"]}
 
 
-def test_what_files_hold_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_and_rows_of_files_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.jsonl").write_text(
         '{"id": 1, "day": "2024-01-01", "tags": [{"n": 1.5}], "text": "[red]x[/]"}\n', encoding="utf-8"
@@ -59,7 +59,7 @@ def test_types_inside_are_those_of_all_files(tmp_path: Path, monkeypatch: pytest
     assert columns(inspected("a.jsonl", "b.jsonl")) == {"tags": "list<long>", "at": "struct<n: double, none: unknown>"}
 
 
-def test_what_cant_be_read_is_said(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("1\n", encoding="utf-8")
     result = invoke(["inspect", str(tmp_path / "a.jsonl")], None)
     assert result.exit_code == 2
@@ -115,7 +115,7 @@ def test_a_table_of_a_source_is_shown_however_it_is_named(named: list[str]) -> N
     assert named[-1] in invoke(["--home", ".", "inspect", *named], lake).stdout
 
 
-def test_python_has_it_too(tmp_path: Path) -> None:
+def test_the_python_api_inspects_files_too(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a;b\n1;x\n", encoding="utf-8")
     with connect(tmp_path) as lake:
         found = lake.inspect(tmp_path / "a.csv", csv=CsvOptions(delimiter=";"))
@@ -134,7 +134,7 @@ def test_values_are_shown_on_narrow_terminals_too(width: int, tmp_path: Path, mo
     assert max(map(len, shown.splitlines())) <= max(width, len("json  1 file, 2 rows, 84 B"))
 
 
-def test_a_long_path_leaves_the_numbers_whole(
+def test_a_long_path_leaves_room_for_the_numbers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")

@@ -42,7 +42,7 @@ class TalkingLake(FakeLake):
 
 
 @pytest.mark.filterwarnings("default::FutureWarning")
-def test_whoever_writes_to_standard_error_writes_lines() -> None:
+def test_everything_on_standard_error_becomes_lines() -> None:
     outcome = invoke([*INGEST, *JSON, "-o", "json"], TalkingLake())
     assert outcome.exit_code == 0
     assert json.loads(outcome.stdout)["run_id"] == RUN_ID
@@ -64,7 +64,7 @@ def test_whoever_writes_to_standard_error_writes_lines() -> None:
     assert (told[-1]["run_id"], told[-1]["exit_code"]) == (RUN_ID, 0)
 
 
-def test_all_is_as_it_was_afterwards() -> None:
+def test_closing_restores_everything() -> None:
     root = logging.getLogger()
     before = (sys.stderr, warnings.showwarning, root.level, logging.getLogger("lakegate").level, list(root.handlers))
     invoke([*JSON, *INGEST], FakeLake(ingest=PUBLISHED))
@@ -72,7 +72,7 @@ def test_all_is_as_it_was_afterwards() -> None:
     assert after == before
 
 
-def test_an_error_is_a_line_with_all_that_it_says() -> None:
+def test_an_error_is_one_line_with_all_its_facts() -> None:
     error = ConflictError("main moved.", hint="Try again.", run_id=RUN_ID, branch="b", table="nyc.trips", files=["a"])
     outcome = invoke(["publish", "b", *JSON], FakeLake(publish=error))
     assert (outcome.exit_code, outcome.stdout) == (3, "")
@@ -95,7 +95,7 @@ def test_an_error_is_a_line_with_all_that_it_says() -> None:
     ("error", "code", "exit_code"),
     [(KeyboardInterrupt("Gone."), "interrupted", 130), (ZeroDivisionError("x"), "internal", 70)],
 )
-def test_every_ending_is_a_line(error: BaseException, code: str, exit_code: int) -> None:
+def test_every_outcome_is_a_line(error: BaseException, code: str, exit_code: int) -> None:
     outcome = invoke(["publish", "b", *JSON], FakeLake(publish=error))
     assert outcome.exit_code == exit_code
     assert [line.get("code") for line in lines(outcome)] == [code, None]
@@ -125,7 +125,9 @@ def test_quiet_leaves_errors() -> None:
     assert [(line["event"], line["exit_code"]) for line in told] == [("no", 2)]
 
 
-def test_settings_and_variables_say_so_too_and_flags_win(in_a_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_and_variables_choose_the_format_and_flags_override_them(
+    in_a_project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = in_a_project / "lakegate.toml"
     settings.write_text('[log]\nformat = "json"\n')
     assert lines(invoke(INGEST, FakeLake(ingest=PUBLISHED)))[-1]["exit_code"] == 0

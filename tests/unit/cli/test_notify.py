@@ -64,7 +64,7 @@ def test_list_shows_channels_and_which_secrets_are_missing() -> None:
     assert "verysecretpath" not in text + json.dumps(told) + invoke("config show").stdout
 
 
-def test_list_tells_where_secrets_are_that_are_in_no_variable(tmp_path: Path) -> None:
+def test_list_shows_where_secrets_outside_of_variables_are(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("xoxb-1", encoding="utf-8")
     channels = "".join(
         f"[[notify.channels]]\nname = 'c{number}'\ntype = 'webhook'\nurl = '{url}'\nevents = ['given_up']\n"
@@ -84,7 +84,7 @@ def test_list_with_none_prints_no_data(tmp_path: Path) -> None:
     assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, "", "No channels.\n")
 
 
-def test_a_test_says_what_came_back() -> None:
+def test_a_test_shows_the_response() -> None:
     lake = FakeLake(notify_test=[SENT])
     outcome = invoke("notify test ops", lake)
     assert (outcome.exit_code, lake.calls) == (0, [("notify_test", ("ops",), {})])
@@ -96,11 +96,11 @@ def test_a_test_says_what_came_back() -> None:
     assert told == [{**FAILED.model_dump(mode="json")}]
 
 
-def test_a_channel_that_is_not_there_is_wrong_usage() -> None:
+def test_an_unknown_channel_is_a_usage_error() -> None:
     assert invoke("notify test opps", FakeLake(notify_test=NotFoundError("There is no channel 'opps'."))).exit_code == 2
 
 
-def test_late_tables_are_shown_with_who_was_told() -> None:
+def test_late_tables_are_shown_with_their_alerts() -> None:
     late = LateTable(table="nyc.trips", expected_every="1d", last=NOW, run_id="r1", notifications=(SENT,))
     outcome = invoke("notify late", FakeLake(notify_late=[late]))
     assert outcome.exit_code == 0
@@ -115,7 +115,7 @@ def test_late_tables_are_shown_with_who_was_told() -> None:
     assert json.loads(invoke("notify late -o json", FakeLake(notify_late=[late])).stdout)[0]["run_id"] == "r1"
 
 
-def test_a_run_shows_who_was_told() -> None:
+def test_a_run_shows_its_alerts() -> None:
     run = REJECTED.model_copy(update={"notifications": (SENT, FAILED)})
     text = invoke("runs 2026", FakeLake(run=run)).stdout
     for part in ("ops", "sent", "mail", "failed", "it answered 500"):
@@ -128,7 +128,7 @@ def test_a_run_shows_who_was_told() -> None:
 # the lake -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_lake_tells_of_late_tables_without_starting_anything(tmp_path: Path) -> None:
+def test_the_lake_alerts_on_late_tables_without_starting_anything(tmp_path: Path) -> None:
     (tmp_path / "lakegate.toml").write_text(f'[notify.late]\n"nyc.trips" = "1d"\n{CHANNELS}', encoding="utf-8")
     with connect(tmp_path) as lake:
         (late,) = lake.notify_late()
@@ -138,7 +138,7 @@ def test_the_lake_tells_of_late_tables_without_starting_anything(tmp_path: Path)
     assert sorted(path.name for path in (tmp_path / ".lakegate").iterdir() if path.is_dir()) == ["locks"]
 
 
-def test_the_lake_tells_of_what_was_counted(tmp_path: Path) -> None:
+def test_the_lake_sends_summaries_of_grouped_alerts(tmp_path: Path) -> None:
     about = Notice(event="rejected", severity="error", tables=("nyc.trips",), at=NOW)
     log = io.StringIO()
     with (
@@ -167,7 +167,7 @@ def test_no_traceback_shows_the_address_of_a_webhook(tmp_path: Path, place: str)
     assert "verysecretpath" not in done.stdout + done.stderr
 
 
-def test_without_channels_nobody_can_be_told(tmp_path: Path) -> None:
+def test_without_channels_no_alert_can_be_sent(tmp_path: Path) -> None:
     (tmp_path / "lakegate.toml").write_text('[notify.late]\n"nyc.trips" = "1d"\n', encoding="utf-8")
     with connect(tmp_path) as lake:
         assert [(late.table, late.notifications) for late in lake.notify_late()] == [("nyc.trips", ())]
@@ -179,7 +179,7 @@ def test_without_channels_nobody_can_be_told(tmp_path: Path) -> None:
     ("channels", "loaded"),
     [("", set()), (CHANNELS, {"lakegate.alerts", "lakegate.alerts.dispatch"})],
 )
-def test_a_lake_loads_nothing_of_what_it_does_not_tell(tmp_path: Path, channels: str, loaded: set[str]) -> None:
+def test_a_lake_loads_only_the_libraries_it_needs(tmp_path: Path, channels: str, loaded: set[str]) -> None:
     (tmp_path / "lakegate.toml").write_text(channels, encoding="utf-8")
     told = subprocess.run(
         [sys.executable, "-c", _LOADED, str(tmp_path)], capture_output=True, text=True, check=True
@@ -216,7 +216,7 @@ print(*sys.modules)
         ("name = 'a'\ntype = 'webhook'\nurl = 'env:A'\nevents = ['never']", ["events"]),
     ],
 )
-def test_a_wrong_channel_is_told_without_what_it_holds(tmp_path: Path, text: str, words: list[str]) -> None:
+def test_an_invalid_channel_is_reported_without_its_secrets(tmp_path: Path, text: str, words: list[str]) -> None:
     (tmp_path / "lakegate.toml").write_text(f"[[notify.channels]]\n{text}\n", encoding="utf-8")
     with pytest.raises(ConfigurationError) as caught:
         load_settings(tmp_path, env={})
@@ -237,7 +237,7 @@ def test_a_wrong_channel_is_told_without_what_it_holds(tmp_path: Path, text: str
         ({"channels": "[{]"}, "must be JSON"),
     ],
 )
-def test_wrong_rules_are_told(tmp_path: Path, settings: dict[str, Any], word: str) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path, settings: dict[str, Any], word: str) -> None:
     flags = {f"notify.{name}": value for name, value in settings.items()}
     (tmp_path / "lakegate.toml").write_text("", encoding="utf-8")
     with pytest.raises(Exception, match=word):

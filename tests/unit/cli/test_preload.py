@@ -98,7 +98,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Project]:
     until(lambda: made.server() is None)
 
 
-def test_a_command_is_handed_over_with_what_it_was_started_with(project: _Project) -> None:
+def test_a_fork_gets_the_arguments_folder_and_environment(project: _Project) -> None:
     assert project.run("runs", "-o", "json") == (True, 0, "[]\n", "")
     # its arguments, its working folder, its environment
     handed_over, code, _, told = project.run("inspect", "no-such-file.csv")
@@ -150,7 +150,7 @@ def test_commands_that_only_read(words: list[str], *, is_so: bool) -> None:
     assert preload.only_reads(words) == is_so
 
 
-def test_only_a_project_with_servers_is_asked(project: _Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_project_with_servers_is_connected_to(project: _Project, monkeypatch: pytest.MonkeyPatch) -> None:
     below = project.home / "below"
     below.mkdir()
     monkeypatch.chdir(below)
@@ -162,17 +162,17 @@ def test_only_a_project_with_servers_is_asked(project: _Project, monkeypatch: py
     assert preload.served_home(["runs"]) is None
 
 
-def test_what_a_fork_can_t_take_over_runs_where_it_was_started(project: _Project) -> None:
+def test_a_command_is_not_handed_over_if_a_fork_would_differ(project: _Project) -> None:
     assert project.run("runs", "-o", "json", LC_ALL="C") == (False, 0, "[]\n", "")
 
 
-def test_commands_that_ask_last_or_stop_servers_run_where_they_were_started(project: _Project) -> None:
+def test_commands_that_ask_last_long_or_stop_servers_are_not_handed_over(project: _Project) -> None:
     for words in (["down", "--help"], ["watch", "--help"], ["up", "--help"], ["table", "drop", "--help"]):
         assert project.run(*words)[:2] == (False, 0)
     assert project.run("publish", "--help")[:2] == (True, 0)
 
 
-def test_surroundings_are_what_is_read_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_are_read_at_the_start_are_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     before = preload.surroundings()
     monkeypatch.setenv("LAKEGATE_TOKEN", "x")
     assert preload.surroundings() == before
@@ -202,7 +202,7 @@ def test_signals_end_the_fork(project: _Project, number: int, code: int, text: s
     until(lambda: not command.is_running())
 
 
-def test_the_settings_can_refuse_it(tmp_path: Path) -> None:
+def test_the_settings_can_turn_it_off(tmp_path: Path) -> None:
     project = _Project(tmp_path)
     assert project.run("runs", LAKEGATE_LOCAL_PRELOAD="false")[1] == 0
     assert not (tmp_path / ".lakegate" / "preload.lock").exists()

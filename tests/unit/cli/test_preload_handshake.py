@@ -160,7 +160,7 @@ print(pid, flush=True)
 """
 
 
-def test_nothing_runs_for_a_client_that_is_gone_before_it_said_go(lake: _Lake, server: psutil.Process) -> None:
+def test_nothing_runs_for_a_client_that_died_before_the_start(lake: _Lake, server: psutil.Process) -> None:
     for last in ("", "preload._receive = lambda _: os._exit(0)"):  # with and without the fork's process id
         gone = lake.start(last + RAW, code=lake.note)
         gone.communicate(timeout=60)
@@ -194,7 +194,7 @@ def test_a_fork_is_stopped_while_its_client_is(lake: _Lake) -> None:
     until(lambda: is_gone(fork))
 
 
-def test_what_writes_untyped_in_another_control_group_runs_where_it_was_started(lake: _Lake) -> None:
+def test_untyped_writes_from_another_control_group_are_not_handed_over(lake: _Lake) -> None:
     elsewhere = "preload._control_group = lambda: '0::/system.slice/load.service'; preload.main()"
     for command, where in (("ingest", "cold"), ("runs", "fork")):
         assert lake.start(elsewhere, command=command).communicate(timeout=60)[0] == where
@@ -203,22 +203,22 @@ def test_what_writes_untyped_in_another_control_group_runs_where_it_was_started(
     assert lake.start(typed, command="ingest").communicate(timeout=60)[0] == "fork"
 
 
-def test_in_the_background_of_a_terminal_a_command_runs_where_it_was_started(lake: _Lake) -> None:
+def test_in_the_background_of_a_terminal_a_command_is_not_handed_over(lake: _Lake) -> None:
     assert lake.start("preload.os.tcgetpgrp = lambda _: 1; preload.main()").communicate(timeout=60)[0] == "cold"
 
 
-def test_with_another_priority_a_command_runs_where_it_was_started(lake: _Lake) -> None:
+def test_with_another_priority_a_command_is_not_handed_over(lake: _Lake) -> None:
     assert lake.run(SAY, "echo 500 >/proc/self/oom_score_adj;") == (0, "cold")
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
-def test_with_a_closed_stream_a_command_runs_where_it_was_started(lake: _Lake, closed: str) -> None:
+def test_with_a_closed_stream_a_command_is_not_handed_over(lake: _Lake, closed: str) -> None:
     code = f"os.write(os.open({str(lake.log)!r}, os.O_CREAT | os.O_WRONLY), where.encode())"
     assert lake.run(code, f"exec {closed};")[0] == 0
     assert lake.log.read_text() == "cold"
 
 
-def test_a_server_that_hangs_is_not_waited_for(lake: _Lake, server: psutil.Process) -> None:
+def test_a_hanging_process_is_not_waited_for(lake: _Lake, server: psutil.Process) -> None:
     server.suspend()
     try:
         assert lake.run(f"{lake.note}; {SAY}", patience=0.05) == (0, "cold")
@@ -230,7 +230,7 @@ def test_a_server_that_hangs_is_not_waited_for(lake: _Lake, server: psutil.Proce
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
-def test_before_it_begins_a_signal_ends_a_command(
+def test_a_signal_before_the_start_ends_a_command(
     unanswered: tuple[_Lake, socket.socket], number: int, code: int
 ) -> None:
     lake, listening = unanswered
@@ -253,14 +253,14 @@ print(preload._receive(connection) >> 8)
     assert running.communicate(timeout=60)[0].split()[1:] == ["130"]
 
 
-def test_a_program_that_can_t_run_says_why(lake: _Lake) -> None:
+def test_a_program_that_can_t_run_reports_why(lake: _Lake) -> None:
     running = lake.client("raise ValueError('no such thing')")
     _, told = running.communicate(timeout=60)
     assert running.returncode == 70
     assert "ValueError: no such thing" in told
 
 
-def test_a_fork_has_neither_ignored_signals_nor_descriptors_of_the_process_it_comes_from(lake: _Lake) -> None:
+def test_a_fork_inherits_no_ignored_signals_and_no_descriptors(lake: _Lake) -> None:
     code = (
         "print(where, [signal.getsignal(number) == signal.SIG_IGN for number in (1, 2, 3)], end=' ')"
         "; print(signal.pthread_sigmask(0, ()))"
@@ -274,7 +274,7 @@ def test_a_fork_has_neither_ignored_signals_nor_descriptors_of_the_process_it_co
     assert "preload" not in opened
 
 
-def test_a_variable_that_refuses_it_is_heeded_at_once(lake: _Lake) -> None:
+def test_a_variable_turns_it_off_immediately(lake: _Lake) -> None:
     assert lake.run() == (0, "fork")
     assert lake.run(LAKEGATE_LOCAL_PRELOAD="off") == (0, "cold")
     assert lake.run(GOOGLE_APPLICATION_CREDENTIALS="/dev/fd/63") == (0, "cold")
@@ -282,7 +282,7 @@ def test_a_variable_that_refuses_it_is_heeded_at_once(lake: _Lake) -> None:
 
 
 @pytest.mark.parametrize("changed", ["lakegate.toml", "startup/sitecustomize.py"])
-def test_changed_settings_or_programs_end_it(own: _Lake, changed: str) -> None:
+def test_changed_settings_or_programs_end_the_process(own: _Lake, changed: str) -> None:
     server = own.serve()
     (own.home / changed).touch()
     os.utime(own.home / changed, (1, 1))
@@ -291,7 +291,7 @@ def test_changed_settings_or_programs_end_it(own: _Lake, changed: str) -> None:
     assert (own.folder / "preload.lock").read_bytes() == b""  # so that the next command leaves another one behind
 
 
-def test_where_it_failed_it_is_tried_again_with_other_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_failed_is_retried_with_new_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = _Lake(tmp_path)
     loaded: list[int] = []
 
@@ -320,7 +320,7 @@ def test_where_it_failed_it_is_tried_again_with_other_servers(tmp_path: Path, mo
     assert spawned
 
 
-def test_what_libraries_set_in_a_command_is_not_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_libraries_set_are_not_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = _Lake(tmp_path)
     (lake.folder / "logs").mkdir()
     begun: list[dict[str, str]] = []
@@ -343,7 +343,7 @@ def test_what_libraries_set_in_a_command_is_not_passed_on(tmp_path: Path, monkey
     assert found.items() >= before.items()
 
 
-def test_a_timer_s_command_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timer_s_command_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = _Lake(tmp_path)
     (lake.folder / "logs").mkdir()
     begun: list[tuple[str, ...]] = []
@@ -365,7 +365,7 @@ def test_a_timer_s_command_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
     assert begun.pop()[-1] == str(tmp_path)
 
 
-def test_one_that_a_script_left_gives_way_to_a_terminal_s(own: _Lake) -> None:
+def test_a_process_left_by_a_script_is_replaced_by_one_from_a_terminal(own: _Lake) -> None:
     server = own.serve()
     assert own.run(LC_ALL="C.UTF-8", LANG="x") == (0, "cold")
     assert own.run() == (0, "fork")
@@ -386,7 +386,7 @@ def _leads_to(number: int, path: Path) -> bool:
     return False
 
 
-def test_a_running_command_doesn_t_hold_the_lock_of_the_process_it_comes_from(own: _Lake) -> None:
+def test_a_fork_doesn_t_hold_the_lock_of_the_preloaded_process(own: _Lake) -> None:
     server = own.serve()
     running = own.client("print(1, flush=True); time.sleep(300)")
     assert running.stdout is not None

@@ -87,7 +87,7 @@ def test_help_is_grouped_and_goes_to_standard_output() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_end_a_command_with_130_and_its_story(number: int) -> None:
+def test_signals_end_a_command_with_130_and_a_message(number: int) -> None:
     running = subprocess.Popen(
         program(WAIT, "branch", "list"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -115,7 +115,7 @@ for number in range(60):
 
 
 @pytest.mark.parametrize("key", [b"\3", b"\4"], ids=["ctrl+c", "ctrl+d"])
-def test_a_prompt_ends_whenever_its_user_gives_up(key: bytes) -> None:
+def test_a_prompt_ends_at_ctrl_c_and_ctrl_d(key: bytes) -> None:
     terminal, theirs = pty.openpty()
     words = ["setsid", "--ctty", sys.executable, "-c", ASKING]
     running = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs)
@@ -132,7 +132,7 @@ def test_a_prompt_ends_whenever_its_user_gives_up(key: bytes) -> None:
     assert running.returncode == 0
 
 
-def test_a_command_that_is_stopped_while_it_loads_ends_without_a_traceback() -> None:
+def test_an_interrupt_during_the_imports_prints_no_traceback() -> None:
     loading = (
         "import signal, sys\n"
         "class Finder:\n"

@@ -32,7 +32,7 @@ def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return screen
 
 
-def test_only_a_terminal_gets_narration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_terminal_shows_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     open_terminal(monkeypatch)
     assert isinstance(make_narrator(quiet=False), LiveNarrator)
     assert isinstance(make_narrator(quiet=True), SilentNarrator)
@@ -59,7 +59,7 @@ def test_steps_nest_and_leave_one_line_each(monkeypatch: pytest.MonkeyPatch) -> 
     assert text.index("✓ Inner") < text.index("✓ Outer")
 
 
-def test_a_failing_step_is_marked_and_its_error_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_step_is_marked_and_its_error_propagates(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
     narrator = LiveNarrator()
     with pytest.raises(KeyError), narrator.step("Doomed"):

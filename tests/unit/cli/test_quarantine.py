@@ -56,7 +56,7 @@ def test_list_shows_what_waits_by_run() -> None:
     assert invoke("quarantine list", FakeLake(quarantine_list=[])).stderr.strip() == "No rows are quarantined."
 
 
-def test_show_says_why_a_row_is_there_and_escapes_what_it_holds() -> None:
+def test_show_explains_why_a_row_is_quarantined_and_escapes_values() -> None:
     lake = FakeLake(quarantine_show=[ROW])
     shown = invoke("quarantine show nyc.trips --run r1 --check low -n 5", lake)
     assert lake.asked("quarantine_show") == {"limit": 5, "run_id": "r1", "check": "low"}
@@ -68,7 +68,7 @@ def test_show_says_why_a_row_is_there_and_escapes_what_it_holds() -> None:
     assert row["_reasons"][0] == {"check": "low", "column": "fare", "value": "-1.0"}
 
 
-def test_release_fix_and_drop_ask_for_the_rows_that_are_chosen() -> None:
+def test_release_fix_and_drop_pass_the_chosen_rows_on() -> None:
     lake = FakeLake(quarantine_release=RUN)
     assert invoke(["quarantine", "release", "nyc.trips", "--where", "id = 3"], lake).exit_code == 0
     assert lake.asked("quarantine_release") == {"run_id": None, "check": None, "where": "id = 3"}
@@ -92,7 +92,7 @@ def test_a_change_names_a_column_and_its_value(text: str) -> None:
     assert "isn't COLUMN=SQL" in outcome.output + outcome.stderr
 
 
-def test_a_narrow_terminal_keeps_runs_whole_and_columns_called_as_ours_their_values(
+def test_a_narrow_terminal_keeps_run_ids_and_the_values_of_clashing_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")

@@ -51,7 +51,7 @@ STATUS = JournalStatus(
 # recover --------------------------------------------------------------------------------------------------------------
 
 
-def test_recover_tells_what_was_settled_and_how() -> None:
+def test_recover_shows_the_outcome_of_each_run() -> None:
     published = PUBLISHED.model_copy(update={"detail": "Had been published; recorded."})
     undone = make_run(
         "failed",
@@ -98,7 +98,7 @@ def test_recover_says_which_runs_were_left_alone_and_until_when() -> None:
     )
 
 
-def test_recover_settles_the_runs_that_are_named_and_no_others() -> None:
+def test_recover_recovers_only_the_named_runs() -> None:
     lake = FakeLake(recover=(PUBLISHED,))
     outcome = invoke(f"recover {RUN_ID[:13]} {OTHER_RUN}", lake)
     assert outcome.exit_code == 0
@@ -114,7 +114,7 @@ def test_recover_settles_the_runs_that_are_named_and_no_others() -> None:
 # gc -------------------------------------------------------------------------------------------------------------------
 
 
-def test_gc_tells_what_went() -> None:
+def test_gc_shows_what_it_deleted() -> None:
     lake = FakeLake(gc=REPORT)
     outcome = invoke("gc", lake)
     assert outcome.exit_code == 0
@@ -135,7 +135,7 @@ def test_gc_tells_what_went() -> None:
     assert told["branches"][0]["branch"] == BRANCH
 
 
-def test_gc_dry_run_tells_what_would_go_and_how_to_do_it() -> None:
+def test_gc_dry_run_shows_what_it_would_delete_and_the_command() -> None:
     lake = FakeLake(gc=REPORT.model_copy(update={"dry_run": True}))
     outcome = invoke("gc --dry-run --keep-rejected 30d --grace 12h", lake)
     assert lake.asked("gc") == {
@@ -151,7 +151,7 @@ def test_gc_dry_run_tells_what_would_go_and_how_to_do_it() -> None:
 
 
 @pytest.mark.parametrize("words", ["--grace soon", "--keep-rejected -1d", "--grace 999999w999", "--grace 1"])
-def test_wrong_lengths_of_time_are_usage_errors(words: str) -> None:
+def test_invalid_durations_are_usage_errors(words: str) -> None:
     lake = FakeLake(gc=REPORT)
     outcome = invoke(f"gc {words}", lake)
     assert (outcome.exit_code, lake.calls) == (2, [])
@@ -161,7 +161,7 @@ def test_wrong_lengths_of_time_are_usage_errors(words: str) -> None:
 # journal --------------------------------------------------------------------------------------------------------------
 
 
-def test_journal_status_tells_where_it_is_and_what_it_knows() -> None:
+def test_journal_status_shows_its_location_and_content() -> None:
     text = invoke("journal status", FakeLake(journal_status=STATUS)).stdout
     for part in ("postgresql://me@db/lake", "0003", "12 (11 published, 1 running)", "1,234 published", RUN_ID, HASH):
         assert part in text
@@ -170,7 +170,7 @@ def test_journal_status_tells_where_it_is_and_what_it_knows() -> None:
     assert (told["runs"], told["files"], told["synced"]) == ({"published": 11, "running": 1}, 1_234, HASH)
 
 
-def test_journal_status_says_what_is_not_known() -> None:
+def test_journal_status_shows_what_is_unknown() -> None:
     empty = STATUS.model_copy(update={"runs": {}, "files": 0, "synced": None, "newest": None})
     text = invoke("journal status", FakeLake(journal_status=empty)).stdout
     assert "history not read yet" in text
@@ -183,7 +183,7 @@ def test_journal_status_offers_to_recover_what_was_abandoned() -> None:
     assert "lakegate recover\n" in text
 
 
-def test_journal_rebuild_tells_what_is_known_afterwards() -> None:
+def test_journal_rebuild_shows_what_the_journal_holds() -> None:
     rebuilt = RebuiltJournal(head=Ref(name="main", hash=HASH), commits=1200, runs=1000, files=3000, rejected=2)
     text = invoke("journal rebuild", FakeLake(rebuild_journal=rebuilt)).stdout
     assert "1,000 runs and 3,000 published files from 1,200 commits" in text

@@ -36,7 +36,7 @@ UNDOING = make_run(
 PLANNED = UNDOING.model_copy(update={"status": "skipped", "publication": None, "detail": "Would be done: it."})
 
 
-def test_revert_tells_tables_rows_files_and_commit() -> None:
+def test_revert_shows_tables_rows_files_and_commit() -> None:
     lake = FakeLake(revert=UNDOING)
     outcome = invoke(["revert", RUN_ID, "--cascade"], lake)
     text = outcome.stdout
@@ -57,7 +57,7 @@ def test_revert_json_is_one_object() -> None:
 
 
 @pytest.mark.parametrize("cascade", [[], ["--cascade"]])
-def test_a_dry_run_offers_to_do_it(cascade: list[str]) -> None:
+def test_a_dry_run_prints_the_command_to_run(cascade: list[str]) -> None:
     lake = FakeLake(revert=PLANNED)
     outcome = invoke(["revert", "20260131", "--dry-run", *cascade], lake)
 
@@ -67,7 +67,7 @@ def test_a_dry_run_offers_to_do_it(cascade: list[str]) -> None:
     assert " ".join(["lakegate revert 20260131", *cascade]) + "\n" in outcome.stdout
 
 
-def test_a_refused_revert_exits_with_2_and_tells_the_next_command() -> None:
+def test_a_refused_revert_exits_with_2_and_suggests_a_command() -> None:
     error = NotRevertableError("Run a can't be reverted alone: run b.", hint="lakegate revert a --cascade")
     outcome = invoke(["revert", "a"], FakeLake(revert=error))
     assert outcome.exit_code == 2
@@ -89,7 +89,7 @@ def test_tags_are_listed_created_and_deleted() -> None:
 
 
 @pytest.mark.parametrize("words", ["tag create v1 -o json", "tag delete v1 -o json", "branch reset v1 --to x -o json"])
-def test_references_are_told_as_json(words: str) -> None:
+def test_refs_are_printed_as_json(words: str) -> None:
     ref = Ref(name="v1", hash=HASH, kind="tag")
     lake = FakeLake(create_tag=ref, delete_tag=ref, reset_branch=ref)
     assert json.loads(invoke(words, lake).stdout) == ref.model_dump(mode="json")
@@ -165,7 +165,7 @@ def test_tables_are_renamed_and_truncated() -> None:
         ("table restore nyc.trips --at 2026-01-31", "restore_table"),
     ],
 )
-def test_how_a_change_ended_is_kept_for_when_its_output_fails(
+def test_the_outcome_of_a_change_is_reported_if_its_output_fails(
     words: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[str] = []
@@ -174,7 +174,7 @@ def test_how_a_change_ended_is_kept_for_when_its_output_fails(
     assert ended == [UNDOING.run_id]
 
 
-def test_maintenance_says_what_was_due_and_what_became_of_it() -> None:
+def test_maintenance_shows_what_was_due_and_the_outcomes() -> None:
     steps = (
         MaintenanceStep(table="nyc.trips", action="compact", reason="90 files below 64m", status="done", run_id=RUN_ID),
         MaintenanceStep(

@@ -28,7 +28,7 @@ from support.cli_support import (
 pytestmark = pytest.mark.usefixtures("in_a_project")
 
 
-def test_audit_exits_as_the_report_says() -> None:
+def test_the_report_decides_the_exit_code_of_an_audit() -> None:
     words = f"audit nyc.trips --branch {BRANCH} -o json"
     passed = invoke(words, FakeLake(audit=PASSED))
     assert (passed.exit_code, json.loads(passed.stdout)["passed"]) == (0, True)
@@ -61,7 +61,7 @@ TWO = make_run(
 )
 
 
-def test_publish_tells_of_all_tables() -> None:
+def test_publish_names_all_tables() -> None:
     text = invoke("publish b", FakeLake(publish=TWO)).stdout
     assert "nyc.trips, nyc.zones  100,260 rows in commit" in text
     assert "3 checks, passed (3 by file metrics)" in text
@@ -76,7 +76,7 @@ def test_publish_tells_of_all_tables() -> None:
     assert told["replayed"] == ["nyc.trips"]
 
 
-def test_discard_tells_of_all_tables() -> None:
+def test_discard_names_all_tables() -> None:
     told = json.loads(invoke("discard b -o json", FakeLake(discard=TWO)).stdout)
     assert (told["table"], told["tables"]) == ("nyc.trips, nyc.zones", ["nyc.trips", "nyc.zones"])
     assert "nyc.trips, nyc.zones" in invoke("discard b", FakeLake(discard=TWO)).stdout

@@ -60,7 +60,7 @@ def picture(run: Run, newer: tuple[Commit, ...] = ()) -> list[str]:
 # the list -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_pause_between_steps_is_no_part_of_what_a_run_took() -> None:
+def test_a_pause_between_steps_does_not_count_towards_the_duration() -> None:
     hours = timedelta(hours=5)
     first, *others = STEPS
     later = [
@@ -119,13 +119,13 @@ def test_runs_with_none_prints_no_data() -> None:
         ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
     ],
 )
-def test_since_takes_a_time_which_is_utc_unless_it_says_otherwise(given: str, since: datetime) -> None:
+def test_since_takes_a_time_in_utc_by_default(given: str, since: datetime) -> None:
     lake = FakeLake(runs=[])
     invoke(["runs", "--since", given], lake)
     assert lake.asked("runs")["since"] == since
 
 
-def test_since_takes_a_length_of_time() -> None:
+def test_since_takes_a_duration() -> None:
     lake = FakeLake(runs=[])
     before = datetime.now(UTC)
     assert invoke("runs --since 24h", lake).exit_code == 0
@@ -153,7 +153,7 @@ def test_the_list_fits_100_characters_and_keeps_ids_whole(monkeypatch: pytest.Mo
         assert any(word in line for line in lines), word
 
 
-def test_the_list_notes_what_is_unusual_of_a_run() -> None:
+def test_the_list_notes_what_is_unusual_about_a_run() -> None:
     changes: dict[str, Any] = {"kind": "transaction", "name": "daily", "skipped_files": (known("a"), known("b"))}
     notes = invoke("runs", FakeLake(runs=[REPLAYED.model_copy(update=changes)])).stdout
     assert "transaction daily, 2 files skipped, rebased" in notes
@@ -164,7 +164,7 @@ def test_the_list_notes_what_is_unusual_of_a_run() -> None:
 # one run --------------------------------------------------------------------------------------------------------------
 
 
-def test_one_run_is_shown_with_all_that_is_known_of_it() -> None:
+def test_one_run_is_shown_in_full() -> None:
     run = REPLAYED.model_copy(
         update={
             "status": "reverted",
@@ -210,7 +210,7 @@ def test_steps_are_shown_with_their_share_of_the_time() -> None:
 
 
 @pytest.mark.parametrize(("part", "whole", "length"), [(0, 5, 0), (1e-9, 5, 1), (5, 5, 24), (9, 5, 24), (1, 0, 0)])
-def test_bars_never_lie_about_nothing_and_all(part: float, whole: float, length: int) -> None:
+def test_bars_are_exact_at_zero_and_one(part: float, whole: float, length: int) -> None:
     assert len(bar(part, whole)) == length
 
 
@@ -231,7 +231,7 @@ def test_the_checks_of_several_tables_are_shown_apart() -> None:
     assert (told["table"], told["tables"]) == ("nyc.trips, nyc.zones", ["nyc.trips", "nyc.zones"])
 
 
-def test_an_undoing_is_shown_with_what_it_did_to_each_table() -> None:
+def test_a_revert_shows_what_it_did_to_each_table() -> None:
     undone = (
         UndoneTable(table="nyc.trips", rows=-100_000, data_files=-2),
         UndoneTable(table="nyc.zones", rows=-260, data_files=-1, dropped=True),
@@ -267,7 +267,7 @@ def test_json_of_a_run_has_its_steps() -> None:
     assert (told["base"], told["kind"], told["reverted_by"]) == (BASE, "ingest", None)
 
 
-def test_a_version_that_the_store_told_is_shown() -> None:
+def test_the_version_from_the_store_is_shown() -> None:
     assert WHOLE.request is not None
     (file,) = WHOLE.request.batch.files
     versioned = WHOLE.request.batch.only((file.model_copy(update={"version_id": "3HL4kqtJ"}),))
@@ -281,7 +281,7 @@ def test_a_version_that_the_store_told_is_shown() -> None:
 # the picture ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_picture_of_a_plain_publish() -> None:
+def test_the_drawing_of_a_plain_publish() -> None:
     assert picture(WHOLE) == [
         f"◆    {HASH[:12]}  main: published, 100,000 rows: nyc.trips",
         "├─╮",
@@ -291,7 +291,7 @@ def test_the_picture_of_a_plain_publish() -> None:
     ]
 
 
-def test_the_picture_shows_what_a_run_was_rebased_onto() -> None:
+def test_the_drawing_shows_what_a_run_was_rebased_onto() -> None:
     newer = (commit(7, "Publish 7\n\nmore", "nyc.trips"), commit(6, "Compact zones", "nyc.zones"))
     assert picture(REPLAYED, newer) == [
         f"◆    {HASH[:12]}  main: published, 100,000 rows: nyc.trips",
@@ -313,7 +313,7 @@ def test_many_newer_commits_are_counted() -> None:
     assert "┊ │  47 or more other commits on main in between" in bounded
 
 
-def test_the_picture_of_runs_that_did_not_publish() -> None:
+def test_the_drawing_of_runs_that_did_not_publish() -> None:
     rejected = make_run("rejected", reports=(FAILED,), branch_kept=True, **WRITTEN)
     assert picture(rejected) == [
         f"┊ ●  {HEAD[:12]}  {BRANCH}: written, audit failed, kept",
@@ -325,7 +325,7 @@ def test_the_picture_of_runs_that_did_not_publish() -> None:
     assert picture(make_run("failed", base=BASE))[0] == f"┊ ●  {BRANCH}: nothing written, deleted"
 
 
-def test_the_picture_of_runs_without_a_branch() -> None:
+def test_the_drawing_of_runs_without_a_branch() -> None:
     revert = make_run("published", kind="revert", branch="", base=BASE, publication=PUBLICATION)
     assert picture(revert) == [
         f"◆    {HASH[:12]}  main: published, revert of 1 table: nyc.trips",
@@ -335,12 +335,12 @@ def test_the_picture_of_runs_without_a_branch() -> None:
     assert picture(PUBLISHED) == []
 
 
-def test_the_picture_says_that_a_run_was_reverted() -> None:
+def test_the_drawing_shows_that_a_run_was_reverted() -> None:
     reverted = WHOLE.model_copy(update={"status": "reverted", "reverted_by": OTHER_RUN})
     assert picture(reverted)[0] == f"✗    reverted by run {OTHER_RUN}"
 
 
-def test_the_picture_can_do_with_ascii() -> None:
+def test_the_drawing_works_in_ascii() -> None:
     reverted = REPLAYED.model_copy(update={"reverted_by": OTHER_RUN})
     drawn = picture(reverted, tuple(commit(n, "m") for n in range(9)))
     lines = [line.encode("ascii", TO_ASCII).decode("ascii") for line in drawn]
@@ -348,14 +348,14 @@ def test_the_picture_can_do_with_ascii() -> None:
     assert lines[2:5] == ["|-\\", f"| o  {HEAD[:12]}  {BRANCH}: written, audit passed, deleted", "o |  000000000000  m"]
 
 
-def test_messages_of_commits_cannot_steer_the_terminal() -> None:
+def test_messages_of_commits_cannot_control_the_terminal() -> None:
     run = FakeLake(run=REPLAYED, commits_before=[commit(1, "a\x1b[31m[bold]b", "nyc.trips")])
     text = invoke("runs 2026", run).stdout
     assert "\x1b" not in text
     assert r"a\x1b[31m[bold]b (rebased onto)" in text
 
 
-def test_the_catalog_is_asked_only_when_it_is_there() -> None:
+def test_the_catalog_is_asked_only_if_it_runs() -> None:
     asked = FakeLake(run=REPLAYED, commits_before=[commit(1, "Somebody else's", "nyc.trips")])
     assert "Somebody else's (rebased onto)" in invoke("runs 2026", asked).stdout
     stopped = FakeLake(run=REPLAYED)
@@ -367,7 +367,7 @@ def test_the_catalog_is_asked_only_when_it_is_there() -> None:
     assert "newer changes to nyc.trips" in outcome.stdout
 
 
-def test_one_run_can_be_written_for_others(tmp_path: Path) -> None:
+def test_one_run_can_be_written_as_a_report(tmp_path: Path) -> None:
     lake = FakeLake(run=REJECTED)
     page = invoke("runs 2026 -o html", lake).stdout
     assert page.startswith("<!doctype html>")
@@ -383,7 +383,7 @@ def test_one_run_can_be_written_for_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["runs -o html", "runs -o junit", "runs 2026 --file x", "runs 2026 -o json -f x"])
-def test_only_one_run_can_be_written_for_others(words: str) -> None:
+def test_only_one_run_can_be_written_as_a_report(words: str) -> None:
     assert invoke(words, FakeLake(run=REJECTED, runs=[])).exit_code == 2
 
 

@@ -37,7 +37,7 @@ def serve(*words: str) -> Result:
     return CliRunner().invoke(cli, ["serve", *words], obj=App())
 
 
-def test_it_says_where_it_is_and_what_to_paste(served: list[app.ListenAddress]) -> None:
+def test_it_prints_its_address_and_what_to_paste(served: list[app.ListenAddress]) -> None:
     done = serve("--port", "0")
     assert done.exit_code == 0, done.output
     (address,) = served
@@ -69,7 +69,7 @@ def test_settings_come_from_the_project(served: list[app.ListenAddress], in_a_pr
         (("--port", "70000"), "70000"),
     ],
 )
-def test_what_cannot_be_served_is_refused_before_anything_starts(
+def test_invalid_addresses_are_refused_before_anything_starts(
     served: list[app.ListenAddress], in_a_project: Path, words: tuple[str, ...], message: str
 ) -> None:
     (in_a_project / "lakegate.toml").write_text("")

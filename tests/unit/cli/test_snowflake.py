@@ -150,7 +150,7 @@ def test_a_plan_without_a_connection_is_sql_for_somebody_else(account: Snowflake
     ]
 
 
-def test_refresh_says_what_was_done_and_what_was_not(account: SnowflakeAccount) -> None:
+def test_refresh_shows_the_outcome_for_each_table(account: SnowflakeAccount) -> None:
     lake = SnowflakeLake(lake_settings(account.url), "nyc.trips", "nyc.zones", "nyc.fares")
     invoke("snowflake apply --yes", lake)
     account.databases["LAKE"]["nyc"]["zones"] = Object("VIEW")
@@ -185,7 +185,7 @@ def test_status_shows_what_waits(account: SnowflakeAccount) -> None:
     assert json.loads(invoke("snowflake status -o json", lake).stdout)["outbox"]["pending"] == 2
 
 
-def test_what_is_in_the_way_shows_in_apply(account: SnowflakeAccount) -> None:
+def test_apply_shows_what_is_in_the_way(account: SnowflakeAccount) -> None:
     lake = SnowflakeLake(lake_settings(account.url))
     account.databases["LAKE"] = {"nyc": {"trips": Object("VIEW")}}
     account.denied.add("CREATE INTEGRATION")
@@ -202,7 +202,7 @@ def test_only_the_tables_that_the_settings_choose(account: SnowflakeAccount) -> 
     assert [step["name"] for step in steps if step["kind"] == "table"] == ['"LAKE"."nyc"."zones"']
 
 
-def test_settings_that_do_not_fit_say_what_to_do() -> None:
+def test_missing_and_ambiguous_accounts_say_what_to_do() -> None:
     none = invoke("snowflake status", SnowflakeLake(Settings()))
     assert none.exit_code == 2
     assert "no Snowflake account called 'snowflake'" in none.stderr

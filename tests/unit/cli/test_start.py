@@ -57,7 +57,7 @@ def test_status_of_all_projects(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Nothing is running." in invoke("status --all").stderr
 
 
-def test_generate_passes_on_and_offers_the_next_step(tmp_path: Path) -> None:
+def test_generate_passes_its_options_on_and_suggests_a_command(tmp_path: Path) -> None:
     asked: dict[str, Any] = {}
 
     def generate(folder: Path, **options: Any) -> tuple[Path, ...]:
@@ -82,7 +82,7 @@ def test_generate_passes_on_and_offers_the_next_step(tmp_path: Path) -> None:
     assert invoke("generate out --null-rate 2", generate=generate).exit_code == 2
 
 
-def test_config_show_tells_origins_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_show_shows_origins_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lakegate.toml").write_text(
         '[catalog]\nuri = "http://u:hunter2@h/api/v2"\ntoken = "hunter2"\n'
         'oauth2_client_secret = "hunter2"\n[journal]\npassword = "hunter2"\n[engine]\ntoken = "file:/run/secrets/x"\n'
@@ -133,7 +133,7 @@ def demo(clean: Run, dirty: Run, words: str = "demo") -> tuple[Result, FakeStack
     return invoke(words, lake, stack=stack, generate=generate), stack, generated
 
 
-def test_demo_publishes_rejects_and_tells_what_to_try(tmp_path: Path) -> None:
+def test_demo_publishes_rejects_and_suggests_commands(tmp_path: Path) -> None:
     outcome, stack, generated = demo(PUBLISHED, REJECTED)
     assert outcome.exit_code == 0
     assert stack.ups == 1
@@ -173,7 +173,7 @@ def test_checks_are_listed_and_explained() -> None:
         *("maintain", "table truncate a.b --yes", "table delete a.b --where id=1"),
     ],
 )
-def test_what_needs_a_project_makes_none(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_that_need_a_project_create_none(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     (tmp_path / ".lakegate").rmdir()
@@ -191,7 +191,7 @@ def test_a_catalog_elsewhere_needs_no_project(tmp_path: Path, monkeypatch: pytes
     assert invoke("branch", FakeLake(branches=[])).exit_code == 0
 
 
-def test_a_new_project_is_named_once_it_begins(tmp_path: Path) -> None:
+def test_a_new_project_is_announced_when_it_is_created(tmp_path: Path) -> None:
     narrator = MagicMock()
     home = tmp_path / "new"
     home.mkdir()

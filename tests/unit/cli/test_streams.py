@@ -57,7 +57,7 @@ def shell(words: str, redirections: str = "", **variables: str) -> subprocess.Co
 
 
 @pytest.mark.parametrize("kind", STDOUT)
-def test_standard_output_that_fails_leaves_the_verdict(kind: str) -> None:
+def test_lost_output_does_not_change_the_verdict(kind: str) -> None:
     published = shell("ingest a.published x.parquet", STDOUT[kind])
     rejected = shell("ingest a.rejected x.parquet -o json", STDOUT[kind])
     assert (published.returncode, rejected.returncode) == (141 if kind == "unread" else 5, 1)
@@ -80,7 +80,7 @@ def test_standard_error_that_fails_changes_nothing(kind: str, log: str) -> None:
     assert (wrong.returncode, json.loads(wrong.stdout)["error"]["code"]) == (2, "usage")
 
 
-def test_help_that_nobody_can_read() -> None:
+def test_help_that_cannot_be_written() -> None:
     assert shell("--help", ">/dev/full").returncode == 5
     assert shell("--help", "| head -1").returncode in {0, 141}  # all output may be written before the reader goes
     assert shell("nonsense", ">&- 2>&-").returncode == 2

@@ -22,7 +22,7 @@ def _in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_it_says_where_it_is_and_that_it_is_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_prints_its_address_and_that_it_is_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
 
     def serve(shared: Any, opened: Any, *, when_ready: Any, **_: Any) -> None:
@@ -43,7 +43,7 @@ def test_it_says_where_it_is_and_that_it_is_read_only(monkeypatch: pytest.Monkey
     assert [one.access.allow_actions for one in shown] == [False, True]
 
 
-def test_elsewhere_it_needs_a_login() -> None:
+def test_other_addresses_need_a_login() -> None:
     done = invoke("ui --host 0.0.0.0")
     assert done.exit_code == 2
     assert "without a login" in done.stderr

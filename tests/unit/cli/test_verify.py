@@ -25,7 +25,7 @@ FOREIGN = Finding(kind="foreign-commit", message="Commit.", fix="lakegate log", 
 REPORT = VerifyReport(deep=False, tables=2, states=30, files=1200, size_bytes=3_400_000, commits=31, runs=29)
 
 
-def test_verify_tells_what_is_off_and_exits_with_1() -> None:
+def test_verify_lists_problems_and_exits_with_1() -> None:
     lake = FakeLake(verify=REPORT.model_copy(update={"findings": (MISSING, *[FOREIGN] * 12)}))
     outcome = invoke("verify nyc.trips --deep --pages --since v1 --grace 2h", lake)
     assert outcome.exit_code == 1

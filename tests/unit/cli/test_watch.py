@@ -60,7 +60,7 @@ def failing_on(name: str, outcome: Any = "rejected") -> Callable[[Sequence[str]]
     return lambda taken: outcome if name in taken else "published"
 
 
-def test_once(landing: Path) -> None:
+def test_once_exits_with_the_outcome_of_the_files(landing: Path) -> None:
     put(landing, "1.csv", "2.csv", "notes.txt")
     lake = CliLake()
     done = watch(
@@ -75,13 +75,13 @@ def test_once(landing: Path) -> None:
     assert "ended      1 run published 100,000 rows; 2 files done, 0 not done." in done.stderr
 
 
-def test_json_is_an_object_a_line(landing: Path) -> None:
+def test_json_is_one_object_per_line(landing: Path) -> None:
     put(landing, "1.csv", "2.csv")
     done = watch(CliLake(), "--table", "nyc.trips", "--once", "--max-files", "1", "-o", "json")
     assert [json.loads(line)["run_id"] for line in done.stdout.splitlines()] == ["r1", "r2"]
 
 
-def test_a_file_that_is_given_up_is_told_with_its_reason(landing: Path) -> None:
+def test_a_file_that_is_given_up_is_reported_with_its_reason(landing: Path) -> None:
     put(landing, "1.csv", "2.csv")
     lake = CliLake(becomes=failing_on("2.csv", SourceError("2.csv is cut off.")))
     done = watch(lake, "--table", "nyc.trips", "--once", "--max-tries", "1")
@@ -96,7 +96,7 @@ def test_a_file_that_is_given_up_is_told_with_its_reason(landing: Path) -> None:
     assert lake.outcomes()["2.csv"] == ("done", 1)
 
 
-def test_what_can_be_tried_again_exits_with_3(landing: Path) -> None:
+def test_retryable_failures_exit_with_3(landing: Path) -> None:
     put(landing, "1.csv")
     lake = CliLake(becomes=lambda _: CatalogUnavailableError("The catalog is away."))
     done = watch(lake, "--table", "nyc.trips", "--once")
@@ -125,7 +125,7 @@ def test_quiet(landing: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_after_the_run_under_way(landing: Path, number: signal.Signals) -> None:
+def test_a_signal_stops_it_after_the_current_run(landing: Path, number: signal.Signals) -> None:
     put(landing, "1.csv", "2.csv")
     lake = CliLake()
 
@@ -141,7 +141,7 @@ def test_a_signal_ends_it_after_the_run_under_way(landing: Path, number: signal.
     assert signal.getsignal(number) is before
 
 
-def test_the_second_ctrl_c_gives_the_run_up(landing: Path) -> None:
+def test_the_second_ctrl_c_stops_the_run(landing: Path) -> None:
     put(landing, "1.csv")
     lake = CliLake()
 
@@ -182,6 +182,6 @@ def test_wrong_words(landing: Path, words: str, told: str) -> None:
     assert "hint:" in done.stderr
 
 
-def test_a_path_that_is_not_there_may_be_waited_for(landing: Path) -> None:
+def test_a_missing_path_can_be_waited_for(landing: Path) -> None:
     done = invoke(["watch", "nowhere", "--table", "a.b", "--wait", "--once"], CliLake())  # type: ignore[arg-type]
     assert done.exit_code == 0
