@@ -213,6 +213,21 @@ def test_what_is_masked_is_in_no_run_journal_report_or_error(world: World, home:
     assert (aside["email"], aside["_reasons"][0]["value"]) == (hidden, None)
 
 
+def test_no_path_of_a_file_shows_a_masked_value(world: World, home: Path) -> None:
+    settings = load_settings(home, env={"LAKEGATE_AUDIT_MASK": '["email"]'})
+    path = world.folder / "mail.parquet"
+    pq.write_table(pa.table({"id": [1, 1, 2], "email": ["hush-4711"] * 2 + ["me@example.com"]}), path)
+    checks = ["valid_email(email)", "in_range(id, min=2)", "unique(id)", "unique(id, scope='table')"]
+    with lakegate.connect(home, settings=settings) as lake:
+        run = lake.ingest(world.table, path, checks=checks, partition_by=["email"])
+    failing = [one for one in run.reports[0].results if one.verdict == "fail"]
+    assert len(failing) == 4
+    shown = [row for one in failing for row in one.examples]
+    assert "hush" not in run.model_dump_json()
+    assert all("/email=•••/" in row["_file"] for row in shown if "_file" in row)
+    assert any("_file" in row for row in shown)
+
+
 @pytest.mark.parametrize("seed", range(examples(2)))
 def test_exactly_the_rows_that_the_checks_count_are_set_aside(world: World, seed: int) -> None:
     """Several checks fail per row; which ones is worked out here once more, in Python."""

@@ -30,6 +30,11 @@ RESERVED_COLUMNS = frozenset(
 MASK = "•••"
 """Shown in place of a masked value."""
 
+FILE_COLUMN = "_file"
+"""Iceberg's metadata column with the data file a row is in; examples carry it."""
+FOLDER_VALUES = r"(/[^/=]+=)[^/]*(?=/)"
+"""A folder of one partition in a file's path, up to the values that its name holds; for Python and for Spark."""
+
 
 def reserved_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return those of the top-level column ``names`` that are reserved, in whatever case.
@@ -348,11 +353,19 @@ def is_masked(patterns: Sequence[str], column: str, fields: Iterable[Sequence[st
 def masked_row(patterns: Sequence[str], row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row whose masked values are replaced; a value with fields counts as the struct that it is.
 
+    With any pattern, so is each partition's value in the path of its data file: a folder doesn't say what column its
+    value is of, which may have another name by now.
+
     Example:
         >>> masked_row(["zip"], {"id": 1, "home": {"zip": "0123"}, "home.zip": "0123"})
         {'id': 1, 'home': '•••', 'home.zip': '•••'}
+        >>> masked_row(["zip"], {"_file": "file:/data/zip_trunc=01/day=2026-01-31/1.parquet"})
+        {'_file': 'file:/data/zip_trunc=•••/day=•••/1.parquet'}
     """
-    return {name: MASK if is_masked(patterns, name, _fields(value)) else value for name, value in row.items()}
+    shown = {name: MASK if is_masked(patterns, name, _fields(value)) else value for name, value in row.items()}
+    if patterns and isinstance(path := shown.get(FILE_COLUMN), str):
+        shown[FILE_COLUMN] = re.sub(FOLDER_VALUES, rf"\g<1>{MASK}", path)
+    return shown
 
 
 def _fields(value: Any) -> Iterator[tuple[str, ...]]:

@@ -19,7 +19,7 @@ from lakegate.model.quarantine import FileCount, KeyTest, Provenance, RowTest
 from lakegate.model.refs import Ref, TableAt
 from lakegate.model.request import WriteMode
 from lakegate.model.run import RUN_ID_PROPERTY
-from lakegate.model.schema import MASK, PartitionTransform, Schema
+from lakegate.model.schema import FILE_COLUMN, FOLDER_VALUES, MASK, PartitionTransform, Schema
 from lakegate.model.source import Source, SourceCatalog, require_safe_name
 from lakegate.model.sqltext import sql_string, sql_tokens
 from lakegate.model.tables import OWN_BATCH, AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
@@ -74,8 +74,6 @@ _INTERRUPTED_WITHIN_S = 8.0
 """If work continues this long after an interrupt, we hang up; less than ``function.margin_s``."""
 _CLOSING_S = 5.0
 _UTC = frozenset({"Etc/GMT", "Etc/UCT", "Etc/UTC", "Etc/Zulu", "GMT", "GMT0", "UCT", "UTC", "Z", "Zulu"})
-FILE_COLUMN = "_file"
-"""Iceberg's metadata column with the data file a row is in; examples carry it."""
 
 
 class SparkEngine:
@@ -686,7 +684,10 @@ def require_utc(session: Any, frame: Any, source: Source) -> None:
 
 
 def shown(frame: Any, rows: AddedRows) -> Any:
-    """Return a DataFrame of the columns that examples show; values of masked ones are replaced before they leave."""
+    """Return a DataFrame of the columns that examples show; masked values are replaced before they leave.
+
+    What is replaced is what :func:`lakegate.model.schema.masked_row` replaces.
+    """
     there = frame.columns if rows.shown else []
     if len(there) > len(rows.shown):  # a user's query may have other columns than the table
         frame = frame.select(*map(quote, [one for one in (*rows.shown, FILE_COLUMN) if one in there] or there[:1]))
@@ -695,6 +696,8 @@ def shown(frame: Any, rows: AddedRows) -> Any:
     columns = (
         f"'{MASK}' AS {quote(field.name)}"
         if rows.masks(field.name, nested_fields(field.dataType))
+        else f"regexp_replace({FILE_COLUMN}, {sql_string(FOLDER_VALUES)}, '$1{MASK}') AS {FILE_COLUMN}"
+        if field.name == FILE_COLUMN
         else quote(field.name)
         for field in frame.schema.fields
     )

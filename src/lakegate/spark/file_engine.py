@@ -9,10 +9,10 @@ from lakegate.errors import QueryError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
 from lakegate.model.quarantine import FileCount, RowTest
-from lakegate.model.schema import Schema
+from lakegate.model.schema import FILE_COLUMN, Schema
 from lakegate.model.tables import AddedRows, Rows
 from lakegate.spark import quarantine
-from lakegate.spark.engine import FILE_COLUMN, SparkEngine, shown
+from lakegate.spark.engine import SparkEngine, shown
 from lakegate.spark.failures import translated
 from lakegate.spark.reader import read_as
 from lakegate.spark.scans import examples, matching

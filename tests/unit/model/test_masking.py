@@ -25,3 +25,12 @@ def test_a_value_is_masked_for_a_field_in_it() -> None:
     assert masked_row(["ZIP"], row) == {**row, "contact": MASK}
     assert masked_row(["contact.at"], row) == {**row, "contact": MASK}
     assert masked_row(["contact.zip"], row) == row
+
+
+def test_values_in_the_path_of_a_data_file_are_masked() -> None:
+    row = {"_file": "s3://lake/a=b/data/e%2Dmail=x%40y.z/day=2026-01-31/0001=2.parquet", "path": "/e-mail=x/1"}
+    hidden = f"s3://lake/a={MASK}/data/e%2Dmail={MASK}/day={MASK}/0001=2.parquet"
+    assert masked_row(["e-mail"], row) == {**row, "_file": hidden}
+    assert masked_row([], row) == row
+    assert masked_row(["*"], row) == {"_file": MASK, "path": MASK}
+    assert masked_row(["e-mail"], {"_file": None}) == {"_file": None}
