@@ -74,9 +74,9 @@ class Components:
         self.orchestrator = orchestrator
         self._session = session
         self._is_writable = False
-        self._found: tuple[str, Catalog] | None = None
-        self._opened: list[Catalog] = []
-        self._finding = threading.Lock()
+        self._live_catalog: tuple[str, Catalog] | None = None
+        self._old_catalogs: list[Catalog] = []
+        self._catalog_lock = threading.Lock()
         self._is_new_project = settings.catalog.uri is None and not is_project(home)
 
     @cached_property
@@ -129,20 +129,20 @@ class Components:
                     f"The catalog of {self.home} isn't available: its local Nessie is {nessie.state}.",
                     hint="Start it: lakegate up",
                 )
-        with self._finding:
-            if "catalog" not in self.__dict__ or (self._found is not None and self._found[0] != uri):
+        with self._catalog_lock:
+            if "catalog" not in self.__dict__ or (self._live_catalog is not None and self._live_catalog[0] != uri):
                 # Otherwise, the next use of :attr:`catalog` would start the local stack, and Spark with it.
-                self._use(self._catalog_at(uri))
-            if self._found is None or self._found[0] != uri:
+                self._replace_catalog(self._catalog_at(uri))
+            if self._live_catalog is None or self._live_catalog[0] != uri:
                 patience_s = min(timeout_s, self.settings.catalog.timeout_s)
-                self._found = uri, self._catalog_at(uri, timeout_s=patience_s)
-                self._opened.append(self._found[1])
-            return self._found[1]
+                self._live_catalog = uri, self._catalog_at(uri, timeout_s=patience_s)
+                self._old_catalogs.append(self._live_catalog[1])
+            return self._live_catalog[1]
 
-    def _use(self, catalog: Catalog) -> None:
+    def _replace_catalog(self, catalog: Catalog) -> None:
         """Use another catalog from now on. Other threads may still use the old one, so it's closed at the end."""
         if "catalog" in self.__dict__:
-            self._opened.append(self.catalog)
+            self._old_catalogs.append(self.catalog)
         self.catalog = catalog
         self.__dict__.pop("context", None)
 
@@ -395,7 +395,7 @@ class Components:
             part = self.__dict__.get(name)
             if part is not None:
                 part.close()
-        for catalog in self._opened:
+        for catalog in self._old_catalogs:
             catalog.close()
         if "stack" in self.__dict__:
             self.stack.release()

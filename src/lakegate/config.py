@@ -39,7 +39,7 @@ from lakegate.model.words import nearest, parse_duration
 FILE_NAME = "lakegate.toml"
 HOME_NAME = ".lakegate"
 ENV_PREFIX = "LAKEGATE_"
-ENVIRONMENT = threading.RLock()
+ENVIRON_LOCK = threading.RLock()
 """Lock to hold while ``os.environ`` is changed and restored for code that reads it."""
 _MEMORY = re.compile(r"[1-9][0-9]*[mg]")
 _ENDPOINT = re.compile(r"https?://[^/@\s?#]+/?", re.IGNORECASE)

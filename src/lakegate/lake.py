@@ -378,10 +378,10 @@ class Lake:
         )
         _require_usable(options)
         if timeout_s is not None or run_id is not None:
-            return self._step(table, paths, options, until="publish", suspends=timeout_s is not None)
+            return self._run_step(table, paths, options, until="publish", suspends=timeout_s is not None)
         # Before the context: a damaged file is reported without starting anything.
         wanted: IngestOptions = {**options, "run_id": new_run_id()}
-        with self._copies(wanted):
+        with self._temporary_copies(wanted):
             request = self._request(table, self._paths(table, paths, wanted), wanted)
             self._components.open_engine_ahead(request.batch)
             return ingest(self._context, request)
@@ -409,7 +409,7 @@ class Lake:
         _require_known("plan", options)
         _require_usable(options)
         wanted: IngestOptions = {**options, "run_id": validate_run_id(options.get("run_id") or new_run_id())}
-        with self._copies(wanted):
+        with self._temporary_copies(wanted):
             request = self._request(table, self._paths(table, paths, wanted, read_only=True), wanted)
             planned = plan(self._context, request, base=sync(self._context, MAIN))
         known = self._components.journal.known(table, request.batch.files)
@@ -525,7 +525,7 @@ class Lake:
             partition_by = found.metadata.partition_by
             return propose(identifier, columns, source=table, partition_by=partition_by, schema=schema, masked=masked)
         options = IngestOptions(run_id=new_run_id())
-        with self._copies(options):
+        with self._temporary_copies(options):
             csv = self._components.contracts.settings_of(identifier).csv
             batch = self._batch_to_try(table, paths, format, csv, options)
             engine = self._components.file_engine
@@ -568,7 +568,7 @@ class Lake:
         loaded = self._components.contracts.named(contract)
         csv = loaded.settings.csv
         options = IngestOptions(run_id=new_run_id())
-        with self._components.narrator.step(f"Trying {loaded.file}"), self._copies(options):
+        with self._components.narrator.step(f"Trying {loaded.file}"), self._temporary_copies(options):
             engine = self._components.file_engine
             names = loaded.settings.columns
             batch = self._batch_to_try(str(loaded.table), paths, format, csv, options, columns=names)
@@ -666,7 +666,7 @@ class Lake:
             'published'
         """
         _require_known("write", options)
-        return self._step(table, paths, options, until="write", suspends=True)
+        return self._run_step(table, paths, options, until="write", suspends=True)
 
     def audit_run(self, run_id: str) -> Run:
         """Audit what a run wrote. If that was lost, write it again first.
@@ -766,7 +766,7 @@ class Lake:
             name=name,
             branch=branch or f"{self.settings.ingest.branch_prefix}/transaction_{run_id}",
             target=MAIN,
-            configured=self._configured,
+            configured=self._configured_checks,
             on_failure=on_failure or self.settings.ingest.on_failure,
             action=action,
             undoes=undoes,
@@ -1112,7 +1112,7 @@ class Lake:
         tried = None if checks is None else self._checks(identifier, checks, configured=False)
         if branch not in (None, MAIN) and at is None and since is None:
             return review.audit_branch(
-                self._context, identifier, branch, checks=tried, configured=self._configured, explain=explain
+                self._context, identifier, branch, checks=tried, configured=self._configured_checks, explain=explain
             )
         if (branch, ref, at, since) == (None, None, None, None):
             raise InputError(
@@ -1122,7 +1122,7 @@ class Lake:
         name = ref or branch or MAIN
         start = None if since is None else self._resolve(name, since)
         resolved = self._resolve(name, at)
-        wanted = self._configured(identifier) if tried is None else tried
+        wanted = self._configured_checks(identifier) if tried is None else tried
         return audit_state(self._context, identifier, resolved, wanted, since=start, explain=explain)
 
     def publish(self, branch: str, *, accept: str | None = None, actor: str | None = None) -> Run:
@@ -1155,7 +1155,7 @@ class Lake:
         return review.publish_branch(
             self._context,
             branch,
-            configured=self._configured,
+            configured=self._configured_checks,
             acceptance=acceptance,
             action=review.acted("publish", actor),
         )
@@ -1619,7 +1619,7 @@ class Lake:
             [True]
         """
         catalog = self._components.catalog
-        return islice(catalog.history(self._find(ref).name, operations=operations), limit)
+        return islice(catalog.history(self._find_ref(ref).name, operations=operations), limit)
 
     def diff(self, left: str, right: str) -> Sequence[TableDifference]:
         """Return the tables that differ between two refs.
@@ -1639,7 +1639,7 @@ class Lake:
             []
         """
         catalog, reader = self._components.catalog, self._components.reader
-        differences = catalog.diff(self._find(left), self._find(right))
+        differences = catalog.diff(self._find_ref(left), self._find_ref(right))
         return [
             one.model_copy(update={"schema_changes": changes_between(reader, one.left, one.right)})
             if one.kind == "table"
@@ -1684,7 +1684,7 @@ class Lake:
         """
         identifier = TableIdentifier.parse(table)
         catalog, reader = self._components.catalog, self._components.reader
-        refs = self._resolve(left, left_at), self._find(right)
+        refs = self._resolve(left, left_at), self._find_ref(right)
         before, after = (
             catalog.get_table(identifier, Ref(name=ref.hash, hash=ref.hash, kind="detached")) for ref in refs
         )
@@ -1742,7 +1742,7 @@ class Lake:
             NotFoundError: There's no such ref.
         """
         catalog = self._components.catalog
-        pointers = sorted(catalog.list_tables(self._find(ref)), key=lambda pointer: pointer.table.parts)
+        pointers = sorted(catalog.list_tables(self._find_ref(ref)), key=lambda pointer: pointer.table.parts)
         return [self._components.reader.metadata(pointer) for pointer in pointers]
 
     def table(self, name: str, *, ref: str = MAIN, at: str | datetime | None = None) -> Table:
@@ -2590,7 +2590,9 @@ class Lake:
                 downstream=name,
             )
 
-    def _step(self, table: str, paths: Paths | Frame, options: IngestOptions, *, until: Stage, suspends: bool) -> Run:
+    def _run_step(
+        self, table: str, paths: Paths | Frame, options: IngestOptions, *, until: Stage, suspends: bool
+    ) -> Run:
         _require_usable(options)
         run_id = validate_run_id(options.get("run_id") or new_run_id())
         wanted: IngestOptions = {**options, "run_id": run_id}
@@ -2717,7 +2719,7 @@ class Lake:
         return frame
 
     @contextmanager
-    def _copies(self, options: IngestOptions) -> Iterator[None]:
+    def _temporary_copies(self, options: IngestOptions) -> Iterator[None]:
         """Delete the copies of sources that the body makes, when it ends."""
         try:
             yield
@@ -2791,8 +2793,8 @@ class Lake:
             schema_mode=schema_mode,
             mode=mode,
             wait_s=defaults.wait_s,
-            quarantine_limit=_limit(options.get("quarantine_limit"), configured.quarantine_limit),
-            masked=self._masked,
+            quarantine_limit=_merge_limit(options.get("quarantine_limit"), configured.quarantine_limit),
+            masked=self._masked_columns,
         )
 
     def _discover(
@@ -2859,11 +2861,11 @@ class Lake:
         return self._discover(found, file_format, csv, run_id, columns=columns, origin=origin)
 
     @property
-    def _masked(self) -> tuple[str, ...]:
+    def _masked_columns(self) -> tuple[str, ...]:
         return ("*",) if self.settings.ui.examples == 0 else self.settings.masked
 
     def _hides_values(self, table: TableIdentifier) -> bool:
-        return bool(self._masked) or any(one.examples == 0 for one in self._configured(table))
+        return bool(self._masked_columns) or any(one.examples == 0 for one in self._configured_checks(table))
 
     def _checks(self, table: TableIdentifier, checks: Checks, *, configured: bool) -> tuple[Check, ...]:
         contract = self._components.contracts.find(table) if configured else None
@@ -2872,7 +2874,7 @@ class Lake:
         found = (*(() if contract is None else (contract.checks,)), *parsed)
         return tuple({str(check): check for group in found for check in group}.values())
 
-    def _configured(self, table: TableIdentifier) -> tuple[Check, ...]:
+    def _configured_checks(self, table: TableIdentifier) -> tuple[Check, ...]:
         contract = self._components.contracts.find(table)
         columns = None if contract is None else contract_check(contract.terms)
         return (*([] if columns is None else [columns]), *self._checks(table, (), configured=True))
@@ -2882,13 +2884,13 @@ class Lake:
         return Query(engine.read(wanted), engine.fetch, engine.stream)
 
     def _resolve(self, ref: str, at: str | datetime | None) -> Ref:
-        index = None if at is None and not is_hash_prefix(ref) else self._commits()
+        index = None if at is None and not is_hash_prefix(ref) else self._commit_index()
         return resolve(self._components.catalog, ref, at, index=index)
 
-    def _find(self, ref: str) -> Ref:
-        return find(self._components.catalog, ref, index=self._commits() if is_hash_prefix(ref) else None)
+    def _find_ref(self, ref: str) -> Ref:
+        return find(self._components.catalog, ref, index=self._commit_index() if is_hash_prefix(ref) else None)
 
-    def _commits(self) -> CommitIndex | None:
+    def _commit_index(self) -> CommitIndex | None:
         """Return the journal's index of ``main``'s commits, if it knows all of them."""
         commits = self._components.journal.commits
         with suppress(LakegateError):  # without the index, the history is read
@@ -2985,7 +2987,7 @@ def _require_key(key: Sequence[str], columns: Sequence[str], where: str) -> None
         raise InputError(f"{where} has no column '{unknown}'.", hint=hint, column=unknown)
 
 
-def _limit(given: Tolerance | None, configured: Tolerance | None) -> Tolerance | None:
+def _merge_limit(given: Tolerance | None, configured: Tolerance | None) -> Tolerance | None:
     try:
         return configured if given is None else parse_limit(given)
     except ValueError as error:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from lakegate.checks.columns import QuotedColumn
-from lakegate.config import ENVIRONMENT
+from lakegate.config import ENVIRON_LOCK
 from lakegate.model.checks import Scope, Verdict
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import Schema
@@ -351,7 +351,7 @@ def start_of(text: str) -> str:
 @contextmanager
 def columns_of_connect() -> Iterator[None]:
     """Have ``pyspark.sql.functions`` build columns for Spark Connect, unless the process has a classic session."""
-    with ENVIRONMENT:  # two threads would restore what the other one set
+    with ENVIRON_LOCK:  # two threads would restore what the other one set
         context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
         is_set = _CONNECT in os.environ or getattr(context, "_active_spark_context", None) is not None
         if not is_set:

@@ -95,7 +95,7 @@ class App:
 
         return make_narrator(quiet=self.quiet)
 
-    def begin_log(self, ctx: click.Context | None) -> None:
+    def start_log(self, ctx: click.Context | None) -> None:
         """Write standard error as JSON lines if options or settings say so, until the log is closed. Idempotent."""
         if self.logs is not None or not self._wants_json_log():
             return
@@ -124,19 +124,19 @@ class App:
         except LakegateError:
             return os.environ.get("LAKEGATE_LOG_FORMAT") == "json"
 
-    def has_ended(self, run: Run) -> None:
+    def remember_outcome(self, run: Run) -> None:
         """Remember how a run ended, so that a later failure doesn't hide it."""
         self.done = f"Run {run.run_id} into {run.table} is {run.status}."
 
-    def lake(self, *, begins: bool = False) -> Lake:
+    def lake(self, *, may_create_project: bool = False) -> Lake:
         """Open the lake, as a context manager.
 
         Args:
-            begins: Whether the command may start a new project.
+            may_create_project: Whether the command may start a new project.
         """
         _require_address_space()
-        if not (begins or self.is_in_project()):
-            raise self.no_project()
+        if not (may_create_project or self.is_in_project()):
+            raise self.no_project_error()
         if self.logs is None:
             _quieten_libraries(debug=self.debug)
         context = click.get_current_context(silent=True)
@@ -154,7 +154,7 @@ class App:
         from lakegate.components import Components
 
         if not self.is_in_project():
-            raise self.no_project()
+            raise self.no_project_error()
         if self.logs is None:
             _quieten_libraries(debug=self.debug)
         return Components(self.folder(), self.settings(), session=None, narrator=self.narrator)
@@ -175,7 +175,7 @@ class App:
 
         return self.home is not None or is_project(self.folder()) or self.settings().catalog.uri is not None
 
-    def no_project(self) -> ConfigurationError:
+    def no_project_error(self) -> ConfigurationError:
         """Return the error for a command that needs a project."""
         return ConfigurationError(
             f"There's no lakegate project in {self.folder()} or any folder above it.",
@@ -312,7 +312,7 @@ class LakegateCommand(_Documented):
     def invoke(self, ctx: click.Context) -> Any:
         """Set up standard error, then run the command."""
         app = ctx.ensure_object(App)
-        app.begin_log(ctx)
+        app.start_log(ctx)
         assert self.callback is not None  # noqa: S101 - every command is made from a function
         return ctx.invoke(self.callback, app, **ctx.params)
 

@@ -110,7 +110,7 @@ def show_examples(result: CheckResult) -> None:
     rows = result.examples[:_EXAMPLES]
     if not rows:
         return
-    columns, cells = fitting(rows, result.columns, width_or(_DEFAULT_WIDTH) - 2)
+    columns, cells = fit_columns(rows, result.columns, width_or(_DEFAULT_WIDTH) - 2)
     say("", f"Rows that fail [bold]{safe(result.name)}[/]")
     show_rows(columns, (tuple(map(null, row)) for row in cells), indent=2)
     left = len(rows[0]) - len(columns)
@@ -121,14 +121,16 @@ def show_examples(result: CheckResult) -> None:
         say(f"  [dim]… {' and '.join(more)}[/]")
 
 
-def fitting(rows: Sequence[Mapping[str, Any]], first: Sequence[str], width: int) -> tuple[list[str], list[list[str]]]:
+def fit_columns(
+    rows: Sequence[Mapping[str, Any]], first: Sequence[str], width: int
+) -> tuple[list[str], list[list[str]]]:
     """Choose the columns of ``rows`` that fit in ``width`` characters, starting with those named in ``first``.
 
     Returns:
         At least one column, and each row's clipped cells.
 
     Example:
-        >>> fitting([{"a": 1, "b": None, "c": "x" * 50}], ["b"], 12)
+        >>> fit_columns([{"a": 1, "b": None, "c": "x" * 50}], ["b"], 12)
         (['b', 'a'], [['NULL', '1']])
     """
     names = list(rows[0])

@@ -217,7 +217,7 @@ class _Failure(NamedTuple):
 
 def report(error: BaseException, app: App) -> int:
     """Print an error on standard error (and, with JSON output, on standard output), and return the exit code."""
-    app.begin_log(error.ctx if isinstance(error, click.UsageError) else None)
+    app.start_log(error.ctx if isinstance(error, click.UsageError) else None)
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and app.logs is None:
         error.show()
         return error.exit_code

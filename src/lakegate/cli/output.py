@@ -86,7 +86,7 @@ _MIN_WRAPPED_WIDTH = 6
 """Minimum width of a column that wraps, beside columns that don't."""
 
 
-def out() -> Console:
+def console() -> Console:
     """Return a console on standard output.
 
     If that isn't a terminal and ``COLUMNS`` isn't set, nothing is wrapped or cut: the reader is another program.
@@ -99,7 +99,7 @@ def out() -> Console:
 
 def width_or(default: int) -> int:
     """Return the terminal's width in characters; ``default`` if standard output isn't a terminal."""
-    width = out().width
+    width = console().width
     return default if width == _UNLIMITED else width
 
 
@@ -110,9 +110,9 @@ def echo_json(value: Any) -> None:
 
 def say(*lines: str) -> None:
     """Print lines, which may contain rich markup. The terminal wraps long ones, so that they can be copied."""
-    console = out()
+    printer = console()
     for line in lines:
-        console.print(line, soft_wrap=True)
+        printer.print(line, soft_wrap=True)
 
 
 def safe(text: object) -> str:
@@ -155,7 +155,7 @@ def show(table: Table, *, indent: int = 0) -> None:
     """Print a table, ``indent`` characters from the margin."""
     from rich.padding import Padding
 
-    out().print(Padding.indent(table, indent))
+    console().print(Padding.indent(table, indent))
 
 
 class Styled(NamedTuple):
@@ -192,9 +192,9 @@ def show_rows(
         rows = list(rows)
         wrapped = {name for name in columns[1:] if name not in (*right, *whole, cut)}
         if drop or cut:
-            columns, rows = _fitted(columns, rows, width - indent, drop, cut, wrapped)
+            columns, rows = _fit_columns(columns, rows, width - indent, drop, cut, wrapped)
         # An unwrapped long path would leave no room for the numbers beside it.
-        least, room = _least(columns, rows, wrapped), width - indent - _GAP * (len(columns) - 1)
+        least, room = _min_widths(columns, rows, wrapped), width - indent - _GAP * (len(columns) - 1)
         folds = cut != columns[0] and sum(least) > room
         # A number that is cut off is a different number, so what doesn't fit is folded, numbers last.
         for kept in (whole, right, ()):
@@ -218,14 +218,14 @@ def show_rows(
         show(table, indent=indent)
 
 
-def room(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
+def table_width(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
     """Return the width of a table in characters if nothing wraps."""
     lines = [columns, *rows]
     widest = (max(len(str(line[at])) for line in lines) for at in range(len(columns)))
     return sum(widest) + _GAP * (len(columns) - 1)
 
 
-def _least(
+def _min_widths(
     columns: Sequence[str], rows: Sequence[Sequence[object] | Styled], wrapped: Collection[str]
 ) -> Sequence[int]:
     """Return the minimum width of each column. For a ``wrapped`` one, that's its longest word."""
@@ -237,7 +237,7 @@ def _least(
     ]
 
 
-def _fitted(
+def _fit_columns(
     columns: Sequence[str],
     rows: Sequence[Sequence[object] | Styled],
     width: int,

@@ -399,7 +399,7 @@ def _whose(run_id: str, statuses: Statuses) -> str:
 
 def show_change(app: App, run: Run, nothing: str = "") -> None:
     """Print how a run that changed a table ended; if it had nothing to change, the markup ``nothing``."""
-    app.has_ended(run)
+    app.remember_outcome(run)
     if app.json:
         echo_json(journal_payload(run))
     elif nothing and run.status == "skipped":
@@ -411,7 +411,7 @@ def show_change(app: App, run: Run, nothing: str = "") -> None:
 def show_revert(app: App, run: Run, word: str, what: str) -> None:
     """Print what a revert or another change of whole tables did: ``word``, such as "reverted", and ``what``."""
     if run.publication is not None:
-        app.has_ended(run)
+        app.remember_outcome(run)
     if app.json:
         echo_json(journal_payload(run))
         return

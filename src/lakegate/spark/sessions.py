@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakegate.config import ENVIRONMENT
+from lakegate.config import ENVIRON_LOCK
 from lakegate.errors import ConfigurationError, EngineUnavailableError
 from lakegate.spark.failures import import_spark, translated
 
@@ -240,7 +240,7 @@ def _prefer_connect_functions() -> None:
 
         if SparkContext._active_spark_context is not None:  # the only way to ask without starting one
             return
-    with ENVIRONMENT:  # a check that's asked in another thread sets this variable, and sets it back
+    with ENVIRON_LOCK:  # a check that's asked in another thread sets this variable, and sets it back
         os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
 
 

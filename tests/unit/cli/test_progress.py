@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakegate.cli.check_output import fitting
+from lakegate.cli.check_output import fit_columns
 from lakegate.cli.output import cell, share
 from lakegate.cli.stderr import LiveNarrator, make_narrator
 from lakegate.model.rows import json_safe
@@ -106,7 +106,7 @@ def test_a_share_says_none_or_all_only_when_it_is(part: int, whole: int) -> None
 def test_examples_fit_and_show_the_checks_own_column(width: int, texts: list[str]) -> None:
     row = {f"c{index}": text for index, text in enumerate(texts)}
     own = f"c{len(texts) - 1}"
-    columns, cells = fitting([row], [own], width)
+    columns, cells = fit_columns([row], [own], width)
     assert columns[0] == own
     taken = sum(max(len(name), len(value)) for name, value in zip(columns, cells[0], strict=True))
     assert len(columns) == 1 or taken + 3 * (len(columns) - 1) <= width

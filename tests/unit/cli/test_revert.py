@@ -169,7 +169,7 @@ def test_the_outcome_of_a_change_is_reported_if_its_output_fails(
     words: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[str] = []
-    monkeypatch.setattr(App, "has_ended", lambda _, run: ended.append(run.run_id))
+    monkeypatch.setattr(App, "remember_outcome", lambda _, run: ended.append(run.run_id))
     assert invoke(words, FakeLake(**{method: UNDOING})).exit_code == 0
     assert ended == [UNDOING.run_id]
 

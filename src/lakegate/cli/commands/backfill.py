@@ -141,7 +141,7 @@ def _backfill(app: App, given: dict[str, Any]) -> Backfill:
     from lakegate.loading.backfill import Backfill
 
     return Backfill(
-        partial(app.lake, begins=True),
+        partial(app.lake, may_create_project=True),
         given["table"],
         given["paths"],
         given["since"],

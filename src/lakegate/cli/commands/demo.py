@@ -68,7 +68,7 @@ def demo(app: App, /, *, on_aws: bool, folder: Path | None, rows: int) -> None:
     if settings.catalog.uri is None or settings.engine.url is None:
         app.stack().up()
     clean, dirty = _generate(app, target, rows)
-    with app.lake(begins=True) as lake:
+    with app.lake(may_create_project=True) as lake:
         published = lake.ingest(TABLE, clean, checks=CHECKS, on_failure="keep", on_changed="append")
         rejected = lake.ingest(TABLE, dirty, checks=CHECKS, on_failure="keep", on_changed="append")
         rows_per_branch = {ref.name: count for ref, count in lake.rows_per_branch(TABLE)}

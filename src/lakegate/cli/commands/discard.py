@@ -14,7 +14,7 @@ def discard(app: App, /, *, branch: str) -> None:
     with app.lake() as lake:
         run = lake.discard(branch)
         if run is not None:
-            app.has_ended(run)
+            app.remember_outcome(run)
     if app.json:
         run_id, table, tables = (run.run_id, run.table, list(run.tables)) if run else (None, None, [])
         echo_json({"branch": branch, "status": "discarded", "run_id": run_id, "table": table, "tables": tables})

@@ -87,9 +87,9 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
         _dry_run(app, arguments)
         return
     started = time.monotonic()
-    with app.lake(begins=True) as lake:
+    with app.lake(may_create_project=True) as lake:
         run = lake.ingest(**_with_source(lake, arguments))
-        app.has_ended(run)
+        app.remember_outcome(run)
         statuses = NO_STATUSES if app.json else statuses_of(lake, run.skipped_files)
     _require_ended(run)
     if app.json:
@@ -149,7 +149,7 @@ class _Policies(NamedTuple):
 def _dry_run(app: App, arguments: dict[str, Any]) -> None:
     defaults = app.settings().ingest
     policies = _Policies(*(arguments[name] or getattr(defaults, name) for name in _Policies._fields))
-    with app.lake(begins=True) as lake:
+    with app.lake(may_create_project=True) as lake:
         plan = lake.plan(**_with_source(lake, arguments))
     if not plan.request.mode.appends:
         policies = policies._replace(on_changed=plan.request.on_changed)

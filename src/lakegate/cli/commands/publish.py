@@ -32,7 +32,7 @@ def publish(app: App, /, *, branch: str, accept: str | None) -> None:
     """
     with app.lake() as lake:
         run = lake.publish(branch, accept=accept)
-        app.has_ended(run)
+        app.remember_outcome(run)
     if app.json:
         echo_json(run_payload(run))
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from lakegate.cli.app import App, group
-from lakegate.cli.check_output import fitting
+from lakegate.cli.check_output import fit_columns
 from lakegate.cli.options import complete_runs, complete_tables, limit_option, table_argument, with_options
 from lakegate.cli.output import cell, count, counted, echo_json, null, safe, say, show_rows, width_or
 from lakegate.cli.run_output import run_payload, show_run
@@ -100,7 +100,7 @@ def show_quarantined_rows(app: App, /, *, table: str, limit: int, **chosen: Any)
         return
     shown = [_shown(row) for row in found]
     first = [next(iter(shown[0])), *dict.fromkeys(str(reason["column"]) for row in found for reason in row[REASONS])]
-    columns, cells = fitting(shown, first, width_or(_DEFAULT_WIDTH))
+    columns, cells = fit_columns(shown, first, width_or(_DEFAULT_WIDTH))
     show_rows(columns, (tuple(map(null, row)) for row in cells))
     if len(found) == limit:
         say(f"  [dim]There may be more: --limit {limit * 10}[/]")
@@ -210,7 +210,7 @@ def drop(app: App, /, *, table: str, yes: bool, **chosen: Any) -> None:
 
 
 def _show(app: App, run: Run) -> None:
-    app.has_ended(run)
+    app.remember_outcome(run)
     if app.json:
         echo_json(run_payload(run))
     else:

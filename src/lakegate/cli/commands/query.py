@@ -124,7 +124,7 @@ def print_table(
     alone = len(names) == 1
     widest = min(_WIDEST_CELL, max(width - (0 if alone else _MORE_WIDTH + _GAP), 1)) if width else _WIDEST_CELL
     rows = [[clip(cell(value), widest) for value in row] for row in _rows(result.slice(0, _TABLE_ROWS))]
-    fitting = _fitting(names, rows, width) if width else len(names)
+    fitting = _count_fitting(names, rows, width) if width else len(names)
     if fitting < len(names) and len(rows) == 1:
         table = make_table("column", "value")
         labels = [clip(name, width // 2) for name in names]
@@ -206,7 +206,7 @@ def _rows(result: pa.Table) -> Iterator[tuple[Any, ...]]:
         yield from zip(*columns, strict=True)
 
 
-def _fitting(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
+def _count_fitting(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
     """Return how many columns fit side by side, with room for a note about the others. At least one."""
     left = width
     for index, name in enumerate(names):

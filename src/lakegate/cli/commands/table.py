@@ -248,7 +248,7 @@ def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | No
         raise click.UsageError("--rewrite-manifests can't be combined with --sort or --where.")
     with app.lake() as lake:
         run = lake.optimize_table(table, sort=sort, where=where, rewrite_manifests=rewrite_manifests)
-        app.has_ended(run)
+        app.remember_outcome(run)
     if rewrite_manifests:
         show_revert(app, run, "rewritten", f"manifests of {table}")
     elif app.json or run.publication is None:

@@ -112,7 +112,7 @@ def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: Any, 
 
     def reopen() -> Lake:
         lakes.close()
-        return lakes.enter_context(app.lake(begins=True))
+        return lakes.enter_context(app.lake(may_create_project=True))
 
     paths = list(given["paths"])
     places = Places(paths, given["format"])
