@@ -136,7 +136,7 @@ def test_unknown_names_are_errors(project: Path, tmp_path_factory: pytest.TempPa
     with connect(project) as lake:
         with pytest.raises(NotFoundError, match="Did you mean 'hook'"):
             lake.downstream_retry("hok")
-        with pytest.raises(InputError, match="needs no rights"):
+        with pytest.raises(InputError, match="needs no AWS permissions"):
             lake.downstream_policy("dbt")
         by_name = {one.name: one for one in lake.downstream_test()}
         assert by_name["dbt"].works
