@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from lakegate.config import Settings, SnowflakeDownstream
 from lakegate.downstream.snowflake import sql
-from lakegate.downstream.snowflake.session import ABSENT, EXISTS, Session, SnowflakeError
+from lakegate.downstream.snowflake.session import ABSENT, EXISTS, Session, SnowflakeError, no_warehouse
 from lakegate.downstream.snowflake.sql import QualifiedName, TableComment
 from lakegate.downstream.snowflake.storage import VolumeLocation, describe_location, read_description
 from lakegate.errors import ConfigurationError, DownstreamError
@@ -221,14 +221,8 @@ def require_warehouse(session: Session) -> Mapping[str, Any]:
         "CURRENT_WAREHOUSE() AS WAREHOUSE, CURRENT_VERSION() AS VERSION"
     )[0]
     if not current["warehouse"]:
-        settings = session.settings
         # Snowflake lets users sign in without the warehouse, and fails at the first statement that needs it.
-        raise SnowflakeError(
-            f"Warehouse '{settings.warehouse}' doesn't exist, or role '{settings.role}' may not use it.",
-            number=606,
-            hint=f"Run in Snowflake: GRANT USAGE ON WAREHOUSE {sql.as_parameter(settings.warehouse)} TO ROLE "
-            f"{sql.as_parameter(settings.role)}; or change downstream.{session.name}.warehouse.",
-        )
+        raise no_warehouse(session)
     return current
 
 

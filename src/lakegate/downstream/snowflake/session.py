@@ -291,10 +291,11 @@ def _no_role(session: Session, said: str, number: int) -> LakegateError:
     )
 
 
-def _no_warehouse(session: Session, said: str, number: int) -> LakegateError:
+def no_warehouse(session: Session, said: str = "", number: int = 606) -> SnowflakeError:
+    """Return the error for a warehouse that the role can't use."""
     warehouse, role = session.settings.warehouse, session.settings.role
     return SnowflakeError(
-        f"Warehouse '{warehouse}' doesn't exist, or role '{role}' may not use it: {said}",
+        f"Warehouse '{warehouse}' doesn't exist, or role '{role}' may not use it{f': {said}' if said else '.'}",
         number=number,
         hint=f"Run in Snowflake: GRANT USAGE ON WAREHOUSE {as_parameter(warehouse)} TO ROLE {as_parameter(role)}; "
         f"or change downstream.{session.name}.warehouse.{_case_hint(warehouse)}",
@@ -322,7 +323,7 @@ def _case_hint(name: str) -> str:
 
 
 _EXPLANATIONS: Mapping[int, Callable[[Session, str, int], LakegateError]] = {
-    606: _no_warehouse,
+    606: no_warehouse,
     2003: _absent,
     2043: _absent,
     3001: _no_privilege,
