@@ -36,7 +36,6 @@ class BranchOverview(Value):
     head: str
     run: RunSummary | None = None
     since: datetime | None = None
-    age_s: float | None = None
     failing: tuple[CheckLine, ...] = ()
     changes: tuple[TableDelta, ...] = ()
     target: str | None = None
@@ -182,7 +181,6 @@ def _overview(model: ReadModel, ref: Ref, main: Ref, run: Run | None, *, example
         head=ref.hash,
         run=summary_of(run),
         since=run.started_at,
-        age_s=max((model.now() - run.started_at).total_seconds(), 0.0),
         failing=tuple(line for line in checks_of(model, run, examples=examples) if line.verdict == "fail"),
         changes=changes,
         target=run.target,

@@ -89,7 +89,6 @@ class TableOverview(Value):
     size_bytes: int | None = None
     last_publish: PublishPoint | None = None
     expected_every: str | None = None
-    age_s: float | None = None
     late_s: float | None = None
     waiting: int = 0
     waiting_runs: tuple[str, ...] = ()
@@ -319,7 +318,6 @@ def _detail(
         size_bytes=None if facts is None else facts.size_bytes,
         last_publish=None if publish is None or at is None else PublishPoint(run_id=publish.run_id, at=at),
         expected_every=model.settings.notify.late.get(table),
-        age_s=None if at is None else max((model.now() - at).total_seconds(), 0.0),
         late_s=known.late.get(table),
         waiting=len(waiting),
         waiting_runs=tuple(line.run_id for line in waiting[:5]),

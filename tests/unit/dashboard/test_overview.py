@@ -85,7 +85,6 @@ def test_freshness_is_measured_against_its_limit(house: FakeLakehouse, load: Loa
     model.now = lambda: datetime.now(UTC) + timedelta(hours=3)
     (one,) = overview(model).items
     assert one.late_s == pytest.approx(7200, abs=60)
-    assert one.age_s == pytest.approx(10800, abs=60)
 
 
 def test_without_the_catalog_the_journal_is_shown(house: FakeLakehouse, load: Load) -> None:
