@@ -138,7 +138,7 @@ def count_ending(measured: Measurements, run: Run, begun: Run) -> None:
     """Count how a run ended.
 
     Args:
-        begun: The run when this process took it up. What happened before was counted then.
+        begun: The run as this process found it. Earlier events were counted before.
     """
     if begun.finished_at is not None and begun.status == run.status:
         return

@@ -48,7 +48,7 @@ def address(path: str, **parameters: str | int | None) -> str:
 
 @cache
 def find_pages() -> tuple[Page, ...]:
-    """Return all pages, in the order of the navigation."""
+    """Return all pages in navigation order."""
     names = sorted(module.name for module in pkgutil.iter_modules([str(_PAGES)]))
     found = [importlib.import_module(f"{__package__}.{_PAGES.name}.{name}").PAGE for name in names]
     return tuple(sorted(found, key=lambda page: (page.order, page.title)))
