@@ -279,8 +279,8 @@ def column_history(
     pointer = _pointer(model, table, MAIN, None)
     wanted = [one for one in model.metadata(pointer).table_schema.columns if not columns or one.name in columns]
     snapshots = lineage_of(model.reader.snapshots(pointer), pointer.snapshot_id)
-    adding = [one for one in snapshots if _number(one, "added-records") != 0][-page_size(limit) :]
-    found = model.read_each(adding, lambda snapshot: _added(model, pointer, snapshot))
+    adding = [one for one in snapshots if _summary_number(one, "added-records") != 0][-page_size(limit) :]
+    found = model.read_each(adding, lambda snapshot: _column_sums(model, pointer, snapshot))
     for one in found:
         if isinstance(one, LakegateError):
             raise one
@@ -383,7 +383,7 @@ def _pointer(model: ReadModel, table: str, ref: str, at: str | datetime | None) 
     return model.table(TableIdentifier.parse(table), model.resolve(ref, at))
 
 
-def _number(snapshot: Snapshot, key: str) -> int | None:
+def _summary_number(snapshot: Snapshot, key: str) -> int | None:
     value = snapshot.summary.get(key)
     return int(value) if value is not None and value.isdecimal() else None
 
@@ -392,7 +392,7 @@ def _snapshot(one: Snapshot, pointer: TablePointer) -> SnapshotLine:
     counted = "total-records" in one.summary
     default = 0 if counted else None
     added, removed, files = (
-        default if (found := _number(one, key)) is None else found
+        default if (found := _summary_number(one, key)) is None else found
         for key in ("added-records", "deleted-records", "added-data-files")
     )
     return SnapshotLine(
@@ -404,30 +404,30 @@ def _snapshot(one: Snapshot, pointer: TablePointer) -> SnapshotLine:
         rows_removed=removed,
         rows=rows_after(one),
         files_added=files,
-        size_bytes=_number(one, "total-files-size"),
+        size_bytes=_summary_number(one, "total-files-size"),
         run_id=one.summary.get(RUN_ID_PROPERTY),
         is_current=one.snapshot_id == pointer.snapshot_id,
     )
 
 
-_Sums = tuple[int, Mapping[str, tuple[int | None, Scalar, Scalar]]]
+_ColumnSums = tuple[int, Mapping[str, tuple[int | None, Scalar, Scalar]]]
 
 
-def _added(model: ReadModel, pointer: TablePointer, snapshot: Snapshot) -> _Sums:
+def _column_sums(model: ReadModel, pointer: TablePointer, snapshot: Snapshot) -> _ColumnSums:
     """Return the number of rows that a snapshot added, and the NULLs and bounds of each column."""
     key = ("columns", pointer.content_id, snapshot.snapshot_id, pointer.schema_id)
-    return model.cached(key, lambda: _summed(model.reader.added_files(pointer, [snapshot.snapshot_id])))
+    return model.cached(key, lambda: _sum_columns(model.reader.added_files(pointer, [snapshot.snapshot_id])))
 
 
-def _summed(added: AddedFiles) -> _Sums:
+def _sum_columns(added: AddedFiles) -> _ColumnSums:
     columns: dict[str, list[ColumnStatistics]] = defaultdict(list)
     for file in added.files:
         for name, statistics in file.columns.items():
             columns[name].append(statistics)
-    return added.rows, {name: _column(found) for name, found in columns.items()}
+    return added.rows, {name: _merge_statistics(found) for name, found in columns.items()}
 
 
-def _column(found: Sequence[ColumnStatistics]) -> tuple[int | None, Scalar, Scalar]:
+def _merge_statistics(found: Sequence[ColumnStatistics]) -> tuple[int | None, Scalar, Scalar]:
     nulls = [one.null_count for one in found]
     # A file of only NULLs has no bounds, and doesn't change those of the others.
     bounded = [one for one in found if one.value_count is None or one.value_count != one.null_count]
@@ -440,7 +440,7 @@ def _column(found: Sequence[ColumnStatistics]) -> tuple[int | None, Scalar, Scal
     )
 
 
-def _point(snapshot: Snapshot, added: _Sums, column: str, *, bounds: bool) -> ColumnPoint | None:
+def _point(snapshot: Snapshot, added: _ColumnSums, column: str, *, bounds: bool) -> ColumnPoint | None:
     rows, columns = added
     if column not in columns:
         return None

@@ -29,7 +29,7 @@ _LONGEST_LINE = 1000
 _MOST_LINES = 200
 _MOST_BYTES = 256 * 1024
 _GRACE_S = 5.0
-_REFUSES = 65
+_REFUSED_EXIT_CODE = 65
 """Exit code of a command that would refuse the same event again (``EX_DATAERR`` in ``sysexits.h``)."""
 
 
@@ -55,13 +55,13 @@ class CommandTarget:
         """
         del run
         # Files instead of pipes: nothing has to be read while it runs, and it may exit without reading its input.
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
-            given.write(event.model_dump_json().encode())
-            given.seek(0)
-            code = self._run(given, said, {**os.environ, **variables(self._name, event)})
-            self._log(said)
-        if code == _REFUSES:
-            raise DownstreamError(f"{self._argv[0]} refused the event (exit code {_REFUSES}).")
+        with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as output:
+            stdin.write(event.model_dump_json().encode())
+            stdin.seek(0)
+            code = self._run(stdin, output, {**os.environ, **variables(self._name, event)})
+            self._log(output)
+        if code == _REFUSED_EXIT_CODE:
+            raise DownstreamError(f"{self._argv[0]} refused the event (exit code {_REFUSED_EXIT_CODE}).")
         if code != 0:
             how = f"exit code {code}" if code > 0 else f"signal {-code}"
             raise DownstreamUnavailableError(f"{self._argv[0]} failed ({how}); its output is in the log.")
@@ -75,15 +75,15 @@ class CommandTarget:
             raise DownstreamError(f"Program {self._argv[0]} can't be found, or isn't executable.")
         return f"Found {found}; it wasn't run."
 
-    def _run(self, given: IO[bytes], said: IO[bytes], env: Mapping[str, str]) -> int:
+    def _run(self, stdin: IO[bytes], output: IO[bytes], env: Mapping[str, str]) -> int:
         try:
             # Its own session: Ctrl-C reaches only lakegate, and all its processes can be stopped together.
             process = subprocess.Popen(
                 self._argv,
                 cwd=self._cwd,
                 env=env,
-                stdin=given,
-                stdout=said,
+                stdin=stdin,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -98,10 +98,10 @@ class CommandTarget:
         finally:
             _stop(process)
 
-    def _log(self, said: IO[bytes]) -> None:
-        size = said.seek(0, os.SEEK_END)
-        said.seek(max(size - _MOST_BYTES, 0))
-        lines = said.read().decode("utf-8", errors="replace").splitlines()
+    def _log(self, output: IO[bytes]) -> None:
+        size = output.seek(0, os.SEEK_END)
+        output.seek(max(size - _MOST_BYTES, 0))
+        lines = output.read().decode("utf-8", errors="replace").splitlines()
         for line in lines[-_MOST_LINES:]:
             text = one_line(without_secrets(line))[:_LONGEST_LINE]
             _LOG.info("%s: %s", self._name, text, extra={"facts": {"downstream": self._name}})

@@ -35,16 +35,16 @@ ACTIONS = (
     "glue:DeleteTable",
 )
 _ATTEMPTS = 4
-_INPUT = {
+_INPUT_FIELDS = {
     "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention", "StorageDescriptor",
     "PartitionKeys", "ViewOriginalText", "ViewExpandedText", "TableType", "Parameters", "TargetTable",
 }  # fmt: skip
 """Table fields that ``UpdateTable`` accepts. It drops those that it isn't given."""
 _MISSING = "EntityNotFoundException"
-_TOO_LATE = ("AlreadyExistsException", "ConcurrentModificationException", "VersionMismatchException")
+_CONFLICTS = ("AlreadyExistsException", "ConcurrentModificationException", "VersionMismatchException")
 _REFUSED = ("AccessDeniedException", "InvalidInputException", "ValidationException", "GlueEncryptionException")
-_RIGHTS = "To see the permissions that the role needs, run: lakegate downstream policy NAME"
-_WORDS = {
+_PERMISSIONS_HINT = "To see the permissions that the role needs, run: lakegate downstream policy NAME"
+_TYPES = {
     "boolean": "boolean",
     "int": "int",
     "long": "bigint",
@@ -60,10 +60,10 @@ _WORDS = {
     "uuid": "string",
     "binary": "binary",
 }
-_OTHER = "string"
+_UNKNOWN_TYPE = "string"
 """For types that Glue doesn't know, such as ``variant``. Readers use the metadata file's types anyway."""
 _FIELD = re.compile(r"(?P<name>\w+|`(?:[^`]|``)*`): (?P<type>.+)", re.DOTALL)
-_ODD = re.compile(r"[^\w ./@$-]")
+_UNUSUAL = re.compile(r"[^\w ./@$-]")
 
 
 class GlueTarget:
@@ -87,7 +87,7 @@ class GlueTarget:
             if table.after is None:
                 self._drop(table)
             else:
-                self._move(table, table.after, event.commit)
+                self._point_at(table, table.after, event.commit)
 
     def test(self) -> str:
         """Check read access. Write access can't be checked without writing."""
@@ -97,7 +97,7 @@ class GlueTarget:
         found = f"Database {database} {'exists' if exists else 'will be created when it is needed'}"
         return f"Glue answers in {self._glue.meta.region_name}. {found}."
 
-    def _move(self, table: ChangedTable, location: str, commit: str) -> None:
+    def _point_at(self, table: ChangedTable, location: str, commit: str) -> None:
         if not location.startswith(("s3://", "s3a://")):
             raise DownstreamError(
                 f"{table.table} isn't on S3, the only storage that Glue's engines read.",
@@ -108,10 +108,10 @@ class GlueTarget:
             found = self._find(database, name)
             if found is None:
                 done = self._create(database, _table_input(None, name, table, location, commit))
-            elif _parameters(found).get("metadata_location") == location and _is_marked(found, table.table):
+            elif _parameters(found).get("metadata_location") == location and _is_as_left(found, table.table):
                 return
             else:
-                self._require_known(found, table)
+                self._require_unchanged(found, table)
                 done = self._update(database, found, _table_input(found, name, table, location, commit))
             if done:
                 return
@@ -122,7 +122,7 @@ class GlueTarget:
         found = self._find(database, name)
         if found is None or self._settings.on_drop == "keep":
             return
-        self._require_known(found, table)
+        self._require_unchanged(found, table)
         self._call("delete_table", DatabaseName=database, Name=name)
 
     def names(self, table: str) -> tuple[str, str]:
@@ -130,13 +130,13 @@ class GlueTarget:
         identifier = TableIdentifier.stored(table)
         return self._settings.database or "_".join(identifier.namespace).lower(), identifier.name.lower()
 
-    def _require_known(self, found: Mapping[str, Any], table: ChangedTable) -> None:
+    def _require_unchanged(self, found: Mapping[str, Any], table: ChangedTable) -> None:
         """Refuse to touch a table unless it's as lakegate left it, or as the event expects it."""
         parameters = _parameters(found)
         is_ours = parameters.get(TABLE) in (None, table.table)
         where = parameters.get("metadata_location")
         is_expected = is_ours and where is not None and where in (table.before, table.after)
-        if is_expected or _is_marked(found, table.table) or self._settings.on_conflict == "overwrite":
+        if is_expected or _is_as_left(found, table.table) or self._settings.on_conflict == "overwrite":
             return
         place = f"{found.get('DatabaseName', '')}.{found['Name']}"
         if parameters.get("table_type", "").upper() != "ICEBERG":
@@ -171,7 +171,7 @@ class GlueTarget:
     def _attempt(self, method: str, **given: Any) -> bool:
         try:
             return self._call(method, **given) is not None
-        except _TooLateError:
+        except _ConflictError:
             return False
 
     def _call(self, method: str, **given: Any) -> Any:
@@ -182,24 +182,24 @@ class GlueTarget:
             code, text = str(error.response["Error"].get("Code")), str(error.response["Error"].get("Message", ""))
             if code == _MISSING:
                 return None
-            if code in _TOO_LATE:
-                raise _TooLateError(f"Glue says {code}.") from None
-            raise _explained(method, code, text) from None
+            if code in _CONFLICTS:
+                raise _ConflictError(f"Glue says {code}.") from None
+            raise _to_lakegate_error(method, code, text) from None
         except ParamValidationError as error:
             raise DownstreamError(f"Glue rejected this: {error}.") from None
         except BotoCoreError as error:
             raise DownstreamUnavailableError(f"Can't reach AWS: {error}.") from None
 
 
-class _TooLateError(LakegateError):
+class _ConflictError(LakegateError):
     """Somebody else changed the table first."""
 
 
-def _explained(method: str, code: str, text: str) -> LakegateError:
+def _to_lakegate_error(method: str, code: str, text: str) -> LakegateError:
     action = f"glue:{''.join(word.title() for word in method.split('_'))}"
     message = f"Glue answers {action} with {code}: {text.rstrip('.')}."
     if code in _REFUSED:
-        return DownstreamError(message, hint=_RIGHTS if code == "AccessDeniedException" else None)
+        return DownstreamError(message, hint=_PERMISSIONS_HINT if code == "AccessDeniedException" else None)
     return DownstreamUnavailableError(message)
 
 
@@ -208,7 +208,7 @@ def _parameters(found: Mapping[str, Any]) -> Mapping[str, str]:
     return parameters
 
 
-def _is_marked(found: Mapping[str, Any], table: str) -> bool:
+def _is_as_left(found: Mapping[str, Any], table: str) -> bool:
     """Return whether a table in Glue is still as lakegate left it."""
     parameters = _parameters(found)
     where = parameters.get("metadata_location")
@@ -219,7 +219,7 @@ def _table_input(
     found: Mapping[str, Any] | None, name: str, table: ChangedTable, location: str, commit: str
 ) -> dict[str, Any]:
     """Return the table as Iceberg's own catalogs write it, keeping what others added to it."""
-    kept = {key: value for key, value in (found or {}).items() if key in _INPUT and value not in (None, "")}
+    kept = {key: value for key, value in (found or {}).items() if key in _INPUT_FIELDS and value not in (None, "")}
     before = None if found is None else _parameters(found).get("metadata_location")
     parameters = {
         **kept.get("Parameters", {}),
@@ -300,15 +300,15 @@ def glue_type(text: str) -> str:
     plain = text.replace(" ", "")
     if plain.startswith("decimal("):
         return plain
-    return "binary" if plain.startswith("fixed") else _WORDS.get(plain, _OTHER)
+    return "binary" if plain.startswith("fixed") else _TYPES.get(plain, _UNKNOWN_TYPE)
 
 
 def _field(text: str) -> str:
     found = _FIELD.fullmatch(text)
     if found is None:
-        return f"{_ODD.sub('_', text)}:{_OTHER}"
+        return f"{_UNUSUAL.sub('_', text)}:{_UNKNOWN_TYPE}"
     name = found["name"].strip("`").replace("``", "`")
-    return f"{_ODD.sub('_', name).lower()}:{glue_type(found['type'])}"
+    return f"{_UNUSUAL.sub('_', name).lower()}:{glue_type(found['type'])}"
 
 
 def _parts(text: str) -> Iterator[str]:

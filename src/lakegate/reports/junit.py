@@ -34,29 +34,29 @@ def junit(run: Run, *, examples: Examples | None = None) -> str:
     root = ET.Element("testsuites")
     for report in run.reports:
         if report.results:
-            _suite(root, run, report, shown)
+            _table_suite(root, run, report, shown)
     if run.error is not None or not len(root):
-        _whole(root, run)
+        _run_suite(root, run)
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
-def _suite(root: ET.Element, run: Run, report: AuditReport, examples: Examples) -> None:
+def _table_suite(root: ET.Element, run: Run, report: AuditReport, examples: Examples) -> None:
     accepted = run.accepted is not None
     failed = 0 if accepted else len(report.failures)
     skipped = len(report.warnings) + len(report.skipped) + (len(report.failures) if accepted else 0)
-    suite = _begun(root, run, report.table, tests=len(report.results), failures=failed, skipped=skipped)
+    suite = _start_suite(root, run, report.table, tests=len(report.results), failures=failed, skipped=skipped)
     suite.set("time", f"{report.seconds:.3f}")
     for result in report.results:
         case = ET.SubElement(suite, "testcase", name=_line(result.check), classname=_line(report.table), time="0")
         if result.verdict == "skipped":
             ET.SubElement(case, "skipped", message=_line(without_secrets(result.detail or "Nothing to check.")))
         if result.verdict == "fail":
-            _failed(case, run, result, examples)
-    _end(suite, run)
+            _failed_case(case, run, result, examples)
+    _end_suite(suite, run)
 
 
-def _failed(case: ET.Element, run: Run, result: CheckResult, examples: Examples) -> None:
+def _failed_case(case: ET.Element, run: Run, result: CheckResult, examples: Examples) -> None:
     message = f"{count(result.failing_rows)}{failing(result)}"
     if result.severity == "warn":
         ET.SubElement(case, "skipped", message=f"Warning: {message}")
@@ -75,10 +75,10 @@ def _failed(case: ET.Element, run: Run, result: CheckResult, examples: Examples)
         failure.text = "\n".join(lines)
 
 
-def _whole(root: ET.Element, run: Run) -> None:
+def _run_suite(root: ET.Element, run: Run) -> None:
     """Add the run itself as a test case, because it had no checks or couldn't finish."""
     failed = run.error is not None
-    suite = _begun(root, run, "run", tests=1, errors=int(failed))
+    suite = _start_suite(root, run, "run", tests=1, errors=int(failed))
     suite.set("time", f"{run.seconds or 0:.3f}")
     case = ET.SubElement(
         suite, "testcase", name=_line(f"run {run.run_id}"), classname=_line(run.table or "run"), time="0"
@@ -86,10 +86,10 @@ def _whole(root: ET.Element, run: Run) -> None:
     if run.error is not None:
         error = ET.SubElement(case, "error", message=_line(without_secrets(run.error.message)), type=run.error.code)
         error.text = _line(without_secrets(run.error.hint or ""))
-    _end(suite, run)
+    _end_suite(suite, run)
 
 
-def _begun(
+def _start_suite(
     root: ET.Element, run: Run, name: str, *, tests: int, failures: int = 0, errors: int = 0, skipped: int = 0
 ) -> ET.Element:
     suite = ET.SubElement(
@@ -116,7 +116,7 @@ def _begun(
     return suite
 
 
-def _end(suite: ET.Element, run: Run) -> None:
+def _end_suite(suite: ET.Element, run: Run) -> None:
     status_text = describe_run(run)
     lines = [
         f"{status_text.title}: {status_text.happened} {status_text.means}",

@@ -156,7 +156,7 @@ def _rows_into(table: str, run: Run) -> int:
 
 
 def _failing_checks(runs: Sequence[Run], table: str | None) -> tuple[FailingCheck, ...]:
-    asked: Counter[tuple[str, str]] = Counter()
+    answered: Counter[tuple[str, str]] = Counter()
     failed: dict[tuple[str, str], FailingCheck] = {}
     for run in runs:
         for report in run.reports:
@@ -164,7 +164,7 @@ def _failing_checks(runs: Sequence[Run], table: str | None) -> tuple[FailingChec
                 continue
             for result in report.results:
                 key = (report.table, result.check)
-                asked[key] += 1
+                answered[key] += 1
                 if result.verdict != "fail" and not result.quarantined:
                     continue
                 rows = result.failing_rows if result.verdict == "fail" else result.quarantined
@@ -179,7 +179,7 @@ def _failing_checks(runs: Sequence[Run], table: str | None) -> tuple[FailingChec
                     failing_rows=rows + (0 if known is None else known.failing_rows),
                     last=run.run_id if known is None else known.last,
                 )
-    counted = (one.model_copy(update={"of_runs": asked[key]}) for key, one in failed.items())
+    counted = (one.model_copy(update={"of_runs": answered[key]}) for key, one in failed.items())
     return tuple(sorted(counted, key=lambda one: (one.severity != "error", -one.runs, one.table, one.name)))
 
 
@@ -202,13 +202,13 @@ def period_page(found: PeriodRuns, *, link: str | None = None) -> str:
         link: URL of the dashboard.
     """
     report, runs = found.report, found.runs
-    status_text = _story(report)
+    status_text = _status_text(report)
     about = report.table or "All tables"
     return page(
         f"{status_text.title}: {about} · lakegate",
-        tag("p", _period(report), class_="eyebrow"),
+        tag("p", _period_text(report), class_="eyebrow"),
         tag("h1", about),
-        status(status_text, _cut(report)),
+        status(status_text, _truncation_note(report)),
         _figures(report) if runs else commands(status_text.commands),
         tag("p", tag("a", "Open the dashboard", href=link)) if link else None,
         _decisions(found.undecided, len({run_id for one in report.tables for run_id in one.waiting})),
@@ -219,12 +219,12 @@ def period_page(found: PeriodRuns, *, link: str | None = None) -> str:
     )
 
 
-def _period(report: PeriodReport) -> list[str | Html]:
+def _period_text(report: PeriodReport) -> list[str | Html]:
     begins: list[str | Html] = ["Everything so far"] if report.since is None else [when(report.since)]
     return [*begins, " to ", when(report.until)] if report.since is not None else begins
 
 
-def _cut(report: PeriodReport) -> Html | None:
+def _truncation_note(report: PeriodReport) -> Html | None:
     if report.is_complete:
         return None
     return tag(
@@ -232,7 +232,7 @@ def _cut(report: PeriodReport) -> Html | None:
     )
 
 
-def _story(report: PeriodReport) -> StatusText:
+def _status_text(report: PeriodReport) -> StatusText:
     undecided = len({run_id for one in report.tables for run_id in one.waiting})
     late = [one.table for one in report.tables if one.is_late]
     failed, total = report.runs.get("failed", 0), sum(report.runs.values())
@@ -314,7 +314,7 @@ def _tables(report: PeriodReport, runs: Sequence[Run]) -> Html | None:
             _health(one),
             [*_ago(one.last_publish, report.until)],
             count(one.rows),
-            _strip(by_table.get(one.table, [])),
+            _run_strip(by_table.get(one.table, [])),
         )
         for one in report.tables[:_TABLES]
     ]
@@ -349,7 +349,7 @@ def _ago(time: datetime | None, now: datetime) -> tuple[str | Html, ...]:
     )
 
 
-def _strip(newest_first: Sequence[Run]) -> Html:
+def _run_strip(newest_first: Sequence[Run]) -> Html:
     """Return a mark per run. Both its colour and its height show the outcome."""
     shown = list(reversed(newest_first[:_STRIP]))
     tones = [describe_run(run).tone for run in shown]

@@ -148,14 +148,14 @@ def _report(report: AuditReport, examples: Examples, *, alone: bool) -> Html | N
         "section",
         tag("h2", title),
         [_failing(result, examples) for result in (*report.failures, *report.warnings)],
-        [_set_aside(result, examples) for result in report.quarantined],
+        [_quarantined(result, examples) for result in report.quarantined],
         _passed(passed),
     )
 
 
 def _failing(result: CheckResult, examples: Examples) -> Html:
     tone: Tone = "warn" if result.severity == "warn" else "bad"
-    columns = ", ".join(result.columns)
+    columns, description = ", ".join(result.columns), _description(result)
     about = tag(
         "span", f"{'Columns' if len(result.columns) > 1 else 'Column'} ", tag("code", clipped(columns, _TEXT)), " · "
     )
@@ -172,13 +172,13 @@ def _failing(result: CheckResult, examples: Examples) -> Html:
         tag("p", tag("b", count(result.failing_rows)), failing(result)),
         bar(result.failing_rows, result.total_rows, tone),
         _remarks(result, examples),
-        tag("p", clipped(without_secrets(said), 2 * _TEXT), class_="small soft") if (said := _about(result)) else None,
+        tag("p", clipped(without_secrets(description), 2 * _TEXT), class_="small soft") if description else None,
         examples.of(result, tone),
         class_=f"card {tone}",
     )
 
 
-def _set_aside(result: CheckResult, examples: Examples) -> Html:
+def _quarantined(result: CheckResult, examples: Examples) -> Html:
     return tag(
         "article",
         tag("header", tag("h3", clipped(result.name, _TEXT)), word("warn", "Quarantined")),
@@ -194,7 +194,7 @@ def _remarks(result: CheckResult, examples: Examples) -> list[Html]:
     return [tag("p", clipped(without_secrets(text), 2 * _TEXT), class_="small") for text in texts]
 
 
-def _about(result: CheckResult) -> str:
+def _description(result: CheckResult) -> str:
     """Return a check's description, owner and tags."""
     owner = f"Owner: {result.owner}." if result.owner else ""
     tags = f"Tags: {', '.join(result.tags)}." if result.tags else ""
@@ -211,7 +211,7 @@ def _verdict(result: CheckResult) -> Html:
     return word("good", "Passed")
 
 
-def _others(results: Sequence[CheckResult]) -> str:
+def _passed_summary(results: Sequence[CheckResult]) -> str:
     skipped = sum(result.verdict == "skipped" for result in results)
     passed = [f"{counted(len(results) - skipped, 'check')} passed"] * (len(results) > skipped)
     return ", ".join([*passed, *[f"{counted(skipped, 'check')} skipped"] * bool(skipped)])
@@ -230,7 +230,7 @@ def _passed(results: Sequence[CheckResult]) -> Html | None:
         for result in results
     ]
     shown = table(("Check", "Verdict", "Rows", "Proven by"), rows, label="Passed checks", numbers=(2,), wide=(0,))
-    summary = tag("summary", f"{_others(results)}")
+    summary = tag("summary", f"{_passed_summary(results)}")
     return tag("details", summary, shown, open=len(results) <= _OPEN)
 
 

@@ -138,7 +138,7 @@ def _means(run: Run) -> str:  # noqa: PLR0911 - a sentence for each ending
         return f"It was published to {target} and later reverted{by}. Readers no longer see it."
     if publication is not None:
         seen = (
-            f"Readers of {target} have seen it since {_at(run.finished_at)}, in commit {publication.commit[:_SHORT]}."
+            f"Readers of {target} have seen it since {_utc(run.finished_at)}, in commit {publication.commit[:_SHORT]}."
         )
         if run.accepted is not None:
             return f"{seen} {_failed_checks(run)}; {run.accepted.actor} published it anyway: {run.accepted.reason}"
@@ -155,7 +155,7 @@ def _means(run: Run) -> str:  # noqa: PLR0911 - a sentence for each ending
     return unchanged
 
 
-def _at(time: datetime | None) -> str:
+def _utc(time: datetime | None) -> str:
     return "then" if time is None else f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 

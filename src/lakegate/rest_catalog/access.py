@@ -50,7 +50,7 @@ class AccessMiddleware:
         began = time.monotonic()
         status, size, commit = 0, 0, None
 
-        async def noting(message: Message) -> None:
+        async def recording(message: Message) -> None:
             nonlocal status, size, commit
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -63,13 +63,13 @@ class AccessMiddleware:
         try:
             try:
                 await self._require_allowed(scope)
-                await self._app(scope, receive, noting)
+                await self._app(scope, receive, recording)
             except RefusedError as refusal:
-                await refusal.response()(scope, receive, noting)
+                await refusal.response()(scope, receive, recording)
             except Exception as error:  # noqa: BLE001 - clients must get an answer, and the log the error
                 failure = error
                 if not status:
-                    await internal_error().response()(scope, receive, noting)
+                    await internal_error().response()(scope, receive, recording)
         finally:
             _log(scope, status, size, commit, time.monotonic() - began, failure)
 

@@ -38,7 +38,7 @@ class ServeEndpoint:
         return cls(url.rstrip("/"), has_token)
 
 
-def _about(target: SnippetTarget, *more: str | None, mark: str = "#") -> list[str]:
+def _header(target: SnippetTarget, *more: str | None, mark: str = "#") -> list[str]:
     news = "it never changes" if target.is_pinned else "later publishes show too"
     first = f"{target.table} of {target.state}; {news}."
     return [f"{mark} {line}" for line in (first, *more) if line]
@@ -80,7 +80,7 @@ def trino(target: SnippetTarget) -> str:
         ref = f"at-{target.ref.hash[:12]}"
         first = f"Trino reads only branches and tags. Run once: lakegate tag create {ref} --from {target.ref.hash}"
     lines = [
-        *_about(target, first, "etc/catalog/lake.properties:"),
+        *_header(target, first, "etc/catalog/lake.properties:"),
         "connector.name=iceberg",
         "iceberg.catalog.type=nessie",
         f"iceberg.nessie-catalog.uri={target.nessie_uri}",
@@ -105,7 +105,7 @@ def dremio(target: SnippetTarget) -> str:
     credentials = "Credentials: in the settings of the source, for Nessie and for the files."
     return "\n".join(
         [
-            *_about(target, endpoint, credentials, mark="--"),
+            *_header(target, endpoint, credentials, mark="--"),
             f"SELECT * FROM lake.{target.dotted} AT {at} LIMIT 10;",
         ]
     )
@@ -142,7 +142,7 @@ def served_python(engine: Engine) -> Callable[[SnippetTarget, ServeEndpoint], st
                 *([imported] if (imported := imports[engine]) else []),
                 "from pyiceberg.catalog import load_catalog",
                 "",
-                *_about(target, target.credentials()),
+                *_header(target, target.credentials()),
                 f'lake = load_catalog("lake", **{{{given}{token}}})',
                 f"{target.variable} = {read.format(table=table)}",
                 show.format(name=target.variable),
@@ -165,7 +165,7 @@ def served_duckdb(target: SnippetTarget, server: ServeEndpoint) -> str:
         access = "SECRET reader"
     return "\n".join(
         [
-            *_about(target, mark="--"),
+            *_header(target, mark="--"),
             "INSTALL iceberg; LOAD iceberg;",
             *lines,
             f"ATTACH {warehouse} AS lake (TYPE iceberg, ENDPOINT {url}, {access});",
@@ -190,7 +190,7 @@ def served_trino(target: SnippetTarget, server: ServeEndpoint) -> str:
     has_capitals = str(target.table) != str(target.table).lower()
     return "\n".join(
         [
-            *_about(target, "etc/catalog/lake.properties:"),
+            *_header(target, "etc/catalog/lake.properties:"),
             "connector.name=iceberg",
             "iceberg.catalog.type=rest",
             f"iceberg.rest-catalog.uri={server.url}",
@@ -209,7 +209,7 @@ def _spark_start(target: SnippetTarget) -> list[str]:
     return [
         "from pyspark.sql import SparkSession",
         "",
-        *_about(target, f"Start Python with: pyspark --packages {_SPARK_PACKAGE}", target.credentials()),
+        *_header(target, f"Start Python with: pyspark --packages {_SPARK_PACKAGE}", target.credentials()),
         "spark = (",
         "    SparkSession.builder",
     ]

@@ -11,7 +11,7 @@ from lakegate.snippets.target import SnippetTarget, endpoint_host, file_uri, pyt
 from lakegate.storage.objects import Address
 
 
-def _about(target: SnippetTarget, *more: str | None, mark: str = "#") -> list[str]:
+def _header(target: SnippetTarget, *more: str | None, mark: str = "#") -> list[str]:
     news = "Later publishes don't show: print it again, or use lakegate serve."
     first = f"{target.table} of {target.state}. {'It never changes.' if target.is_pinned else news}"
     return [f"{mark} {line}" for line in (first, *more) if line]
@@ -23,8 +23,8 @@ def pyiceberg(target: SnippetTarget) -> str:
         [
             "from pyiceberg.table import StaticTable",
             "",
-            *_about(target, target.credentials()),
-            f"{target.variable} = {_static(target)}",
+            *_header(target, target.credentials()),
+            f"{target.variable} = {_static_table(target)}",
             f"print({target.variable}.scan(limit=10).to_arrow())",
         ]
     )
@@ -38,7 +38,7 @@ def polars(target: SnippetTarget) -> str:
         [
             "import polars as pl",
             "",
-            *_about(target, target.credentials()),
+            *_header(target, target.credentials()),
             f"{target.variable} = pl.scan_iceberg({python_literal(target.metadata)}{options})",
             f"print({target.variable}.head(10).collect())",
         ]
@@ -47,17 +47,17 @@ def polars(target: SnippetTarget) -> str:
 
 def daft(target: SnippetTarget) -> str:
     """Return Python for Daft."""
-    read = f"daft.read_iceberg({_static(target)})"
+    read = f"daft.read_iceberg({_static_table(target)})"
     why = None
     if target.has_deletes:
         why = "The table has delete files, which Daft 0.7 doesn't read reliably: PyIceberg reads the rows instead."
-        read = f"daft.from_arrow({_static(target)}.scan().to_arrow())"
+        read = f"daft.from_arrow({_static_table(target)}.scan().to_arrow())"
     return "\n".join(
         [
             "import daft",
             "from pyiceberg.table import StaticTable",
             "",
-            *_about(target, why, target.credentials()),
+            *_header(target, why, target.credentials()),
             f"{target.variable} = {read}",
             f"{target.variable}.show(10)",
         ]
@@ -69,7 +69,7 @@ def duckdb(target: SnippetTarget) -> str:
     view = sql_name(target.table.name)
     return "\n".join(
         [
-            *_about(target, mark="--"),
+            *_header(target, mark="--"),
             "INSTALL iceberg; LOAD iceberg;",
             *_duckdb_secret(target),
             f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM iceberg_scan({sql_string(target.metadata)});",
@@ -89,12 +89,12 @@ def clickhouse(target: SnippetTarget) -> str:
         target.require_store("clickhouse", "s3", "gcs")
         raise AssertionError
     else:
-        engine = f"IcebergS3({sql_string(_http(target, folder))})"
+        engine = f"IcebergS3({sql_string(_http_url(target, folder))})"
         note = "Credentials: from the server's own environment, or as arguments: IcebergS3(url, key, secret)."
     view = sql_name(target.variable)
     return "\n".join(
         [
-            *_about(target, note, mark="--"),
+            *_header(target, note, mark="--"),
             f"CREATE OR REPLACE TABLE {view}",
             f"ENGINE = {engine}",
             f"SETTINGS iceberg_metadata_file_path = {sql_string(file)};",
@@ -107,13 +107,14 @@ def snowflake(target: SnippetTarget) -> str:
     """Return SQL for Snowflake."""
     target.require_store("snowflake", "s3", "gcs", "adls")
     root = file_uri(target.warehouse).rstrip("/") + "/"
+    volume = f"The external volume lakegate must point at {_one_line(root)}. It uses its own role: no secret is needed."
     database, schema = sql_name("LAKE"), sql_name("_".join(target.table.namespace))
     return "\n".join(
         [
-            *_about(
+            *_header(
                 target,
                 "lakegate snowflake sets up all of this, the volume's permissions included, and keeps it fresh.",
-                f"The external volume lakegate must point at {_line(root)}. It uses its own role: no secret is needed.",
+                volume,
                 mark="--",
             ),
             "CREATE CATALOG INTEGRATION IF NOT EXISTS lakegate_files",
@@ -143,7 +144,7 @@ def athena(target: SnippetTarget) -> str:
     query = f"SELECT * FROM {sql_name(database)}.{sql_name(table)} LIMIT 10"
     return "\n".join(
         [
-            *_about(target, target.credentials(), "If the table is already in Glue, use aws glue update-table."),
+            *_header(target, target.credentials(), "If the table is already in Glue, use aws glue update-table."),
             f"aws glue create-database --database-input {shlex.quote(json.dumps({'Name': database}))}",
             f"aws glue create-table --database-name {shlex.quote(database)} --table-input {made}",
             f"aws athena start-query-execution --work-group primary --query-string {shlex.quote(query)}",
@@ -157,7 +158,7 @@ def redshift(target: SnippetTarget) -> str:
     database, table = "_".join(target.table.namespace).lower(), target.table.name.lower()
     return "\n".join(
         [
-            *_about(
+            *_header(
                 target,
                 "The table must be in Glue: lakegate table connect --engine athena prints how.",
                 "Credentials: the cluster's default IAM role, with permission to read Glue and the bucket.",
@@ -170,7 +171,7 @@ def redshift(target: SnippetTarget) -> str:
     )
 
 
-def _static(target: SnippetTarget) -> str:
+def _static_table(target: SnippetTarget) -> str:
     properties = target.pyiceberg_properties()
     more = f", {python_literal(properties)}" if properties else ""
     return f"StaticTable.from_metadata({python_literal(target.metadata)}{more})"
@@ -203,7 +204,7 @@ def _duckdb_secret(target: SnippetTarget) -> list[str]:
     return []
 
 
-def _http(target: SnippetTarget, folder: str) -> str:
+def _http_url(target: SnippetTarget, folder: str) -> str:
     """Return a folder on S3 or Google Cloud Storage as the URL that ClickHouse accepts."""
     address, s3 = Address.parse(folder), target.storage.s3
     if target.service == "gcs":
@@ -213,7 +214,7 @@ def _http(target: SnippetTarget, folder: str) -> str:
     return f"https://{address.bucket}.s3.{s3.region or 'us-east-1'}.amazonaws.com/{address.key}"
 
 
-def _line(value: str) -> str:
+def _one_line(value: str) -> str:
     """Return text on one line, for a comment."""
     return " ".join(value.split())
 

@@ -163,7 +163,7 @@ def _test(report: AuditReport, result: CheckResult, *, several: bool) -> test_ru
     return test_run.TestExecution(
         name=f"{report.table}: {result.name}" if several else result.name,
         status="skip" if result.verdict == "skipped" else result.verdict,
-        type=_kind(result),
+        type=_check_name(result),
         **_shared(result, failing_rows=result.failing_rows),
     )
 
@@ -187,7 +187,7 @@ def _shared(result: CheckResult, **params: Any) -> dict[str, Any]:
     }
 
 
-def _kind(result: CheckResult) -> str:
+def _check_name(result: CheckResult) -> str:
     return result.check.partition("(")[0]
 
 
@@ -205,14 +205,14 @@ def _audited(run: Run, context: EventContext) -> Iterator[InputDataset]:
                 assertions=[_assertion(result) for result in report.results if result.verdict != "skipped"],
                 producer=_PRODUCER,
             )
-        namespace, name = _place(report.table, staged.get(report.table), context)
+        namespace, name = _dataset_name(report.table, staged.get(report.table), context)
         about = _facets(report.table, staged.get(report.table), context, version=None)
         yield InputDataset(namespace=namespace, name=name, facets=about, inputFacets=facets)
 
 
 def _assertion(result: CheckResult) -> data_quality_assertions_dataset.Assertion:
     return data_quality_assertions_dataset.Assertion(
-        assertion=_kind(result),
+        assertion=_check_name(result),
         success=result.verdict == "pass",
         column=result.columns[0] if len(result.columns) == 1 else None,
         name=result.name,
@@ -234,7 +234,7 @@ def _outputs(run: Run, context: EventContext) -> Iterator[OutputDataset]:
             facets["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
                 rowCount=one.rows, fileCount=one.data_files, producer=_PRODUCER
             )
-        namespace, name = _place(table, one, context)
+        namespace, name = _dataset_name(table, one, context)
         about = _facets(table, one, context, version=publication.commit)
         change = lifecycle_state_change_dataset.LifecycleStateChange
         happened = (
@@ -279,12 +279,12 @@ def _facets(
     return facets
 
 
-def _place(table: str, staged: StagedTable | None, context: EventContext) -> tuple[str, str]:
+def _dataset_name(table: str, staged: StagedTable | None, context: EventContext) -> tuple[str, str]:
     """Return a table's namespace and name: its folder if known, as other integrations name Iceberg tables."""
     location = context.locations.get(table)
     if location is None and staged is not None:
         location = staged.pointer.metadata_location.rpartition("/metadata/")[0]
-    return (context.namespace, table) if not location else _split(location)
+    return (context.namespace, table) if not location else _split_uri(location)
 
 
 def _files(run: Run) -> Iterator[InputDataset]:
@@ -292,15 +292,15 @@ def _files(run: Run) -> Iterator[InputDataset]:
     if len(uris) > _MOST_FILES:
         uris = list(dict.fromkeys(posixpath.dirname(uri) for uri in uris))[:_MOST_FILES]
     for uri in uris:
-        namespace, name = _split(uri)
+        namespace, name = _split_uri(uri)
         yield InputDataset(namespace=namespace, name=name)
 
 
-def _split(uri: str) -> tuple[str, str]:
+def _split_uri(uri: str) -> tuple[str, str]:
     """Return the namespace and name of a file or folder by OpenLineage's naming rules.
 
     Example:
-        >>> _split("s3://landing/trips/a.parquet"), _split("file:///data/trips")
+        >>> _split_uri("s3://landing/trips/a.parquet"), _split_uri("file:///data/trips")
         (('s3://landing', 'trips/a.parquet'), ('file', '/data/trips'))
     """
     scheme, _, rest = uri.rpartition("://")

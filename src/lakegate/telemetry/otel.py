@@ -117,10 +117,10 @@ def is_set_up(signal: Signal) -> bool:
 @contextmanager
 def run_span(run: Run) -> Iterator[Callable[[Run], None]]:
     """Trace this process's work on a run, within the current trace or the one in ``TRACEPARENT``."""
-    with _span(f"lakegate {run.kind}", _about(run), _parent()) as span:
+    with _span(f"lakegate {run.kind}", _run_attributes(run), _parent()) as span:
 
         def note(ended: Run) -> None:
-            span.set_attributes(_ending(ended))
+            span.set_attributes(_outcome_attributes(ended))
             if ended.status == "failed":
                 code = "failed" if ended.error is None else ended.error.code
                 span.set_attribute("error.type", code)
@@ -132,7 +132,7 @@ def run_span(run: Run) -> Iterator[Callable[[Run], None]]:
 @contextmanager
 def step_span(name: str, run: Run) -> Iterator[None]:
     """Trace a step of a run."""
-    with _span(name, _about(run), None):
+    with _span(name, _run_attributes(run), None):
         yield
 
 
@@ -182,12 +182,12 @@ def _parent() -> context.Context | None:
     return TraceContextTextMapPropagator().extract(carrier)
 
 
-def _about(run: Run) -> dict[str, Any]:
+def _run_attributes(run: Run) -> dict[str, Any]:
     about = {"run_id": run.run_id, "kind": run.kind, "tables": run.tables, "branch": run.branch, "target": run.target}
     return {f"lakegate.{name}": value for name, value in about.items() if value}
 
 
-def _ending(run: Run) -> dict[str, Any]:
+def _outcome_attributes(run: Run) -> dict[str, Any]:
     results = [result for report in run.reports for result in report.results]
     failed = [result.name for result in results if result.blocks]
     rows = sum(staged.rows for staged in run.staged)

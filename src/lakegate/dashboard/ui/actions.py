@@ -180,12 +180,12 @@ def _show_outcome(work: BackgroundAction) -> None:
 def _confirm(offer: _Offer) -> None:
     @st.dialog(_TITLES[offer.kind], on_dismiss=_end_dialog)
     def ask() -> None:
-        _ask(offer)
+        _dialog(offer)
 
     ask()
 
 
-def _ask(offer: _Offer) -> None:
+def _dialog(offer: _Offer) -> None:
     work: BackgroundAction | None = st.session_state.get("lg-work")
     if work is not None:
         work.wait(_LABELS[offer.kind])
@@ -238,12 +238,12 @@ def show_revert(run_id: str, *, may_act: bool) -> None:
     """
     done: BackgroundAction | None = st.session_state.get(_DONE)
     if done is not None and done.about == run_id:
-        _say_done(done)
+        _show_reverted(done)
         return
     run = find_run(shared().model, run_id)
     title = markup.joined("Revert ", markup.run_link(run.run_id), "?", by="")
     with st.container(border=True):
-        parts.html(Markup("<h2>{}</h2>").format(title), _about(run))
+        parts.html(Markup("<h2>{}</h2>").format(title), _run_summary(run))
         if not may_act:
             parts.html(
                 Markup('<p class="muted">This dashboard is read-only. To see what a revert would undo, run:</p>'),
@@ -261,7 +261,7 @@ def show_revert(run_id: str, *, may_act: bool) -> None:
             _close_button("Close")
 
 
-def _about(run: Run) -> Markup:
+def _run_summary(run: Run) -> Markup:
     tables = markup.joined(*map(markup.table_link, run.tables), by=", ")
     rows = f" · {run.publication.rows:,} rows added" if run.publication is not None else ""
     when = markup.ago(run.finished_at or run.started_at)
@@ -325,7 +325,7 @@ def _revert(run: Run, *, cascade: bool) -> None:
     st.rerun()
 
 
-def _say_done(work: BackgroundAction) -> None:
+def _show_reverted(work: BackgroundAction) -> None:
     reverted = work.run
     with st.container(border=True):
         if reverted is not None:

@@ -99,12 +99,12 @@ def bars(found: Sequence[ChartBar], *, kinds: Sequence[str], description: str) -
         alt.Chart(alt.InlineData(values=rows))
         .mark_bar(cornerRadiusEnd=2)
         .encode(
-            x=alt.X("place:O", axis=_places([bar.at for bar in found])),
+            x=alt.X("place:O", axis=_time_axis([bar.at for bar in found])),
             y=alt.Y(
                 "value:Q",
                 title="rows",
                 stack=None,
-                scale=_extent([0, *(bar.value for bar in found)]),
+                scale=_scale([0, *(bar.value for bar in found)]),
                 axis=alt.Axis(format="~s", tickMinStep=1),
             ),
             color=alt.Color("kind:N", scale=alt.Scale(domain=list(kinds)), legend=_legend()),
@@ -139,8 +139,8 @@ def lines(found: Mapping[str, Sequence[tuple[datetime, float | None]]], *, title
         alt.Chart(alt.InlineData(values=rows))
         .mark_line(point=len(times) <= _FEW_POINTS, strokeWidth=2)
         .encode(
-            x=alt.X("place:O", axis=_places(times)),
-            y=alt.Y("value:Q", title=title, scale=_extent([0, *known]), axis=alt.Axis(format=".1%")),
+            x=alt.X("place:O", axis=_time_axis(times)),
+            y=alt.Y("value:Q", title=title, scale=_scale([0, *known]), axis=alt.Axis(format=".1%")),
             color=alt.Color("name:N", sort=names, legend=_legend()),
             # Colour alone wouldn't distinguish the lines for everybody.
             strokeDash=alt.StrokeDash("name:N", sort=names, legend=_legend()),
@@ -174,8 +174,8 @@ def ranges(found: Sequence[tuple[datetime, Any, Any]], *, title: str, descriptio
         alt.Chart(alt.InlineData(values=rows))
         .mark_bar(cornerRadius=2, minBandSize=3)
         .encode(
-            x=alt.X("place:O", axis=_places([at for at, _, _ in found])),
-            y=alt.Y(f"low:{kind}", title=title, scale=_extent(extent, kind="linear" if is_number else "utc")),
+            x=alt.X("place:O", axis=_time_axis([at for at, _, _ in found])),
+            y=alt.Y(f"low:{kind}", title=title, scale=_scale(extent, kind="linear" if is_number else "utc")),
             y2="high",
             tooltip=[
                 alt.Tooltip("when:N", title="UTC"),
@@ -199,8 +199,8 @@ def free(
     as_names = types[x] == "N" or (kind == "bars" and len(distinct) <= _MOST_BARS)
     data = []
     for row in rows:
-        place: Any = short(plain(row[x])) if as_names else _place(row[x], types[x])
-        data += [{"x": place, "y": _figure(row[y]), "name": short(y)} for y in ys if place is not None]
+        place: Any = short(plain(row[x])) if as_names else _x_value(row[x], types[x])
+        data += [{"x": place, "y": _json_number(row[y]), "name": short(y)} for y in ys if place is not None]
     mark = {"bars": "bar", "line": "line", "points": "point"}[kind]
     chart: Any = getattr(alt.Chart(alt.InlineData(values=data)), f"mark_{mark}")()
     color = alt.Color("name:N", sort=[short(y) for y in ys], legend=_legend() if len(ys) > 1 else None)
@@ -212,13 +212,13 @@ def free(
         axis=alt.Axis(labelOverlap="greedy", labelLimit=120),
         scale=alt.Undefined
         if as_names
-        else _extent([one["x"] for one in data], kind="utc" if types[x] == "T" else "linear"),
+        else _scale([one["x"] for one in data], kind="utc" if types[x] == "T" else "linear"),
     )
     y_axis = alt.Y(
         "y:Q",
         title=short(ys[0]) if len(ys) == 1 else None,
         stack="zero" if kind == "bars" else None,
-        scale=_extent(_heights(data) if kind == "bars" else [one["y"] for one in data if one["y"] is not None]),
+        scale=_scale(_stack_extents(data) if kind == "bars" else [one["y"] for one in data if one["y"] is not None]),
     )
     tooltip = [
         alt.Tooltip(f"x:{x_kind}", title="x"),
@@ -228,7 +228,7 @@ def free(
     _draw(chart.encode(x=x_axis, y=y_axis, color=color, tooltip=tooltip), "The result of the query")
 
 
-def _heights(data: Sequence[Mapping[str, Any]]) -> list[float]:
+def _stack_extents(data: Sequence[Mapping[str, Any]]) -> list[float]:
     """Return the heights and depths that the stacked bars reach."""
     sums: dict[tuple[Any, bool], float] = defaultdict(float)
     for one in data:
@@ -236,9 +236,9 @@ def _heights(data: Sequence[Mapping[str, Any]]) -> list[float]:
     return [0, *sums.values()]
 
 
-def _place(value: Any, kind: VegaType) -> float | int | None:
+def _x_value(value: Any, kind: VegaType) -> float | int | None:
     if kind == "Q" or value is None:
-        return _figure(value)
+        return _json_number(value)
     try:
         return _milliseconds(plain(value))
     except ValueError:  # a date beyond Python's range
@@ -251,7 +251,7 @@ def _milliseconds(text: str) -> float:
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000
 
 
-def _extent(values: Sequence[float], *, kind: Literal["linear", "utc"] = "linear") -> alt.Scale:
+def _scale(values: Sequence[float], *, kind: Literal["linear", "utc"] = "linear") -> alt.Scale:
     """Return a scale that fits all values. Vega would compute one, but warns until it has the data."""
     low, high = min(values, default=0), max(values, default=1)
     domain = [low, high if high > low else low + 1]
@@ -260,7 +260,7 @@ def _extent(values: Sequence[float], *, kind: Literal["linear", "utc"] = "linear
     return alt.Scale(type="linear", domain=domain, nice=True, zero=False)
 
 
-def _figure(value: Any) -> float | int | None:
+def _json_number(value: Any) -> float | int | None:
     """Return a number that JSON can hold; ``None`` for NaN and infinities."""
     if value is None or isinstance(value, int):
         return value
@@ -272,7 +272,7 @@ def _when(at: datetime) -> str:
     return f"{at.astimezone(UTC):%m-%d %H:%M}"
 
 
-def _places(times: Sequence[datetime]) -> alt.Axis:
+def _time_axis(times: Sequence[datetime]) -> alt.Axis:
     """Return an axis of positions, labelled with the times of a few of them."""
     # A Vega expression built from formatted times only, never from data.
     labels = ",".join(f"'{_when(at)}'" for at in times)

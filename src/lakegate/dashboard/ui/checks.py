@@ -92,7 +92,7 @@ def _examples(one: CheckLine) -> Html | str:
         return Markup('<div class="detail muted">{} not shown (setting {}).</div>').format(
             counted(one.hidden_examples, "failing row"), markup.code("ui.examples")
         )
-    rows = [_narrow(row, one.columns) for row in parts.unmasked(one.examples)]
+    rows = [_first_columns(row, one.columns) for row in parts.unmasked(one.examples)]
     title = f"{counted(len(rows), 'failing row')}" + (f" of {failing:,}" if failing > len(rows) else "")
     if len(one.examples[0]) > len(rows[0]):
         title += f", {len(rows[0])} of {len(one.examples[0]):,} columns"
@@ -101,7 +101,7 @@ def _examples(one: CheckLine) -> Html | str:
     )
 
 
-def _narrow(row: Mapping[str, object], own: Sequence[str]) -> Mapping[str, object]:
+def _first_columns(row: Mapping[str, object], own: Sequence[str]) -> Mapping[str, object]:
     """Return a row's first columns, including the check's own."""
     if len(row) <= _COLUMNS:
         return row
@@ -190,11 +190,14 @@ def _waiting_rows(rows: Sequence[QuarantinedRow]) -> Html:
         reserved if any(name in row for row in values) else name
         for name, reserved in (("why", REASONS), ("source", SOURCE_FILE))
     )
-    shown = [{why: ", ".join(one.checks), **row, source: _place(one)} for one, row in zip(rows, values, strict=True)]
+    shown = [
+        {why: ", ".join(one.checks), **row, source: _source_position(one)}
+        for one, row in zip(rows, values, strict=True)
+    ]
     return markup.example_rows(shown, (), cells=[one.columns for one in rows], caption="Rows that wait")
 
 
-def _place(one: QuarantinedRow) -> str | None:
+def _source_position(one: QuarantinedRow) -> str | None:
     if one.source is None:
         return None
     name = one.source.rpartition("/")[2]

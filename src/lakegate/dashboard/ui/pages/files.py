@@ -29,7 +29,7 @@ def show() -> None:
         )
         parts.problems(found.problems)
         if not found.items:
-            _say_nothing(search, table, is_first=parts.param("after") is None)
+            _show_empty(search, table, is_first=parts.param("after") is None)
             return
         columns = (
             "File",
@@ -46,7 +46,7 @@ def show() -> None:
         )
 
 
-def _say_nothing(search: str, table: str, *, is_first: bool) -> None:
+def _show_empty(search: str, table: str, *, is_first: bool) -> None:
     if search or table:
         runs = markup.link("Runs", "runs", q=search or None, table=table or None)
         parts.html(

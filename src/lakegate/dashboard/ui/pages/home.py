@@ -54,7 +54,7 @@ def show() -> None:
             cursor_name="after", following=found.next, shown=len(found.items), noun="table", total=found.total
         )
     elif not found.problems:
-        parts.html(_nothing(search, needing=needing))
+        parts.html(_empty(search, needing=needing))
     with parts.boundary("the downstream systems"):
         show_systems(found.downstream)
 
@@ -181,7 +181,7 @@ def _last_run(one: TableOverview) -> Html:
     return markup.link(markup.badge(one.last_status), "run", run=one.last_run)
 
 
-def _nothing(search: str, *, needing: bool) -> Html:
+def _empty(search: str, *, needing: bool) -> Html:
     if search or needing:
         what = f"Nothing matches '{search}'." if search else "Nothing needs you."
         return markup.empty(what, "Clear the search and the switch above to see all tables.")

@@ -52,7 +52,7 @@ def show() -> None:
         parts.html(markup.table(_COLUMNS, (_row(one) for one in found.items), caption="Runs"))
         parts.show_pagination(cursor_name="after", following=found.next, shown=len(found.items), noun="run")
     else:
-        parts.html(_nothing(is_filtered=wanted != RunFilter()))
+        parts.html(_empty(is_filtered=wanted != RunFilter()))
 
 
 def _filters() -> RunFilter:
@@ -143,7 +143,7 @@ def notes_of(one: RunSummary) -> Iterator[Html]:
         yield Markup("<span>{}</span>").format(markup.code(one.error_code))
 
 
-def _nothing(*, is_filtered: bool) -> Html:
+def _empty(*, is_filtered: bool) -> Html:
     if is_filtered:
         return markup.empty("No run matches", "Clear a filter above.")
     return markup.empty(

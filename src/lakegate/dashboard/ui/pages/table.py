@@ -56,7 +56,7 @@ def show() -> None:
         return
     model = shared().model
     head = st.container()
-    ref, at = _when(name)
+    ref, at = _choose_state(name)
     try:
         detail = get_table(model, name, ref=ref, at=at)
     except (InputError, NotFoundError) as error:
@@ -67,7 +67,7 @@ def show() -> None:
             parts.html(markup.link("See it on main now", "table", table=name))
         return
     with head:
-        _head(detail, at)
+        _show_header(detail, at)
     views: Mapping[str, Callable[[], None]] = {
         "Publishes": partial(_publishes, model, detail, at),
         "Columns": partial(_columns, model, detail, at),
@@ -102,7 +102,7 @@ def _forget_cursors() -> None:
             del st.query_params[name]
 
 
-def _head(detail: TableDetail, at: str | None) -> None:
+def _show_header(detail: TableDetail, at: str | None) -> None:
     about = [markup.joined("on ", markup.code(detail.ref), f" as of {at}" if at else "")]
     about.append(markup.joined("commit ", markup.code(detail.commit[:12])))
     if detail.partition_by:
@@ -142,7 +142,7 @@ def _head(detail: TableDetail, at: str | None) -> None:
         )
 
 
-def _when(name: str) -> tuple[str, str | None]:
+def _choose_state(name: str) -> tuple[str, str | None]:
     """Let the visitor choose another ref or time."""
     asked = parts.param("ref") not in (None, MAIN) or parts.param("at") is not None
     with (
@@ -257,7 +257,7 @@ def _columns(model: ReadModel, detail: TableDetail, at: str | None) -> None:
         "Highest",
     )
     parts.html(markup.table(columns, map(_column_row, known), caption="Columns, with what the newest publish added"))
-    _turn_columns(start, len(shown), len(names))
+    _paginate_columns(start, len(shown), len(names))
     parts.html(
         Markup(
             '<p class="muted">From the metrics of the data files that each of the last {} publishes added. '
@@ -267,7 +267,7 @@ def _columns(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     _bounds_chart(detail.table, known)
 
 
-def _turn_columns(start: int, shown: int, total: int) -> None:
+def _paginate_columns(start: int, shown: int, total: int) -> None:
     following = str(start + shown) if start + shown < total else None
     parts.show_pagination(cursor_name="after", following=following, shown=shown, noun="column", total=total)
 
@@ -277,7 +277,7 @@ def _plain_columns(detail: TableDetail) -> None:
     shown = detail.columns[start : start + _ON_A_PAGE]
     rows = ((one.name, markup.code(one.type), "required" if one.required else "") for one in shown)
     parts.html(markup.table(("Column", "Type", ""), rows, caption="Columns"))
-    _turn_columns(start, len(shown), len(detail.columns))
+    _paginate_columns(start, len(shown), len(detail.columns))
     link = markup.link("on main", "table", table=detail.table, view="Columns")
     parts.html(Markup('<p class="muted">NULL rates and bounds are shown {}.</p>').format(link))
 
@@ -482,7 +482,7 @@ def _files(model: ReadModel, detail: TableDetail, at: str | None) -> None:
         parts.html(markup.empty("No data file's path contains that" if search else "The table has no data files"))
         return
     rows = (
-        (_tail(one.path, detail.location), one.partition or "–", _number(one.rows), size(one.size_bytes))
+        (_relative_path(one.path, detail.location), one.partition or "–", _number(one.rows), size(one.size_bytes))
         for one in page.items
     )
     columns = ("Data file", "Partition", TableColumn("Rows", "num"), TableColumn("Size", "num"))
@@ -517,7 +517,7 @@ def _partitions(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     )
 
 
-def _tail(path: str, location: str) -> Markup:
+def _relative_path(path: str, location: str) -> Markup:
     """Return a file's path below its table's folder, with the whole path on hover."""
     # Match the folder only: Spark writes file:/ where the location has file:///.
     folder = location.rstrip("/").rpartition("/")[2]
@@ -553,7 +553,7 @@ def _preview(detail: TableDetail, at: str | None) -> None:
             markup.link("Query it", "query", sql=sql, ref=detail.ref, at=at),
         ),
     )
-    _turn_columns(start, len(shown), len(names))
+    _paginate_columns(start, len(shown), len(names))
 
 
 def _sql_name(table: str) -> str:
