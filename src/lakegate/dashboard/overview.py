@@ -218,7 +218,7 @@ def _read_catalog(model: ReadModel, known: LakeFacts) -> None:
 def _read_journal(model: ReadModel, known: LakeFacts) -> None:
     pages = model.journal.pages
     known.names.update(pages.tables(limit=_MOST_TABLES))
-    # A rejected batch waits for as long as its branch exists.
+    # A rejected batch waits as long as its branch exists.
     if known.branches is None:
         lines = pages.newest("rejected", limit=_MOST_REJECTED)
         kept = {

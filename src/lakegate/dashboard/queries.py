@@ -43,7 +43,7 @@ Plan: TypeAlias = "Callable[[Lake], Query | None]"
 
 @dataclass(frozen=True)
 class Result:
-    """What a query returned.
+    """The result of a query.
 
     Attributes:
         table: The rows, at most ``limit``. Column names are unique.
@@ -187,7 +187,7 @@ class QueryJob:
         finally:
             self._session = None
             session.removeProgressHandler(report)
-            with suppress(Exception):  # the connection may be gone, and with it the tag
+            with suppress(Exception):  # the connection, and with it the tag, may be gone
                 session.removeTag(self._tag)
 
 

@@ -105,5 +105,5 @@ class OpenlineageTarget:
 
 def make(name: str, settings: DownstreamSettings, context: DownstreamContext) -> OpenlineageTarget:
     """Return the downstream system that a section of the settings describes."""
-    assert isinstance(settings, OpenlineageDownstream)  # noqa: S101 - by its type
+    assert isinstance(settings, OpenlineageDownstream)  # noqa: S101 - its type says so
     return OpenlineageTarget(name, settings, context)

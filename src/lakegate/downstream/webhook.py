@@ -14,7 +14,7 @@ from lakegate.model.run import Run, new_run_id
 
 
 class WebhookTarget:
-    """Implements :class:`lakegate.ports.Downstream` by an HTTP POST.
+    """Implements :class:`lakegate.ports.Downstream` with an HTTP POST.
 
     Args:
         secret: Key to sign events with; ``None`` to send them unsigned.

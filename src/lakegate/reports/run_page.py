@@ -35,7 +35,7 @@ _PROVEN: dict[str, str] = {"manifest": "file metrics", "scan": "rows read", "jou
 
 
 def run_page(run: Run, *, examples: Examples | None = None, link: str | None = None) -> str:
-    """Return the page of a run, in one file that loads nothing.
+    """Return the page of a run, as one file that loads nothing.
 
     Args:
         examples: Renders example rows. Default: as the audit recorded them.

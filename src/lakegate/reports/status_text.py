@@ -111,7 +111,7 @@ def _happened(run: Run) -> str:
 
 def _published(run: Run) -> str:
     publication = run.publication
-    assert publication is not None  # noqa: S101 - the caller's case
+    assert publication is not None  # noqa: S101 - the caller checks it
     tables = run.table
     aside = f" {counted(publication.quarantined, 'row')} of the batch quarantined." if publication.quarantined else ""
     if run.kind == "maintenance":

@@ -18,7 +18,7 @@ _LANGUAGES: dict[Engine, str] = {
 
 
 class Snippet(Value):
-    """What to paste into an engine to read a table.
+    """Code to paste into an engine to read a table.
 
     Attributes:
         ref: Branch, tag or commit requested.

@@ -53,7 +53,7 @@ class _Providers:
         self._refused: set[str] = set()
 
     def tracer(self) -> trace.Tracer:
-        """Return what makes spans."""
+        """Return the tracer that creates spans."""
         if is_set_up("TRACES"):
             return trace.get_tracer(_NAME, __version__)
         with self._lock:
@@ -65,7 +65,7 @@ class _Providers:
             return trace.NoOpTracer() if self._traces is None else self._traces.get_tracer(_NAME, __version__)
 
     def instrument(self, metric: Metric) -> Any:
-        """Return what takes a metric's numbers."""
+        """Return the instrument that records a metric."""
         with self._lock:
             if not is_set_up("METRICS") and self._meters is None and "METRICS" not in self._refused:
                 with self._explained("METRICS"):

@@ -124,7 +124,7 @@ def auth_secrets(access: Access) -> dict[str, Any]:
         return {}
     client = Secret(settings.oidc_client_secret or "", setting="ui.oidc_client_secret").value()
     cookie = Secret(settings.cookie_secret or "", setting="ui.cookie_secret").value()
-    if len(cookie) < 32:  # bytes of a key for HMAC-SHA256
+    if len(cookie) < 32:  # the key length of HMAC-SHA256, in bytes
         raise ConfigurationError(
             "The secret that ui.cookie_secret refers to is too short: anyone who guesses it can log in as anyone.",
             hint="Use 32 random characters or more: openssl rand -hex 32",

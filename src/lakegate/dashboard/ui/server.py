@@ -88,7 +88,7 @@ def listen(host: str, port: int) -> socket.socket:
         if error.errno is not None and "in use" in (error.strerror or ""):
             raise RetryableError(
                 f"Port {port} of {host} is in use by another program, perhaps another dashboard.",
-                hint=f"lakegate ui --port {port + 1 if port < 65_535 else 8484}",  # the last port
+                hint=f"lakegate ui --port {port + 1 if port < 65_535 else 8484}",  # 65535 is the last port
                 port=port,
             ) from error
         raise ConfigurationError(

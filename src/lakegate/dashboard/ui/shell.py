@@ -21,7 +21,7 @@ _PAGE = "lg-page"
 
 
 def show() -> None:
-    """Draw the page that the visitor asked for."""
+    """Draw the requested page."""
     pages = find_pages()
     st.set_page_config(page_title="lakegate", page_icon=LOGO, layout="wide", initial_sidebar_state="auto")
     st.html(style(pages))

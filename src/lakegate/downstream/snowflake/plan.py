@@ -60,7 +60,7 @@ def sync_table(
             return "created"
         found = find_table(session, place) or ShownTable(
             place, None
-        )  # another process was faster, or it's no Iceberg table
+        )  # another process created it, or it isn't an Iceberg table
     require_ours(found, table.table, session.name)
     if found.comment == comment and not recreate:
         session.run(sql.refresh_table(place, path))

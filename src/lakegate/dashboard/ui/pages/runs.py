@@ -1,4 +1,4 @@
-"""Runs: all of them, newest first, with filters."""
+"""Runs: all runs, newest first, with filters."""
 
 from __future__ import annotations
 
