@@ -21,7 +21,7 @@ Ingest = Callable[..., Run]
 
 @pytest.fixture(scope="session")
 def big(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BigLake]:
-    """A lake of 150 runs with real metadata; nobody changes it."""
+    """A lake of 150 runs with real metadata. Tests don't change it."""
     made = big_lake(tmp_path_factory.mktemp("big-lake"), runs=150, tables=6, branches=28)
     yield made
     made.close()

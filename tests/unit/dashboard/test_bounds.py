@@ -1,4 +1,4 @@
-"""Pages cost what they show: every query of the journal finds its rows by an index."""
+"""The cost of a page depends on what it shows: every query of the journal uses an index."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def statements(lake: BigLake) -> Iterator[list[tuple[str, Any]]]:
     def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         found.append((statement, parameters))
 
-    engine = lake.journal._database.engine  # noqa: SLF001 - its statements are what is looked at
+    engine = lake.journal._database.engine  # noqa: SLF001 - the test reads its statements
     event.listen(engine, "before_cursor_execute", note)
     try:
         yield found
@@ -63,8 +63,8 @@ def test_no_query_reads_a_whole_table(big: BigLake, page: str) -> None:
         for statement, parameters in asked.items():
             plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
             steps = [str(row[3]) for row in plan]
-            # An index that gives the order is read from its end, as far as the page needs it. Leases are of runs that
-            # haven't ended, downstreams are as many as the settings name, and names are of tables, one by one.
+            # An index scan in order stops once the page is full. Leases belong to running runs, downstreams are few,
+            # and table names are read one by one.
             whole = [step for step in steps if re.fullmatch(r"SCAN (?!json_each|leases|downstreams|names)\w+", step)]
             bounded = "LIMIT" in statement and "ORDER BY runs.started_at" in statement
             assert not whole or bounded, (statement, steps)

@@ -1,4 +1,4 @@
-"""Branches: what waits, why, what it would change; and work that doesn't grow with their number."""
+"""Branches: what waits, why, and what it would change, at a cost that doesn't grow with their number."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_names_that_are_no_branch(model: ReadModel, house: FakeLakehouse) -> Non
 def test_ten_thousand_branches_cost_a_page(house: FakeLakehouse, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     load({"id": 1})
     main = house.catalog.get_ref("main")
-    refs = house.catalog._refs  # noqa: SLF001 - each of them validated takes longer than the test
+    refs = house.catalog._refs  # noqa: SLF001 - validating each would take longer than the test
     refs.update({f"b{n:05}": main.model_copy(update={"name": f"b{n:05}"}) for n in range(10_000)})
     asked: Counter[str] = Counter()
     for name in ("get_table", "get_tables", "diff", "history", "get_ref", "list_refs"):

@@ -1,4 +1,4 @@
-"""What the read model opens, remembers and forgets."""
+"""What the read model opens, caches and refreshes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Load = Callable[..., Run]
 
 
 class Stack:
-    """A local stack that may be asked how it is, and starts nothing."""
+    """A local stack that reports its state and starts nothing."""
 
     port = 1
     state: Any = "stopped"

@@ -1,4 +1,4 @@
-"""Home: every table, what needs a human first, whatever can't be read."""
+"""The home page: every table, those that need a human first, even if parts can't be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quarantined rows in the read model: how many wait, why, and what of them may be seen."""
+"""Quarantined rows in the read model: how many wait, why, and which values may be seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries of the dashboard: limited, stopped, told apart from an engine that is away, and let go when idle."""
+"""Queries of the dashboard: limits, stopping, an unavailable engine, and closing the lake when idle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SOON_S = 20.0
 
 
 class Frame:
-    """As much of a DataFrame as a query needs; ``rows`` may wait, or fail."""
+    """The part of a DataFrame that a query needs; ``rows`` may wait, or fail."""
 
     def __init__(self, rows: Callable[[], pa.Table], most: int | None = None, session: Any = None) -> None:
         self.rows = rows
@@ -33,7 +33,7 @@ class Frame:
 
 
 class Session:
-    """As much of a session as says how far a query is, and stops it."""
+    """The part of a session that reports a query's progress and stops it."""
 
     def __init__(self) -> None:
         self.report: Any = None

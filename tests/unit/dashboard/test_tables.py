@@ -1,4 +1,4 @@
-"""One table, its commits and its files: from metadata and manifests that PyIceberg wrote."""
+"""One table, its commits and its files, from metadata and manifests written by PyIceberg."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_files_and_partitions(big: BigLake) -> None:
     [
         {"ui": {"masked": ["*mail"]}},
         {"audit": {"mask": ["E MAIL"]}},
-        {"ui": {"masked": ["contact"]}},  # which it's called now
+        {"ui": {"masked": ["contact"]}},  # its current name
         {"ui": {"examples": 0}},
     ],
 )

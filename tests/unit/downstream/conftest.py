@@ -13,7 +13,7 @@ from support.snowflake_support import KEY_VARIABLE, private_key
 
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[SnowflakeAccount]:
-    """An empty Snowflake account, and the key to it in a variable."""
+    """An empty Snowflake account, with its key in a variable."""
     monkeypatch.setenv(KEY_VARIABLE, private_key())
     monkeypatch.setitem(OPTIONS, "retry_backoff_base_ms", 1)
     monkeypatch.setitem(OPTIONS, "retry_backoff_cap_ms", 5)

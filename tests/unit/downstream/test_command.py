@@ -1,4 +1,4 @@
-"""A command as a downstream system: what it finds, and what becomes of one that fails or hangs."""
+"""A command as a downstream system: its input, and what happens if it fails or hangs."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether a process is gone, or dead and nobody has asked how it ended."""
+    """Return whether a process is gone or a zombie."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""Glue's tables are moved from where they are known to be, and are left alone when somebody else changed them."""
+"""Glue's tables are updated from known states, and left alone if somebody else changed them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.downstream_contract import DownstreamContract, changed, dropped, ev
 
 
 class FakeGlue:
-    """Answers as Glue does, with version ids; ``beats`` is called before each write, as somebody faster."""
+    """Answers as Glue does, with version ids. ``beats`` is called before each write, to change the table first."""
 
     class meta:  # noqa: N801 - boto's name
         region_name = "eu-central-1"
@@ -84,7 +84,7 @@ class FakeGlue:
         return {}
 
     def by_somebody_else(self, location: str = "s3://lake/elsewhere.metadata.json", **more: str) -> None:
-        """Move the table as Athena does."""
+        """Change the table as Athena does."""
         table = self.tables["nyc", "trips"]
         table["Parameters"] = {**table["Parameters"], "metadata_location": location, **more}
         table["VersionId"] = str(int(table["VersionId"]) + 1)

@@ -33,7 +33,7 @@ EVENT = DownstreamEvent(
 
 
 class Server:
-    """Takes events, and answers with ``status``."""
+    """Receives events and answers with ``status``."""
 
     def __init__(self) -> None:
         self.status = 201

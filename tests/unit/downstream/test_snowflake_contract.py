@@ -1,4 +1,4 @@
-"""Snowflake keeps what every downstream system keeps."""
+"""Snowflake passes the contract of every downstream system."""
 
 from __future__ import annotations
 

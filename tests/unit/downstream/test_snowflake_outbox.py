@@ -1,4 +1,4 @@
-"""From a publish through the outbox to Snowflake, which fails as it likes."""
+"""From a publish through the outbox to a Snowflake that fails at random."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOCATION = VolumeLocation(ROOT, Address("s3://lake", "s3", "lake", "wh/"), "s3:/
 
 
 class SnowflakeSystem(System):
-    """The account, subscribed as the settings would have it."""
+    """The account, subscribed as by the settings."""
 
     account: SnowflakeAccount
 

@@ -1,4 +1,4 @@
-"""Snowflake's official connector against a server that answers as Snowflake does: sessions, retries, refusals."""
+"""Snowflake's official connector against a simulated server: sessions, retries, refusals."""
 
 from __future__ import annotations
 

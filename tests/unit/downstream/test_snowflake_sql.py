@@ -1,4 +1,4 @@
-"""The SQL that Snowflake is sent, and the paths and rights that it needs."""
+"""The SQL that lakegate sends to Snowflake, and the paths and permissions that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables in Snowflake follow the lake's: what is created, refreshed, replaced and dropped, and what is left alone."""
+"""Tables in Snowflake follow the lake's: which are created, refreshed, replaced, dropped and left alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRIPS, ZONES = lake_table("nyc.trips"), lake_table("nyc.zones", uuid="77aa")
 
 @pytest.fixture
 def setup(account: SnowflakeAccount) -> SnowflakeSetup:
-    """An account in which everything is there but the tables."""
+    """An account that has everything but the tables."""
     account.furnish()
     return open_setup(account.url, readers=["ANALYST"])
 

@@ -1,4 +1,4 @@
-"""A webhook as a downstream system: what arrives, how it is signed, and what is tried again."""
+"""A webhook as a downstream system: what arrives, how it's signed, and what is retried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JUnit's XML: what each outcome becomes, and that it keeps the schemas that CI systems go by."""
+"""JUnit XML: how each outcome is reported, and that it conforms to the schemas that CI systems use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REQUIRED = {
 
 
 def parsed(text: str) -> ET.Element:
-    """Parse the XML and hold it to the schemas."""
+    """Parse the XML and validate it."""
     root = ET.fromstring(text)  # noqa: S314 - our own
     for element in root.iter():
         assert set(element.attrib) == _REQUIRED.get(element.tag, set()), element.tag

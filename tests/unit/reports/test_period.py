@@ -1,4 +1,4 @@
-"""What many runs add up to, and the page about it."""
+"""The report on many runs, and its page."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TWO = make_run(
 
 
 def reading(home: Path, runs: Sequence[Run], late: dict[str, str] | None = None, *, is_away: bool = False) -> ReadModel:
-    """Return the read model of a journal with these runs; the catalog has the branches that they kept."""
+    """Return the read model of a journal with these runs and a catalog with their kept branches."""
     journal = Journal(SqliteDatabase(home / "journal.db"))
     catalog = MemoryCatalog()
     for at, run in enumerate(runs):

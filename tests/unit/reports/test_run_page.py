@@ -1,4 +1,4 @@
-"""The page of a run: what it says, that nothing in data gets out of its cell, and how it looks in a real browser."""
+"""The page of a run: its text, that data can't break out of its cell, and how it looks in a real browser."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ HOSTILE_RUN = make_run(
 
 
 class _Elements(HTMLParser):
-    """What elements and attributes a page has."""
+    """The elements and attributes of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

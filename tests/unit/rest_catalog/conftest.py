@@ -1,4 +1,4 @@
-"""The lake that the tests of its REST catalog read."""
+"""The lake that the REST catalog's tests read."""
 
 from __future__ import annotations
 

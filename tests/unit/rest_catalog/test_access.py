@@ -1,4 +1,4 @@
-"""Who may ask: with a token, whoever has it; without one, this machine by its own names."""
+"""Who may read: with a token, whoever has it; without one, requests to this machine's own names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_who_has_the_token_may_ask_and_probes_need_none(world: RestWorld) -> Non
     assert client.get("/v1/config", headers={"Authorization": "Bearer first"}).status_code == 200
     assert client.get("/health").status_code == client.get("/ready").status_code == 200
     assert client.get("/v1/config", headers={"Authorization": "bearer  first"}).status_code == 200
-    # It is read anew each time: one that was replaced counts no longer.
+    # The token is read anew each time: a replaced one is no longer valid.
     assert client.get("/v1/config", headers={"Authorization": "Bearer first"}).status_code == 401
 
 

@@ -1,4 +1,4 @@
-"""What the REST catalog answers: Iceberg's schemas, its errors, pages, entity tags, and nothing that writes."""
+"""The REST catalog's answers: Iceberg's schemas, errors, pages, entity tags, and refused writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be seen: main, and tags and commits of its history; nothing else, however it is spelled."""
+"""What readers can see: main, and tags and commits of its history; nothing else, however it's spelled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.rest_world import RestWorld, valid
 
 
 def named(table: str) -> TablePointer:
-    """Return the state of a table that nobody loads."""
+    """Return the state of a table that is never loaded."""
     return TablePointer(
         table=TableIdentifier.parse(table),
         content_id=None,
@@ -169,7 +169,7 @@ def test_an_empty_lake_can_be_read(world: RestWorld) -> None:
 
 
 class _LongHistory:
-    """A main of many commits, whose pages are counted."""
+    """A main with many commits that counts page reads."""
 
     def __init__(self, commits: int) -> None:
         self.hashes = [f"{number:064x}" for number in range(commits + 1)]
@@ -205,7 +205,7 @@ def test_a_request_reads_a_part_of_a_long_history_and_none_of_it_twice() -> None
         assert catalog.read == read
     assert published.ref(oldest).hash == catalog.hashes[1]
     assert catalog.read == 100
-    # From now on neither what is there nor what isn't costs anything, and a new commit as much as itself.
+    # From now on, lookups of known and unknown commits are free, and a new commit costs one read.
     assert published.has(catalog.hashes[50])
     assert not published.has("f" * 64)
     assert catalog.read == 100

@@ -1,4 +1,4 @@
-"""Where the server listens, and what it says when it can't."""
+"""Where the server listens, and its errors if it can't."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs count, and how Prometheus reads it."""
+"""What runs count, and how Prometheus reads the counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from support.steps_support import step
 
 
 def parsed(samples: Any) -> dict[str, dict[tuple[str, ...], float]]:
-    """Read the text as Prometheus does; by name, then by the values of the metric's labels."""
+    """Parse the text as Prometheus does: values by name, then by the metric's label values."""
     labels = {metric.name: (*metric.labels, "le") for metric in METRICS}
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(text(samples)):

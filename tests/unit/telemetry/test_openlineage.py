@@ -1,4 +1,4 @@
-"""OpenLineage events, held to the official schemas as far as these are about what lakegate sends."""
+"""OpenLineage events, validated by the official schemas."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COUNT = {"type": "integer", "minimum": 0}
 
 
 def _facet(file: str, version: str, required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A facet of the spec: every one names its producer and the schema that it keeps."""
+    """A facet of the spec: each names its producer and its schema."""
     url = f"https://openlineage.io/spec/facets/{version}/{file}.json#/$defs/{file}"
     base = {"_producer": {"type": "string", "format": "uri"}, "_schemaURL": {"const": url}}
     return {
@@ -149,7 +149,7 @@ STAGED = staged("nyc.trips", before=None, pointer=POINTER)
 
 
 def told(run: Run, context: EventContext = CONTEXT) -> list[dict[str, Any]]:
-    """The events of a run, each held to the schema."""
+    """The events of a run, validated."""
     found = [json.loads(as_json(event)) for event in events(run, context)]
     for event in found:
         _VALID.validate(event)

@@ -1,4 +1,4 @@
-"""Spans and metrics, sent to a real receiver on loopback; and nothing of it unless it's asked for."""
+"""Spans and metrics, sent to a real receiver on loopback, and only if the variables ask for them."""
 
 from __future__ import annotations
 

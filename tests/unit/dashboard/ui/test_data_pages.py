@@ -1,4 +1,4 @@
-"""What the pages table, history, files and query show, and what they refuse."""
+"""What the table, history, files and query pages show and refuse."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_an_empty_lake_says_what_to_do(tmp_path: Any) -> None:
 
 
 class Frame:
-    """As much of a DataFrame as a query needs."""
+    """The part of a DataFrame that a query needs."""
 
     def __init__(self, rows: Callable[[], pa.Table]) -> None:
         self.rows = rows

@@ -1,4 +1,4 @@
-"""``/metrics`` of the dashboard: who may read it, and what happens when it can't be read."""
+"""``/metrics`` of the dashboard: who may read it, and what happens if the journal can't be read."""
 
 from __future__ import annotations
 

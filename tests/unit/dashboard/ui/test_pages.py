@@ -1,4 +1,4 @@
-"""What the pages show of a lake with anything in it, and of one with nothing."""
+"""What the pages show of a full lake and of an empty one."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def test_quarantined_rows_can_be_released_or_deleted_by_who_may(
 
 
 def share_house(house: FakeLakehouse, *, act: bool = False) -> Lake:
-    """Let pages show a lake in memory, and return it."""
+    """Have the pages show a lake in memory, and return the lake."""
     parts: Any = {"catalog": house.catalog, "reader": house, "journal": house.journal, "context": house.context}
     lake = Lake(SimpleNamespace(**parts, settings=Settings(), home=Path()))  # type: ignore[arg-type]
     session.share(Shared(lake, model_of(house), Access("none", act, UiSettings())))

@@ -1,4 +1,4 @@
-"""Where the dashboard listens, and what it asks of Streamlit."""
+"""Where the dashboard listens, and how it configures Streamlit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is around each page: who is let in, links, and errors that leave the rest."""
+"""The frame around each page: access, links, and errors that don't affect the rest of a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The colours: text can be read on what is behind it, in light and dark (WCAG 2.1, AA)."""
+"""The colours: text is readable on its background, in light and dark (WCAG 2.1, AA)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run of a page says arrives, even if another run of the same window is asked for before the server heard it."""
+"""All messages of a script run arrive, even if another run of the same window is requested before they do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakegate.dashboard.ui import server
 
 
 class Runner:
-    """A run of a page that is under way, or has ended."""
+    """A script run, running or ended."""
 
     def __init__(self, asked: list[str], *, ended: bool) -> None:
         self._asked = asked
@@ -38,7 +38,7 @@ class Session(AppSession):
         self._client_state = ClientState()
 
     def __del__(self) -> None:
-        """Close nothing: there is nothing around it."""
+        """Close nothing: there is no server."""
 
     def has_fragment(self, fragment_id: str) -> bool:
         return True
@@ -50,14 +50,14 @@ class Session(AppSession):
         pass
 
     def hear(self, runner: Any, *events: Any) -> None:
-        """Be told by a run's thread, while the loop is busy."""
+        """Receive a message from a run's thread while the loop is busy."""
         for event in events:
             message = event if isinstance(event, ForwardMsg) else None
             kind = ScriptRunnerEvent.ENQUEUE_FORWARD_MSG if message else event
             self._on_scriptrunner_event(runner, kind, forward_msg=message)
 
     def request_shutdown(self) -> None:
-        """Be closed, but for the run that is ending."""
+        """Close the session, except for the run that is ending."""
         self._state = AppSessionState.SHUTDOWN_REQUESTED
         self._scriptrunner = None
 
