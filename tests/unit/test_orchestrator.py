@@ -30,7 +30,7 @@ def test_a_run_says_what_began_it(house: FakeLakehouse) -> None:
 
 @pytest.mark.parametrize("name", ["", "Prefect", "a" * 41, "a\n", "<b>", "-a", "é"])
 def test_other_names_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(IdentifierError, match="can't name an orchestrator"):
+    with pytest.raises(IdentifierError, match="Invalid orchestrator name"):
         lakegate.connect(tmp_path, orchestrator=name)
 
 

@@ -1,4 +1,4 @@
-"""The jars that no Python package carries, pinned by SHA-256: of the local stack, and of Spark's image on AWS."""
+"""Jars that aren't in a Python package, pinned by SHA-256: for the local stack and for Spark's image on AWS."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from xml.sax.saxutils import quoteattr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """One file in Maven's words; ``size_bytes`` and ``sha256`` are of the one that lakegate was tested with.
+    """One file on Maven. ``size_bytes`` and ``sha256`` are those of the version that lakegate was tested with.
 
-    Of a driver that a user names, the size isn't known (0), and the hash may be missing.
+    For a driver from the user's settings, the size is unknown (0) and the hash may be empty.
     """
 
     group: str
@@ -24,7 +24,7 @@ class Artifact:
 
     @property
     def file_name(self) -> str:
-        """Name of the file in the cache, Maven's own."""
+        """The file's name on Maven and in the cache."""
         return "-".join(part for part in (self.name, self.version, self.classifier) if part) + f".{self.packaging}"
 
 
@@ -80,11 +80,11 @@ S3_ARTIFACTS = (
         for name, size_bytes, sha256 in _SDK
     ),
 )
-"""What Spark needs besides to reach S3; fetched when that is first asked for."""
+"""What Spark also needs for S3; fetched when S3 is first used."""
 
 
 def ivy_module(artifacts: Sequence[Artifact]) -> str:
-    """Return the Ivy file that asks for exactly these jars, and nothing they depend on.
+    """Return an Ivy file that requests exactly these jars, without their dependencies.
 
     Source: https://ant.apache.org/ivy/history/2.5.3/ivyfile.html; ``m:classifier`` is Maven's classifier there.
     """

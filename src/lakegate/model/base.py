@@ -1,4 +1,4 @@
-"""The base of all values."""
+"""The base class of all values."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 _LONGEST_PART = 200
-"""Characters of one field's value in a ``repr``; a run holds thousands, as its batch's columns."""
+"""Maximum length of a field's value in a ``repr``. A run's full ``repr`` would have thousands of characters."""
 
 
 class Value(BaseModel):
-    """A frozen value with strict fields: unknown keys are errors, equality is by content."""
+    """A frozen value: unknown keys are errors, equality is by content."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Yield what differs from the defaults, what is long in a few words: a run has some twenty fields."""
+        """Yield only fields that differ from their defaults, with long values shortened."""
         fields = type(self).model_fields
         for name, value in super().__repr_args__():
             field = None if name is None else fields.get(name)
@@ -26,7 +26,7 @@ class Value(BaseModel):
 
 
 class _Brief:
-    """Prints a value, in a few words if it's long."""
+    """The ``repr`` of a value, shortened if it's long."""
 
     def __init__(self, value: Any) -> None:
         self._value = value

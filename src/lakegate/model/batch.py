@@ -1,4 +1,4 @@
-"""The files of one ingest, checked before anything is written, and those that runs know already."""
+"""The files of one ingest, checked before anything is written, and files that other runs know."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lakegate.model.schema import is_masked
 
 FileFormat = Literal["parquet", "csv", "json", "avro", "orc", "excel"]
 
-# An entity tag of S3 that is a hash of the content, or of its parts' hashes; other stores' are counters or times.
+# S3's entity tags are a hash of the content or of its parts' hashes; other stores use counters or times.
 _S3_CONTENT = re.compile(r'etag:"?[0-9a-fA-F]{32}(?:-[0-9]+)?"?:[0-9]+')
 
 MISSING_WORDS = ("NA", "N/A", "n/a", "#N/A", "NULL", "null")
 """Texts that mean NULL in CSV columns whose other values are numbers, dates, times or booleans.
 
-In a column of text they are text: ``NA`` is also Namibia. :attr:`CsvOptions.null_values` holds for all columns.
+In text columns they stay text: ``NA`` is also Namibia. :attr:`CsvOptions.null_values` applies to all columns.
 """
 
 
@@ -39,34 +39,34 @@ class CsvOptions(Value):
     null_values: tuple[str, ...] = ("",)
     """Texts that mean NULL in every column, in addition to the empty value."""
     decimal: Literal[".", ","] = "."
-    """What separates the fraction of numbers. With a comma, points may group digits: ``1.234,56``."""
+    """Decimal separator. With a comma, dots may group digits: ``1.234,56``."""
     date_format: str | None = None
-    """How dates are written if not as ``2026-01-31``, such as ``%d.%m.%Y``."""
+    """Format of dates, such as ``%d.%m.%Y``. Default: as ``2026-01-31``."""
     timestamp_format: str | None = None
-    """How times are written if not as ``2026-01-31 10:00:00``, such as ``%d.%m.%Y %H:%M``."""
+    """Format of times, such as ``%d.%m.%Y %H:%M``. Default: as ``2026-01-31 10:00:00``."""
     types: Mapping[str, str] = {}
-    """Types of columns that aren't to be inferred, such as ``zip = "string"``."""
+    """Types of columns, instead of the inferred ones, such as ``zip = "string"``."""
 
     def __hash__(self) -> int:
-        """Return the hash of what it says."""
+        """Return a hash of the options."""
         return hash(self.model_dump_json())
 
 
 class SourceFile(Value):
-    """One source file in the version that was looked at.
+    """One version of a source file.
 
     Attributes:
-        uri: Absolute location, ``file:///…``; of the real file, when it was found by a link.
-        version: Identifies this content of the path: ``sha256:…`` for local files.
-        stamp: Size and time of the last change, or size and entity tag: as long as it is the same, so is the file.
-            Empty when it isn't known.
-        rows: Number of rows, counted from the footer (parquet) or by parsing (CSV).
-        version_id: What the object store calls this version, where it keeps versions and was asked for this very key
-            (S3's listings have none). For people only; ``version`` alone identifies the content.
-        identity: What a local file keeps when it's renamed or linked: device, inode and time of last change. Two paths
-            with one ``version`` and one ``identity`` are one file. Empty in object stores.
-        aliases: Other URIs by which it was found: those of links to it.
-        copy_uri: Parquet that was made of its rows, which the engine reads instead; ``None`` for parquet and CSV.
+        uri: Absolute location, ``file:///…``. If a link led to the file, this is the target.
+        version: Identifies the content: ``sha256:…`` for local files.
+        stamp: Fingerprint: size and modification time, or size and entity tag. While it's the same, so is the file.
+            Empty if unknown.
+        rows: Number of rows, from the footer (Parquet) or by parsing (CSV).
+        version_id: The object store's id of this version, if the store keeps versions and returned it (S3's listings
+            don't). For people only: ``version`` alone identifies the content.
+        identity: What a local file keeps if it's renamed or linked: device, inode and change time. Two paths with the
+            same ``version`` and ``identity`` are one file. Empty for object stores.
+        aliases: URIs of links that led to the file.
+        copy_uri: Parquet file made from its rows, which the engine reads instead; ``None`` for Parquet and CSV.
     """
 
     uri: str
@@ -81,26 +81,29 @@ class SourceFile(Value):
 
     @property
     def names_content(self) -> bool:
-        """Whether another file of the same ``version`` surely has the same bytes: a SHA-256, or S3's entity tag.
+        """Whether files with the same ``version`` are certain to have the same bytes: by a SHA-256, or S3's entity tag.
 
-        Of S3, equal tags mean equal content; different ones mean nothing (an upload in parts has another).
+        S3's entity tags may differ for equal content: they depend on the parts of the upload.
         """
         return self.version.startswith("sha256:") or (
             self.uri.startswith("s3:") and _S3_CONTENT.fullmatch(self.version) is not None
         )
 
     def is_same_file(self, other: SourceFile) -> bool:
-        """Return whether ``other``, of the same version, is this very file under another name."""
+        """Return whether ``other``, of the same version, is this file under another name."""
         return (bool(self.identity) and self.identity == other.identity) or other.uri in self.aliases
 
 
 class SourceColumn(Value):
     """A column of the files.
 
-    ``type`` is the Arrow type as text (``int64``, ``timestamp[us]`` …), for CSV and text in JSON the one inferred from
-    all values, and ``null`` for a column without any value. ``file_name`` is what the files call it, if the
-    batch calls it otherwise. ``inferred`` is the Iceberg type of what is nested, where parts of it have none, such as
-    ``list<unknown>`` for lists that are all empty. It's known of all that is nested in JSON.
+    Attributes:
+        name: Its name in the batch.
+        type: Its Arrow type as text: ``int64``, ``timestamp[us]``, … For CSV and JSON text, the type inferred from all
+            values. ``null`` for a column without values.
+        file_name: Its name in the files, if that differs.
+        inferred: For nested columns: the Iceberg type, if a part of it has no values, such as ``list<unknown>`` if all
+            lists are empty. Always set for nested JSON.
     """
 
     name: str
@@ -110,7 +113,7 @@ class SourceColumn(Value):
 
     @property
     def in_file(self) -> str:
-        """What the files call it."""
+        """Its name in the files."""
         return self.file_name or self.name
 
 
@@ -118,12 +121,12 @@ class ColumnText(Value):
     """What the text of a CSV column looks like, beyond its type.
 
     Attributes:
-        odd: For text: the first value that kept it from being numbers, dates or times; empty if there was none.
-        digits: For numbers: the most digits of a value.
-        fraction: For numbers: the most digits of a fraction; many for one with an exponent.
-        words: For text: which of :data:`MISSING_WORDS` it holds, which stay text.
-        beyond_int: For integers: whether one needs more than 32 bits.
-        fields_beyond_int: For what is nested in JSON: where integers need more than 32 bits, in lower case.
+        odd: For text: the first value that isn't a number, date or time; empty if there's none.
+        digits: For numbers: the largest number of digits of a value.
+        fraction: For numbers: the largest number of fractional digits; large for exponents.
+        words: For text: the :data:`MISSING_WORDS` it contains, which stay text.
+        beyond_int: For integers: whether a value needs more than 32 bits.
+        fields_beyond_int: For nested JSON: lower-case paths of integers that need more than 32 bits.
     """
 
     name: str
@@ -137,11 +140,11 @@ class ColumnText(Value):
     @property
     def inexact_as_double(self) -> bool:
         """Whether it holds integers too long for a double."""
-        return not self.fraction and self.digits > 15  # digits that a double always keeps
+        return not self.fraction and self.digits > 15  # a double keeps 15 digits
 
 
 def united(columns: Iterable[Sequence[SourceColumn]]) -> tuple[SourceColumn, ...]:
-    """Return each column of several files once, by its name in any case; with a type, if one of them has values."""
+    """Return the columns of several files, each once (case ignored), with the type from a file that has values."""
     found: dict[str, SourceColumn] = {}
     for column in (column for some in columns for column in some):
         known = found.get(column.name.lower())
@@ -153,7 +156,7 @@ def united(columns: Iterable[Sequence[SourceColumn]]) -> tuple[SourceColumn, ...
 
 
 def renamed(columns: Sequence[SourceColumn], names: Mapping[str, str]) -> tuple[SourceColumn, ...]:
-    """Return the columns called as ``names`` says, by their names in the files, in any case.
+    """Return the columns renamed by ``names``, a mapping from names in the files (in any case) to new ones.
 
     Example:
         >>> renamed([SourceColumn(name="Fare", type="double")], {"fare": "fare_amount"})
@@ -167,7 +170,7 @@ def renamed(columns: Sequence[SourceColumn], names: Mapping[str, str]) -> tuple[
         other = next((one for one in found if one.name.lower() == new.lower()), None)
         if other is not None:
             raise SchemaError(
-                f"The files have both '{other.in_file}' and '{column.in_file}', which would both be '{new}'.",
+                f"The files' columns '{other.in_file}' and '{column.in_file}' would both be called '{new}'.",
                 hint="Map only one of them (--column, or columns in the table's settings).",
                 column=new,
             )
@@ -176,20 +179,20 @@ def renamed(columns: Sequence[SourceColumn], names: Mapping[str, str]) -> tuple[
 
 
 class FileColumns(Value):
-    """Files of a batch that have the same columns, where those of others differ."""
+    """Files of a batch that have the same columns, if not all files do."""
 
     columns: tuple[SourceColumn, ...]
     uris: tuple[str, ...]
 
 
 class Batch(Value):
-    """The set of source files of one ingest: all of one format, none damaged.
+    """The source files of one ingest: all of one format, none damaged.
 
     Attributes:
-        columns: The columns of the files; where they differ, those of all of them.
-        variants: The columns of each file, where they differ; else empty.
-        texts: CSV only: what the text of its columns looks like.
-        multiline: CSV only: some quoted value spans lines, so files can't be split by line.
+        columns: The columns of all files.
+        variants: The columns of each file if they differ; else empty.
+        texts: CSV only: what its columns' text looks like.
+        multiline: CSV only: a quoted value spans lines, so files can't be split by line.
     """
 
     format: FileFormat
@@ -201,7 +204,7 @@ class Batch(Value):
     variants: tuple[FileColumns, ...] = ()
 
     def parts(self) -> tuple[Batch, ...]:
-        """Return the batch in parts whose files have the same columns each."""
+        """Split the batch into parts whose files have the same columns."""
         if not self.variants:
             return (self,)
         parts = []
@@ -212,7 +215,7 @@ class Batch(Value):
         return tuple(parts)
 
     def renamed(self, names: Mapping[str, str]) -> Batch:
-        """Return the batch with columns called as ``names`` says, by their names in the files; others stay."""
+        """Return the batch with columns renamed by ``names``, a mapping from names in the files to new ones."""
         if not names:
             return self
         variants = tuple(one.model_copy(update={"columns": renamed(one.columns, names)}) for one in self.variants)
@@ -230,10 +233,10 @@ class Batch(Value):
         return len({tuple(shape if self.csv is not None else sorted(shape)) for shape in shapes}) <= 1
 
     def named_like(self, names: tuple[str, ...]) -> Batch:
-        """Return the batch with its columns called ``names``, by position, where the files themselves name none.
+        """Return the batch with columns named ``names`` by position, if the files have no column names.
 
-        CSV without a header has made-up names (``_c0``, ``_c1`` …); a table's own say what the columns are. A batch
-        with names of its own, with names that were mapped, or with another number of columns, is returned as it is.
+        Columns of CSV without a header are called ``_c0``, ``_c1``, …, so the table's names are better. A batch with
+        column names, with renamed columns, or with another number of columns is returned unchanged.
         """
         if self.csv is None or self.csv.header or len(names) != len(self.columns):
             return self
@@ -245,12 +248,12 @@ class Batch(Value):
         return self.model_copy(update={"columns": columns, "texts": texts})
 
     def hiding(self, masked: Sequence[str]) -> Batch:
-        """Return the batch without the values of columns that the patterns ``masked`` name."""
+        """Return the batch without values of columns that match one of the patterns ``masked``."""
         hidden = (text.model_copy(update={"odd": ""}) if is_masked(masked, text.name) else text for text in self.texts)
         return self.model_copy(update={"texts": tuple(hidden)})
 
     def only(self, files: tuple[SourceFile, ...]) -> Batch:
-        """Return the batch with just these of its files."""
+        """Return the batch with only these of its files."""
         return self.model_copy(update={"files": files})
 
     @property
@@ -270,16 +273,16 @@ class Batch(Value):
 
     @property
     def read_uris(self) -> tuple[str, ...]:
-        """Locations of what the engine reads: the files, or the parquet that was made of them."""
+        """Locations of what the engine reads: the files, or the Parquet copies of them."""
         return tuple(file.copy_uri or file.uri for file in self.files)
 
 
 class KnownFile(Value):
-    """A source file that a run published, or is ingesting.
+    """A source file that a run published or is ingesting.
 
     Attributes:
-        same_file_as: URI by which that run knows the file, if it's another one: it was renamed, or has two links.
-        same_content_as: URI of another file of that run with the same bytes.
+        same_file_as: The file's URI in that run, if it differs because the file was renamed or linked.
+        same_content_as: URI of another file in that run with the same bytes.
     """
 
     file: SourceFile
@@ -289,18 +292,18 @@ class KnownFile(Value):
 
 
 class Claim(Value):
-    """The answer to a claim. Each file is in exactly one of these.
+    """The result of claiming a batch's files. Each file is in exactly one of these.
 
     Attributes:
-        claimed: Claimed by this run now.
-        published: Published before in this version, and by which run.
-        busy: Claimed by another live run, in this version or another one of the path.
-        changed: Published before in another version, which the :class:`KnownFile` holds.
-        same_content: Has the same bytes as another file that a run published or is ingesting, or that comes earlier in
-            the batch. Where that doesn't matter, the file is also ``claimed`` or ``free``.
-        free: Could be claimed, but wasn't because others of the batch were busy.
-        went_back: Which newer version was published of the path of a file that is ``published`` in this version: the
-            file went back to what it held before.
+        claimed: Now claimed by this run.
+        published: Already published in this version, with the run that did.
+        busy: Claimed by another live run, in this or another version.
+        changed: Already published in another version, which the :class:`KnownFile` holds.
+        same_content: Same bytes as another file that a run published or is ingesting, or that comes earlier in the
+            batch. If that's allowed, the file is also ``claimed`` or ``free``.
+        free: Not claimed only because other files of the batch were busy.
+        went_back: The newer version that was published of a file in ``published``: the file changed back to earlier
+            content.
     """
 
     claimed: tuple[SourceFile, ...] = ()
@@ -312,7 +315,7 @@ class Claim(Value):
     went_back: tuple[KnownFile, ...] = ()
 
     def with_changed_back(self) -> Claim:
-        """Return the answer with files that went back to an earlier version as ``changed``, as they are since then."""
+        """Return the result with files that changed back to an earlier version counted as ``changed``."""
         uris = {known.file.uri for known in self.went_back}
         published = tuple(known for known in self.published if known.file.uri not in uris)
         return self.model_copy(

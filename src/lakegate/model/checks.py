@@ -1,4 +1,4 @@
-"""A check as a value: what is asked, of which columns, how much it matters, and how an audit answered it."""
+"""Checks and audit reports as values."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Scope = Literal["batch", "table"]
 Verdict = Literal["pass", "fail", "skipped"]
 Evidence = Literal["manifest", "scan", "journal"]
 Tolerance: TypeAlias = int | str
-"""Failing rows that are accepted: a number of rows, or a share of the rows looked at as text, ``0.1%``."""
+"""How many rows may fail: a number of rows, or a share of the judged rows as text, such as ``0.1%``."""
 
 _TOLERANCE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%|rows?)?")
 _ALL = 100  # percent
 SHOW_VALUES = frozenset({"max", "mean", "min", "quantile", "recency", "sum"})
-"""Checks whose findings are values of a column, or near them."""
+"""Checks whose results show, or come close to, a value of the column."""
 HIDDEN = "The value isn't shown."
 _LONGEST_VALUE = 60
 _MOST_DIGITS = 400  # of a tolerance
@@ -33,23 +33,21 @@ Method = Literal["manifest", "scan", "bitmaps in the scan", "bitmaps", "hashes",
 
 
 class Check(Value):
-    """One claim about rows, which an audit answers.
-
-    What it does is defined by the function called ``kind`` (``lakegate.checks``); this is only its arguments.
+    """One rule about rows. The function called ``kind`` in ``lakegate.checks`` defines it; these are its arguments.
 
     Attributes:
         kind: Name of the check: ``not_null``, ``in_range`` …
-        columns: Columns it is about, in order; empty for checks of the whole batch.
+        columns: Columns that it's about, in order; empty for checks of the whole batch.
         arguments: Its own arguments by name, JSON values only.
         severity: ``error`` blocks the publish, ``warn`` only reports, ``quarantine`` sets the failing rows aside.
         scope: ``batch``: the rows just written; ``table``: the table as it would be after publishing.
         label: A name chosen by the user; :attr:`name` falls back to one made from kind and columns.
-        where: Predicate in Spark SQL about one row: only rows for which it is true are looked at.
-        tolerance: Failing rows up to which the check passes; ``None``: not a single one.
-        examples: Failing rows to show at most; ``None``: as many as the settings allow.
+        where: Spark SQL predicate on a row. Only rows for which it's true are judged.
+        tolerance: How many rows may fail; ``None``: none.
+        examples: Maximum number of failing rows to show; ``None``: as the settings say.
         description: Why the check is there, in the user's words.
-        owner: Who looks after it.
-        tags: Words to find it by.
+        owner: Who maintains it.
+        tags: The user's labels.
 
     Example:
         >>> str(Check(kind="in_range", columns=("fare",), arguments={"min": 0, "max": 500}))
@@ -77,7 +75,7 @@ class Check(Value):
     def __str__(self) -> str:
         words = [column if _is_plain(column) else repr(column) for column in self.columns]
         words += [f"{key}={value!r}" for key, value in self.arguments.items()]
-        # Description, owner and tags are left out: with them or without, the same is asked.
+        # Description, owner and tags don't change what is checked.
         words += [
             f"{key}={value!r}"
             for key, value in (("where", self.where), ("tolerance", self.tolerance), ("examples", self.examples))
@@ -97,25 +95,25 @@ class CheckResult(Value):
 
     Attributes:
         check: The check in its canonical text.
-        verdict: ``pass``, ``fail``, or ``skipped`` when there was nothing to judge: no row matches its ``where``, or
+        verdict: ``pass``, ``fail``, or ``skipped`` if there was nothing to judge: no row matches ``where``, or there's
             too little history. A check that couldn't run is an exception, not a verdict.
-        failing_rows: Rows that break the check; with a tolerance there may be some on ``pass``. For ``row_count``,
-            which is about no row in particular, 0 on ``pass`` and the number of rows missing or too many on ``fail``.
-        total_rows: Rows that were looked at: with ``where``, those that match it.
-        quarantined: Failing rows that were set aside before the others were looked at; examples are of them.
-        reads: Other tables whose state the answer depends on (scope ``table``); it holds only as long as they don't
-            change.
-        evidence: ``manifest`` when proven from file metrics, ``scan`` when rows were read, ``journal`` when it rests
-            on what earlier runs found.
+        failing_rows: Rows that fail; on ``pass``, there may be some within the tolerance. For ``row_count``, 0 on
+            ``pass``, else the number of missing or surplus rows.
+        total_rows: Rows that were judged; with ``where``, those that match it.
+        quarantined: Failing rows that were set aside before the rest was judged. Examples are taken from them.
+        reads: Other tables that the result depends on (scope ``table``). It holds only while they don't change.
+        evidence: ``manifest`` if proven from file metrics, ``scan`` if rows were read, ``journal`` if derived from
+            earlier runs.
         examples: Some failing rows, column name to JSON-safe value.
-        detail: One sentence of explanation where the numbers alone don't tell.
-        tolerance: Failing rows up to which the check passes, as the check has it.
-        value: What was measured, where it's a number.
-        sentence: What was found, in plain English; of failing checks.
-        values: The unexpected values, most frequent first, with their number of ``rows``, where that says more.
-        passed_run_id: Of a failing check, the newest published run that passed it; ``passed_at`` is when that began.
-        measure: What that is, as text: equal measures of several runs are one history.
-        description: As the check has it; so are ``owner`` and ``tags``.
+        detail: One sentence of explanation if the numbers aren't enough.
+        tolerance: The check's tolerance.
+        value: The measured value, if it's a number.
+        measure: What was measured, as text. Results of several runs with the same measure form one history.
+        sentence: For failing checks: what was found, in plain English.
+        values: The unexpected values with their number of ``rows``, most frequent first, if that's more useful than
+            rows.
+        passed_run_id: For failing checks: the last published run that passed it, which started at ``passed_at``.
+        description: The check's description; likewise ``owner`` and ``tags``.
     """
 
     name: str
@@ -143,17 +141,17 @@ class CheckResult(Value):
 
     @property
     def blocks(self) -> bool:
-        """Whether it stops the publish."""
+        """Whether it prevents the publish."""
         return self.verdict == "fail" and self.severity != "warn"
 
     @property
     def warns(self) -> bool:
-        """Whether it failed without stopping the publish."""
+        """Whether it failed without preventing the publish."""
         return self.verdict == "fail" and self.severity == "warn"
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What there is to say about it besides its numbers, a sentence each, in plain text that may hold values."""
+        """What to say about it besides its numbers, a sentence each, in plain text. May contain column values."""
         found = [self.sentence, self.detail]
         if self.values:
             values = ", ".join(f"{_short(one.get('value'))} ({one.get('rows', 0):,})" for one in self.values)
@@ -163,11 +161,11 @@ class CheckResult(Value):
         return tuple(text for text in found if text)
 
     def shown(self, *, rows: int, masked: Sequence[str] = ()) -> CheckResult:
-        """Return it as people may see it: with so many example rows, and without the values of masked columns.
+        """Return the result as people may see it: with fewer examples, and masked columns' values replaced.
 
         Args:
-            rows: Examples to keep; with 0, no other value of a row is kept, either.
-            masked: Patterns of the names of columns whose values aren't shown, as of the setting ``ui.masked``.
+            rows: Examples to keep. With 0, no other column value is kept, either.
+            masked: Patterns of columns whose values aren't shown, as in the setting ``ui.masked``.
         """
         is_hidden = rows <= 0 or any(is_masked(masked, column) for column in self.columns)
         is_value = is_hidden and self.check.partition("(")[0] in SHOW_VALUES
@@ -189,11 +187,11 @@ class Explanation(Value):
         method: ``manifest``: from the metrics of data files. ``scan``: in the one pass over the rows. ``bitmaps``:
             a key proven unique, in that pass or in a job of its own. ``hashes``: a key proven unique by a hash of each.
             ``grouping``: rows counted by key. ``join``: keys looked up in other rows.
-        reason: Why no cheaper way would do; ``None`` for the cheapest one.
-        jobs: Spark jobs that the check took, those for its examples among them. The pass over the rows counts for each
-            check that it answers.
-        bytes: What the columns that the check names take in the data files, by the manifests; 0 when none was read,
-            ``None`` when the manifests don't say, and for a query of the user's.
+        reason: Why no cheaper method was possible; ``None`` for the cheapest one.
+        jobs: Spark jobs that the check took, including those for its examples. The shared pass counts for each check
+            that it answers.
+        bytes: Size of the check's columns in the data files, by the manifests; 0 if no file was read. ``None`` if the
+            manifests don't say, and for users' own queries.
     """
 
     check: str
@@ -204,9 +202,9 @@ class Explanation(Value):
 
 
 class AuditReport(Value):
-    """The outcome of all checks of one run on one table.
+    """The results of all checks of one run on one table.
 
-    ``metadata_location`` is the table metadata that was audited; only this exact state may be published.
+    ``metadata_location`` is the table state that was audited. Only this exact state may be published.
     """
 
     run_id: str
@@ -217,18 +215,18 @@ class AuditReport(Value):
     results: tuple[CheckResult, ...]
     seconds: float
     at: str | None = None
-    """Hash of the target's commit at which checks of scope ``table`` read; ``None`` when there were none."""
+    """Commit of the target at which checks of scope ``table`` read; ``None`` if there were none."""
     explanations: tuple[Explanation, ...] = ()
-    """How each check was answered, in the order of the results, if that was asked for."""
+    """How each check was answered, in the order of the results, if requested."""
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Tables that some result depends on, besides the batch itself."""
+        """Other tables that a result depends on."""
         return tuple(dict.fromkeys(table for result in self.results for table in result.reads))
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed but those of severity ``warn``."""
+        """Whether no check failed, except those of severity ``warn``."""
         return not self.failures
 
     @property

@@ -1,4 +1,4 @@
-"""Clocks of several machines, compared."""
+"""Compares the clocks of different machines."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from lakegate.errors import ClockError
 from lakegate.model.figures import duration, moment
 
 _TOLERANCE = timedelta(minutes=5)
-"""Iceberg's writers refuse a table that is more than a minute ahead of their clock: one of five is soon writable again,
-and few machines without NTP are as wrong as that."""
+"""Iceberg refuses to write to a table that is over a minute ahead of the local clock. Within five minutes, such a table
+is writable again, and few machines, even without NTP, are off by more."""
 
 
 def is_ahead(time: datetime, now: datetime) -> bool:
-    """Return whether a clock is fast that said ``time`` when another said ``now``, or earlier than that."""
+    """Return whether a clock that showed ``time`` is fast, given that another shows ``now`` then or later."""
     return time - now > _TOLERANCE
 
 
@@ -27,16 +27,16 @@ def fast_clock(
     then: str = "run the command again",
     **context: object,
 ) -> ClockError:
-    """Return the error for a clock that is fast.
+    """Return the error for a fast clock.
 
     Args:
-        time: The time by this clock.
-        now: The time by the other one.
-        whose: The clock, as the subject of a sentence.
-        by: The other one.
-        effect: What it means for the data, as a sentence.
+        time: Time by the fast clock.
+        now: Time by the other clock.
+        whose: The fast clock, as the subject of a sentence.
+        by: The other clock.
+        effect: What this means for the data, as a sentence.
         then: What to do once the clock is right.
-        **context: What the error is about.
+        **context: The error's context.
     """
     return ClockError(
         f"{whose} is {duration((time - now).total_seconds())} ahead of {by}: {moment(time)} against {moment(now)}. "

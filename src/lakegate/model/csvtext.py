@@ -1,6 +1,6 @@
-"""What numbers, dates and times in CSV look like where they aren't written as in SQL, and how they are rewritten.
+"""Formats of numbers, dates and times in CSV that differ from SQL's, and how to rewrite them.
 
-The rules are regular expressions that Arrow, which looks at the files, and Spark, which reads them, both take.
+The rules are regular expressions that both Arrow (which inspects the files) and Spark (which reads them) support.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from lakegate.errors import InputError
 
 DECIMAL_COMMA = r"^[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+)?$"
-"""A number with a decimal comma; points may group its digits by three."""
+"""A number with a decimal comma. Dots may group its digits by three."""
 NON_FINITE = ("NaN", "Inf", "-Inf", "Infinity", "-Infinity")
-"""What a double may be besides numbers."""
+"""Values of a double that aren't numbers."""
 LONE_DIGIT = r"\b([0-9])\b"
-"""A digit that a date as SQL writes it has a zero before."""
+"""A digit that needs a leading zero in SQL's date format."""
 _PARTS = {
     "%d": "(?P<d>[0-9]{1,2})",
     "%m": "(?P<m>[0-9]{1,2})",
@@ -30,18 +30,18 @@ _DIRECTIVE = re.compile(r"%.|[^%]+", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A pattern, and where in it the parts are of what SQL writes.
+    """How to rewrite a value in SQL's format.
 
     Attributes:
         pattern: Matches a whole value.
-        order: Number of the group of year, month, day, hour, minute and second, as far as it has them.
+        order: Group numbers of year, month, day, hour, minute and second, if present.
     """
 
     pattern: str
     order: tuple[int, ...]
 
     def replacement(self, sign: str) -> str:
-        r"""Return what a value is replaced by; ``sign`` is what refers to a group: ``$`` in Java, ``\`` in RE2.
+        r"""Return the replacement; ``sign`` introduces a group reference: ``$`` in Java, ``\`` in RE2.
 
         Example:
             >>> rewrite("%d.%m.%Y", option="date-format").replacement("$")
@@ -53,13 +53,13 @@ class Rewrite:
 
 
 def rewrite(form: str, *, option: str) -> Rewrite:
-    """Return the rule for dates or times of a form.
+    """Return how to rewrite dates or times of a format.
 
     Args:
-        form: As of ``strptime``: ``%d``, ``%m``, ``%Y``, ``%H``, ``%M``, ``%S`` and what is between them.
+        form: A ``strptime`` format with ``%d``, ``%m``, ``%Y``, ``%H``, ``%M``, ``%S`` and text between them.
 
     Raises:
-        InputError: When it has other directives, or doesn't say what a date or time needs.
+        InputError: If it has other directives, or lacks one that a date or time needs.
     """
     parts = _DIRECTIVE.findall(form)
     unknown = [part for part in parts if part.startswith("%") and part not in _PARTS]
@@ -68,14 +68,14 @@ def rewrite(form: str, *, option: str) -> Rewrite:
     if unknown or sorted(names) != sorted(wanted):
         example = "%d.%m.%Y" if option == "date-format" else "%d.%m.%Y %H:%M:%S"
         raise InputError(
-            f"'{form}' isn't a --{option}: it needs {', '.join(f'%{name}' for name in wanted)}, each once.",
+            f"Invalid --{option} '{form}': it needs {', '.join(f'%{name}' for name in wanted)}, each once.",
             hint=f"For example --{option} '{example}'.",
             option=option,
         )
     pieces = []
     for before, part, after in zip(["", *parts], parts, [*parts[1:], ""], strict=False):
         piece = re.sub(r"\?P<.>", "", _PARTS[part]) if part in _PARTS else _literal(part)
-        # Where nothing separates two parts, a lone digit could belong to either.
+        # Without a separator, a single digit could belong to either part.
         pieces.append(piece.replace("{1,2}", "{2}") if before in _PARTS or after in _PARTS else piece)
     pattern = "".join(pieces)
     return Rewrite(pattern=f"^{pattern}$", order=tuple(names.index(name) + 1 for name in wanted))

@@ -1,4 +1,4 @@
-"""What people and systems beyond the lake learn of a run: alerts, events, and their delivery."""
+"""Alerts to people and events for downstream systems, and their delivery."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lakegate.model.schema import Schema
 from lakegate.model.tables import ChangeKind
 
 EVENT_VERSION = 1
-"""Of :class:`DownstreamEvent` as JSON. Fields may be added within a version."""
+"""Version of :class:`DownstreamEvent` as JSON. New fields don't change it."""
 
 DownstreamKind = Literal["published", "reverted", "restored", "current", "rejected", "failed"]
-"""What happened. ``current`` is the state that a table is in now, whatever led to it: sent on request, after the target
-was reset, and after the journal was lost."""
+"""What happened. ``current`` reports a table's present state, whatever led to it. It's sent on request, after the
+target was reset, and after the journal was lost."""
 DeliveryState = Literal["pending", "sent", "failed", "skipped", "superseded"]
-"""``failed`` was given up and waits for a decision; ``superseded`` was covered by a later event of the same tables."""
+"""``failed``: given up, waiting for a decision. ``superseded``: covered by a later event for the same tables."""
 
 
 class ChangedTable(Value):
@@ -61,19 +61,19 @@ class ChangedTable(Value):
 class DownstreamEvent(Value):
     """What a downstream system is sent.
 
-    It may be sent more than once: ``event_id`` stays the same.
+    An event may be sent more than once, always with the same ``event_id``.
 
     Attributes:
-        version: Of this form.
-        event_id: Identifies the event over all deliveries, to every system.
+        version: Version of this format.
+        event_id: Identifies the event in all deliveries, to all systems.
         kind: What happened.
         run_id: The run that did it; ``None`` for ``current``.
         ref: The branch that was published to.
         commit: The commit on it; ``None`` if nothing was published.
         parent: The commit before.
-        actor: Who published, as far as known.
+        actor: Who published, if known.
         at: When it was committed, or when the run ended.
-        tables: The tables that it is about: those that the system's settings ask for.
+        tables: The tables that it's about and that the system subscribes to.
     """
 
     version: int = EVENT_VERSION
@@ -93,8 +93,8 @@ class Subscription(Value):
 
     Attributes:
         name: The system's name.
-        mirrors: Whether it points at the tables' metadata files, so that only the newest state of a table matters. Its
-            readers see what the files hold, so it gets no quarantine tables.
+        mirrors: Whether it points at the tables' metadata files. Only a table's newest state matters to it, and as its
+            readers would see quarantined rows, it gets no quarantine tables.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Subscription(Value):
     mirrors: bool = False
 
     def wanted(self, kind: DownstreamKind, tables: Iterable[str]) -> tuple[str, ...]:
-        """Return those of ``tables`` that it's notified of in such an event.
+        """Return which of ``tables`` it's notified of for this kind of event.
 
         Example:
             >>> glue = Subscription(name="glue", events=("published",), tables=("nyc.*",))
@@ -128,11 +128,11 @@ class Delivery(Value):
         commit: The commit whose tables it describes, if any.
         run_id: The run, if any.
         tables: The tables that the system is notified of.
-        state: How far it is.
-        tries: How often it was tried.
+        state: Its state.
+        tries: Number of attempts.
         queued_at: When it was queued.
-        next_at: When it is tried again, if it's pending.
-        failing_since: When it failed first, since somebody last asked to retry it.
+        next_at: If it's pending: when it's tried next.
+        failing_since: Time of the first failed attempt since the last manual retry.
         ended_at: When it was sent, given up or skipped.
         reason: Why the last try failed, or why it was skipped.
     """
@@ -154,20 +154,20 @@ class Delivery(Value):
 
 
 class DownstreamStatus(Value):
-    """How far one downstream system is.
+    """The state of one downstream system.
 
     Attributes:
         type: Its type; ``None`` if the settings here don't name it.
         mirrors: Whether it points at the tables' metadata files.
-        since: When it was seen first: it gets the events from then on. ``None`` if nothing was published since it's in
-            the settings.
-        pending: Deliveries that are queued.
-        failed: Deliveries that were given up and wait for a decision; later ones of their tables wait, too.
-        sent: Deliveries that arrived.
-        oldest: When the oldest one that is queued or given up was queued.
-        next_at: When the next one is tried.
-        last_sent_at: When the last one arrived.
-        reason: Why the oldest one that failed failed last.
+        since: It gets events from this time on, when lakegate first saw it in the settings. ``None`` if nothing was
+            published since.
+        pending: Number of queued deliveries.
+        failed: Number of deliveries that were given up. Later ones for their tables wait for a decision, too.
+        sent: Number of deliveries that arrived.
+        oldest: When the oldest delivery that is queued or given up was queued.
+        next_at: When the next delivery is tried.
+        last_sent_at: When the last delivery arrived.
+        reason: Last error of the oldest failed delivery.
     """
 
     name: str
@@ -198,8 +198,8 @@ class DownstreamCheck(Value):
 
 
 Event = Literal["rejected", "failed", "given_up", "recovered", "published", "quarantined", "late", "undelivered"]
-"""What a channel may ask for. A run that recovery ended is ``recovered``, and also how it ended; one that set rows
-aside is ``quarantined``, and also ``published``."""
+"""Events that a channel can subscribe to. A run that recovery ended is both ``recovered`` and how it ended. One that
+set rows aside is both ``quarantined`` and ``published``."""
 Level = Literal["info", "warn", "error"]
 LEVELS: tuple[Level, ...] = ("info", "warn", "error")
 """From the least to the most severe."""
@@ -217,7 +217,7 @@ class Notice(Value):
         late: The late table, if it's about one.
         file: The file that was given up, if it's about one.
         delivery: The delivery to a downstream system that was given up, if it's about one.
-        counted: Number of suppressed alerts that it sums up; ``None`` for an alert of its own.
+        counted: Number of suppressed alerts that this one summarizes; ``None`` for an ordinary alert.
         at: When it happened.
     """
 
@@ -234,18 +234,18 @@ class Notice(Value):
 
     @property
     def quarantined(self) -> int:
-        """Rows that the run published without, as it set them aside."""
+        """Rows that the published run set aside."""
         published = None if self.run is None or self.event != "published" else self.run.publication
         return 0 if published is None else published.quarantined
 
 
 class AlertGroup(Value):
-    """A message's place in the group of those that say the same of a table within ``notify.group``.
+    """A message's place among those that say the same about a table within ``notify.group``.
 
     Attributes:
-        number: How many there were, including this one.
-        missed: How many before this one were suppressed.
-        thread: Where the first one was sent, if the channel has threads.
+        number: Number of messages so far, including this one.
+        missed: How many of the earlier ones were suppressed.
+        thread: The first message's thread, if the channel has threads.
     """
 
     number: int
@@ -254,7 +254,7 @@ class AlertGroup(Value):
 
 
 class LateTable(Value):
-    """A table to which nothing was published for longer than expected.
+    """A table without a publish for longer than expected.
 
     Attributes:
         expected_every: The expected interval, from the settings.
@@ -270,14 +270,14 @@ class LateTable(Value):
 
 
 class GivenUpFile(Value):
-    """A source file that failed so often that it won't be tried again until it changes.
+    """A source file that failed too often and won't be retried until it changes.
 
     Attributes:
-        stamp: Its state, as in :class:`lakegate.model.journal.FileCheckpoint`.
-        tries: How often it was tried in this state.
+        stamp: Its fingerprint, as in :class:`lakegate.model.journal.FileCheckpoint`.
+        tries: Number of attempts in this state.
         code: Code of the last error.
         reason: The last error, in one sentence.
-        run_id: The last run that tried; ``None`` if none began.
+        run_id: The last run that tried; ``None`` if none started.
     """
 
     table: str
@@ -290,12 +290,12 @@ class GivenUpFile(Value):
 
 
 class CountedAlert(Value):
-    """A group that has ended with suppressed messages.
+    """A group of alerts that ended while some of its messages were suppressed.
 
     Attributes:
-        alert: Key of what they say.
-        about: The last one, with just enough of its run to identify it.
-        place: The place of the last one.
+        alert: Key of the group.
+        about: The last alert, with just enough of its run to identify it.
+        place: The last alert's place in the group.
     """
 
     channel: str

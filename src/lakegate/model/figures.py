@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as people read them, in terminals, reports and pages."""
+"""Formats numbers, sizes and times for terminals, reports and pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _THOUSAND = 1000
 
 
 def duration(seconds: float) -> str:
-    """Return a time span.
+    """Format a time span.
 
     Example:
         >>> duration(0.84), duration(75), duration(7300)
@@ -30,7 +30,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int | None) -> str:
-    """Return a number of bytes in decimal units.
+    """Format a number of bytes in decimal units.
 
     Example:
         >>> size(999), size(1_234_567), size(None)
@@ -47,7 +47,7 @@ def size(count: int | None) -> str:
 
 
 def moment(when: datetime | None) -> str:
-    """Return a time in UTC, to the second, as ``--at`` reads it.
+    """Format a time in UTC, to the second, as ``--at`` accepts it.
 
     Example:
         >>> moment(datetime(2026, 1, 31, 7, 5, 9, 12, tzinfo=UTC))
@@ -57,14 +57,14 @@ def moment(when: datetime | None) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return how long ago something was, roughly.
+    """Format how long ago something was, roughly.
 
     Example:
         >>> age(3), age(200), age(90_000), age(40 * 86_400), age(-500)
         ('just now', '3 min ago', '1 d ago', '1 mo ago', 'in 8 min')
     """
     size = abs(seconds)
-    if size < 45:  # what feels like now
+    if size < 45:  # seconds; feels like now
         return "just now"
     steps = ((_YEAR, "y"), (_MONTH, "mo"), (_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (1, "s"))
     length, unit = next((length, unit) for length, unit in steps if size >= length)
@@ -73,7 +73,7 @@ def age(seconds: float) -> str:
 
 
 def count(number: int | None) -> str:
-    """Return a number with its thousands apart; nothing when it isn't known.
+    """Format a number with thousands separators; empty if it's unknown.
 
     Example:
         >>> count(200000), count(None)
@@ -83,7 +83,7 @@ def count(number: int | None) -> str:
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun.
+    """Format a number with its noun.
 
     Example:
         >>> counted(1, "row"), counted(1000, "row"), counted(2, "branch")
@@ -94,7 +94,7 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Return a percentage that is never rounded to nothing or to all.
+    """Format a percentage that is never rounded to 0 or 100.
 
     Example:
         >>> share(1003, 100000), share(1, 10**7), share(5, 0)
@@ -111,7 +111,7 @@ def share(part: int, whole: int) -> str:
 
 
 def rounded(written: str) -> str | None:
-    """Return what is lost of a number that a double rounds; ``None`` if it's kept as it was written, or isn't finite.
+    """Say how a double rounds a number as written; ``None`` if it doesn't, or the number isn't finite.
 
     Example:
         >>> rounded("0.10"), rounded("1e400")

@@ -11,7 +11,7 @@ from lakegate.errors import IdentifierError
 from lakegate.model.base import Value
 
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
-# Nessie's Validation.REF_NAME_PATTERN, without the parts it allows and URLs don't like.
+# Nessie's Validation.REF_NAME_PATTERN, without what is awkward in URLs.
 _REF = re.compile(r"[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
 _HASH = re.compile(r"[0-9a-f]{16,64}")
 _RUN_ID = re.compile(r"[A-Za-z0-9](?:(?:(?!\.\.)[A-Za-z0-9._-]){0,98}[A-Za-z0-9])?")
@@ -19,7 +19,7 @@ _ORCHESTRATOR = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 _MAX_REF_LENGTH = 200
 
 RESERVED_NAMESPACES = frozenset({"global_temp", "lakegate", "session", "spark_catalog", "system"})
-"""First levels that aren't namespaces of the lake in Spark SQL: catalogs, and its own databases."""
+"""Top-level names that Spark SQL takes for catalogs or its own databases, not for namespaces of the lake."""
 
 
 def quote(name: str) -> str:
@@ -43,10 +43,10 @@ def is_commit_hash(text: str) -> bool:
 
 
 def validate_orchestrator(name: str) -> str:
-    """Return ``name`` if it may name what begins runs.
+    """Return ``name`` if it's a valid orchestrator name.
 
     Raises:
-        IdentifierError: It holds other characters than lower-case letters, digits and ``-``, or is too long.
+        IdentifierError: If it has characters other than lower-case letters, digits and ``-``, or is too long.
 
     Example:
         >>> validate_orchestrator("aws-lambda")
@@ -54,7 +54,7 @@ def validate_orchestrator(name: str) -> str:
     """
     if not _ORCHESTRATOR.fullmatch(name):
         raise IdentifierError(
-            f"'{name[:80]}' can't name an orchestrator.",
+            f"Invalid orchestrator name '{name[:80]}'.",
             hint="Use lower-case letters, digits and '-', 40 characters at most.",
             orchestrator=name[:80],
         )
@@ -62,10 +62,10 @@ def validate_orchestrator(name: str) -> str:
 
 
 def validate_ref_name(name: str) -> str:
-    """Return ``name`` when it may name a branch or tag.
+    """Return ``name`` if it's a valid name for a branch or tag.
 
     Raises:
-        IdentifierError: When the catalog would refuse the name or could mistake it for a commit hash.
+        IdentifierError: If the catalog would refuse the name or could take it for a commit hash.
 
     Example:
         >>> validate_ref_name("wap/nyc.trips_01")
@@ -75,17 +75,17 @@ def validate_ref_name(name: str) -> str:
         raise IdentifierError(
             f"'{name}' can't name a branch or tag.",
             hint="Start with a letter; use letters, digits, '.', '_', '-' and single '/'; end with a letter or digit; "
-            f"at most {_MAX_REF_LENGTH} characters; not something that reads as a commit hash.",
+            f"at most {_MAX_REF_LENGTH} characters; it mustn't look like a commit hash.",
             ref=name,
         )
     return name
 
 
 def validate_run_id(run_id: str) -> str:
-    """Return ``run_id`` when it may name a run: it becomes part of branch names and folders.
+    """Return ``run_id`` if it's a valid run id. It becomes part of branch names and folders.
 
     Raises:
-        IdentifierError: When it holds anything but ASCII letters, digits, ``.``, ``_`` and ``-``, or is too long.
+        IdentifierError: If it has anything but ASCII letters, digits, ``.``, ``_`` and ``-``, or is too long.
 
     Example:
         >>> validate_run_id("nyc.trips-2024-01-31")
@@ -144,11 +144,11 @@ class TableIdentifier(Value):
 
     @classmethod
     def parse(cls, text: str) -> TableIdentifier:
-        """Read ``namespace.table``, as a user types it; there may be more namespace levels.
+        """Parse ``namespace.table`` as users type it. There may be more namespace levels.
 
         Raises:
-            IdentifierError: When a part is empty or holds anything but ASCII letters, digits, ``_`` and ``-``, or the
-                first level is one of :data:`RESERVED_NAMESPACES`: no query would find the table.
+            IdentifierError: If a part is empty or has anything but ASCII letters, digits, ``_`` and ``-``, or the first
+                level is one of :data:`RESERVED_NAMESPACES`, where no query would find the table.
         """
         *namespace, name = text.split(".")
         try:
@@ -166,7 +166,7 @@ class TableIdentifier(Value):
 
     @classmethod
     def stored(cls, text: str) -> TableIdentifier:
-        """Read the name of a table that exists, as commits and the journal hold it: older ones may be reserved now.
+        """Parse an existing table's name from a commit or the journal. It may have been reserved since.
 
         Example:
             >>> TableIdentifier.stored("system.trips").parts
@@ -176,14 +176,14 @@ class TableIdentifier(Value):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """All levels, the table's own name last."""
+        """All levels, ending with the table's name."""
         return (*self.namespace, self.name)
 
     def sql(self, catalog: str, *, ref: str | None = None) -> str:
-        """Return the quoted name for Spark SQL, on ``ref`` when one is given.
+        """Return the quoted name for Spark SQL.
 
         Args:
-            ref: Branch or tag; the catalog's own default when ``None``. Nessie's Spark catalog reads ``table@ref``.
+            ref: Branch or tag; ``None`` for the catalog's default. Nessie's Spark catalog reads ``table@ref``.
         """
         name = self.name if ref is None else f"{self.name}@{ref}"
         return ".".join(quote(part) for part in (catalog, *self.namespace, name))

@@ -15,7 +15,7 @@ class Lease(Value):
 
     Attributes:
         run: The run as it was when the lease was acquired.
-        token: Required for each change of the run; ``None`` if the run has ended.
+        token: Needed to change the run; ``None`` if the run has ended.
     """
 
     run: Run
@@ -23,7 +23,7 @@ class Lease(Value):
 
 
 class RunLine(Value):
-    """A run in a line: what the journal finds without reading the run itself; see :class:`~lakegate.model.run.Run`."""
+    """A run's summary, which the journal has without reading the whole :class:`~lakegate.model.run.Run`."""
 
     run_id: str
     kind: RunKind
@@ -37,7 +37,7 @@ class RunLine(Value):
 
 
 class CheckRecord(Value):
-    """What one check found in one run, as the journal finds it without reading the run itself.
+    """One check's result in one run, which the journal has without reading the whole run.
 
     Attributes:
         check: The check in its canonical text.
@@ -55,15 +55,15 @@ class CheckRecord(Value):
 
 
 class FileRecord(Value):
-    """A version of a source file that a run published, or is ingesting.
+    """A version of a source file that a run published or is ingesting.
 
     Attributes:
-        number: Counts up with the files that the journal learns of.
+        number: Increases with each file that the journal records.
         version: Identifies the content.
-        size_bytes: Length in bytes; 0 if the journal knows the file from a commit alone.
+        size_bytes: Size; 0 if the journal knows the file from a commit only.
         rows: Number of rows; 0 likewise.
-        published: Whether it's published; otherwise a run is ingesting it.
-        identity: What a local file keeps when it's renamed or linked; empty if it isn't known.
+        published: Whether it's published. If not, a run is ingesting it.
+        identity: What a local file keeps if it's renamed or linked; empty if unknown.
     """
 
     number: int
@@ -78,17 +78,17 @@ class FileRecord(Value):
 
 
 class HistoryEvent(Value):
-    """What one commit on the target says about runs.
+    """What one commit on the target says about a run.
 
     Attributes:
         files: URI and version of each source file that it published to all of ``tables``.
-        identities: The identity of each of ``files``, in order; or nothing.
+        identities: The identity of each of ``files``, in order; or empty.
         reverts: Runs whose rows it removed from ``tables``.
         revives: Table, URI, version and run of each source file that it published again after a revert.
-        time: When it was made; used for runs that the journal has lost.
-        kind: What made it.
+        time: The commit's time, used for runs that the journal has lost.
+        kind: What the commit did.
         renames: Old and new name of each table that it renamed.
-        formerly: What ``tables`` were called when the runs that it reverts wrote to them, and their names now.
+        formerly: For reverts: former and present name of each table that was renamed since.
     """
 
     commit: str
@@ -105,11 +105,11 @@ class HistoryEvent(Value):
 
 
 class PastCommit(Value):
-    """A commit of the target's history, as far as the journal keeps it.
+    """What the journal keeps about a commit of the target.
 
     Attributes:
         time: When it was made.
-        events: What it says about each of its runs, in their order; none if lakegate didn't make it.
+        events: What it says about each of its runs, in order; empty if lakegate didn't make it.
     """
 
     hash: str
@@ -118,13 +118,13 @@ class PastCommit(Value):
 
 
 class QueuedPublish(Value):
-    """A run that waits for its table's publish lock, for whoever holds it to take along (docs/decisions/0060).
+    """A run that waits for its table's publish lock. The lock's holder may publish it, too (docs/decisions/0060).
 
     Attributes:
-        run: What of the run is needed to publish it: an append to one table.
-        token: Of its lease.
-        audit: What its checks came to, for the commit.
-        seen: The commit of its target up to which it has made sure that nobody published its files.
+        run: The fields of the run needed to publish it: an append to one table.
+        token: Its lease's token.
+        audit: Summary of its checks, for the commit.
+        seen: Commit of its target up to which nobody else published its files.
     """
 
     run: Run
@@ -137,16 +137,16 @@ CheckpointOutcome = Literal["done", "rejected", "failed", "parked", "trying"]
 
 
 class FileCheckpoint(Value):
-    """The outcome of a file in a watched folder, so that it isn't retried endlessly.
+    """The outcome of a file in a watched folder, so that it isn't retried forever.
 
-    It saves reading the file. Whether the file is published is decided by claims alone.
+    It saves reading the file again. Only claims decide whether a file is published.
 
     Attributes:
         stamp: Fingerprint of its state without reading it (size and modification time, or an ETag).
         outcome: ``done`` if nothing is left to do; ``rejected`` by an audit; ``failed`` for any other reason;
-            ``parked`` while its run is suspended; ``trying`` while a run ingests it, and after that process died.
-        tries: How often it was tried in this state.
-        run_id: The last run that tried; ``None`` if none began.
+            ``parked`` while its run is suspended; ``trying`` while a run ingests it, or after its process died.
+        tries: Number of attempts in this state.
+        run_id: The last run that tried; ``None`` if none started.
         reason: Why it wasn't published, in one sentence.
     """
 

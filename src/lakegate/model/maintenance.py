@@ -1,4 +1,4 @@
-"""What ``maintain``, ``gc`` and ``verify`` found and did, and what the journal knows of itself."""
+"""Reports of ``maintain``, ``gc``, ``verify`` and the journal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakegate.model.run import RunError
 
 
 class ExpiredBranch(Value):
-    """A branch of a rejected or failed run that was kept long enough.
+    """A rejected or failed run's branch whose retention time is over.
 
     Attributes:
         finished_at: When the run ended.
@@ -31,8 +31,8 @@ class CollectedFolder(Value):
     """The unreachable files of one table folder.
 
     Attributes:
-        folder: The table's folder, as URI.
-        sample: Locations of up to five of them.
+        folder: URI of the table's folder.
+        sample: Locations of up to five of the files.
     """
 
     folder: str
@@ -42,12 +42,12 @@ class CollectedFolder(Value):
 
 
 class GcProblem(Value):
-    """Something that was kept, and why.
+    """Something that ``gc`` kept, and why.
 
     Attributes:
         subject: The branch, table or folder.
         message: Why it was kept.
-        hint: What to do about it.
+        hint: How to fix that.
     """
 
     subject: str
@@ -61,11 +61,11 @@ class GcReport(Value):
     Attributes:
         dry_run: Whether nothing was changed.
         folders: Files deleted, by table folder.
-        reached_files: Old enough to go, but some branch or tag needs them.
-        young_files: Written too lately to be looked at.
-        ignored_files: Old, but not in the ``data`` or ``metadata`` folder of a table of ours; never touched.
+        reached_files: Old enough, but reachable from a branch or tag.
+        young_files: Too new to be considered.
+        ignored_files: Old, but not in the ``data`` or ``metadata`` folder of a known table. Never touched.
         problems: What was kept because it may still be needed.
-        checkpoint: Commit up to which a checkpoint of the history was made, if one was due.
+        checkpoint: Last commit of the history checkpoint that was made, if one was due.
         expired_runs: Runs whose steps, reports and alerts were deleted from the journal.
     """
 
@@ -91,10 +91,10 @@ class GcReport(Value):
 
 
 class TableLayout(Value):
-    """How a table's files lie, which decides whether maintenance is due.
+    """A table's file counts, which decide whether maintenance is due.
 
     Attributes:
-        small_files: Number of small ones in partitions where there are enough of them to compact.
+        small_files: Number of small data files in partitions with enough of them to compact.
         manifests: Number of manifests with data files.
     """
 
@@ -109,15 +109,15 @@ MaintenanceAction = Literal["compact", "rewrite-manifests", "expire", "gc"]
 
 
 class MaintenanceStep(Value):
-    """One thing that ``maintain`` did to a table, or would do.
+    """One thing that ``maintain`` did or would do.
 
     Attributes:
         table: The table; empty for ``gc``.
         reason: Why it's due.
-        status: ``planned`` in a dry run; ``done``; ``skipped`` if there turned out to be nothing to do; ``failed``; or
-            ``left`` for the next round, because time was over.
+        status: ``planned`` in a dry run; ``done``; ``skipped`` if there was nothing to do after all; ``failed``; or
+            ``left`` for the next round because time ran out.
         error: Why it failed.
-        retryable: Whether it failed for a reason that may pass.
+        retryable: Whether it may succeed if it's tried again.
     """
 
     table: str
@@ -136,7 +136,7 @@ class MaintenanceReport(Value):
         dry_run: Whether nothing was changed.
         tables: Number of tables looked at.
         steps: What was due.
-        gc: What was deleted afterwards; ``None`` if nothing was to be, or it failed.
+        gc: What ``gc`` deleted afterwards; ``None`` if it wasn't due or failed.
     """
 
     dry_run: bool
@@ -151,7 +151,7 @@ class MaintenanceReport(Value):
 
     @property
     def exit_code(self) -> ExitCode:
-        """Exit code of a program that did just this: 3 if all that failed may succeed when it's tried again."""
+        """Exit code for the command: 3 if every failed step may succeed when it's tried again."""
         if not self.failures:
             return ExitCode.OK
         return ExitCode.RETRYABLE if all(step.retryable for step in self.failures) else ExitCode.AUDIT_FAILED
@@ -162,10 +162,10 @@ class JournalStatus(Value):
 
     Attributes:
         location: Its file, or its database's URL without password.
-        synced: Commit of ``main`` up to which its history is known; ``None`` when nothing is.
-        runs: Number of runs it knows by their status.
+        synced: Commit of ``main`` up to which the history was read; ``None`` if none was.
+        runs: Number of runs by status.
         files: Versions of source files that are published, counted once for each table.
-        abandoned: Ids of runs whose process died: they wait for ``lakegate recover``.
+        abandoned: Ids of runs whose process died. ``lakegate recover`` finishes or undoes them.
         newest: Id of the newest run.
     """
 
@@ -179,12 +179,12 @@ class JournalStatus(Value):
 
 
 class RebuiltJournal(Value):
-    """What a journal knows after it was rebuilt.
+    """What a rebuilt journal contains.
 
     Attributes:
-        head: The branch at the commit up to which its history was read.
+        head: The branch and its commit up to which the history was read.
         files: Versions of source files that are published, counted once for each table.
-        rejected: Rejected runs that the journal had lost, and that their branches describe.
+        rejected: Rejected runs that the journal had lost and that were restored from their branches.
     """
 
     head: Ref
@@ -214,13 +214,13 @@ FindingKind: TypeAlias = (
 
 
 class DeletionVector(NamedTuple):
-    """The rows of a data file that are deleted (format version 3), by an entry of a manifest.
+    """A deletion vector: a data file's deleted rows (format version 3), as its manifest entry describes it.
 
     Attributes:
-        path: The Puffin file, which may hold the vectors of other data files, too.
+        path: The Puffin file that holds it, perhaps with those of other data files.
         target: The data file.
-        offset: Where it begins in its file.
-        length: Its length there.
+        offset: Its offset in the Puffin file, in bytes.
+        length: Its length there, in bytes.
         rows: Number of rows that it deletes.
     """
 
@@ -232,19 +232,19 @@ class DeletionVector(NamedTuple):
 
 
 class NeededFile(NamedTuple):
-    """A file that a table's metadata names, with what it says of it.
+    """A file that a table's metadata names, with what the metadata says about it.
 
     Attributes:
-        path: Where it is, as the metadata spells it.
+        path: Its location as the metadata spells it.
         what: ``metadata file``, ``manifest list``, ``manifest``, ``data file``, ``delete file`` or ``statistics file``.
-        size_bytes: Its length; ``None`` if the metadata doesn't say.
-        rows: Rows in it, of a parquet file with rows or deletes.
-        snapshot_id: The snapshot that added it, of a data or delete file.
+        size_bytes: Its size; ``None`` if the metadata doesn't say.
+        rows: For Parquet data and delete files: number of rows.
+        snapshot_id: For data and delete files: the snapshot that added it.
         is_current: Whether the table's current snapshot needs it.
-        bounds: Lowest and highest value of its columns by field id, as Iceberg encodes them, of a data file.
-        vector: The deletion vector in it, of a Puffin file, which is yielded once for each of them.
-        target_rows: Rows in the data file that the vector is about, if it's known.
-        keys: Field ids of the columns by which a file of equality deletes deletes rows.
+        bounds: For data files: lower and upper bounds by field id, as Iceberg encodes them.
+        vector: For Puffin files: a deletion vector in it. A file with several is yielded once for each.
+        target_rows: Number of rows in the vector's data file, if known.
+        keys: For equality deletes: field ids of the columns that are compared.
     """
 
     path: str
@@ -260,7 +260,7 @@ class NeededFile(NamedTuple):
 
 
 class Flaw(NamedTuple):
-    """Something wrong with a file that a table's metadata names."""
+    """A problem with a file that a table's metadata names."""
 
     kind: FlawKind
     file: NeededFile
@@ -271,13 +271,13 @@ class Finding(Value):
     """A problem, and how to fix it.
 
     Attributes:
-        kind: What it is, for programs.
-        message: What it is, for people.
-        fix: What to do about it, with the command.
-        table: The table it is about.
-        files: The files; of orphaned ones, up to five of each folder.
-        number: How many files there are.
-        size_bytes: Bytes in orphaned files.
+        kind: The problem, for programs.
+        message: The problem, for people.
+        fix: How to fix it, with the command.
+        table: The table it's about.
+        files: The files; for orphaned ones, up to five per folder.
+        number: Number of files.
+        size_bytes: Total size of orphaned files.
     """
 
     kind: FindingKind
@@ -292,16 +292,17 @@ class Finding(Value):
 
 
 class VerifyReport(Value):
-    """What was looked at, and what is off.
+    """What was checked, and the problems found.
 
     Attributes:
-        deep: Whether rows were counted in the footers of data files, too.
-        tables: Tables looked at, on all branches and tags.
-        states: States of tables looked at, in the history of all branches and tags.
-        files: Files that these need.
-        commits: Commits of ``main``.
+        deep: Whether rows were also counted in the footers of data files.
+        tables: Tables checked, on all branches and tags.
+        states: Table states checked, in the history of all branches and tags.
+        files: Files that these states need.
+        size_bytes: Total size of these files.
+        commits: Commits on ``main``.
         runs: Runs in these commits.
-        findings: What is off.
+        findings: The problems.
     """
 
     deep: bool
@@ -315,5 +316,5 @@ class VerifyReport(Value):
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is off; files that nothing needs only take room."""
+        """Whether there's no problem. Orphaned files don't count: they only take space."""
         return all(one.kind == "orphaned-files" for one in self.findings)

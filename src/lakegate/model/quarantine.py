@@ -1,4 +1,4 @@
-"""Quarantine: the rows that a batch's checks set aside, and the table that holds them."""
+"""Quarantine: rows that a batch's checks set aside, and the table that holds them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.tables import AddedRows, Rows
 
 SUFFIX = "__quarantine"
-"""What the name of a quarantine table ends in, after that of the table whose rows it holds."""
+"""Appended to a table's name to get the name of its quarantine table."""
 
 ROW_ID = "_quarantine_id"
-"""Identifies a quarantined row, for good."""
+"""Identifies a quarantined row permanently."""
 REASONS = "_reasons"
 """``array<struct<check, column, value>>``: a struct for each column of each check that the row fails."""
 RUN_ID = "_run_id"
 SOURCE_FILE = "_source_file"
 POSITION = "_position"
-"""The row's place in its source file, from 0."""
+"""The row's position in its source file, from 0."""
 QUARANTINED_AT = "_quarantined_at"
 RELEASED_BY = "_released_by"
-"""The run that published the row after all; NULL as long as it waits."""
+"""The run that released the row; NULL while it waits."""
 COLUMNS = (ROW_ID, REASONS, RUN_ID, SOURCE_FILE, POSITION, QUARANTINED_AT, RELEASED_BY)
 """Columns that a quarantine table has in addition to its table's, in this order."""
 
 MOST_IN_ORDER = 32
-"""Files of a batch up to which their rows are written in order, a task for each, to know which file a row is from."""
+"""Up to this many files, a batch is written in order, one task per file, so that each row's source file is known."""
 
 
 def is_quarantine(table: TableIdentifier | str) -> bool:
@@ -55,7 +55,7 @@ def quarantine_of(table: TableIdentifier) -> TableIdentifier:
         return TableIdentifier(namespace=table.namespace, name=f"{table.name}{SUFFIX}")
     except IdentifierError:
         raise IdentifierError(
-            f"The name of {table} is too long for its rows to be quarantined: '{SUFFIX}' is added to it.",
+            f"The name of {table} is too long for a quarantine table, which adds '{SUFFIX}'.",
             hint="Use severity='error' or 'warn', or a shorter table name (116 characters).",
             table=str(table),
         ) from None
@@ -84,11 +84,12 @@ def parse_limit(given: object) -> Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class FileCount:
-    """How many rows of a data file fail.
+    """Number of a data file's rows that fail.
 
     Attributes:
-        failing: Those that fail some test.
-        by_test: Those that fail each test, in the tests' order.
+        rows: All rows of the file.
+        failing: Rows that fail at least one test.
+        by_test: Rows that fail each test, in the tests' order.
     """
 
     rows: int
@@ -96,18 +97,18 @@ class FileCount:
     by_test: tuple[int, ...]
 
 
-# Plain dataclasses: a test may hold a Column, which no JSON can.
+# Plain dataclasses: a test may hold a Spark Column, which can't be JSON.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyTest:
-    """Whether a row's key is one that it may not have.
+    """Whether a row's key is allowed.
 
     Attributes:
-        rows: The rows that the check looks at, with its ``where``.
+        rows: The rows that the check judges, with its ``where``.
         others: Other rows to look the keys up in.
         other_columns: Their columns, in the order of ``columns``.
-        orphans: Whether keys that ``others`` lack fail; else those that ``others`` have, or that repeat in ``rows``.
+        orphans: If true, keys that ``others`` lack fail. If not, keys that ``others`` have or ``rows`` repeats.
     """
 
     rows: AddedRows
@@ -119,15 +120,15 @@ class KeyTest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowTest:
-    """A check as an engine finds its failing rows.
+    """How an engine finds the rows that fail a check.
 
     Attributes:
         check: The check's name in the report.
         columns: Columns to name in a row's reasons.
-        shown: Those whose values may be written there.
-        predicate: SQL or a ``Column``; rows for which it is true fail.
-        keys: Instead of a predicate.
-        is_slow: Whether the engine must be able to stop between two rows.
+        shown: Columns whose values may be written there.
+        predicate: SQL or a ``Column``. Rows for which it's true fail.
+        keys: A key test, instead of a predicate.
+        is_slow: Whether the engine must be able to cancel between any two rows.
     """
 
     check: str
@@ -140,14 +141,13 @@ class RowTest:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where rows that are set aside came from.
+    """Where quarantined rows came from.
 
     Attributes:
         at: When they are set aside.
-        sources: URI and number of rows of each source file, in the order in which they were written; one whose rows
-            weren't written in order is known by its URI only if it's the only one.
-        offsets: Data file to the number of rows that were written before it, where the rows are in the order of
-            ``sources``; empty if they aren't.
+        sources: URI and number of rows of each source file, in the order in which they were written.
+        offsets: Data file to the number of rows written before it, if rows are in the order of ``sources``; else empty.
+            Then, a row's source file is only known if it's the only one.
     """
 
     run_id: str
@@ -157,11 +157,11 @@ class Provenance:
 
 
 class ReasonCount(Value):
-    """How many of a run's quarantined rows that wait fail a check because of a column.
+    """How many of a run's waiting rows fail a check because of a column.
 
     Attributes:
-        check: Name of the check, as the run's report has it.
-        column: The column; ``None`` for a check that names none.
+        check: The check's name in the run's report.
+        column: The column; ``None`` for a check without columns.
     """
 
     check: str
@@ -173,12 +173,12 @@ class QuarantineSummary(Value):
     """The quarantined rows of one run in one table.
 
     Attributes:
-        table: The table that they were to be published to.
+        table: The table that the batch was written to.
         run_id: The run that set them aside.
-        rows: How many there are, released ones among them.
-        waiting: How many wait.
-        checks: How many of those that wait fail each check.
-        reasons: The same by check and column, the most frequent first.
+        rows: Number of rows, released ones included.
+        waiting: Number of rows that aren't released.
+        checks: How many of the waiting rows fail each check.
+        reasons: The same by check and column, most frequent first.
         released_by: Runs that released some of them.
     """
 
@@ -193,14 +193,15 @@ class QuarantineSummary(Value):
 
 
 class RowSelection(Value):
-    """Which of a table's quarantined rows are meant, of those that wait: all that meet each condition.
+    """Selects waiting rows of a quarantine table: those that meet every condition.
 
     Attributes:
         run_id: The run that set them aside.
-        check: Name of a check that they fail, as their reasons have it.
-        where: Predicate in Spark SQL about one row of the quarantine table.
-        confirmed: How many rows of each run must be meant, or nothing is done; ``None`` for any.
-        confirmed_at: The commit that somebody saw them at: nothing is done either if rows of then are gone or changed.
+        check: A check that they fail, by its name in their reasons.
+        where: Spark SQL predicate on a row of the quarantine table.
+        confirmed: Number of rows of each run that the user confirmed. If the selection has others, nothing is done.
+            ``None``: any number.
+        confirmed_at: The commit that the user saw. If selected rows were removed or changed since, nothing is done.
     """
 
     run_id: str | None = None

@@ -1,4 +1,4 @@
-"""The catalog's side: references, commits and what they hold."""
+"""The catalog: references, commits, and table states in them."""
 
 from __future__ import annotations
 
@@ -44,11 +44,14 @@ class TablePointer(Value):
 
 
 class TableAt(Value):
-    """A table at one commit, by hash; ``ref`` is a branch or tag whose history holds that commit.
+    """The rows of a table at one commit.
 
-    ``without`` are paths of data files whose rows don't count, because they are about to go. With ``where``, a
-    validated predicate, only rows for which it is true count. ``lacks`` are columns that audited rows of the same table
-    have, and that it lacks: they are NULL.
+    Attributes:
+        ref: A branch or tag whose history contains the commit.
+        hash: The commit.
+        without: Paths of data files whose rows don't count because the run is about to remove them.
+        where: A validated predicate that the rows meet.
+        lacks: Columns of the audited rows that the table doesn't have yet. They are NULL.
     """
 
     table: TableIdentifier
@@ -69,25 +72,25 @@ class Commit(Value):
     time: datetime
     properties: dict[str, str] = Field(default_factory=dict)
     tables: tuple[str, ...] = ()
-    """Keys the commit changed, as text (tables and namespaces); empty when operations weren't fetched."""
+    """Keys that the commit changed (tables and namespaces); empty if operations weren't fetched."""
     puts: tuple[TablePointer, ...] = ()
-    """Tables as the commit left them; empty when operations weren't fetched."""
+    """Tables as the commit left them; empty if operations weren't fetched."""
     foreign: tuple[str, ...] = ()
-    """Metadata files of whatever else it put: views, tables whose names lakegate doesn't allow."""
+    """Metadata files of anything else in the commit: views, and tables whose names lakegate doesn't allow."""
 
 
 class CommitRequest(Value):
-    """One atomic change of a branch: all of it or nothing.
+    """One atomic change of a branch.
 
     Attributes:
-        base: Hash the change was computed from. A key in ``puts``, ``deletes`` or ``unchanged`` that was changed on
-            the branch after ``base`` makes the commit fail with a conflict.
+        base: Hash that the change was computed from. If a key in ``puts``, ``deletes`` or ``unchanged`` has changed on
+            the branch since ``base``, the commit fails with a conflict.
         puts: Tables to create (``content_id=None``) or to move to new metadata.
         deletes: Tables to drop.
         unchanged: Tables that must be the same at the head as at ``base``.
-        at_head: Whether ``base`` must be the head itself: any commit made to the branch after it is a conflict.
-            Such a request needs no change: the commit then holds its properties only.
-        namespaces: Namespaces to create. Ones that exist at ``base`` must not be listed.
+        at_head: Whether ``base`` must be the head, so that any later commit is a conflict. Such a commit may hold
+            properties only.
+        namespaces: Namespaces to create, without ones that exist at ``base``.
         properties: Commit properties (text to text), such as ``lakegate.run-id``.
     """
 
@@ -106,11 +109,10 @@ class TableDifference(Value):
     """One key that differs between two references; ``None`` where it doesn't exist.
 
     Attributes:
-        kind: What it is.
+        kind: What the key is.
         left: The table's state on the left.
         right: The table's state on the right.
-        schema_changes: What differs between the table's columns on the way from left to right. Only
-            :meth:`lakegate.Lake.diff` fills it in.
+        schema_changes: Changes to the table's columns from left to right. Only :meth:`lakegate.Lake.diff` sets it.
     """
 
     table: str
@@ -121,7 +123,7 @@ class TableDifference(Value):
 
     @property
     def change(self) -> Literal["added", "removed", "changed"]:
-        """What happened to the table on the way from left to right."""
+        """How the table differs on the right from the left."""
         if self.kind == "table":
             if self.left is None:
                 return "added"

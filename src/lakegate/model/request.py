@@ -1,4 +1,4 @@
-"""One ingest's request, from the front door to the commit, and what it would do."""
+"""One ingest's request, from the command or API call to the commit, and the plan made from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OnChanged = Literal["refuse", "append", "replace"]
 OnBusy = Literal["wait", "skip"]
 """What to do with a file that another run is working on."""
 OnSameContent = Literal["append", "skip", "refuse"]
-"""What to do with a file whose very bytes were published from another path."""
+"""What to do with a file whose content was already published from another path."""
 
 SchemaMode = Literal["strict", "evolve", "ignore_extra"]
 """What to do when a batch's columns aren't the table's.
@@ -43,12 +43,13 @@ TableMode = Literal["append", "overwrite", "replace-partitions", "upsert"]
 
 
 class WriteMode(Value):
-    """What a batch does to existing rows, and what that takes.
+    """What a batch does to existing rows.
 
     Attributes:
-        key: Columns that identify a row; of an upsert only.
-        delete_when: Predicate about the batch's rows, in Spark SQL, for which an upsert deletes; of an upsert only.
-        merge_sql: The ``MERGE`` statement, which reads the batch as ``batch``; of ``merge-sql`` only.
+        key: For ``upsert``: columns that identify a row.
+        delete_when: For ``upsert``: Spark SQL predicate on the batch's rows. Where it's true, the matching row is
+            deleted.
+        merge_sql: For ``merge-sql``: the ``MERGE`` statement, in which the batch is the table ``batch``.
     """
 
     name: ModeName = "append"
@@ -58,12 +59,12 @@ class WriteMode(Value):
 
     @property
     def appends(self) -> bool:
-        """Whether existing rows don't matter."""
+        """Whether it only adds rows."""
         return self.name == "append"
 
     @property
     def needs_all_files(self) -> bool:
-        """Whether rows that aren't in the batch go, so that no file of it may be left out."""
+        """Whether it removes rows that the batch lacks, so that leaving out a file would lose rows."""
         if self.merge_sql is not None:
             try:
                 words = [token.upper for token in sql_tokens(self.merge_sql)]
@@ -74,7 +75,7 @@ class WriteMode(Value):
 
     @property
     def can_repeat(self) -> bool:
-        """Whether writing a batch again, after others, gives the table its rows, and none twice."""
+        """Whether writing a batch a second time, after other batches, duplicates no row."""
         return self.name in {"overwrite", "replace-partitions", "upsert"}
 
     @property
@@ -88,8 +89,8 @@ class ContractTerms(Value):
 
     Attributes:
         file: The contract's file, for messages.
-        columns: Columns that the table must have; one of type ``""`` may be of any.
-        extra_columns: Whether it may have others.
+        columns: Columns that the table must have; type ``""`` allows any type.
+        extra_columns: Whether it may have other columns.
     """
 
     file: str
@@ -98,26 +99,26 @@ class ContractTerms(Value):
 
 
 class IngestRequest(Value):
-    """What a user asks an ingest to do, with the settings' defaults filled in.
+    """An ingest as the user requested it, with defaults from the settings.
 
-    Planning resolves it (``base``, column names, checks), claiming narrows it down to the files that are this run's.
+    Planning fills in ``base``, column names and checks. Claiming narrows the batch down to files no other run has.
 
     Attributes:
-        base: Hash of ``target`` that the run starts from, where its branch is made; empty before planning.
-        partition_by: Transforms for a table that is created, such as ``days(pickup)``; ignored when it exists.
+        base: Hash of ``target`` that the run's branch is made from; empty before planning.
+        partition_by: Transforms for a new table, such as ``days(pickup)``; ignored if the table exists.
         contract: What the table's contract says about its columns, if it has one.
-        create_as: Columns to create the table with, where they aren't those of the files; found by planning.
+        create_as: Columns to create the table with if they differ from the files'; set by planning.
         wait_s: Seconds to wait for another run that is working on the same file.
-        replaces: Runs whose rows in the table go when this one is published.
-        again: URIs of files of the batch that other runs have published, and that are written once more, because what
-            isn't in the batch goes. They stay those runs' own, unlike a file that went back to what it held before.
-        quarantine_limit: Rows that may be quarantined, a number or a share of the batch's; more reject the batch.
-            ``None``: any number.
+        replaces: Runs whose rows are removed from the table when this run is published.
+        again: URIs of files that other runs published and this one writes again, because its mode removes rows that
+            the batch lacks. They stay attributed to those runs, unlike a file that changed back to earlier content.
+        quarantine_limit: How many rows may be quarantined, as a number or a share of the batch. With more, the batch is
+            rejected. ``None``: no limit.
         masked: Patterns of columns whose values aren't written into the reasons of quarantined rows.
-        schema_mode: What to do when the batch's columns aren't the table's.
-        schema_changes: What the run changes of the table's columns; empty before planning.
-        reads: Tables that the batch was computed from: the run fails if one changes before it is published.
-        reads_at: Commit of ``target`` that they were read at.
+        schema_mode: What to do if the batch's columns differ from the table's.
+        schema_changes: Changes that the run makes to the table's columns; empty before planning.
+        reads: Tables that the batch was computed from. The run fails if one changes before the publish.
+        reads_at: Commit of ``target`` at which they were read.
         mode: What the batch does to existing rows.
     """
 
@@ -148,18 +149,18 @@ class IngestRequest(Value):
 
     @property
     def own_files(self) -> tuple[SourceFile, ...]:
-        """The files that the run publishes: those that aren't written ``again``."""
+        """The files that count as published by this run: all but those written ``again``."""
         return tuple(file for file in self.batch.files if file.uri not in self.again)
 
 
 class IngestPlan(Value):
-    """A request that passed all validation that needs no write.
+    """A request that passed all validation possible without writing.
 
     Attributes:
         request: The request.
         exists: Whether the table exists on the target.
-        table_schema: The table's columns, as they are or would be created.
-        notes: What becomes of columns that the batch or the table lacks, a sentence each.
+        table_schema: The table's columns, or those it would be created with.
+        notes: What happens to columns that the batch or the table lacks, a sentence each.
         descriptions: One sentence for each check, in order.
         known: The files that aren't new to the table. Only :meth:`lakegate.Lake.plan` fills it in.
     """

@@ -1,4 +1,4 @@
-"""Values of rows as text: in JSON, in CSV, and what Python has no value for."""
+"""Column values as JSON, CSV and text, including ones that Python can't represent."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ _SPECIAL = re.compile(r'[",\r\n]')
 
 
 def json_safe(value: Any) -> Any:  # noqa: PLR0911 - a line for each type
-    """Return ``value`` in JSON's types.
+    """Return ``value`` with JSON types.
 
-    Times are ISO 8601, decimals are text (they must not lose digits), bytes are base64, and what JSON has no number
-    for (NaN, infinities) is null.
+    Times become ISO 8601, decimals text (to keep all digits), bytes base64, and NaN and infinities null.
 
     Example:
         >>> from decimal import Decimal
@@ -47,11 +46,11 @@ def json_safe(value: Any) -> Any:  # noqa: PLR0911 - a line for each type
 
 
 def far_date(number: int, unit: str | None) -> str:
-    """Return a day or time beyond the years 1 to 9999 in ISO 8601, by the Gregorian calendar without end.
+    """Return a date or time outside the years 1 to 9999 in ISO 8601, by the proleptic Gregorian calendar.
 
     Args:
-        number: Days since 1970, or what ``unit`` says.
-        unit: ``s``, ``ms``, ``us``, ``ns``; ``None`` for days.
+        number: Time since 1970 in ``unit``.
+        unit: ``s``, ``ms``, ``us`` or ``ns``; ``None`` for days.
 
     Example:
         >>> far_date(4_000_000, None), far_date(-800_000, None), far_date(316_516_000_000_000_000, "us")
@@ -72,7 +71,7 @@ def far_date(number: int, unit: str | None) -> str:
 
 
 def csv_field(value: Any) -> Any:
-    """Return ``value`` as a CSV writer takes it; ``None`` is an empty field.
+    """Return ``value`` as a CSV field; ``None`` becomes an empty one.
 
     Example:
         >>> csv_field(None), csv_field(True), csv_field({"a": 1})
@@ -89,10 +88,10 @@ def csv_field(value: Any) -> Any:
 
 
 class CsvWriter:
-    """Writes CSV (RFC 4180, LF), in which NULL is an empty field, and empty text an empty one in quotes.
+    """Writes CSV (RFC 4180, LF). NULL is an empty field, empty text a quoted one.
 
     Args:
-        file: Where to, as text.
+        file: Text file to write to.
     """
 
     def __init__(self, file: TextIO) -> None:
@@ -100,7 +99,7 @@ class CsvWriter:
 
     def row(self, values: Iterable[Any]) -> None:
         """Write one row."""
-        # An empty line wouldn't be a row.
+        # Readers would skip an empty line.
         line = ",".join(_quoted(csv_field(value)) if value is not None else "" for value in values)
         self._file.write(f"{line or _EMPTY}\n")
 
@@ -121,7 +120,7 @@ def write_csv(table: pa.Table, file: TextIO) -> None:
 
 
 def values_of(column: Any) -> list[Any]:
-    """Return a column's values; as text where Python has no value for them."""
+    """Return a column's values, as text if Python can't represent them."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):  # UnicodeDecodeError among them
@@ -129,7 +128,7 @@ def values_of(column: Any) -> list[Any]:
 
 
 def _value_of(scalar: Any) -> Any:
-    """Return one value. Bytes that aren't UTF-8 become escapes; dates beyond Python's calendar become ISO 8601 text."""
+    """Return one value. Invalid UTF-8 becomes escapes; dates outside Python's range become ISO 8601 text."""
     import pyarrow as pa
 
     kind = scalar.type

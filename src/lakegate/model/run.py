@@ -21,15 +21,15 @@ from lakegate.model.tables import ChangeKind
 
 RunStatus = Literal["running", "staged", "published", "rejected", "discarded", "skipped", "failed", "reverted"]
 RunKind = Literal["ingest", "transaction", "branch", "maintenance", "revert", "restore"]
-"""What started a run: ``branch`` is a branch of another writer that was audited or published; ``maintenance`` compacts,
-expires or renames, and changes no row."""
+"""What started a run. ``branch``: somebody audited or published another writer's branch. ``maintenance``: compaction,
+expiry or a rename, none of which changes a row."""
 
 RUN_ID_PROPERTY = "lakegate.run-id"
 """Key of the run id in commit properties and in snapshot summaries."""
 PARTITIONS_LEFT_PROPERTY = "lakegate.partitions-left"
-"""In a compaction's snapshot summary: how many partitions it left as others had rewritten them meanwhile."""
+"""In a compaction's snapshot summary: how many partitions it skipped because others had rewritten them meanwhile."""
 RUN_IDS_PROPERTY = "lakegate.run-ids"
-"""Key of the ids of all runs of a commit that several share (docs/decisions/0060), with spaces between them."""
+"""Key of the run ids in a commit that several runs share (docs/decisions/0060), separated by spaces."""
 
 
 def new_run_id(now: datetime | None = None) -> str:
@@ -50,17 +50,17 @@ class StagedTable(Value):
         head: Hash of the branch after the write.
         before: The table's state at ``base``; ``None`` when the run created it.
         pointer: The table's state at ``head``.
-        parent_snapshot_id: Snapshot before the run's first one; ``None`` if the table had none, and for a change that
-            did more than append: the whole table counts as the run's then.
+        parent_snapshot_id: Snapshot before the run's first one. ``None`` if the table had none, and for a change that
+            did more than append: the whole table then counts as the run's.
         snapshot_ids: The run's snapshots, oldest first; empty if they don't lead to the current one.
-        change: What was done (:class:`~lakegate.model.tables.TableChange`). An append can be rebased onto a newer state
-            of the table.
-        rows: Rows added, as far as known.
-        rows_removed: Rows removed; ``None`` if unknown. A rewritten row counts as removed and added.
-        data_files: Data files added, as far as known.
+        change: The kind of change (:class:`~lakegate.model.tables.TableChange`). Appends can be rebased onto a newer
+            state of the table.
+        rows: Rows added; 0 if unknown.
+        rows_removed: Rows removed; ``None`` if unknown. A rewritten row counts as both removed and added.
+        data_files: Data files added; 0 if unknown.
         reason: Why it isn't an append, in words that follow "because".
-        schema_changes: What it changed of the table's columns.
-        compacted: Whether it put the same rows into other files, as lakegate found by comparing them.
+        schema_changes: Changes to the table's columns.
+        compacted: Whether lakegate proved, by comparing them, that it only put the same rows into other files.
     """
 
     run_id: str
@@ -83,28 +83,28 @@ class StagedTable(Value):
 
     @property
     def only_adds(self) -> bool:
-        """Whether it changed nothing but added rows, so that these can be rebased alone."""
+        """Whether it only added rows, so that they can be rebased."""
         return self.change in {"append", "create"}
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the rows that were there are the same as before, so that those added can be audited alone."""
+        """Whether existing rows are unchanged, so that auditing the added ones is enough."""
         return self.only_adds or self.change == "evolve"
 
 
 def published_tables(staged: Sequence[StagedTable]) -> Sequence[StagedTable]:
-    """Return the tables whose rows a run publishes: without quarantine tables, unless it changes nothing else."""
+    """Return the tables whose rows a run publishes. Quarantine tables count only if it changes nothing else."""
     return [one for one in staged if not is_quarantine(one.table)] or staged
 
 
 def total_removed(staged: Iterable[StagedTable]) -> int | None:
-    """Return the rows removed from all tables; ``None`` if one number is unknown."""
+    """Return the number of rows removed from all tables; ``None`` if it's unknown for one of them."""
     known = [one.rows_removed for one in published_tables(tuple(staged))]
     return None if None in known else sum(filter(None, known))
 
 
 def changed_rows(added: int, removed: int | None, *, short: bool = False) -> str:
-    """Return the rows added and removed, as commit messages and terminals show them; ``short`` in a table column.
+    """Return the rows added and removed as text for commit messages and terminals; ``short`` for table columns.
 
     Example:
         >>> changed_rows(1000, 0), changed_rows(0, 22), changed_rows(103394, 103416), changed_rows(5, None)
@@ -124,11 +124,11 @@ class Publication(Value):
     """The commit that made a run's tables visible on ``target``.
 
     Attributes:
-        rows: Rows added, without quarantined ones.
+        rows: Rows added, not counting quarantined ones.
         rows_removed: Rows removed; ``None`` if unknown.
         quarantined: Rows that were set aside.
-        replayed: Tables that were rebased onto a newer state than the one they were staged on.
-        branch_left: Whether the run's branch couldn't be dropped afterwards.
+        replayed: Tables that were rebased onto a newer state of ``target``.
+        branch_left: Whether the run's branch still exists because it couldn't be dropped.
     """
 
     run_id: str
@@ -161,11 +161,11 @@ class RunError(Value):
 
 
 class Notification(Value):
-    """The outcome of alerting one channel.
+    """The outcome of one alert to one channel.
 
     Attributes:
         channel: The channel's name.
-        event: What it was about.
+        event: What the alert was about.
         outcome: ``sent``; ``grouped`` if an earlier message covers it; or ``failed``.
         reason: Why it wasn't sent.
     """
@@ -181,9 +181,9 @@ class UndoneTable(Value):
     """What a revert or restore did to one table.
 
     Attributes:
-        rows: Change in the number of rows; negative if rows went. ``None`` if delete files hide it.
+        rows: Change in the number of rows, negative if there are fewer. ``None`` if delete files make it unknown.
         data_files: Change in the number of data files.
-        dropped: Whether the table was dropped, because what was undone had created it.
+        dropped: Whether the table was dropped because the undone run had created it.
     """
 
     table: str
@@ -201,7 +201,7 @@ class Acceptance(Value):
 
 
 class Action(Value):
-    """What a person did by hand in a run, or to it, and who."""
+    """What somebody did to a run by hand, and who."""
 
     action: Literal["publish", "discard", "revert", "release", "drop"]
     actor: str
@@ -215,34 +215,34 @@ class Run(Value):
         run_id: Its id.
         kind: What started it.
         name: The user's name for a transaction.
-        orchestrator: What began it: ``cli``, ``python``, ``watch``, ``backfill``, ``prefect``, ``dbos``,
+        orchestrator: What started it: ``cli``, ``python``, ``watch``, ``backfill``, ``prefect``, ``dbos``,
             ``aws-lambda``, ``airflow``, or the name given to :func:`lakegate.connect`; ``None`` for runs of earlier
             releases.
         tables: Tables it wrote to.
         branch: Its branch; empty if it needed none.
-        status: How far it is, or how it ended.
+        status: Its stage, or how it ended.
         started_at: When it began.
         finished_at: When it ended; ``None`` while it runs or is suspended.
         target: Branch that it publishes to.
         base: Hash of the target that it started from.
-        order: The request as it was asked, kept while steps of it may follow.
-        request: The request as it was planned, with the files that are this run's.
+        order: The request as the user made it, kept while steps of it may still follow.
+        request: The request as planned, with the files that this run claimed.
         checks: Checks added in a transaction, by table. An ingest's checks are in its request.
         reads: Tables that its outcome depends on, in addition to those that its checks read.
         staged: What it wrote, by table.
         reports: Its audit reports, by table.
         publication: Its commit, once published.
         accepted: Who published it although its audit failed, and why.
-        actions: What people did to it by hand, where they were named.
+        actions: What people did to it by hand, if they gave their names.
         steps: Its steps, with times.
         skipped_files: Source files it left out, because other runs published them or were ingesting them.
-        same_content_as: Its source files whose bytes are also those of another file, and which one.
-        branch_kept: Whether its branch still exists, so that you can look at its data.
-        adopted: Whether somebody publishes its branch by name, which therefore stays if that fails.
+        same_content_as: Its source files that have the same bytes as another file, and which one.
+        branch_kept: Whether its branch still exists, so that you can inspect its data.
+        adopted: Whether somebody is publishing its branch by name. If that fails, the branch stays.
         reverted_by: Run that reverted this one.
         reverts: Runs that it reverted, newest first.
-        undone: What that did to their tables.
-        detail: Why it was skipped, or what recovery did to it, in one sentence.
+        undone: How the revert or restore changed their tables.
+        detail: Why it was skipped, or what recovery did with it, in one sentence.
         error: Why it failed.
         notifications: The alerts about it, with their outcomes.
     """
@@ -281,7 +281,7 @@ class Run(Value):
 
     @classmethod
     def begun(cls, request: IngestRequest, order: IngestRequest | None = None) -> Run:
-        """Return the run of an ingest that begins now."""
+        """Return a new run for ``request`` that starts now."""
         return cls(
             run_id=request.run_id,
             tables=(str(request.table),),
@@ -297,12 +297,12 @@ class Run(Value):
 
     @property
     def table(self) -> str:
-        """Its tables as one text, ``a.b, c.d``, without those of quarantined rows."""
+        """Its tables as text, ``a.b, c.d``, without quarantine tables."""
         return ", ".join([name for name in self.tables if not is_quarantine(name)] or self.tables)
 
     @property
     def is_users_branch(self) -> bool:
-        """Whether its branch existed before and is only to be published, so that nothing but that may drop it."""
+        """Whether a user made its branch. Only publishing it may drop the branch."""
         return self.adopted or self.kind == "branch"
 
     @property
@@ -317,12 +317,12 @@ class Run(Value):
 
     @property
     def failures(self) -> tuple[CheckResult, ...]:
-        """Results, of all its audits, that block the publish."""
+        """Results of all its audits that block the publish."""
         return tuple(result for report in self.reports for result in report.failures)
 
     @property
     def seconds(self) -> float | None:
-        """Seconds that its steps took, without the time between them; ``None`` while it runs."""
+        """Total duration of its steps in seconds, without pauses between them; ``None`` while it runs."""
         if self.finished_at is None:
             return None
         took = [step.finished_at - step.started_at for step in self.steps if step.finished_at is not None]

@@ -1,4 +1,4 @@
-"""Schemas, in the type words of the Iceberg spec ("Schemas and Data Types"), partitioning, and masks."""
+"""Schemas with types as the Iceberg spec writes them ("Schemas and Data Types"), partitioning, and masking."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FOLDER_VALUES = r"(/[^/=]+=)[^/]*(?=/)"
 
 
 def reserved_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return those of the top-level column ``names`` that are reserved, in whatever case.
+    """Return the top-level column ``names`` that are reserved, in any case.
 
     Example:
         >>> reserved_names(["id", "_File", "file"])
@@ -55,7 +55,7 @@ class Column(Value):
 
 
 class SchemaChange(Value):
-    """A column that a run adds to its table, or widens, before it writes.
+    """A column that a run adds to its table, or whose type it widens, before it writes.
 
     Attributes:
         column: The column's name.
@@ -67,7 +67,7 @@ class SchemaChange(Value):
     before: str | None = None
 
     def parts(self) -> list[TypeDifference]:
-        """Return what is added or widened: the column, or fields in it."""
+        """Return what is added or widened: the column, or fields of it."""
         if self.before is None:
             return [TypeDifference((self.column,), None, self.type)]
         return list(type_differences(self.before, self.type, (self.column,)))
@@ -86,13 +86,13 @@ class SchemaChange(Value):
 
 
 class ColumnChange(Value):
-    """One difference between a table's columns and those before.
+    """One change of a table's columns.
 
     Attributes:
-        change: ``added``, ``dropped``, ``renamed``, ``retyped``, ``required`` (no NULLs any more) or ``optional``.
-        column: The column, by its newest name.
-        before: Its name or type before.
-        after: Its name or type after.
+        change: ``added``, ``dropped``, ``renamed``, ``retyped``, ``required`` (no longer takes NULL) or ``optional``.
+        column: The column's newest name.
+        before: Its former name or type.
+        after: Its new name or type.
     """
 
     change: Literal["added", "dropped", "renamed", "retyped", "required", "optional"]
@@ -118,7 +118,7 @@ class ColumnChange(Value):
 
 
 def column_changes(before: Mapping[Key, Column], after: Mapping[Key, Column]) -> Iterator[ColumnChange]:
-    """Yield what differs between two schemas, by what a column keeps: its field id, or its name.
+    """Yield the changes between two schemas; columns with the same key (field id or name) are the same column.
 
     Example:
         >>> price = Column(name="price", type="int")
@@ -153,7 +153,7 @@ class Schema(Value):
         return tuple(column.name for column in self.columns)
 
     def find(self, name: str) -> Column | None:
-        """Return the column called ``name``, ignoring case when no column has exactly this name.
+        """Return the column called ``name``; case is ignored if no column has exactly this name.
 
         Example:
             >>> Schema(columns=(Column(name="Airport_fee", type="double"),)).find("airport_fee").name
@@ -163,9 +163,9 @@ class Schema(Value):
         return by_case or next((column for column in self.columns if column.name.lower() == name.lower()), None)
 
     def resolve(self, name: str) -> tuple[tuple[str, ...], str] | None:
-        """Return the path and the type of a column or of a field in a struct, or ``None`` when there is none.
+        """Return the path and type of a column or a struct's field; ``None`` if there is none.
 
-        A column whose own name holds dots comes before a field; odd names in a path are in backticks.
+        A column whose own name contains dots takes precedence over a field. Quote other names in backticks.
 
         Example:
             >>> schema = Schema(columns=(Column(name="address", type="struct<zip: string, geo: struct<lat: double>>"),))
@@ -189,7 +189,7 @@ class Schema(Value):
         return tuple(path), kind
 
     def changed(self, changes: Iterable[SchemaChange]) -> Schema:
-        """Return the schema after ``changes``; those that were made already change nothing.
+        """Return the schema after ``changes``; ones already made have no effect.
 
         Example:
             >>> ids = Schema(columns=(Column(name="id", type="int"),))
@@ -208,14 +208,14 @@ class Schema(Value):
         return Schema(columns=tuple(columns))
 
     def nearest(self, name: str) -> str | None:
-        """Return the column name most like ``name``, or ``None`` when none is close."""
+        """Return the column name most similar to ``name``; ``None`` if none is close."""
         return nearest(name, self.names)
 
 
 def merged(schemas: Iterable[Schema]) -> Schema:
-    """Return the columns of all ``schemas``, each of a type that loses nothing of any; their order doesn't matter.
+    """Return the columns of all ``schemas``, each with a type that loses no value, whatever the order of ``schemas``.
 
-    Whole numbers beside doubles are doubles; the engine refuses those beyond 2^53, which a double may round.
+    Integers mixed with doubles become doubles. The engine refuses integers beyond 2^53, which a double may round.
 
     Example:
         >>> a, b = (Schema(columns=(Column(name="id", type=kind),)) for kind in ("int", "long"))
@@ -229,7 +229,7 @@ def merged(schemas: Iterable[Schema]) -> Schema:
 
 
 def _common(columns: Sequence[Column]) -> Column:
-    """Return a column of the type that takes all those of ``columns``, in whatever order they come."""
+    """Return a column whose type holds the values of all ``columns``, whatever their order."""
     first, types = columns[0], dict.fromkeys(column.type for column in columns)
     joined = common_type([*types])
     if joined is not None:
@@ -245,7 +245,7 @@ def _common(columns: Sequence[Column]) -> Column:
     raise SchemaError(
         f"{what} '{name}' is {found.one} in some files of the batch and {found.other} in others; "
         "neither type holds the values of both.",
-        hint="Ingest the files of each type on their own, or write them again alike.",
+        hint="Ingest the files of each type separately, or rewrite them with one type.",
         column=first.name,
     )
 
@@ -275,7 +275,7 @@ class PartitionTransform(Value):
         """Read a transform.
 
         Raises:
-            InputError: When it isn't one of ``column``, ``years|months|days|hours(column)``, ``bucket(n, column)``.
+            InputError: If it isn't ``column``, ``years|months|days|hours(column)``, ``bucket(n, column)``.
 
         Example:
             >>> PartitionTransform.parse("bucket(16, id)")
@@ -290,7 +290,7 @@ class PartitionTransform(Value):
         elif call["name"] == "bucket" and 0 < int(call["width"] or 0) <= _MAX_BUCKETS:
             return cls(name="bucket", column=call["column"], width=int(call["width"]))
         raise InputError(
-            f"'{text}' isn't a way to partition.",
+            f"Invalid partitioning '{text}'.",
             hint="Use column, years(column), months(column), days(column), hours(column) or bucket(16, column).",
         )
 
@@ -298,7 +298,7 @@ class PartitionTransform(Value):
         """Check that the transform can be applied to ``schema``.
 
         Raises:
-            InputError: When the column is missing (naming the nearest one), or can't partition by its name or type.
+            InputError: If the column is missing (the hint names a similar one), or its name or type isn't supported.
         """
         column = schema.find(self.column)
         if column is None:
@@ -310,15 +310,17 @@ class PartitionTransform(Value):
             )
         if not _PLAIN_COLUMN.fullmatch(column.name):
             raise InputError(
-                f"Can't partition by '{column.name}': Spark reads the name of a partition's column as SQL, unquoted.",
-                hint="Give the column a name of ASCII letters, digits and '_', or partition by another one.",
+                f"Can't partition by '{column.name}': Spark doesn't quote the names of partition columns.",
+                hint="Rename the column to ASCII letters, digits and '_', or partition by another one.",
                 column=column.name,
             )
         allowed = _TIME_TYPES.get(self.name)
         if (allowed and column.type not in allowed) or "<" in column.type:
             raise InputError(
                 f"Can't partition by {self.name}({self.column}): the column is of type {column.type}.",
-                hint=f"{self.name} takes {' or '.join(allowed)}." if allowed else "Nested columns can't partition.",
+                hint=f"{self.name} takes {' or '.join(allowed)}."
+                if allowed
+                else "Partition by a column that isn't nested.",
                 column=self.column,
             )
 
@@ -326,12 +328,13 @@ class PartitionTransform(Value):
 def is_masked(patterns: Sequence[str], column: str, fields: Iterable[Sequence[str]] = ()) -> bool:
     """Return whether a column's values are masked.
 
-    A pattern may mean a column, a struct that it's in, or a field in it: what holds a masked value is masked whole.
+    A pattern may match the column, a struct that contains it, or a field in it: whatever contains a masked value is
+    masked as a whole.
 
     Args:
-        patterns: Patterns of names or of paths, in any case.
-        column: Name of a column, or path of a field; odd names may be in backticks.
-        fields: Paths, below it, of the fields in its type.
+        patterns: Patterns of names or paths, in any case.
+        column: A column's name, or a field's path, with special names in backticks.
+        fields: Paths of the fields in its type, relative to it.
 
     Example:
         >>> is_masked(["e-mail"], "contact.`E-Mail`"), is_masked(["contact.*"], "contact", [("zip",)])
@@ -351,7 +354,7 @@ def is_masked(patterns: Sequence[str], column: str, fields: Iterable[Sequence[st
 
 
 def masked_row(patterns: Sequence[str], row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row whose masked values are replaced; a value with fields counts as the struct that it is.
+    """Return a row with its masked values replaced; mappings count as structs.
 
     With any pattern, so is each partition's value in the path of its data file: a folder doesn't say what column its
     value is of, which may have another name by now.

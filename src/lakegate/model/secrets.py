@@ -1,4 +1,4 @@
-"""Secrets: how settings name one without holding it, and which hosts may get one without TLS."""
+"""References to secrets in settings, and which hosts may get a secret without TLS."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Scheme = Literal["env", "file", "aws-secret"]
 """Where a secret is: a variable, a file, AWS Secrets Manager."""
 
 FORMS = "'env:NAME_OF_THE_VARIABLE', 'file:/run/secrets/NAME' or 'aws-secret:NAME_OR_ARN#JSON_KEY'"
-"""What a reference looks like, for messages."""
+"""The forms of a reference, for messages."""
 
 _PLACES: dict[str, re.Pattern[str]] = {
     "env": re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
@@ -26,9 +26,9 @@ class SecretReference:
     """Where a secret is.
 
     Attributes:
-        scheme: Kind of place.
-        place: Name of the variable, path of the file, or name or ARN of the secret.
-        key: Key of the value in a secret of AWS that holds a JSON object; ``None`` when it is the value itself.
+        scheme: The kind of place.
+        place: The variable's name, the file's path, or the secret's name or ARN.
+        key: Key in an AWS secret that is a JSON object; ``None`` if the secret is the value itself.
     """
 
     scheme: Scheme
@@ -37,10 +37,10 @@ class SecretReference:
 
     @classmethod
     def parse(cls, text: str) -> SecretReference:
-        """Return what ``text`` refers to.
+        """Parse a reference.
 
         Raises:
-            ValueError: If it isn't a reference. The message doesn't show it: it may be the secret itself.
+            ValueError: If it isn't a reference. The message doesn't show ``text``, which may be the secret itself.
 
         Example:
             >>> SecretReference.parse("aws-secret:lake/nessie#token")
@@ -74,7 +74,7 @@ def is_reference(text: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine, by its name or address alone: nothing is looked up.
+    """Return whether a host is this machine, judged by name or address without a lookup.
 
     Example:
         >>> is_loopback("127.0.0.1"), is_loopback("spark.localhost"), is_loopback("10.0.0.1")

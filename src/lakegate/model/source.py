@@ -1,4 +1,4 @@
-"""Tables of other systems as sources: which one, and which of its rows were taken, by their marks."""
+"""Tables of other systems as sources: which table, and which of its rows were taken, by watermark."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from lakegate.errors import InputError
 from lakegate.model.base import Value
 
 SCHEME = "source://"
-_FORM = "shop.public.orders: a source of the settings, then the table as that system knows it"
+_FORM = "shop.public.orders: a source from the settings, then the table's name in that system"
 _PART = re.compile(r'`(?P<ticks>[^`]+)`|"(?P<quotes>[^"]+)"|(?P<bare>[^.`"]+)')
 _NAME = re.compile(r'(?:`[^`]+`|"[^"]+"|[^.`"]+)(?:\.(?:`[^`]+`|"[^"]+"|[^.`"]+))*')
-# Spark writes names into the database's SQL in its quotes, but lets a quote in a name end them.
+# Spark quotes names in the SQL it sends to the database, but doesn't escape quotes inside a name.
 _UNSAFE = re.compile(r"""[\x00-\x1f\x7f"'`\[\];\\]""")
 _LONGEST_SQL = 1000  # characters, as in a URI; a journal's index takes 2,700 at most
 _VERSION = "rows:"
@@ -28,11 +28,11 @@ _LATEST_ZONE = timedelta(hours=12)
 
 
 def require_safe_name(name: str, what: str) -> str:
-    """Return a name of another system's table or column that can be quoted there."""
+    """Return a table's or column's name if it can be quoted safely in the other system."""
     if not name or _UNSAFE.search(name):
         raise InputError(
-            f"{what} {name!r} can't be named: it's empty, or holds a quote, a bracket, a semicolon or a backslash.",
-            hint="Make a view of it with a plain name in the database.",
+            f"{what} name {name!r} can't be used: it's empty, or has a quote, a bracket, a semicolon or a backslash.",
+            hint="In the database, make a view of it with a plain name.",
         )
     return name
 
@@ -42,8 +42,8 @@ class SourceCatalog:
     """A catalog of Spark, besides the lake's, whose tables are sources.
 
     Attributes:
-        name: What the settings call it.
-        options: Spark's options of it, ``""`` for its class; secrets among them.
+        name: Its name in the settings.
+        options: Its options for Spark, including secrets; ``""`` is its class.
     """
 
     name: str
@@ -55,10 +55,10 @@ class Source:
     """Rows of another system. :meth:`lakegate.Lake.source` returns one, for :meth:`lakegate.Lake.ingest`.
 
     Attributes:
-        table: The table's name there, in parts.
-        sql: A query in Spark SQL over the source's tables, instead of one.
-        watermark: The column by which each row is taken once.
-        until: Highest mark to take.
+        table: The parts of the table's name there.
+        sql: A Spark SQL query over the source's tables, instead of a table.
+        watermark: The column whose growing values ensure that each row is taken once.
+        until: The highest value of that column to take.
     """
 
     name: str
@@ -74,12 +74,12 @@ class Source:
             raise InputError(f"Source '{self}' names no table.", hint=f"Write it as {_FORM}; or give a query (sql).")
         if self.watermark is not None and self.sql is not None:
             raise InputError(
-                "A watermark goes with a table, not with a query: another query would be another source, all of whose "
-                "rows are new.",
-                hint="Make a view of the query in the database, and take that.",
+                "A watermark needs a table, not a query: a changed query would be another source, whose rows are all "
+                "new.",
+                hint="In the database, make a view of the query, and ingest that.",
             )
         if self.until is not None and self.watermark is None:
-            raise InputError("'until' goes with a watermark.", hint="Name the column whose values it's about.")
+            raise InputError("'until' needs a watermark.", hint="Pass the column that it limits as watermark.")
         for part in self.table:
             require_safe_name(part, "The table")
         if self.watermark is not None:
@@ -89,11 +89,11 @@ class Source:
     def parse(
         cls, text: str, *, sql: str | None = None, watermark: str | None = None, until: str | None = None
     ) -> Source:
-        """Return the source that is named so; a part of it that holds a point is in backticks or double quotes.
+        """Parse a source's name. Put a part that contains a dot in backticks or double quotes.
 
         Args:
-            text: ``shop.public.orders``, only ``shop`` with ``sql``, or a URI: ``source://shop/public/orders``, with
-                ``?watermark=column&until=value``.
+            text: ``shop.public.orders``; just ``shop`` with ``sql``; or a URI such as
+                ``source://shop/public/orders?watermark=column&until=value``.
 
         Example:
             >>> Source.parse('shop.public."Order Lines"').table
@@ -117,7 +117,7 @@ class Source:
 
     @property
     def uri(self) -> str:
-        """What claims and commits know it by, whatever is taken of it."""
+        """Identifies the source in claims and commits, whichever of its rows are taken."""
         if self.sql is not None:
             said = urlencode({"sql": self.sql})
             if len(said) > _LONGEST_SQL:
@@ -131,13 +131,13 @@ class Source:
 
 
 class MarkRanges(Value):
-    """Rows of a table by their marks: those that a run took. It's the version of such a source.
+    """The rows that a run took from a source, as ranges of its watermark. They are the source's version.
 
-    Marks are text, as :data:`_READ` reads it. Each range is half open: after its first mark (``None``: from the
-    beginning), up to its second one.
+    Bounds are text that :data:`_READ` parses. Each range excludes its first bound (``None``: from the beginning) and
+    includes its second.
 
     Attributes:
-        kind: Spark's type of the column, without digits and scale.
+        kind: The column's Spark type, without precision and scale.
     """
 
     column: str
@@ -146,7 +146,7 @@ class MarkRanges(Value):
 
     @classmethod
     def parse(cls, version: str) -> MarkRanges | None:
-        """Return what a source's version says; ``None`` for the version of a file.
+        """Parse a source's version; ``None`` for the version of a file.
 
         Example:
             >>> taken = MarkRanges(column="id", kind="bigint", ranges=((None, "7"),))
@@ -164,7 +164,7 @@ class MarkRanges(Value):
         return _VERSION + json.dumps([self.column, self.kind, self.ranges], separators=(",", ":"))
 
     def overlaps(self, other: MarkRanges) -> bool:
-        """Return whether a row may be in both; of other columns, or marks of another kind, any may."""
+        """Return whether both may contain the same row. For different columns or types, that's always possible."""
         if not self.is_like(other.column, other.kind):
             return True
         pairs = ((mine, theirs) for mine in self._read() for theirs in other._read())
@@ -174,16 +174,16 @@ class MarkRanges(Value):
         )
 
     def is_like(self, column: str, kind: str) -> bool:
-        """Return whether these are marks of that column, of that kind."""
+        """Return whether these are ranges of this column with this type."""
         return (self.column.lower(), self.kind) == (column.lower(), kind)
 
     def where(self, spark_type: str) -> str:
-        """Return the rows as a predicate in Spark SQL, for a column of that type."""
+        """Return a Spark SQL predicate for the rows; ``spark_type`` is the column's type now."""
         column = f"`{self.column}`"
 
         def mark(text: str) -> str:
             zone = "Z" if self.kind == "timestamp" else ""
-            # A mark that people name may be beyond a smaller whole number.
+            # A bound that a user typed may exceed the column's integer type.
             return f"CAST('{text}{zone}' AS {'bigint' if self.kind == 'bigint' else spark_type})"
 
         parts = (
@@ -193,7 +193,7 @@ class MarkRanges(Value):
         return " OR ".join(f"({part})" for part in parts)
 
     def __str__(self) -> str:
-        """Return the ranges as people say it."""
+        """Return the ranges in words."""
         said = (f"up to {upto}" if after is None else f"after {after} up to {upto}" for after, upto in self.ranges)
         return f"{self.column} {', and '.join(said)}"
 
@@ -212,36 +212,36 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     "timestamp": datetime.fromisoformat,
     "timestamp_ntz": datetime.fromisoformat,
 }
-"""Types of columns that can be a watermark, and what reads a mark as Spark writes it in UTC."""
+"""Types that a watermark column may have, and how to parse their values as Spark prints them in UTC."""
 _INTEGERS = frozenset({"bigint", "int", "smallint", "tinyint"})
 
 
 def kind_of(spark_type: str, column: str) -> str:
-    """Return what marks of a column of that type are compared as.
+    """Return the type as which values of a watermark column are compared.
 
     Raises:
-        InputError: When it's a type whose values don't grow in one order everywhere.
+        InputError: If values of this type have no single order in all systems.
     """
     kind = spark_type.partition("(")[0]
     if kind not in _READ:
         raise InputError(
             f"Column '{column}' is {spark_type}, which can't be a watermark.",
-            hint="Name a column of times, dates or whole numbers that grow, such as updated_at or id.",
+            hint="Use a column of growing times, dates or whole numbers, such as updated_at or id.",
             column=column,
         )
     return "bigint" if kind in _INTEGERS else kind
 
 
 def highest_to_take(column: str, kind: str, *, until: str | None, now: datetime) -> MarkRanges | None:
-    """Return the rows that may be taken now, whatever was taken before; ``None`` if all may.
+    """Return the rows that may be taken now, including those taken before; ``None`` if all may.
 
-    No time that is yet to come is taken, and no day that isn't over: more rows of it may come.
+    Future times and days that aren't over are left out, because more rows may arrive for them.
 
     Args:
-        until: Highest mark to take, if there is a limit.
+        until: The highest value to take, if there's a limit.
 
     Raises:
-        InputError: When ``until`` isn't a mark of that kind.
+        InputError: If ``until`` isn't a value of this type.
 
     Example:
         >>> str(highest_to_take("at", "date", until=None, now=datetime(2024, 5, 2, 12, tzinfo=UTC)))
@@ -259,11 +259,11 @@ def highest_to_take(column: str, kind: str, *, until: str | None, now: datetime)
 
 
 def to_take(column: str, kind: str, highest: str | None, taken: Iterable[MarkRanges]) -> MarkRanges | None:
-    """Return the rows to take now: up to the highest mark there is, without those that were taken.
+    """Return the rows to take now: up to the highest value there is, except those already taken.
 
     Args:
-        highest: The highest mark among the rows of :func:`highest_to_take`, as Spark writes it; ``None`` if there is no
-            such row. What is above it is left, though the limit be higher: rows may come there.
+        highest: The highest value among the rows of :func:`highest_to_take`, as Spark prints it; ``None`` if there is
+            none. The range ends there even if the limit is higher, because rows may still arrive above it.
 
     Example:
         >>> before = MarkRanges(column="id", kind="bigint", ranges=((None, "3"), ("5", "7")))
@@ -277,7 +277,7 @@ def to_take(column: str, kind: str, highest: str | None, taken: Iterable[MarkRan
     every = [(after, read(upto)) for one in taken for after, upto in one.ranges]
     later = sorted((read(after), upto) for after, upto in every if after is not None)
     missing: list[tuple[Any, Any]] = []
-    # Up to here, all is taken.
+    # Everything up to here is taken.
     at = max((upto for after, upto in every if after is None), default=None)
     for after, upto in later:
         if at is None or after > at:
@@ -297,23 +297,23 @@ def _mark(text: str, kind: str, what: str) -> Any:
             found = found.astimezone(UTC).replace(tzinfo=None)
     except (ValueError, ArithmeticError):
         raise InputError(
-            f"{what} is {text!r}, which isn't a {kind} that can be compared.",
-            hint="Times and dates must be of the years 1 to 9999." if kind not in ("bigint", "decimal") else None,
+            f"{what} is {text!r}, which isn't a comparable {kind}.",
+            hint="Times and dates must be in the years 1 to 9999." if kind not in ("bigint", "decimal") else None,
         ) from None
     if kind == "timestamp_ntz" and found.tzinfo is not None:
         raise InputError(
-            f"{what} is {text!r}, but the column's times have no zone.",
-            hint=f"Write it as the column does, without one: {found.replace(tzinfo=None).isoformat()}",
+            f"{what} is {text!r}, but the column's times have no time zone.",
+            hint=f"Leave out the time zone: {found.replace(tzinfo=None).isoformat()}",
         )
     if kind == "decimal" and not found.is_finite():
-        raise InputError(f"{what} is {text!r}, which isn't a number that can be compared.")
+        raise InputError(f"{what} is {text!r}, which isn't a comparable number.")
     return found
 
 
 def overlapping(version: str, others: Sequence[str]) -> bool:
-    """Return whether a source's rows of ``version`` may be among those of ``others``; never for files.
+    """Return whether rows of a source's ``version`` may also be in one of ``others``; never for files.
 
-    A table that is taken as a whole holds the rows that are taken by their marks.
+    A version that is a whole table overlaps every range of its watermark.
 
     Example:
         >>> rows = MarkRanges(column="id", kind="bigint", ranges=((None, "7"),)).version

@@ -1,9 +1,9 @@
-r"""Spark SQL as tokens: where its words, literals and comments begin and end, exactly as Spark sees it.
+r"""Splits Spark SQL into tokens, exactly as Spark does.
 
-What is checked must be what runs. Two lexers that disagree on one comment are enough to hide a statement: Spark, for
-one, continues a ``-- \`` comment on the next line. So SQL of users is cut into tokens here, by the rules of Spark's own
-lexer (``SqlBaseLexer.g4``); comments are left out for good; and what Spark's versions read differently, or not at all,
-is refused. Checks look at these tokens, and only text made of them is sent to Spark.
+What is checked must be what runs. If two lexers disagree on a single comment, a statement can hide in it: Spark, for
+instance, continues a ``-- \`` comment on the next line. So users' SQL is split here, by the rules of Spark's own lexer
+(``SqlBaseLexer.g4``). Comments are dropped, and whatever Spark's versions read differently, or not at all, is refused.
+Checks look at these tokens, and only text made from them is sent to Spark.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Literal
 Kind = Literal["word", "string", "quoted", "symbol", "hint"]
 
 RUNS_CODE = frozenset({"java_method", "reflect", "try_reflect"})
-"""Functions that call any method of the engine's: ``reflect('java.lang.System', 'getenv', …)`` reads its secrets."""
+"""Functions that call any Java method in Spark: ``reflect('java.lang.System', 'getenv', …)`` reads its secrets."""
 XML_OPTIONS = {"from_xml": 2, "schema_of_xml": 1}
-"""Functions with an option that has Spark open a file, and how many arguments come before the options."""
+"""Functions with an option that makes Spark open a file, and the number of arguments before the options."""
 _SPACE = " \t\n\f\r\x0b\xa0\u1680\u2000-\u200a\u2028\u202f\u205f\u3000"
 _TOKEN = re.compile(
     rf"""
@@ -61,7 +61,7 @@ _OPENING = {")": "(", "]": "["}
 
 
 class SqlTextError(ValueError):
-    """Text that can't be cut into tokens; the message is a sentence that says what was seen and where."""
+    """The SQL can't be split into tokens. The message is a sentence that says what is wrong, and where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,12 @@ class SqlToken:
     """One token of a statement.
 
     Attributes:
-        kind: What it is; ``string`` is a quoted text, ``quoted`` a name in backticks, ``hint`` is ``/*+`` or its end.
-        text: The token as it was written.
-        before: What separates it from the token before: nothing, a space, or line ends. Never a comment.
-        start: Where it begins in the text.
-        line: The line it is on, from 1.
-        column: The character in that line, from 1.
+        kind: ``string`` is a string literal, ``quoted`` a name in backticks, ``hint`` is ``/*+`` or its end.
+        text: The token as written.
+        before: What separates it from the previous token: nothing, a space, or line ends. Never a comment.
+        start: Its offset in the text.
+        line: Its line, from 1.
+        column: Its column, from 1.
     """
 
     kind: Kind
@@ -86,17 +86,17 @@ class SqlToken:
 
     @property
     def upper(self) -> str:
-        """The word or symbol in upper case; nothing for literals and quoted names, which are never a keyword."""
+        """The word or symbol in upper case; empty for literals and quoted names, which are never keywords."""
         return self.text.upper() if self.kind in {"word", "symbol"} else ""
 
     @property
     def name(self) -> str:
-        """What it names: a word as it is, a quoted name without its backticks."""
+        """The name: a word as it is, or a quoted name without backticks."""
         return self.text[1:-1].replace("``", "`") if self.kind == "quoted" else self.text
 
     @property
     def value(self) -> str:
-        r"""What a string says, its escapes undone as Spark does; other tokens as they are."""
+        r"""A string's value, unescaped by Spark's rules; other tokens as they are."""
         if self.kind != "string":
             return self.text
         if self.text[0] in "rR":
@@ -106,23 +106,23 @@ class SqlToken:
 
     @property
     def place(self) -> str:
-        """Where it is, for messages."""
+        """Its line and column, for messages."""
         return f"line {self.line}, column {self.column}"
 
 
 def sql_tokens(sql: str) -> tuple[SqlToken, ...]:
-    r"""Cut one statement into tokens; comments and a trailing ``;`` are left out.
+    r"""Split one statement into tokens, without comments and a trailing ``;``.
 
     Raises:
-        SqlTextError: When something is never closed, Spark has no token for it, brackets don't match, or it is more
-            than one statement.
+        SqlTextError: If something isn't closed or isn't a token in Spark, brackets don't match, or there is more than
+            one statement.
 
     Example:
         >>> sql_text(sql_tokens("SELECT/* all of it */1 -- done"))
         'SELECT 1'
         >>> sql_tokens("-- \\\nSELECT 1")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        lakegate.model.sqltext.SqlTextError: The comment at line 1, column 1 ends in a backslash, by which Spark ...
+        lakegate.model.sqltext.SqlTextError: The comment at line 1, column 1 ends in a backslash, so Spark ...
     """
     found = list(_scan(sql))
     while found and found[-1].text == ";":
@@ -135,7 +135,7 @@ def sql_tokens(sql: str) -> tuple[SqlToken, ...]:
 
 
 def sql_text(tokens: Iterable[SqlToken]) -> str:
-    """Return the text of tokens: what was written, without comments, each line where it was.
+    """Return the tokens as text: as written, without comments, with the same line breaks.
 
     Example:
         >>> sql_text(sql_tokens("SELECT a.b -- why"))
@@ -145,9 +145,9 @@ def sql_text(tokens: Iterable[SqlToken]) -> str:
 
 
 def sql_string(text: str) -> str:
-    r"""Return a string as a literal of Spark SQL, in which no quote, backslash or ``${variable}`` is read.
+    r"""Return a string as a Spark SQL literal. Quotes, backslashes and ``${variable}`` in it have no effect.
 
-    It follows Spark's rules with ``spark.sql.parser.escapedStringLiterals=false``, its default: a backslash escapes.
+    Requires Spark's default, ``spark.sql.parser.escapedStringLiterals=false``: a backslash escapes.
 
     Example:
         >>> print(sql_string("it's 5 $ \\ or more"))
@@ -157,9 +157,9 @@ def sql_string(text: str) -> str:
 
 
 def sql_skeleton(tokens: Sequence[SqlToken]) -> str:
-    r"""Return the same tokens for another parser, with nothing in them that it could read in another way.
+    r"""Return the tokens as SQL that other parsers can't read differently.
 
-    Hints are left out. Texts keep plain characters only, so that no rule of escaping matters.
+    Hints are left out. Strings keep only plain characters, so that escaping rules don't matter.
 
     Example:
         >>> sql_skeleton(sql_tokens(r"SELECT /*+ COALESCE(1) */ 'it\'s', r'\n'"))
@@ -177,7 +177,7 @@ def sql_skeleton(tokens: Sequence[SqlToken]) -> str:
 
 
 def may_open_file(function: str, call: Sequence[SqlToken]) -> bool:
-    """Return whether a call may have Spark open a file: its options hold that option, or more than plain strings.
+    """Return whether a call may make Spark open a file: by that option, or by options that aren't plain strings.
 
     Args:
         function: Its name, in lower case.
@@ -251,9 +251,9 @@ def _scan(sql: str) -> Iterable[SqlToken]:
 
 def _require_known(kind: str, text: str, place: str) -> None:
     if kind == "url":
-        raise SqlTextError(f"'://' at {place} isn't SQL. Put an address in quotes.")
+        raise SqlTextError(f"'://' at {place} isn't SQL. Put addresses in quotes.")
     if kind == "word" and not all(character.isascii() or character.isalpha() for character in text):
-        raise SqlTextError(f"'{text}' at {place} has a character that Spark SQL allows in backticks only.")
+        raise SqlTextError(f"'{text}' at {place} has a character that Spark SQL only allows in backticks.")
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise SqlTextError(f"The text at {place} isn't valid Unicode.")
 
@@ -262,8 +262,8 @@ def _comment_end(sql: str, match: re.Match[str], place: str) -> int:
     if match.lastgroup == "line":
         if match.group("continued"):
             raise SqlTextError(
-                f"The comment at {place} ends in a backslash, by which Spark continues it on the "
-                "next line. Remove the backslash."
+                f"The comment at {place} ends in a backslash, so Spark continues it on the next line. "
+                "Remove the backslash."
             )
         return match.end()
     depth, at = 1, match.end()
@@ -272,7 +272,7 @@ def _comment_end(sql: str, match: re.Match[str], place: str) -> int:
         if found is None:
             raise SqlTextError(f"The comment that starts at {place} is never closed.")
         if found.group("hint"):
-            raise SqlTextError(f"The comment that starts at {place} holds '/*+'. Remove it.")
+            raise SqlTextError(f"The comment that starts at {place} contains '/*+'. Remove it.")
         depth += -1 if found.group("end") else 1
         at = found.end()
     return at
@@ -297,4 +297,4 @@ def _unreadable(character: str, place: str) -> str:
     if character == "`":
         return f"A name that starts with ` is never closed ({place})."
     shown = character if character.isprintable() else f"U+{ord(character):04X}"
-    return f"'{shown}' at {place} isn't SQL. Put a name with such a character in backticks."
+    return f"'{shown}' at {place} isn't SQL. Put names with this character in backticks."

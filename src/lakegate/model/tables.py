@@ -19,11 +19,11 @@ ChangeKind = Literal["append", "evolve", "metadata", "expire", "rewrite", "creat
 
 
 RowCount: TypeAlias = tuple[int | None, int | None]
-"""How many rows a table has, and how many at most: its data files' rows, deleted ones among them."""
+"""A table's number of rows if it's known exactly, and an upper bound: all rows in data files, deleted ones included."""
 
 
 OWN_BATCH = "__lakegate_batch"
-"""What lakegate's own queries call audited rows: a struct may be called ``batch``, as users' queries call them."""
+"""Name of the audited rows in lakegate's own queries. Users' queries call them ``batch``, but so may a column."""
 
 
 class Snapshot(Value):
@@ -39,24 +39,24 @@ class Snapshot(Value):
 class TableChange(Value):
     """What happened to a table between two of its states, by its lineage and its metadata.
 
-    - ``append``: the same table, defined as before, with rows on top of the ones it had, and nothing else;
-    - ``evolve``: as ``append``, but it got columns that can be NULL on the way, or columns of a wider type;
-    - ``create``: a table that wasn't there, and whose snapshots, if any, all append, beginning with nothing;
-    - ``metadata``: the same snapshots; the schema, partitioning, sort order or properties differ;
-    - ``expire``: the same state of the same table; it only forgot older snapshots;
+    - ``append``: rows were added, and nothing else changed;
+    - ``evolve``: an ``append`` that also added nullable columns or widened column types;
+    - ``create``: a new table whose snapshots, if any, are all appends, starting from empty;
+    - ``metadata``: the same snapshots, but another schema, partitioning, sort order or properties;
+    - ``expire``: the same state, but older snapshots were removed from the metadata;
     - ``drop``: the table was dropped;
-    - ``rewrite``: anything else, such as an overwrite, a table that was replaced, or one that was rolled back.
+    - ``rewrite``: anything else, such as an overwrite, a replaced table or a rollback.
 
     Attributes:
-        snapshots: From the one after the current snapshot before up to the current one after, oldest first. Empty when
-            the one doesn't descend from the other, or what lies between isn't known any more.
-        written: All snapshots that the table has after it and didn't have before, oldest first.
-        parent_snapshot_id: The current snapshot before; ``None`` for a table without one.
-        rows_added: Rows added on the way; ``None`` when that isn't known.
-        rows_removed: Rows removed on the way; ``None`` when that isn't known.
+        snapshots: The snapshots between the two states, oldest first: the earlier current snapshot excluded, the later
+            one included. Empty if the later doesn't descend from the earlier, or snapshots in between were expired.
+        written: All snapshots that only the later state has, oldest first.
+        parent_snapshot_id: The earlier state's current snapshot; ``None`` for a table without one.
+        rows_added: Rows added in between; ``None`` if unknown.
+        rows_removed: Rows removed in between; ``None`` if unknown.
         reason: Why this is neither an ``append`` nor a ``create``, in words that follow "because".
-        refs: Iceberg's own branches and tags inside the table that name other snapshots than the current one, which it
-            didn't have before: rows that no check reads.
+        refs: New Iceberg branches and tags inside the table that point at a snapshot other than the current one. No
+            check reads their rows.
     """
 
     kind: ChangeKind
@@ -70,20 +70,17 @@ class TableChange(Value):
 
     @property
     def only_adds(self) -> bool:
-        """Whether the rows added are all that changed, so that they can be replayed alone."""
+        """Whether it only added rows, so that they can be rebased."""
         return self.kind in {"append", "create"}
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the rows that were there are the same as before, so that those added can be audited alone."""
+        """Whether existing rows are unchanged, so that auditing the added ones is enough."""
         return self.only_adds or self.kind == "evolve"
 
     @property
     def standing(self) -> tuple[Snapshot, ...]:
-        """The snapshots that what the table holds now may come from.
-
-        Not what was rolled back. For a table that was replaced, all written ones.
-        """
+        """The snapshots that the table's current rows may come from: not rolled-back ones; all, if it was replaced."""
         return self.snapshots or (self.written if self.rows_added is None else ())
 
     @property
@@ -97,7 +94,7 @@ class SchemaVersion(Value):
 
     Attributes:
         schema_id: Its id in the table's metadata.
-        field_ids: Id of each column: what a column keeps when it's renamed.
+        field_ids: Id of each column. A renamed column keeps its id.
         since: Time of the first snapshot written with it; ``None`` if none is known.
         run_id: The run that wrote that snapshot.
     """
@@ -115,7 +112,7 @@ class SchemaVersion(Value):
 
 
 DELETING_PROPERTIES = frozenset({"gc.enabled", "write.metadata.delete-after-commit.enabled"})
-"""Properties by which Spark deletes files of a table, even ones that other branches need."""
+"""Table properties that make Spark delete files, even ones that other branches need."""
 
 
 def is_on(properties: Mapping[str, Any], key: str) -> bool:
@@ -137,32 +134,32 @@ class TableMetadata(Value):
     """The current snapshot; ``None`` for a table never written to."""
     format_version: int = 2
     uuid: str | None = None
-    """The table over its whole life: another one of the same name has another."""
+    """Identifies the table for life: another table of the same name has another UUID."""
     updated_at: datetime | None = None
-    """When it was written, by its writer's clock."""
+    """When the metadata file was written, by its writer's clock."""
 
     @property
     def rows(self) -> int | None:
-        """Number of rows; ``None`` where the snapshot's summary doesn't prove one.
+        """Number of rows; ``None`` if the snapshot's summary doesn't prove it.
 
-        It counts the rows of data files. With delete files, only reading counts them: two of them may hit one
-        row, or none.
+        Summaries count rows in data files. With delete files, only a scan can count: two may delete the same row, or
+        none.
         """
         return self.rows_at_most if self._total("total-delete-files") == 0 else None
 
     @property
     def rows_at_most(self) -> int | None:
-        """Number of rows in data files, deleted ones among them; ``None`` when the summary lacks it."""
+        """Number of rows in data files, deleted ones included; ``None`` if the summary doesn't say."""
         return self._total("total-records")
 
     @property
     def data_files(self) -> int | None:
-        """Number of data files by the snapshot's summary."""
+        """Number of data files, from the snapshot's summary."""
         return self._total("total-data-files")
 
     @property
     def size_bytes(self) -> int | None:
-        """Bytes in data files by the snapshot's summary."""
+        """Total size of data files, from the snapshot's summary."""
         return self._total("total-files-size")
 
     def _total(self, key: str) -> int | None:
@@ -173,13 +170,17 @@ class TableMetadata(Value):
 
 
 class AddedRows(Value):
-    """The rows of a table on a run's branch that batch-scope checks look at: those it added, or all of them.
+    """The rows of a table on a run's branch that batch-scope checks judge: those the run added, or all of them.
 
-    Rows of snapshots after ``after_snapshot_id`` (all rows of the table when ``None``) up to and including
-    ``snapshot_id``, which is current at commit ``hash`` of the branch (``None``: at its head). ``one_by_one`` has the
-    engine read row by row, which is slower, and stops between two rows when it is cancelled. With ``where``, a
-    validated predicate, only rows for which it is true. ``masked`` are patterns of columns whose values no audit reads
-    out of the engine, ``shown`` the columns that examples have; none means all.
+    Attributes:
+        ref: The branch.
+        after_snapshot_id: Only rows of later snapshots; ``None`` for all rows of the table.
+        snapshot_id: The last snapshot, current at commit ``hash``.
+        hash: Commit of the branch; ``None`` for its head.
+        one_by_one: Read row by row: slower, but it can be cancelled between any two rows.
+        where: A validated predicate that the rows meet.
+        masked: Patterns of columns whose values never leave the engine.
+        shown: Columns that examples have; empty for all.
     """
 
     table: TableIdentifier
@@ -193,12 +194,12 @@ class AddedRows(Value):
     shown: tuple[str, ...] = ()
 
     def masks(self, column: str, fields: Iterable[Sequence[str]] = ()) -> bool:
-        """Return whether a column's values are masked; arguments as of :func:`~lakegate.model.schema.is_masked`."""
+        """Return whether a column is masked; see :func:`~lakegate.model.schema.is_masked` for the arguments."""
         return is_masked(self.masked, column, fields)
 
 
 Rows: TypeAlias = AddedRows | TableAt
-"""Rows to look in: what a run added, or all rows of a table at a commit."""
+"""Rows that a check reads: those a run added, or all rows of a table at a commit."""
 
 
 class StoredFile(Value):
@@ -213,7 +214,7 @@ class CreateTable(Value):
     """How to create a table that doesn't exist yet.
 
     Attributes:
-        location: Folder for the table's files; a new one for every table ever created.
+        location: Folder for the table's files, never used by another table.
         partition_by: Partition transforms, such as ``days(pickup)``.
     """
 
@@ -223,15 +224,15 @@ class CreateTable(Value):
 
 
 class WriteTarget(Value):
-    """Where a batch is appended, and what its snapshot says of it.
+    """Where a batch is written.
 
     Attributes:
-        schema: Columns of the existing table that the batch is cast to; ``None`` when the table is created.
-        schema_changes: What to change of the existing table's columns before that.
-        create: How to create the table; ``None`` when it exists.
-        snapshot_properties: Extra entries of the snapshot's summary.
-        in_order: Whether rows are written file by file, in their order, as far as the table's layout leaves them so.
-        masked: Patterns of columns whose values aren't in messages.
+        table_schema: Columns that the batch is cast to; ``None`` if the table is created.
+        schema_changes: Changes to the table's columns that are made before the write.
+        create: How to create the table; ``None`` if it exists.
+        snapshot_properties: Extra entries for the snapshot's summary.
+        in_order: Write rows file by file, in their order, as far as the table's layout allows.
+        masked: Patterns of columns whose values mustn't show in messages.
     """
 
     table: TableIdentifier
@@ -245,15 +246,17 @@ class WriteTarget(Value):
 
 
 class IntegerKey(Value):
-    """Columns of a key, and SQL that makes one ``BIGINT`` of them.
+    """A key as a ``BIGINT``: if there are as many different integers as keys, no key occurs twice.
 
-    Different keys usually make different integers: as many integers as keys prove that no key occurs twice. They lie
-    close together, and are NULL where a column is; but for a hash, which is asked for by itself, and whose values are
-    grouped in ``hash_parts``.
-    ``is_ordered`` says that most files hold ranges of keys of their own, as they do when keys come in order,
-    ``is_dense`` that a good part of the integers between them are keys.
-    With ``others``, rows of the same table that hold none of the keys either; those with one are all ``within`` that
-    predicate.
+    Attributes:
+        columns: The key's columns.
+        sql: Spark SQL that makes an integer of them, NULL if one of them is. Different keys usually make different
+            integers, which lie close together unless they're hashes.
+        is_ordered: Whether most files hold a range of keys of their own, as they do if keys arrive in order.
+        is_dense: Whether a good part of the integers in the keys' range are keys.
+        hash_parts: Number of partitions to group hashes in; 0 if ``sql`` isn't a hash.
+        others: Other rows of the same table that mustn't have one of the keys.
+        within: Predicate that all rows of ``others`` with such a key meet.
     """
 
     columns: tuple[str, ...]
@@ -266,15 +269,18 @@ class IntegerKey(Value):
 
     @property
     def is_hash(self) -> bool:
-        """Whether it's a hash, which different keys may share."""
+        """Whether ``sql`` is a hash, which different keys may share."""
         return self.hash_parts > 0
 
 
 class ScanResult(Value):
-    """Counts of one pass: rows read, and failing rows for each predicate in order.
+    """Counts of one pass.
 
-    ``is_unique`` says that no key occurs twice, in the key's other rows included; ``None`` that this isn't known, or
-    that nobody asked.
+    Attributes:
+        total: Rows read.
+        failing: Failing rows for each predicate, in order.
+        is_unique: ``True`` if no key occurs twice, :attr:`IntegerKey.others` included; ``None`` if that isn't known or
+            wasn't asked.
     """
 
     total: int
@@ -282,15 +288,15 @@ class ScanResult(Value):
     is_unique: Literal[True] | None = None
 
 
-# Plain dataclasses, not values: data files are read by the ten thousand and never stored.
+# Plain dataclasses instead of Values: tens of thousands are read at once, and none is stored.
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
     """Metrics of one column in one data file (Iceberg spec, "Manifests", ``data_file``).
 
-    A ``None`` count is *unknown*, never zero. Bounds are decoded Python values; they may be wider than the data, and
-    those of text and binary columns may be cut short. ``size_bytes`` is what the column takes in the file.
+    A count of ``None`` means *unknown*, never zero. Bounds are decoded Python values. They may be wider than the data,
+    and truncated for text and binary columns. ``size_bytes`` is the column's size in the file.
     """
 
     value_count: int | None = None
@@ -309,21 +315,22 @@ class DataFile:
     rows: int
     size_bytes: int
     partition: Mapping[str, Any] = field(default_factory=dict)
-    """Partition field name to value; only fields with an *identity* transform are trustworthy evidence of values."""
+    """Partition field name to value. Only *identity* transforms prove anything about the column's values."""
     partition_sources: Mapping[str, str] = field(default_factory=dict)
-    """Partition field name to the path of the column that it's made of, which a renamed column's field doesn't show."""
+    """Partition field name to the path of its source column, whose name may have changed since."""
     identity_values: Mapping[str, Any] = field(default_factory=dict)
-    """Column name to the single value all the file's rows have, known from identity partitioning."""
+    """Column name to the value that all rows of the file have, known from identity partitioning."""
     columns: Mapping[str, ColumnStatistics] = field(default_factory=dict)
-    """Column name (as the schema of the snapshot has it) to metrics; only top-level primitive columns."""
+    """Column name in the snapshot's schema to metrics. Only top-level primitive columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddedFiles:
-    """The data files that certain snapshots added, and whether that is all they did.
+    """The data files that some snapshots added.
 
-    ``complete`` is false when the evidence may not describe the added rows exactly: a delete file was added, a data
-    file was removed, or the summary's ``added-records`` disagrees with the entries.
+    Attributes:
+        complete: Whether these files hold exactly the added rows. False if a delete file was added or a data file
+            removed, or if the summary's ``added-records`` contradicts the manifests.
     """
 
     files: tuple[DataFile, ...]

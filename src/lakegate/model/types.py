@@ -1,4 +1,4 @@
-"""The text of a type, in the words of the Iceberg spec: the types in it, and how two types go together."""
+"""Types as text, as the Iceberg spec writes them: parsed, compared and combined."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 UNKNOWN = "unknown"
-"""Iceberg's type of a column without any value: it fits every table, and is created as ``string``."""
+"""Iceberg's type of a column without values. It fits any type; new tables get ``string``."""
 
 _PLAIN_NAME = re.compile(r"\w+")
 _FIELD_NAME = re.compile(r"(?:\w+|`(?:[^`]|``)*`): ")
@@ -22,7 +22,7 @@ _LOSSLESS = {*_PROMOTIONS, ("date", "timestamp"), ("int", "double")}
 
 
 def struct_text(fields: Iterable[tuple[str, str]]) -> str:
-    """Return a struct's type from the names and types of its fields; odd names are quoted.
+    """Return a struct's type from its fields' names and types. Special names are quoted.
 
     Example:
         >>> struct_text([("id", "long"), ("map<x: y", "int")])
@@ -32,7 +32,7 @@ def struct_text(fields: Iterable[tuple[str, str]]) -> str:
 
 
 def struct_fields(text: str) -> list[tuple[str, str]]:
-    """Return names and types of a struct's fields; none of a type that isn't a struct.
+    """Return the names and types of a struct's fields; nothing for other types.
 
     Example:
         >>> struct_fields("struct<a: list<struct<x: int, y: int>>, `b: c`: decimal(9, 2)>")
@@ -50,7 +50,7 @@ def struct_fields(text: str) -> list[tuple[str, str]]:
 
 
 def _end_of_type(text: str, start: int) -> int:
-    """Return where the type that starts at ``start`` ends: at a comma outside of all brackets and quotes."""
+    """Return where the type that starts at ``start`` ends: at a comma outside brackets and quotes."""
     depth, quoted = 0, False
     for index in range(start, len(text)):
         character = text[index]
@@ -63,7 +63,7 @@ def _end_of_type(text: str, start: int) -> int:
 
 
 def type_parts(text: str) -> list[tuple[str, str]]:
-    """Return names and types of what a type is made of, as Spark's ``ALTER TABLE`` calls them; nothing for a plain one.
+    """Return the names and types of a type's parts, as Spark's ``ALTER TABLE`` names them; nothing for plain types.
 
     Example:
         >>> type_parts("map<string, list<int>>"), type_parts("list<struct<x: int>>"), type_parts("decimal(9, 2)")
@@ -79,7 +79,7 @@ def type_parts(text: str) -> list[tuple[str, str]]:
 
 
 def nested_fields(text: str) -> list[tuple[str, ...]]:
-    """Return the paths of all fields of structs in a type, also of those in lists and maps.
+    """Return the paths of all struct fields in a type, including those in lists and maps.
 
     Example:
         >>> nested_fields("map<string, list<struct<a: int, b: struct<c: int>>>>")
@@ -94,7 +94,7 @@ def nested_fields(text: str) -> list[tuple[str, ...]]:
 
 
 def path_parts(name: str) -> list[str]:
-    """Return the parts of a path, without their backticks; nothing when it can't be read.
+    """Return the parts of a path, without backticks; nothing if it isn't a path.
 
     Example:
         >>> path_parts("contact.`e-mail`")
@@ -105,7 +105,7 @@ def path_parts(name: str) -> list[str]:
 
 
 def type_words(text: str) -> frozenset[str]:
-    """Return the types that a type is made of, without the names of its fields.
+    """Return the type names in a type, without its fields' names.
 
     Example:
         >>> sorted(type_words("struct<unknown_reason: long, map: list<decimal(9, 2)>>"))
@@ -119,7 +119,7 @@ def _field_name(name: str) -> str:
 
 
 def can_promote(narrow: str, wide: str) -> bool:
-    """Return whether a column's type can be changed so in place (Iceberg spec, "Schema Evolution", versions 1 and 2).
+    """Return whether a column's type can be widened in place (Iceberg spec, "Schema Evolution", versions 1 and 2).
 
     Example:
         >>> can_promote("int", "long"), can_promote("decimal(9, 2)", "decimal(12, 2)"), can_promote("long", "int")
@@ -132,7 +132,7 @@ def can_promote(narrow: str, wide: str) -> bool:
 
 
 def is_lossless(narrow: str, wide: str) -> bool:
-    """Return whether a cast of every value of the one type to the other keeps it.
+    """Return whether casting from one type to the other preserves every value.
 
     Example:
         >>> is_lossless("int", "double"), is_lossless("decimal(9, 2)", "decimal(12, 2)"), is_lossless("long", "double")
@@ -151,9 +151,9 @@ def _widens_decimal(narrow: str, wide: str) -> bool:
 
 
 def wider_type(one: str, other: str) -> str | None:
-    """Return which of two plain types takes the values of both; ``None`` when neither does.
+    """Return which of two plain types holds the values of both; ``None`` if neither does.
 
-    The engine refuses whole numbers that a double may round.
+    Between long and double, it's double: the engine refuses integers that a double may round.
     """
     for narrow, wide in ((other, one), (one, other)):
         if is_lossless(narrow, wide) or (narrow, wide) == ("long", "double"):
@@ -163,12 +163,12 @@ def wider_type(one: str, other: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class TypeDifference:
-    """A part in which two types differ.
+    """A place where two types differ.
 
     Attributes:
-        path: Where it is.
-        one: Its type in the first of them; ``None`` if that lacks the field.
-        other: Its type in the second one.
+        path: The path to it.
+        one: The type there in the first type; ``None`` if it lacks the field.
+        other: The type there in the second type; ``None`` likewise.
     """
 
     path: tuple[str, ...]
@@ -177,12 +177,12 @@ class TypeDifference:
 
     @property
     def name(self) -> str:
-        """The path as people write it."""
+        """The path as text."""
         return ".".join(map(_field_name, self.path))
 
 
 def type_differences(one: str, other: str, path: tuple[str, ...] = ()) -> Iterator[TypeDifference]:
-    """Yield where two types differ; fields are matched by name, in any case, whatever their order.
+    """Yield where two types differ. Fields are matched by name, ignoring case and order.
 
     Example:
         >>> before, after = "struct<id: int, at: struct<x: int>>", "struct<at: struct<x: long, y: int>, id: int>"
@@ -204,10 +204,10 @@ def type_differences(one: str, other: str, path: tuple[str, ...] = ()) -> Iterat
 
 
 def joined_type(one: str, other: str, leaf: Callable[[str, str], str | None]) -> str | None:
-    """Return a type with the fields of both, those of the first one first; ``None`` where ``leaf`` finds none.
+    """Return a type with the fields of both types, the first one's first; ``None`` if ``leaf`` returns that.
 
     Args:
-        leaf: Returns the type for two that aren't made of the same parts.
+        leaf: Returns a type for two types that can't be combined part by part.
 
     Example:
         >>> joined_type("list<struct<a: int>>", "list<struct<B: string, A: long>>", wider_type)
@@ -228,10 +228,10 @@ def joined_type(one: str, other: str, leaf: Callable[[str, str], str | None]) ->
 
 
 def common_type(types: Sequence[str]) -> str | None:
-    """Return a type that holds the values of all ``types``, in whatever order they come; ``None`` if there is none.
+    """Return a type that holds the values of all ``types``, whatever their order; ``None`` if there is none.
 
-    Each field is joined from all of them at once: by twos, an int and a float have no type, also where a third file has
-    doubles there.
+    Each field is combined from all types at once. Pairwise, int and float would have no common type, even if a third
+    type has double there.
 
     Example:
         >>> common_type(["struct<a: int>", "struct<A: float, b: date>", "struct<a: double>"])
@@ -257,7 +257,7 @@ def common_type(types: Sequence[str]) -> str | None:
 
 
 def replaced(kind: str, paths: Collection[tuple[str, ...]], part: str) -> str:
-    """Return a type with another in place of those of its parts that ``paths`` name, in lower case.
+    """Return a type with the parts at ``paths`` (in lower case) replaced by ``part``.
 
     Example:
         >>> replaced("struct<a: int, b: list<struct<C: int>>>", {("b", "element", "c")}, "long")
@@ -270,7 +270,7 @@ def replaced(kind: str, paths: Collection[tuple[str, ...]], part: str) -> str:
 
 
 def settled(kind: str) -> str:
-    """Return a type with text in place of what has no values, as tables are created.
+    """Return a type with ``unknown`` replaced by ``string``, as new tables are created.
 
     Example:
         >>> settled("struct<a: unknown, b: list<unknown>>")
@@ -282,11 +282,11 @@ def settled(kind: str) -> str:
 
 
 def with_values(kind: str, path: str = "", keeps: Callable[[str], bool] = lambda _: False) -> str | None:
-    """Return a type without what has no values; ``None`` if nothing is left.
+    """Return a type without its ``unknown`` parts; ``None`` if nothing is left.
 
     Args:
-        path: Where the type is.
-        keeps: Returns for the path of a field without values whether it stays, as text.
+        path: The path to the type.
+        keeps: Returns whether a field without values stays, as ``string``, given its path.
 
     Example:
         >>> with_values("struct<a: unknown, b: int>"), with_values("list<struct<a: unknown>>")
@@ -304,7 +304,7 @@ def with_values(kind: str, path: str = "", keeps: Callable[[str], bool] = lambda
 
 
 def _made(like: str, parts: Sequence[tuple[str, str]]) -> str:
-    """Return the type that is made of ``parts`` as another one is made of its own."""
+    """Return a type of the same kind as ``like`` with other parts."""
     if not parts:
         return like
     if like.startswith("struct<"):
@@ -313,15 +313,15 @@ def _made(like: str, parts: Sequence[tuple[str, str]]) -> str:
 
 
 def find_part(parts: Sequence[tuple[str, str]], name: str) -> tuple[str, str] | None:
-    """Return the part called ``name``, in any case when none has exactly this name."""
+    """Return the part called ``name``; case is ignored if none has exactly this name."""
     exact = next((part for part in parts if part[0] == name), None)
     return exact or next((part for part in parts if part[0].lower() == name.lower()), None)
 
 
 def _are_alike(one: str, other: str) -> bool:
-    """Return whether two types are made of parts in the same way: structs, lists, or maps by the same keys."""
+    """Return whether two types can be compared part by part: structs, lists, or maps with the same key type."""
     mine, theirs = type_parts(one), type_parts(other)
     if not mine or not theirs or one.partition("<")[0] != other.partition("<")[0]:
         return False
-    # Keys decide which value is which, and no table can change theirs.
+    # A map's key type can't change.
     return not one.startswith("map<") or mine[0] == theirs[0]

@@ -1,4 +1,4 @@
-"""Words that users type: durations, keywords, and what they probably meant by those that nobody knows."""
+"""Words that users type: durations, keywords, and suggestions for misspelt ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str | None:
-    """Return the candidate most like ``word``, ignoring case, for hints such as "did you mean".
+    """Return the candidate most similar to ``word``, ignoring case, for hints such as "did you mean".
 
     Example:
         >>> nearest("pasenger_count", ["passenger_count", "fare_amount"])
@@ -46,7 +46,7 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """Return ``Did you mean 'x'? `` to begin a hint with, or nothing when no candidate is close.
+    """Return ``Did you mean 'x'? `` as the start of a hint; empty if no candidate is close.
 
     Example:
         >>> did_you_mean("erorr", ["error", "warn"]) + "Use error or warn."
@@ -57,10 +57,10 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
 
 
 def suggest_keyword(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Return ``function``, whose ``TypeError`` for an unknown keyword suggests one: a typo can't leave a check out.
+    """Wrap ``function`` so that its ``TypeError`` for an unknown keyword suggests the nearest one.
 
-    Python does so by itself from 3.13 on, so there ``function`` is returned as it is. One that takes ``**options`` has
-    to refuse unknown ones itself.
+    From Python 3.13 on, Python does so itself, and ``function`` is returned unchanged. Functions that take
+    ``**options`` must refuse unknown ones themselves.
 
     Example:
         >>> suggest_keyword(lambda *, checks=(): None)(chekcs=["not_null(id)"])
@@ -83,7 +83,7 @@ def suggest_keyword(function: Callable[_Parameters, _Result]) -> Callable[_Param
 
 
 def suggest_keywords(cls: _Class) -> _Class:
-    """Decorate a class: :func:`suggest_keyword` for its public methods."""
+    """Class decorator that applies :func:`suggest_keyword` to all public methods."""
     for name, member in list(vars(cls).items()):
         if inspect.isfunction(member) and not name.startswith("_"):
             setattr(cls, name, suggest_keyword(member))

@@ -178,7 +178,7 @@ def test_the_schema_describes_every_key() -> None:
         ("columns: [{name: a, was: [x]}, {name: b, was: [X]}]", "c.yaml:3:48: 'X' can't have been both 'a' and 'b'."),
         ("columns: [{name: a, required: maybe}]", "c.yaml:3:31: 'required': must be true or false, not 'maybe'."),
         ("columns: [{name: a, required: 'no'}]", "c.yaml:3:31: 'required': must be true or false, not 'no'."),
-        ("partition_by: [a, days(a]", "c.yaml:3:19: 'days(a' isn't a way to partition."),
+        ("partition_by: [a, days(a]", "c.yaml:3:19: Invalid partitioning 'days(a'."),
         ("write_mode: apend", "'replace-partitions' or 'upsert', not 'apend'; did you mean 'append'?"),
         ("write_mode: upsert", "needs 'key', the columns that identify a row"),
         ("key: [id]", "go with write_mode"),

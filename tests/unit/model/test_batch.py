@@ -39,7 +39,7 @@ def test_files_with_the_old_name_and_the_new_one_are_alike() -> None:
 
 
 def test_a_file_with_both_names_is_refused() -> None:
-    with pytest.raises(SchemaError, match="both 'Fare' and 'fare_amount'"):
+    with pytest.raises(SchemaError, match="columns 'Fare' and 'fare_amount' would both be"):
         batch(OLD, NEW).renamed({"fare": "fare_amount"})
 
 

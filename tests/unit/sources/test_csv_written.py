@@ -55,8 +55,8 @@ def test_german_numbers_and_dates(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"date_format": "%d.%m.%y"}, "'%d.%m.%y' isn't a --date-format"),
-        ({"timestamp_format": "%d.%m.%Y"}, "isn't a --timestamp-format"),
+        ({"date_format": "%d.%m.%y"}, "Invalid --date-format '%d.%m.%y'"),
+        ({"timestamp_format": "%d.%m.%Y"}, "Invalid --timestamp-format"),
         ({"delimiter": ",", "decimal": ","}, "can't both be a comma"),
         ({"types": {"nope": "long"}}, "There is no column 'nope'"),
         ({"types": {"betrag": "money"}}, "'money' isn't a type for column 'betrag'"),

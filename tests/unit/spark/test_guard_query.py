@@ -48,7 +48,7 @@ _BY_COMMENT = (
     ("SELECT /*+ BROADCAST(t)", "never closed"),
     ("SELECT 'a", "A text that starts with ' is never closed (line 1, column 8)"),
     ("SELECT\n  `a", "never closed (line 2, column 3)"),
-    ("SELECT a://b--c\n", "Put an address in quotes"),
+    ("SELECT a://b--c\n", "Put addresses in quotes"),
     ("SELECT ${spark.x}", "'$' at line 1, column 8"),
     ("SELECT a\\b", "'\\' at line 1, column 9"),
     ("SELECT 1\x00", "'U+0000' at line 1, column 9"),
