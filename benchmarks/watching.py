@@ -76,7 +76,7 @@ def _watched() -> tuple[Sequence[float], int]:
         seconds.append(time.perf_counter() - began)
         for chunk in found.chunks:
             files += len(chunk.uris)
-            intake.take(chunk)
+            intake.ingest(chunk)
         more = found.more
         if len(seconds) % 200 == 0:
             progress(f"{files:,} files")

@@ -1,9 +1,9 @@
-"""Backfill: historical files, chunk by chunk, several at once; calling it again resumes it.
+"""Backfill: ingest historical files chunk by chunk, several at once. Running it again resumes it.
 
-Chunks are plain ingests whose run ids aren't derived from table and period: a run of a known id is returned as it
-ended, so a chunk that got more files since, was rejected, or was reverted would never be ingested again. A second
-backfill resumes the first one because a file's content is published to a table once. Each worker thread has a lake of
-its own: a lake isn't thread-safe, and interrupting its engine interrupts everything that runs in it.
+Each chunk is a plain ingest. Its run id isn't derived from table and period: ingesting under a finished run's id only
+returns that run, so a chunk that got more files, was rejected or was reverted would never be ingested again. A second
+backfill resumes the first because each version of a file is published to a table only once. Each worker thread opens
+its own lake: a lake isn't thread-safe, and interrupting its engine interrupts everything that runs in it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from lakegate.errors import (
 )
 from lakegate.loading.backfill_plan import (
     BackfillChunk,
+    BackfillObserver,
     BackfillPlan,
     BackfillReport,
     Chunking,
     ChunkResult,
     DatedBy,
     Outcome,
-    Watcher,
     find_files,
     finest_unit,
     make_plan,
@@ -54,19 +54,19 @@ from lakegate.wap.schema_fit import fit
 if TYPE_CHECKING:
     from lakegate.lake import IngestOptions, Lake
 
-_AWAY = frozenset(
+_UNREACHABLE = frozenset(
     error.code for error in (CatalogUnavailableError, EngineUnavailableError, LocalStackError, StorageUnavailableError)
 )
-_AWAY_ENOUGH = 3
-_LOOK_S = 0.5
-"""A signal that comes just before a thread begins to wait for a lock doesn't end that wait (CPython's locks)."""
+_MAX_UNREACHABLE = 3
+_POLL_S = 0.5
+"""Waits are cut this short because CPython can miss a signal that arrives just before a wait on a lock begins."""
 
 
 class WorkerPool:
     """Runs a plan once, with several workers.
 
     Args:
-        stop_on_failure: Start no more chunks after one that wasn't published.
+        stop_on_failure: Start no more chunks after one that isn't published.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class WorkerPool:
         plan: BackfillPlan,
         *,
         stop_on_failure: bool,
-        watcher: Watcher | None,
+        watcher: BackfillObserver | None,
     ) -> None:
         self._factory = factory
         self._ingest = ingest
@@ -87,7 +87,7 @@ class WorkerPool:
         self._results: dict[int, ChunkResult] = {}
         self._creates = plan.creates
         self._under_way = 0
-        self._away = 0
+        self._unreachable = 0
         self._stopped = False
         self._changed = threading.Condition()
 
@@ -98,17 +98,17 @@ class WorkerPool:
         pool = ThreadPoolExecutor(max_workers=parallel, thread_name_prefix="lakegate-backfill")
         workers: Sequence[Future[None]] = ()
         try:
-            workers = [pool.submit(self._drain) for _ in range(min(parallel, len(self._waiting)))]
+            workers = [pool.submit(self._work) for _ in range(min(parallel, len(self._waiting)))]
             _wait(workers)
         except KeyboardInterrupt:
             interrupted = True
-            given_up = not self._finishes(workers)
+            given_up = not self._finish_running(workers)
         pool.shutdown(wait=False)
         for worker in workers:
             if worker.done():
                 worker.result()
         with self._changed:
-            results = tuple(self._results.get(at) or _untouched(chunk) for at, chunk in enumerate(self._plan.chunks))
+            results = tuple(self._results.get(at) or _not_run(chunk) for at, chunk in enumerate(self._plan.chunks))
         return BackfillReport(
             table=self._plan.table,
             results=results,
@@ -117,27 +117,27 @@ class WorkerPool:
             given_up=given_up,
         )
 
-    def _finishes(self, workers: Sequence[Future[None]]) -> bool:
+    def _finish_running(self, workers: Sequence[Future[None]]) -> bool:
         """Start no more chunks and wait for the running ones; ``False`` if interrupted again."""
         try:
             with self._changed:
                 self._stop()
                 if self._watcher is not None:
                     self._watcher.stopping(self._under_way)
-                # Not by the workers alone: the interrupt may have come while they were begun.
+                # ``workers`` may be incomplete: the interrupt may have come while they were being submitted.
                 while self._under_way:
-                    self._changed.wait(_LOOK_S)
+                    self._changed.wait(_POLL_S)
             _wait(workers)
         except KeyboardInterrupt:
             return False
         return True
 
-    def _drain(self) -> None:
-        lake = _OwnLake(self._factory)
+    def _work(self) -> None:
+        lake = _LazyLake(self._factory)
         try:
             while (taken := self._next()) is not None:
                 at, chunk = taken
-                self._note(at, self._attempt(lake, chunk))
+                self._record(at, self._attempt(lake, chunk))
         finally:
             lake.close()
 
@@ -154,7 +154,7 @@ class WorkerPool:
             self._under_way += 1
             return at, chunk
 
-    def _attempt(self, lake: _OwnLake, chunk: BackfillChunk) -> ChunkResult:
+    def _attempt(self, lake: _LazyLake, chunk: BackfillChunk) -> ChunkResult:
         began = time.monotonic()
         try:
             return self._ingest(lake.open(), chunk)
@@ -162,7 +162,7 @@ class WorkerPool:
             problem = error
         except Exception as error:  # noqa: BLE001 - one chunk's problem must not affect the others
             problem = LakegateError(f"Internal error: {error!r}")
-        # A fresh one finds servers that were started again.
+        # The next chunk opens a new lake, which finds restarted servers.
         lake.close()
         run_id = problem.context.get("run_id")
         return ChunkResult(
@@ -175,15 +175,15 @@ class WorkerPool:
             error=RunError.model_validate(problem.to_dict()),
         )
 
-    def _note(self, at: int, result: ChunkResult) -> None:
+    def _record(self, at: int, result: ChunkResult) -> None:
         with self._changed:
             self._results[at] = result
             self._under_way -= 1
             self._creates = self._creates and result.outcome != "published"
-            is_away = result.error is not None and result.error.code in _AWAY
-            self._away = self._away + 1 if is_away else 0
+            is_unreachable = result.error is not None and result.error.code in _UNREACHABLE
+            self._unreachable = self._unreachable + 1 if is_unreachable else 0
             failed = result.outcome in ("rejected", "failed", "later")
-            if self._away >= _AWAY_ENOUGH or (failed and self._stop_on_failure):
+            if self._unreachable >= _MAX_UNREACHABLE or (failed and self._stop_on_failure):
                 self._stop()
             if self._watcher is not None:
                 self._watcher.ended(result)
@@ -194,8 +194,8 @@ class WorkerPool:
         self._changed.notify_all()
 
 
-class _OwnLake:
-    """The lake of one thread, opened when it is needed."""
+class _LazyLake:
+    """One thread's lake, opened on first use."""
 
     def __init__(self, factory: Callable[[], Lake]) -> None:
         self._factory = factory
@@ -213,11 +213,11 @@ class _OwnLake:
 
 
 def _wait(workers: Sequence[Future[None]]) -> None:
-    while wait(workers, _LOOK_S).not_done:
+    while wait(workers, _POLL_S).not_done:
         pass
 
 
-def _untouched(chunk: BackfillChunk) -> ChunkResult:
+def _not_run(chunk: BackfillChunk) -> ChunkResult:
     outcome: Outcome = "waiting" if chunk.to_do else "already"
     return ChunkResult(
         chunk=chunk.name, outcome=outcome, given=len(chunk.files), size_bytes=sum(f.size_bytes for f in chunk.files)
@@ -225,20 +225,20 @@ def _untouched(chunk: BackfillChunk) -> ChunkResult:
 
 
 class Backfill:
-    """A backfill of one table: plan it, run one chunk, or run all of it.
+    """A backfill of one table: plan it, run one chunk, or run all of them.
 
     Args:
         lake_factory: Opens a lake; each worker thread gets its own.
-        table: ``namespace.table``; its first chunk creates it if it doesn't exist.
-        paths: Files, folders, globs; also with a date in them, ``trips/%Y/%m/green_%Y-%m-%d*.parquet``
+        table: ``namespace.table``. The first chunk creates it if it doesn't exist.
+        paths: Files, folders and globs, with or without date fields, such as ``trips/%Y/%m/green_%Y-%m-%d*.parquet``
             (:class:`~lakegate.loading.periods.Template`).
         since: Start of the range: a date, month or time; open if ``None``.
-        until: Its end, inclusive; open if ``None``.
+        until: End of the range, inclusive; open if ``None``.
         by: Where a file's time comes from: a date in its path, or its modification time.
-        chunk: Chunk size: ``hour``, ``day``, ``month``, ``year``, ``file`` or a number of files; by
-            default the finest unit of the dates in the files' paths.
-        options: How to ingest, as for :meth:`lakegate.lake.Lake.ingest`; run ids and ``on_busy`` are
-            set for each chunk.
+        chunk: Chunk size: ``hour``, ``day``, ``month``, ``year``, ``file`` or a number of files. By default the finest
+            unit of the dates in the files' paths.
+        options: Options for :meth:`lakegate.lake.Lake.ingest`, except ``run_id`` and ``on_busy``, which the backfill
+            sets for each chunk.
 
     Raises:
         InputError: If the table's name, ``since``, ``until`` or ``chunk`` is invalid.
@@ -272,10 +272,10 @@ class Backfill:
         self._options: IngestOptions = {**(options or {}), "on_busy": "skip"}
 
     def plan(self) -> BackfillPlan:
-        """Return the chunks, oldest first, and what's published of them. Changes nothing.
+        """Return the chunks, oldest first, with what's already published. Changes nothing.
 
         Raises:
-            InputError: If there are no files in the range, or a file's time is unknown.
+            InputError: If the range has no files, or a file's time is unknown.
             RetryableError: If the catalog or journal is unreachable.
         """
         with self._factory() as lake:
@@ -291,8 +291,8 @@ class Backfill:
             known = known.with_changed_back() if mode.can_repeat else known
         if mode.name == "overwrite":
             raise InputError(
-                f"Each chunk would replace all rows of {self._table}, those of the chunks before it, too.",
-                hint="Backfill with --mode append, upsert or replace-partitions; or ingest one batch with overwrite.",
+                f"Can't backfill {self._table} with mode overwrite: each chunk would replace the rows of earlier ones.",
+                hint="Use --mode append, upsert or replace-partitions, or one 'lakegate ingest --mode overwrite'.",
                 table=self._table,
             )
         default = "day" if self._by == "modified" else finest_unit(files)
@@ -300,16 +300,16 @@ class Backfill:
         return made.model_copy(update={"in_order": not mode.appends})
 
     def find_problems(self, plan: BackfillPlan) -> Mapping[str, InputError]:
-        """Return why chunks would be refused before anything is written, by their names. Changes nothing.
+        """Return the errors that would stop chunks before they write anything. Changes nothing.
 
         Returns:
-            What's wrong with files, columns or checks; nothing for chunks that a run would at least write.
+            By chunk name, what's wrong with its files, columns or checks. Chunks that could be written are left out.
 
         Raises:
             RetryableError: If the catalog, the journal or the engine is unreachable.
         """
         problems: dict[str, InputError] = {}
-        columns: Schema | None = None  # of the table that the first chunk would create
+        columns: Schema | None = None  # the columns that the chunks so far would give a new table
         with self._factory() as lake:
             for chunk in plan.to_do:
                 try:
@@ -317,7 +317,7 @@ class Backfill:
                     request = planned.request
                     if not planned.exists and columns is not None:
                         found = fit(
-                            _of_files(planned),
+                            _file_schema(planned),
                             columns,
                             name=request.table,
                             file_format=request.batch.format,
@@ -330,14 +330,14 @@ class Backfill:
         return problems
 
     def run(self, chunk: BackfillChunk, *, run_id: str | None = None) -> ChunkResult:
-        """Ingest one chunk of the plan with its own lake; for orchestrators, which sequence chunks themselves.
+        """Ingest one chunk with its own lake, for orchestrators that schedule chunks themselves.
 
         Args:
-            chunk: From :meth:`plan`, or from its JSON.
-            run_id: Id for its run, if the orchestrator has one: calling it again resumes that run.
+            chunk: A chunk of :meth:`plan`, or one loaded from its JSON.
+            run_id: Id for the run. Another call with the same id resumes that run.
 
         Returns:
-            Its result: ``published``, ``already``, ``empty``, ``rejected`` or ``later``.
+            The result, with outcome ``published``, ``already``, ``empty``, ``rejected``, ``failed`` or ``later``.
         """
         with self._factory() as lake:
             return self._ingest(lake, chunk, run_id)
@@ -348,17 +348,17 @@ class Backfill:
         *,
         parallel: int = 4,
         stop_on_failure: bool = False,
-        watcher: Watcher | None = None,
+        watcher: BackfillObserver | None = None,
     ) -> BackfillReport:
         """Ingest every unpublished chunk of the plan, oldest first, several at a time.
 
-        A chunk that fails stops no other; if the catalog or engine stays unreachable, no more are started. The first
-        chunk of a new table runs alone: it decides the table's columns. Ctrl-C lets running chunks finish; a second
-        one leaves them to the next command, which finishes or undoes them. Chunks that may change rows of those before
-        them, by their mode, go one at a time, and none goes after one that wasn't published.
+        A failed chunk doesn't stop the others, but if the catalog or engine stays unreachable, no more are started.
+        The first chunk of a new table runs alone, since it decides the table's columns. Ctrl-C lets running chunks
+        finish; a second Ctrl-C leaves them to the next command, which finishes or undoes them. If the mode lets a
+        chunk change rows of earlier ones, chunks run one at a time, and the first that isn't published stops the rest.
 
         Args:
-            stop_on_failure: Start no more chunks after one that wasn't published.
+            stop_on_failure: Start no more chunks after one that isn't published.
         """
         stop = stop_on_failure or plan.in_order
         pool = WorkerPool(self._factory, self._ingest, plan, stop_on_failure=stop, watcher=watcher)
@@ -405,8 +405,8 @@ def _outcome(run: Run, left: int) -> Outcome:
     return "already" if run.skipped_files else "empty"
 
 
-def _of_files(planned: IngestPlan) -> Schema:
-    """Return the columns of a chunk as an existing table would see them: what has no values is of any type."""
+def _file_schema(planned: IngestPlan) -> Schema:
+    """Return a chunk's columns as an existing table would see them: a column without values fits any type."""
     columns = []
     known = {one.name.lower(): one for one in planned.request.batch.columns}
     for column in planned.table_schema.columns:

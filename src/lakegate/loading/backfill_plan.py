@@ -1,4 +1,4 @@
-"""Plan and report of a backfill: its chunks, and the outcome of each."""
+"""The plan and the report of a backfill: its chunks, and each one's outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DatedBy = Literal["path", "modified"]
 Chunking: TypeAlias = Unit | Literal["file"] | int
 """Chunk size: a period of time, one file, or a number of files."""
 FileState = Literal["new", "published", "changed", "busy"]
-"""A file's state in the table; ``changed``: its path was published with other content."""
+"""A file's state in the table. ``changed``: the same path was published earlier with other content."""
 
 Listing: TypeAlias = "Callable[[Sequence[str]], Iterator[FoundFile]]"
 
@@ -35,8 +35,8 @@ class BackfillFile(Value):
     """A file in the range.
 
     Attributes:
-        period: The time it's about, as text: ``2024-01-31``.
-        run_id: The run that published it, or is working on it.
+        period: The period its data covers, as text: ``2024-01-31``.
+        run_id: The run that published it or is working on it.
     """
 
     uri: str
@@ -47,12 +47,12 @@ class BackfillFile(Value):
 
 
 class BackfillChunk(Value):
-    """Files that are ingested in one run.
+    """Files to ingest in one run.
 
     Attributes:
-        name: Its period, or its file's name.
+        name: Its period, or the name of its only file.
         table: ``namespace.table``.
-        files: Published ones included.
+        files: All its files, including those already published.
     """
 
     name: str
@@ -61,12 +61,12 @@ class BackfillChunk(Value):
 
     @property
     def to_do(self) -> tuple[BackfillFile, ...]:
-        """Files whose current version isn't published."""
+        """Files whose current version isn't published yet."""
         return tuple(file for file in self.files if file.state != "published")
 
     @property
     def size_bytes(self) -> int:
-        """Bytes in the files still to do."""
+        """Total size of the files in :attr:`to_do`."""
         return sum(file.size_bytes for file in self.to_do)
 
 
@@ -79,8 +79,8 @@ class BackfillPlan(Value):
         until: End of the range, exclusive; ``None`` if it's open.
         creates: Whether the table doesn't exist yet.
         chunks: Oldest first.
-        beyond: Number of files that extend past the range: they're ingested whole.
-        in_order: Whether a chunk may change rows of those before it, so that they go one after the other.
+        beyond: Number of files whose period extends past the range. They're ingested whole.
+        in_order: Whether chunks run one at a time, because each may change rows of earlier ones.
     """
 
     table: str
@@ -98,7 +98,7 @@ class BackfillPlan(Value):
 
 
 class DatedFile(NamedTuple):
-    """A file, and the time it's about."""
+    """A file and the period its data covers."""
 
     period: Period
     file: FoundFile
@@ -124,11 +124,11 @@ def parse_chunking(text: str) -> Chunking:
 def find_files(
     listed: Listing, paths: Sequence[str], wanted: TimeRange, *, by: DatedBy = "path"
 ) -> Sequence[DatedFile]:
-    """Return the files of a range, oldest first, including ones that are partly in it.
+    """Return the files that overlap a range, oldest first.
 
     Args:
-        listed: Lists the files that paths name; :meth:`lakegate.lake.Lake.list_files`.
-        paths: Files, folders, globs, and such with a date's fields (:class:`~lakegate.loading.periods.Template`).
+        listed: Lists the files at given paths, as :meth:`lakegate.lake.Lake.list_files` does.
+        paths: Files, folders and globs, with or without date fields (:class:`~lakegate.loading.periods.Template`).
     """
     found: dict[str, DatedFile] = {}
     undated: list[str] = []
@@ -154,7 +154,7 @@ def find_files(
 def make_plan(
     table: str, files: Sequence[DatedFile], wanted: TimeRange, chunking: Chunking, known: Claim, *, creates: bool
 ) -> BackfillPlan:
-    """Return the plan for ``files``; ``known`` says which of them the table has."""
+    """Return the plan for ``files``; ``known`` says which of them the table already has."""
     states = _states(known)
     chunks = tuple(
         BackfillChunk(name=name, table=table, files=tuple(_planned(one, states) for one in members))
@@ -167,7 +167,7 @@ def make_plan(
 
 
 def finest_unit(files: Iterable[DatedFile]) -> Unit:
-    """Return the finest unit of the files' dates, an hour at most: the default size of a chunk."""
+    """Return the default chunk size: the finest unit of the files' dates, but no finer than an hour."""
     return UNITS[min(max(UNITS.index(one.period.unit) for one in files), UNITS.index("hour"))]
 
 
@@ -175,12 +175,12 @@ def _found(listed: Listing, path: str, template: Template | None, wanted: TimeRa
     if template is not None:
         yield from listed(template.globs(wanted))
         return
-    nothing = True
+    is_empty = True
     for file in listed([path]):
-        nothing = False
+        is_empty = False
         yield file
-    if nothing:
-        raise InputError(f"No file is at '{path}'.", hint="Check the path.", path=path)
+    if is_empty:
+        raise InputError(f"No files found at '{path}'.", hint="Check the path.", path=path)
 
 
 def _period(file: FoundFile, template: Template | None, by: DatedBy) -> Period | None:
@@ -193,8 +193,8 @@ def _period(file: FoundFile, template: Template | None, by: DatedBy) -> Period |
 def _undated(paths: Sequence[str]) -> InputError:
     more = f" (and {len(paths) - 1:,} more)" if len(paths) > 1 else ""
     return InputError(
-        f"Can't tell what time '{paths[0]}'{more} is about: its path has no date, or more than one.",
-        hint="Show where the date is: 'trips/%Y/%m/green_%Y-%m-%d*.parquet'; or go by the time of last change: "
+        f"Can't tell the date of '{paths[0]}'{more}: its path has no date, or more than one.",
+        hint="Mark the date in the path, as in 'trips/%Y/%m/green_%Y-%m-%d*.parquet', or use modification times: "
         "--by modified.",
         file=paths[0],
         files=list(paths[:100]),
@@ -234,18 +234,18 @@ def _planned(one: DatedFile, states: Mapping[str, tuple[FileState, str]]) -> Bac
 
 
 Outcome = Literal["published", "already", "empty", "rejected", "failed", "later", "waiting"]
-"""``already``: published before. ``empty``: no rows in it. ``later``: trying again may help. ``waiting``: not begun."""
+"""``already``: published before. ``empty``: has no rows. ``later``: a retry may help. ``waiting``: not started."""
 
 
 class ChunkResult(Value):
     """The outcome of a chunk.
 
     Attributes:
-        given: Files to ingest.
-        files: Those that were published.
-        size_bytes: Length in bytes of the files given.
-        left: Files left to other runs that haven't published them yet.
-        branch: The branch that holds a rejected chunk.
+        given: Number of files to ingest.
+        files: Number of files published.
+        size_bytes: Total size of the files to ingest.
+        left: Number of files skipped because other runs hold them and haven't published them yet.
+        branch: The branch of a rejected chunk, if it was kept.
     """
 
     chunk: str
@@ -266,8 +266,8 @@ class BackfillReport(Value):
     """What a backfill did.
 
     Attributes:
-        results: One for each chunk of the plan, in its order.
-        given_up: Whether chunks were under way, and not waited for, when it was stopped.
+        results: One for each chunk, in the plan's order.
+        given_up: Whether a second interrupt left chunks running.
     """
 
     table: str
@@ -278,22 +278,22 @@ class BackfillReport(Value):
 
     @property
     def again(self) -> bool:
-        """Whether doing it again may get further."""
+        """Whether running the backfill again may publish more."""
         return any(one.outcome in ("later", "waiting") or one.left for one in self.results)
 
-    def having(self, *outcomes: Outcome) -> tuple[ChunkResult, ...]:
+    def with_outcome(self, *outcomes: Outcome) -> tuple[ChunkResult, ...]:
         """Return the results with one of these outcomes."""
         return tuple(one for one in self.results if one.outcome in outcomes)
 
 
-class Watcher(Protocol):
+class BackfillObserver(Protocol):
     """Shows the progress of a backfill. Called by one thread at a time."""
 
     def began(self, chunk: BackfillChunk) -> None:
-        """Show that this thread begins a chunk."""
+        """Show that this thread has started a chunk."""
 
     def ended(self, result: ChunkResult) -> None:
         """Show that this thread has finished a chunk."""
 
     def stopping(self, under_way: int) -> None:
-        """Show that it was interrupted, and finishes the ``under_way`` chunks."""
+        """Show that the backfill was interrupted and waits for ``under_way`` running chunks."""

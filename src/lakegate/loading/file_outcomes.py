@@ -1,4 +1,4 @@
-"""File outcomes: what happened to a chunk's files, as the journal stores it, and when each is retried."""
+"""File outcomes: what happened to each file of a chunk, as the journal stores it, and when to retry it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakegate.lake import Lake
     from lakegate.sources.listing import FoundFile
 
-_DIGEST_LETTERS = 20
+_DIGEST_CHARS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Chunk:
 
     Attributes:
         table: ``namespace.table``.
-        size_bytes: Their length in bytes, together.
-        alone: Whether it's a single file, which then answers for the outcome.
-        stamps: The fingerprint that each of ``uris`` was seen with.
+        size_bytes: Total size of the files.
+        alone: Whether it's a single file, so that the run's outcome is the file's own.
+        stamps: The fingerprint of each of ``uris`` when it was scanned.
         run_id: The run to resume; ``None`` if there's none yet.
     """
 
@@ -54,19 +54,19 @@ class Chunk:
         """URI and fingerprint of each file."""
         return list(zip(self.uris, self.stamps, strict=True))
 
-    def id_after(self, earlier: Sequence[str]) -> str:
-        """Return a run id for these files in these states, the same on any machine at any time.
+    def derive_run_id(self, earlier: Sequence[str]) -> str:
+        """Return a run id derived from these files and their fingerprints, the same on any machine.
 
         Args:
-            earlier: Ids of their earlier runs that came to nothing.
+            earlier: Ids of earlier runs for these files, which the new id must differ from.
 
         Example:
-            >>> Chunk("nyc.trips", ("s3://b/x.csv",), 9, True, ("9-e",)).id_after(())
+            >>> Chunk("nyc.trips", ("s3://b/x.csv",), 9, True, ("9-e",)).derive_run_id(())
             'files-c317eeeb7db6f2dd61e2'
         """
         named = [self.table, sorted(self.files), sorted(set(earlier))]
         digest = hashlib.sha256(json.dumps(named).encode()).hexdigest()
-        return f"files-{digest[:_DIGEST_LETTERS]}"
+        return f"files-{digest[:_DIGEST_CHARS]}"
 
 
 @dataclass(slots=True)
@@ -74,15 +74,16 @@ class Scan:
     """What one scan found.
 
     Attributes:
-        chunks: What can be ingested now: runs to resume, then several files together, then single ones.
-        settling: Files that may still be being written.
-        done: Files with nothing left to do.
+        chunks: What can be ingested now: runs to resume first, then chunks of several files, then single files.
+        settling: Number of files that may still be being written.
+        done: Number of finished files.
         given_up: Files that were rejected or failed too often and haven't changed since; a thousand at most.
-        waiting: Files to try later: they failed, another run is working on them, or they're behind such a file.
-        unrouted: Files without a table, and why; a thousand at most.
-        more: Whether the scan stopped early because there's enough to do.
-        resumed: Whether it resumed where the scan before it stopped.
-        due_s: Seconds until a settling or waiting file may be ready; ``None`` if there are none.
+        waiting: Number of files to try later: they failed, another run holds them, or they're queued behind such a
+            file.
+        unrouted: Files without a table, each with the reason; a thousand at most.
+        more: Whether the scan stopped early because it had found enough work.
+        resumed: Whether it continued where the previous scan stopped.
+        due_s: Seconds until the next settling or waiting file may be ready; ``None`` if there are none.
     """
 
     chunks: tuple[Chunk, ...] = ()
@@ -95,12 +96,12 @@ class Scan:
     due_s: float | None = None
     resumed: bool = False
 
-    def settle(self, left_s: float) -> None:
+    def add_settling(self, left_s: float) -> None:
         """Count a file that may be stable in ``left_s`` seconds."""
         self.settling += 1
         self._due(left_s)
 
-    def wait(self, left_s: float) -> None:
+    def add_waiting(self, left_s: float) -> None:
         """Count a file to try in ``left_s`` seconds."""
         self.waiting += 1
         self._due(left_s)
@@ -110,12 +111,12 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ReadyFile:
     """A file that can be ingested.
 
     Attributes:
-        alone: Whether it's ingested alone because it failed or was rejected together with others.
-        tries: How often: a file that may kill the process comes after unknown ones.
+        alone: Whether to ingest it alone, for example because it failed together with others.
+        tries: How often it was tried. Untried files go first, in case this one crashes the process.
     """
 
     table: str
@@ -124,11 +125,11 @@ class Ready:
     tries: int = 0
 
 
-def in_chunks(ready: Sequence[Ready], *, max_files: int, max_bytes: int) -> tuple[Chunk, ...]:
-    """Group files into chunks of one format; tables take turns, and files that go by themselves come last.
+def in_chunks(ready: Sequence[ReadyFile], *, max_files: int, max_bytes: int) -> tuple[Chunk, ...]:
+    """Group files into chunks of one table and format. Tables take turns; files to ingest alone come last.
 
     Args:
-        max_bytes: Bytes in a chunk, at most, unless one file alone has more.
+        max_bytes: Maximum size of a chunk. A larger file gets a chunk of its own.
     """
     together = defaultdict[tuple[str, FileFormat | None], list["FoundFile"]](list)
     for one in ready:
@@ -180,36 +181,36 @@ def _chunk(table: str, files: Sequence[FoundFile]) -> Chunk:
 
 
 TRIED_TOGETHER = 0
-"""Tries of a file that failed or was rejected together with others: it may not be the one."""
+"""Tries of a file that failed or was rejected together with others: another file may be to blame."""
 
 _RETRY_S = 30.0
-_LONGEST_S = 3600.0
+_MAX_RETRY_S = 3600.0
 _BUSY_S = 5.0
 _TROUBLE_S = 5.0
-_LONGEST_TROUBLE_S = 300.0
-_APART_AFTER = 2
-_TOLD_CHECKS = 3
-_TOLD_LETTERS = 500
-_DIED_AFTER_S = 120.0
-"""A run that is about to begin may not be in the journal yet; if it isn't by then, it never will be."""
-_NEVER_FORGIVEN = frozenset({"done", "parked", "trying"})
+_MAX_TROUBLE_S = 300.0
+_ISOLATE_AFTER = 2
+_MAX_CHECKS_SHOWN = 3
+_MAX_REASON_CHARS = 500
+_START_GRACE_S = 120.0
+"""Seconds within which a starting run appears in the journal. If it isn't there by then, its process died."""
+_ALWAYS_VALID = frozenset({"done", "parked", "trying"})
 _ENDED_WELL = frozenset({"published", "skipped", "reverted"})
 _ENDED_BADLY = frozenset({"failed", "discarded"})
 
 
 class Clock:
-    """The time, which tests replace."""
+    """The system's clocks; tests replace them."""
 
     def now(self) -> datetime:
-        """Return the time of day, in UTC."""
+        """Return the current time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds since some moment."""
+        """Return seconds on a clock that never goes back."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for some seconds."""
         time.sleep(seconds)
 
 
@@ -222,56 +223,56 @@ class _Trouble:
 
 
 class Backoff:
-    """Remembers, while this process lives, which files others are working on and which met trouble.
+    """Remembers, in this process, which files other runs hold and which failed for reasons outside the file.
 
-    Trouble is the catalog's, engine's or machine's fault. But if the engine fails at one file and works for others in
-    between, it's the file's.
+    Such trouble is the catalog's, the engine's or the machine's fault. But if the engine keeps failing at one file and
+    succeeds for others in between, the file is to blame.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._busy: dict[str, float] = {}
         self._troubles: dict[str, _Trouble] = {}
-        self._worked = 0
+        self._successes = 0
 
     @property
-    def has_worked(self) -> bool:
-        """Whether any run came to its end."""
-        return self._worked > 0
+    def has_succeeded(self) -> bool:
+        """Whether any run of this process has completed."""
+        return self._successes > 0
 
     def left_s(self, uri: str) -> float:
-        """Return for how many seconds to leave the file alone."""
+        """Return how many seconds to leave the file alone."""
         trouble = self._troubles.get(uri)
         until = max(self._busy.get(uri, 0.0), trouble.until if trouble else 0.0)
         return max(0.0, until - self._clock.monotonic())
 
-    def wants_apart(self, uri: str) -> bool:
-        """Return whether the engine failed at the file so often that it should be ingested alone."""
+    def should_isolate(self, uri: str) -> bool:
+        """Return whether the engine failed at the file often enough to ingest it alone."""
         trouble = self._troubles.get(uri)
-        return trouble is not None and trouble.failures >= _APART_AFTER
+        return trouble is not None and trouble.failures >= _ISOLATE_AFTER
 
-    def leave(self, uris: Iterable[str]) -> None:
-        """Leave files alone for a while: others are working on them."""
+    def hold_off(self, uris: Iterable[str]) -> None:
+        """Leave files alone for a few seconds: other runs hold them."""
         self._busy.update(dict.fromkeys(uris, self._clock.monotonic() + _BUSY_S))
 
-    def meet(self, uri: str, *, failed: bool) -> bool:
-        """Note that a file met trouble.
+    def record_trouble(self, uri: str, *, failed: bool) -> bool:
+        """Record that ingesting a file met trouble.
 
         Args:
-            failed: Whether the engine was there, and failed.
+            failed: Whether the engine was reachable, and failed.
 
         Returns:
-            Whether the engine failed at it before too, and not at others in between.
+            Whether the engine failed at it before too, and succeeded for others in between.
         """
-        known = self._troubles.get(uri, _Trouble(0, 0, self._worked, 0.0))
-        until = self._clock.monotonic() + min(_TROUBLE_S * 2.0 ** min(known.times, 10), _LONGEST_TROUBLE_S)
+        known = self._troubles.get(uri, _Trouble(0, 0, self._successes, 0.0))
+        until = self._clock.monotonic() + min(_TROUBLE_S * 2.0 ** min(known.times, 10), _MAX_TROUBLE_S)
         failures = known.failures + failed
-        self._troubles[uri] = _Trouble(known.times + 1, failures, self._worked, until)
-        return failures >= _APART_AFTER and known.others < self._worked
+        self._troubles[uri] = _Trouble(known.times + 1, failures, self._successes, until)
+        return failures >= _ISOLATE_AFTER and known.others < self._successes
 
-    def worked(self) -> None:
-        """Record that a run ended: the trouble isn't everyone's."""
-        self._worked += 1
+    def record_success(self) -> None:
+        """Record that a run completed, so trouble doesn't affect every file."""
+        self._successes += 1
 
     def forget(self, uri: str) -> None:
         """Forget a file that has an outcome."""
@@ -280,13 +281,13 @@ class Backoff:
 
 
 class FileOutcomes:
-    """Saves checkpoints, and decides by them what's left to do for a file.
+    """Saves checkpoints, and decides from them what's left to do for a file.
 
     Args:
-        max_tries: How often a file may fail in one state.
+        max_tries: How often one version of a file may fail.
         again: Ignore rejections and failures from before now.
-        announced: By URI, when a notification named files. What was rejected or given up before that is tried
-            again: something else may have been wrong.
+        announced: When a notification named each file, by URI. Earlier rejections and failures of it are ignored: the
+            cause may have been elsewhere.
     """
 
     def __init__(
@@ -299,18 +300,18 @@ class FileOutcomes:
         self._announced = announced or {}
         self._failed_at: dict[str, datetime] = {}
 
-    def still_true(self, checkpoint: FileCheckpoint | None, stamp: str) -> FileCheckpoint | None:
-        """Return the checkpoint if it counts for this state of the file."""
+    def current(self, checkpoint: FileCheckpoint | None, stamp: str) -> FileCheckpoint | None:
+        """Return the checkpoint if it applies to this version of the file."""
         if checkpoint is None or checkpoint.stamp != stamp:
             return None
-        if checkpoint.outcome in _NEVER_FORGIVEN:
+        if checkpoint.outcome in _ALWAYS_VALID:
             return checkpoint
         forgiven = self._again and checkpoint.noted_at < self._began
         announced = self._announced.get(checkpoint.uri)
         return None if forgiven or (announced is not None and checkpoint.noted_at < announced) else checkpoint
 
     def is_finished(self, checkpoint: FileCheckpoint) -> bool:
-        """Return whether to leave the file alone until it changes."""
+        """Return whether nothing is left to do for the file until it changes."""
         if checkpoint.outcome in ("parked", "trying"):
             return False
         if checkpoint.outcome == "failed":
@@ -318,16 +319,16 @@ class FileOutcomes:
         return checkpoint.outcome == "done" or checkpoint.tries > TRIED_TOGETHER
 
     def left_s(self, checkpoint: FileCheckpoint | None) -> float:
-        """Return the seconds until a file that failed alone is retried: 0 after a restart."""
+        """Return the seconds until a file that failed alone is retried; 0 if it failed before this process started."""
         if checkpoint is None or checkpoint.tries == TRIED_TOGETHER or checkpoint.noted_at < self._began:
             return 0.0
-        pause_s = min(_RETRY_S * 2.0 ** min(checkpoint.tries - 1, 10), _LONGEST_S)
+        pause_s = min(_RETRY_S * 2.0 ** min(checkpoint.tries - 1, 10), _MAX_RETRY_S)
         return max(0.0, (checkpoint.noted_at + timedelta(seconds=pause_s) - self._clock.now()).total_seconds())
 
     def begin(self, lake: Lake, chunk: Chunk) -> None:
-        """Save that a run is about to try the files: if nothing follows, one of them killed its process.
+        """Save that a run is about to try the files. If no outcome follows, one of them crashed the process.
 
-        For a file that is ingested alone this counts as a try; :meth:`release` takes that back.
+        For a file that is ingested alone this counts as a try; :meth:`release` undoes that.
         """
         known = lake.file_checkpoints(chunk.table, chunk.uris)
         self._failed_at |= {one.uri: one.noted_at for one in known.values() if one.outcome in ("failed", "parked")}
@@ -340,11 +341,11 @@ class FileOutcomes:
         lake.save_file_checkpoints(chunk.table, tuple(tried))
 
     def release(self, lake: Lake, chunk: Chunk, error: LakegateError | None) -> tuple[FileCheckpoint, ...]:
-        """Undo :meth:`begin` for files without an outcome since, and return their checkpoints."""
+        """Undo :meth:`begin` for files that still have no outcome, and return their checkpoints."""
         known = lake.file_checkpoints(chunk.table, chunk.uris)
         unfinished = [one for uri in chunk.uris if (one := known.get(uri)) is not None and one.outcome == "trying"]
-        why = _why(None, error)
-        # Without a run: this one failed, or is useless for the files that are left.
+        why = _reason_of(None, error)
+        # Without a run id: this run failed, or can't help with the remaining files.
         left = tuple(
             self._checkpoint(one.uri, one.stamp, "parked", tries=one.tries - chunk.alone, reason=why)
             for one in unfinished
@@ -355,40 +356,40 @@ class FileOutcomes:
         return left
 
     def is_starting(self, checkpoint: FileCheckpoint) -> bool:
-        """Return whether a file's run that the journal doesn't know may be about to begin."""
+        """Return whether a file's run may be starting, so that it isn't in the journal yet."""
         age_s = (self._clock.now() - checkpoint.noted_at).total_seconds()
-        return checkpoint.outcome == "trying" and age_s < _DIED_AFTER_S
+        return checkpoint.outcome == "trying" and age_s < _START_GRACE_S
 
-    def after_death(self, lake: Lake, table: str, checkpoint: FileCheckpoint, run: Run | None) -> FileCheckpoint | None:
-        """Return the outcome of a file whose process died, because of it or another file of its chunk.
+    def after_crash(self, lake: Lake, table: str, checkpoint: FileCheckpoint, run: Run | None) -> FileCheckpoint | None:
+        """Return the outcome of a file whose process died, because of this file or another one of its chunk.
 
-        It's ingested alone from now on. ``None`` if it should just be retried.
+        From now on the file is ingested alone. ``None`` if it should simply be retried.
         """
         if checkpoint.outcome != "trying" or (run is not None and run.status not in _ENDED_BADLY):
             return None
-        why = "The process that worked on it died."
+        why = "The process that was ingesting it died."
         died = checkpoint.model_copy(update={"outcome": "failed", "reason": why})
         if self.is_finished(died):
             lake.notify_given_up(_given_up(table, died, LakegateError.code))
             lake.save_file_checkpoints(table, (died,))
         return died
 
-    def note(
+    def save_outcomes(
         self, lake: Lake, backoff: Backoff, chunk: Chunk, run: Run | None, error: LakegateError | None
     ) -> tuple[FileCheckpoint, ...]:
-        """Save and return the outcomes of a chunk's files; trouble that isn't theirs leaves no outcome."""
+        """Save and return the outcomes of a chunk's files. Trouble that isn't the files' fault leaves no outcome."""
         is_trouble = False
         problem = error or (run.error if run is not None else None)
         if run is not None and error is None and run.status not in _ENDED_BADLY:
-            checkpoints = self._of_run(lake, backoff, chunk, run)
-        elif _is_trouble(problem) and not self._is_their_fault(lake, backoff, chunk, run, error):
+            checkpoints = self._outcomes_of_run(lake, backoff, chunk, run)
+        elif _is_trouble(problem) and not self._is_files_fault(lake, backoff, chunk, run, error):
             is_trouble = True
             checkpoints = self._unfinished(lake, chunk, error)
         else:
-            checkpoints = self._bad(lake, _culprits(chunk, error), run, "failed", _why(run, problem))
+            checkpoints = self._failures_of(lake, _culprits(chunk, error), run, "failed", _reason_of(run, problem))
         for checkpoint in checkpoints:
             if checkpoint.outcome == "failed" and self.is_finished(checkpoint):
-                # Before saving that nothing is left to do: the alert must not get lost.
+                # Alert first: after a crash between the two, a saved file would never be reported.
                 code = LakegateError.code if problem is None else problem.code
                 lake.notify_given_up(_given_up(chunk.table, checkpoint, code))
         if checkpoints:
@@ -400,47 +401,47 @@ class FileOutcomes:
             checkpoints += self.release(lake, chunk, error)
         return checkpoints
 
-    def _of_run(self, lake: Lake, backoff: Backoff, chunk: Chunk, run: Run) -> tuple[FileCheckpoint, ...]:
+    def _outcomes_of_run(self, lake: Lake, backoff: Backoff, chunk: Chunk, run: Run) -> tuple[FileCheckpoint, ...]:
         if run.status == "rejected":
-            backoff.worked()
-            return self._bad(lake, chunk, run, "rejected", _why_rejected(run))
+            backoff.record_success()
+            return self._failures_of(lake, chunk, run, "rejected", _rejection_reason(run))
         if run.status in _ENDED_WELL:
-            backoff.worked()
-            return tuple(self._done(lake, backoff, chunk, run))
-        backoff.leave(chunk.uris)
+            backoff.record_success()
+            return tuple(self._finished_files(lake, backoff, chunk, run))
+        backoff.hold_off(chunk.uris)
         return ()
 
-    def _done(self, lake: Lake, backoff: Backoff, chunk: Chunk, run: Run) -> Iterator[FileCheckpoint]:
-        # A file that was found by a link is skipped by the name of the file itself.
+    def _finished_files(self, lake: Lake, backoff: Backoff, chunk: Chunk, run: Run) -> Iterator[FileCheckpoint]:
+        # If a file was found through a link, the run reports the skipped file under its real path.
         owners = {uri: one.run_id for one in run.skipped_files for uri in (one.file.uri, *one.file.aliases)}
         busy = {run_id for run_id in set(owners.values()) if not has_published(lake, run_id)}
         for uri, stamp in chunk.files:
             owner = owners.get(uri)
             if owner in busy:
-                backoff.leave([uri])
+                backoff.hold_off([uri])
                 continue
             reason = run.detail if owner is None else f"Already published by run {owner}."
             yield self._checkpoint(uri, stamp, "done", run=owner or run.run_id, reason=reason)
 
     def _unfinished(self, lake: Lake, chunk: Chunk, error: LakegateError | None) -> tuple[FileCheckpoint, ...]:
-        """Return the files' checkpoints after trouble: suspended with their run, or waiting."""
+        """Return the files' checkpoints after trouble: suspended with their run, failed alone, or none."""
         run = None if chunk.run_id is None else find_run(lake, chunk.run_id)
         known = lake.file_checkpoints(chunk.table, chunk.uris)
         if run is not None and run.finished_at is None:
-            return self._for_all(chunk, "parked", known, run_id=run.run_id, reason=_why(None, error))
+            return self._checkpoints(chunk, "parked", known, run_id=run.run_id, reason=_reason_of(None, error))
         if chunk.run_id is None or not chunk.alone or not isinstance(error, EngineError):
             return ()
-        # The engine failed at it, and perhaps at everything: the next try shows whether others succeed.
-        return self._for_all(chunk, "failed", known, reason=_why(None, error))
+        # The engine failed at this file, and perhaps at everything. The next try shows whether it succeeds for others.
+        return self._checkpoints(chunk, "failed", known, reason=_reason_of(None, error))
 
-    def _bad(
+    def _failures_of(
         self, lake: Lake, chunk: Chunk, run: Run | None, outcome: Literal["rejected", "failed"], reason: str
     ) -> tuple[FileCheckpoint, ...]:
         known = lake.file_checkpoints(chunk.table, chunk.uris) if chunk.alone else {}
         run_id = None if run is None else run.run_id
-        return self._for_all(chunk, outcome, known, more_tries=int(chunk.alone), run_id=run_id, reason=reason)
+        return self._checkpoints(chunk, outcome, known, more_tries=int(chunk.alone), run_id=run_id, reason=reason)
 
-    def _for_all(
+    def _checkpoints(
         self,
         chunk: Chunk,
         outcome: CheckpointOutcome,
@@ -450,13 +451,13 @@ class FileOutcomes:
         run_id: str | None = None,
         reason: str,
     ) -> tuple[FileCheckpoint, ...]:
-        """Return checkpoints of one outcome for the chunk's files, with ``more_tries`` than before this chunk."""
+        """Return checkpoints with one outcome for all files of the chunk, adding ``more_tries`` to their tries."""
         return tuple(
             self._checkpoint(
                 uri,
                 stamp,
                 outcome,
-                tries=self._before(chunk, known, uri, stamp) + more_tries,
+                tries=self._tries_before(chunk, known, uri, stamp) + more_tries,
                 run=run_id,
                 reason=reason,
             )
@@ -476,34 +477,34 @@ class FileOutcomes:
         now, why = self._clock.now(), without_secrets(reason) if reason else reason
         return FileCheckpoint(uri=uri, stamp=stamp, outcome=outcome, tries=tries, run_id=run, reason=why, noted_at=now)
 
-    def _before(self, chunk: Chunk, known: Mapping[str, FileCheckpoint], uri: str, stamp: str) -> int:
+    def _tries_before(self, chunk: Chunk, known: Mapping[str, FileCheckpoint], uri: str, stamp: str) -> int:
         """Return how often the file was tried before this chunk."""
         checkpoint = known.get(uri)
         begun = checkpoint is not None and checkpoint.outcome == "trying" and checkpoint.run_id == chunk.run_id
         return self._tries(checkpoint, stamp) - (begun and chunk.alone)
 
     def _tries(self, checkpoint: FileCheckpoint | None, stamp: str) -> int:
-        known = self.still_true(checkpoint, stamp)
+        known = self.current(checkpoint, stamp)
         return TRIED_TOGETHER if known is None else known.tries
 
-    def _is_their_fault(
+    def _is_files_fault(
         self, lake: Lake, backoff: Backoff, chunk: Chunk, run: Run | None, error: LakegateError | None
     ) -> bool:
         failed = isinstance(error, EngineError)
-        again = [backoff.meet(uri, failed=failed) for uri in chunk.uris]
+        again = [backoff.record_trouble(uri, failed=failed) for uri in chunk.uris]
         if failed and run is not None and run.status in _ENDED_BADLY:
-            # An orchestrator gave it up, after more than one try.
-            return not chunk.alone or backoff.has_worked
-        return chunk.alone and failed and (all(again) or self._others_worked(lake, chunk))
+            # The orchestrator has retried the run, and gave it up.
+            return not chunk.alone or backoff.has_succeeded
+        return chunk.alone and failed and (all(again) or self._others_succeeded(lake, chunk))
 
-    def _others_worked(self, lake: Lake, chunk: Chunk) -> bool:
-        """Return whether the engine, in any process, has worked for others since it failed at the chunk's file."""
+    def _others_succeeded(self, lake: Lake, chunk: Chunk) -> bool:
+        """Return whether the engine, in any process, succeeded for other files since it failed at the chunk's file."""
         failed_at = self._failed_at.get(chunk.uris[0])
         return failed_at is not None and bool(lake.runs(status="published", since=failed_at, limit=1))
 
 
 def find_run(lake: Lake, run_id: str) -> Run | None:
-    """Return the run; ``None`` when the journal doesn't know it (any more)."""
+    """Return the run; ``None`` if the journal doesn't have it, or no longer does."""
     try:
         run = lake.run(run_id)
     except NotFoundError:
@@ -514,7 +515,7 @@ def find_run(lake: Lake, run_id: str) -> Run | None:
 def has_published(lake: Lake, run_id: str) -> bool:
     """Return whether a run that had claimed a file has published it."""
     run = find_run(lake, run_id)
-    # A run that the journal has lost is only known from what it published.
+    # If the journal lost the run, only its publish can have told us of it.
     return run is None or run.status in _ENDED_WELL
 
 
@@ -527,7 +528,7 @@ def _codes(kind: type[LakegateError]) -> set[str]:
 
 
 def _culprits(chunk: Chunk, error: LakegateError | None) -> Chunk:
-    """Return the files that the error names, if any: the others may go together."""
+    """Return the files that the error names, or all if it names none. The others can still be ingested together."""
     context = {} if error is None else error.context
     paths = context.get("paths", context.get("path"))
     named = {paths} if isinstance(paths, str) else set(paths) if isinstance(paths, (list, tuple)) else set()
@@ -549,16 +550,16 @@ def _given_up(table: str, checkpoint: FileCheckpoint, code: str) -> GivenUpFile:
     )
 
 
-def _why(run: Run | None, problem: LakegateError | RunError | None) -> str:
+def _reason_of(run: Run | None, problem: LakegateError | RunError | None) -> str:
     if problem is not None:
-        return " ".join(problem.message.split())[:_TOLD_LETTERS]
-    return "It didn't get as far as a run." if run is None else f"Run {run.run_id} is {run.status}."
+        return " ".join(problem.message.split())[:_MAX_REASON_CHARS]
+    return "It failed before a run started." if run is None else f"Run {run.run_id} is {run.status}."
 
 
-def _why_rejected(run: Run) -> str:
+def _rejection_reason(run: Run) -> str:
     failures = [
         f"{result.check} ({result.failing_rows:,} rows)" if result.failing_rows else result.check
         for result in run.failures
     ]
-    more = f" and {len(failures) - _TOLD_CHECKS} more" if len(failures) > _TOLD_CHECKS else ""
-    return f"Rejected by {', '.join(failures[:_TOLD_CHECKS])}{more}."
+    more = f" and {len(failures) - _MAX_CHECKS_SHOWN} more" if len(failures) > _MAX_CHECKS_SHOWN else ""
+    return f"Rejected by {', '.join(failures[:_MAX_CHECKS_SHOWN])}{more}."

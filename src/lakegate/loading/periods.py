@@ -1,4 +1,4 @@
-"""Periods of time, all in UTC: ranges, the dates in files' paths, and path templates with dates in them."""
+"""Periods of time in UTC: ranges, dates in file paths, and path templates with date fields."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Period:
 
     Attributes:
         start: Its first moment, in UTC.
-        unit: How long it is.
+        unit: Its length.
 
     Example:
         >>> Period.of(datetime(2024, 2, 29, 13, tzinfo=UTC), "month")
@@ -51,7 +51,7 @@ class Period:
 
     @classmethod
     def of(cls, moment: datetime, unit: Unit) -> Period:
-        """Return the period of ``unit`` that ``moment`` (aware) is in."""
+        """Return the ``unit`` that contains ``moment``, which must have a time zone."""
         text = moment.astimezone(UTC).isoformat()[: _SHOWN[unit]]
         return cls(_first_moment(text), unit)
 
@@ -64,7 +64,7 @@ class Period:
             return _END_OF_TIME
 
     def widened(self, unit: Unit) -> Period:
-        """Return the period of ``unit`` that this one is in; itself when it is as long, or longer."""
+        """Return the ``unit`` that contains this period; the period itself if it's at least that long."""
         return Period.of(self.start, unit) if UNITS.index(unit) < UNITS.index(self.unit) else self
 
     def __str__(self) -> str:
@@ -76,13 +76,13 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """From ``start`` up to, not with, ``end``; open where ``None``."""
+    """From ``start``, inclusive, to ``end``, exclusive; ``None`` leaves a side open."""
 
     start: datetime | None = None
     end: datetime | None = None
 
     def overlaps(self, period: Period) -> bool:
-        """Return whether some of ``period`` is in the range."""
+        """Return whether part of ``period`` is in the range."""
         return (self.end is None or period.start < self.end) and (self.start is None or period.end > self.start)
 
     def covers(self, period: Period) -> bool:
@@ -90,9 +90,9 @@ class TimeRange:
         return (self.start is None or self.start <= period.start) and (self.end is None or period.end <= self.end)
 
     def periods(self, unit: Unit) -> Iterator[Period]:
-        """Yield the periods of ``unit`` that are at least partly in the range, which must be closed."""
+        """Yield each ``unit`` that overlaps the range, which must be closed."""
         if self.start is None or self.end is None:
-            raise ValueError("an open range has no end of periods")
+            raise ValueError("an open range has infinitely many periods")
         period = Period.of(self.start, unit)
         while period.start < self.end:
             yield period
@@ -100,7 +100,7 @@ class TimeRange:
 
 
 def parse_period(text: str) -> Period:
-    """Read a year, a month, a date or a time; a time without zone is UTC.
+    """Parse a year, month, date or time. A time without a zone is in UTC.
 
     Example:
         >>> parse_period("2024-01"), parse_period("2024-01-31T07:30+02:00")
@@ -117,11 +117,11 @@ def parse_period(text: str) -> Period:
 
 
 def parse_range(since: str | date | None, until: str | date | None) -> TimeRange:
-    """Return the range from the beginning of ``since`` to the end of ``until``: both are in it.
+    """Return the range from the start of ``since`` to the end of ``until``.
 
     Args:
-        since: As :func:`parse_period` reads it, or a date or time; open when ``None``.
-        until: Its end, read the same way. ``2024-03`` is up to the end of March, ``2024-03-31T12`` up to one o'clock.
+        since: Text that :func:`parse_period` understands, or a date or time; open if ``None``.
+        until: The same, inclusive. ``2024-03`` includes all of March, ``2024-03-31T12`` everything before 13:00.
 
     Example:
         >>> parse_range("2024-02", date(2024, 2, 29)).end.isoformat()
@@ -132,12 +132,12 @@ def parse_range(since: str | date | None, until: str | date | None) -> TimeRange
         for given in (since, until)
     )
     if first is not None and last is not None and last.end <= first.start:
-        raise InputError(f"{last} ends before {first} begins.", hint="Give the earlier one first: --from, then --to.")
+        raise InputError(f"The range ends ({last}) before it starts ({first}).", hint="Swap --from and --to.")
     return TimeRange(None if first is None else first.start, None if last is None else last.end)
 
 
 def _first_moment(text: str, zone: str | None = None) -> datetime:
-    """Return the first moment, in UTC, of what an ISO time's beginning names."""
+    """Return the first moment, in UTC, of the period that a truncated ISO time names."""
     return datetime.fromisoformat(f"{text}{'0001-01-01T00:00:00'[len(text) :]}{zone or '+00:00'}").astimezone(UTC)
 
 
@@ -153,7 +153,7 @@ _YEAR = r"(?P<year>(?:19|20|21)[0-9]{2})"
 _MONTH = r"(?P<month>0[1-9]|1[0-2])"
 _DAY = r"(?P<day>0[1-9]|[12][0-9]|3[01])"
 _DATES = re.compile(rf"(?<![0-9]){_YEAR}(?P<between>[-_.]?){_MONTH}(?P=between){_DAY}(?![0-9])")
-# Not what continues like a date: 2024-02-30 isn't February.
+# A month isn't followed by what looks like a day: 2024-02-30 isn't February.
 _MONTHS = re.compile(rf"(?<![0-9]){_YEAR}[-_.]{_MONTH}(?![0-9]|[-_.][0-9])")
 _FOLDER_DATES = re.compile(rf"(?:^|/){_YEAR}/{_MONTH}(?:/{_DAY}(?:/(?P<hour>[01][0-9]|2[0-3]))?)?(?=/|$)")
 _PARTITIONS = re.compile(r"(?:^|/)(?P<unit>year|month|day|hour)=(?P<value>[0-9]{1,4})(?=/|$)", re.IGNORECASE)
@@ -163,8 +163,8 @@ _PARTITION_UNITS: tuple[Unit, ...] = ("year", "month", "day", "hour")
 def date_in(path: str) -> Period | None:
     """Return the date in a path; ``None`` if it has none, or more than one.
 
-    The name of the file counts before its folders, ``year=2024/month=01/day=31`` before other folders, and inner
-    folders before outer ones.
+    The file's name takes precedence over its folders, ``year=2024/month=01/day=31`` over other folders, and inner
+    folders over outer ones.
 
     Example:
         >>> date_in("/backup_2025-01-01/green_20240131.csv"), date_in("/trips/year=2024/month=1/part-0.parquet")
@@ -180,7 +180,7 @@ def date_in(path: str) -> Period | None:
 
 
 def _named(part: str) -> Sequence[Period]:
-    """Return the different dates that a part of a path holds; months only where there are no days."""
+    """Return the distinct days in a path segment, or its distinct months if it has no days."""
     days = _distinct(_DATES.finditer(part), "day")
     return days or _distinct(_MONTHS.finditer(part), "month")
 
@@ -208,7 +208,7 @@ def _of(match: re.Match[str]) -> Iterator[Period]:
 
 
 def _period(values: Sequence[int]) -> Iterator[Period]:
-    """Yield the period of year, month, day and hour, as many as are given, if it exists."""
+    """Yield the period of the given year, month, day and hour (the last ones optional), if it exists."""
     year, month, day, hour = (*values, *(1, 1, 0)[len(values) - 1 :])
     try:
         yield Period.of(datetime(year, month, day, hour, tzinfo=UTC), _PARTITION_UNITS[len(values) - 1])
@@ -226,7 +226,7 @@ _FIELDS: Mapping[str, tuple[Unit, int]] = {
     "M": ("minute", 2),
     "S": ("second", 2),
 }
-"""Fields of strftime(3): the unit of each, and its number of digits."""
+"""By field of strftime(3): its unit, and its number of digits."""
 
 _TOKEN = re.compile(r"%(?P<field>.)|(?P<literal>(?:[^%]|%$)+)", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/+")
@@ -235,7 +235,7 @@ _MAX_MONTHS = 1200
 
 
 def is_template(path: str) -> bool:
-    """Return whether ``path`` has fields for a date. If so, ``%%`` in it is a percent sign.
+    """Return whether ``path`` has date fields. If it does, ``%%`` in it stands for a percent sign.
 
     Example:
         >>> is_template("trips/%Y-%m.parquet"), is_template("trips/10%/a.parquet")
@@ -244,20 +244,20 @@ def is_template(path: str) -> bool:
     found = {token["field"] for token in _TOKEN.finditer(path)} & _FIELDS.keys()
     if not found or found & {"Y", "y"}:
         return bool(found)
-    # A URI may hold percent-encoded bytes, and a folder may be called so.
+    # The percent signs may be percent-encoding in a URI, or part of an existing path's name.
     if _SCHEME.match(path) or Path(path).exists():
         return False
     raise _unusable(path, "has no year", "Add %Y")
 
 
 class Template:
-    """A path with fields for a date, and wildcards where it may differ.
+    """A path with date fields and wildcards.
 
     Args:
-        text: The path; ``%Y %y %m %d %j %H %M %S`` as strftime(3) writes them, ``%%`` for a percent sign.
+        text: The path, with ``%Y %y %m %d %j %H %M %S`` as in strftime(3) and ``%%`` for a percent sign.
 
     Raises:
-        InputError: When it has other fields, or lacks one: days without month, hours without day.
+        InputError: If it has other fields, or skips a unit, such as a day without a month.
     """
 
     def __init__(self, text: str) -> None:
@@ -273,17 +273,17 @@ class Template:
         return UNITS[max(UNITS.index(_FIELDS[name][0]) for name in self._names)]
 
     def globs(self, wanted: TimeRange) -> tuple[str, ...]:
-        """Return the patterns to list by: they match every file of ``wanted``, and not many others."""
+        """Return globs that match every file in the range ``wanted``, and few others."""
         unit = self._listed_by(wanted)
         if unit is None:
             return (self._filled({}),)
         return tuple(dict.fromkeys(self._filled(_values(period)) for period in wanted.periods(unit)))
 
     def read(self, path: str) -> Period | None:
-        """Return the time that a file is about; ``None`` if its path doesn't match, or its date doesn't exist.
+        """Return the period in a file's path; ``None`` if the path doesn't match, or the date doesn't exist.
 
         Args:
-            path: The path of a file that one of :meth:`globs` matched, or of one in such a folder.
+            path: A file that one of :meth:`globs` matched, or a file in a folder that one matched.
 
         Example:
             >>> Template("trips/%Y/*_%Y-%m-%d.csv").read("/data/trips/2024/green_2024-02-29.csv")
@@ -298,7 +298,7 @@ class Template:
             period = Period.of(datetime.strptime(text, fields).replace(tzinfo=UTC), self.unit)
         except ValueError:
             return None
-        # A year that is written twice, or a day of the year beside a month, must agree.
+        # Redundant fields must agree: a year that appears twice, or a day of the year next to a month.
         known = _values(period)
         return period if all(known.get(name, found[name]) == found[name] for name in self._names) else None
 
@@ -328,7 +328,7 @@ class Template:
 
 
 def _tokens(text: str) -> Iterator[tuple[str | None, str]]:
-    """Yield each field's name, and the text between fields under the name ``None``."""
+    """Yield a pair for each field (its name, and ``""``) and for each text between fields (``None``, and the text)."""
     for token in _TOKEN.finditer(text):
         name = token["field"]
         if name is None or name == "%":
@@ -337,11 +337,11 @@ def _tokens(text: str) -> Iterator[tuple[str | None, str]]:
             yield name, ""
         else:
             known = " ".join(f"%{field}" for field in _FIELDS)
-            raise _unusable(text, f"holds %{name}", f"Use {known}")
+            raise _unusable(text, f"has the unknown field %{name}", f"Use {known}")
 
 
 def _below_root(text: str) -> str:
-    """Return the end of a path, with which the absolute path of each of its files must end, too."""
+    """Return the part of a path that the absolute paths of its files also have: without scheme, root and ``../``."""
     scheme = _SCHEME.match(text)
     if scheme is not None:
         return text[scheme.end() :]
@@ -352,7 +352,7 @@ def _require_whole(text: str, names: set[str]) -> None:
     known = {_FIELDS[name][0] for name in names} | ({"month"} if "j" in names else set())
     for unit in UNITS[: max(UNITS.index(unit) for unit in known)]:
         if unit not in known:
-            raise _unusable(text, f"tells no {unit}", f"Add %{_name_of(unit)}")
+            raise _unusable(text, f"has no {unit}", f"Add %{_name_of(unit)}")
 
 
 def _name_of(unit: Unit) -> str:
@@ -361,14 +361,14 @@ def _name_of(unit: Unit) -> str:
 
 def _unusable(text: str, why: str, what_to_do: str) -> InputError:
     return InputError(
-        f"'{text}' {why}, so that its files' dates can't be read.",
+        f"'{text}' {why}, so the dates of its files can't be read.",
         hint=f"{what_to_do}, or write %% for a percent sign.",
         path=text,
     )
 
 
 def _values(period: Period) -> Mapping[str, str]:
-    """Return the fields of a period that are the same throughout."""
+    """Return the date fields that don't change within a period, with their values."""
     units = UNITS[: UNITS.index(period.unit) + 1]
     return {
         name: period.start.strftime(f"%{name}").zfill(width) for name, (unit, width) in _FIELDS.items() if unit in units

@@ -1,4 +1,4 @@
-"""Where to look for files, and which table each goes to."""
+"""Which paths to search for files, and which table each file goes to."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _WILDCARDS: Mapping[str, str] = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?
 
 
 def location(text: str) -> str:
-    """Return a local file's absolute path, and the canonical URI of any other place.
+    """Return the absolute path of a local file, or the canonical URI of a remote one.
 
     Args:
-        text: A path, relative to the current folder, or a URI.
+        text: A path, absolute or relative to the current folder, or a URI.
 
     Example:
         >>> location("file:///landing/a%20b.csv"), location("s3://landing/a.csv")
@@ -39,7 +39,7 @@ def location(text: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """Return a path or route that means the same in any folder; one with a scheme already does.
+    """Return a path or route that doesn't depend on the current folder; one with a scheme is returned unchanged.
 
     Example:
         >>> absolute("s3://landing/{table}/*.csv => nyc.{table}")
@@ -49,16 +49,18 @@ def absolute(path: str) -> str:
 
 
 def require_there(paths: Sequence[str]) -> None:
-    """Make sure that local paths exist, before they are polled again and again."""
+    """Raise an error unless all local paths exist, so that a typo isn't polled forever."""
     missing = Places(paths).missing()
     if missing:
-        raise InputError(f"'{missing[0]}' doesn't exist.", hint="Check the path, or make the folder.", path=missing[0])
+        raise InputError(
+            f"'{missing[0]}' doesn't exist.", hint="Check the path, or create the folder.", path=missing[0]
+        )
 
 
 def expression(pattern: str) -> re.Pattern[str]:
-    """Return what a pattern means: ``*`` and ``?`` for anything but ``/``, ``**`` for anything, ``{name}`` for a group.
+    """Compile a path pattern: ``*`` and ``?`` match anything but ``/``, ``**`` anything, ``{name}`` a named group.
 
-    A group may list its values: ``{name:one|two}``.
+    A group may list the values it allows: ``{name:one|two}``.
 
     Example:
         >>> expression("/landing/{table}/*.csv").fullmatch("/landing/trips/a.csv")["table"]
@@ -69,7 +71,7 @@ def expression(pattern: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """One path: itself, or what it means as a pattern."""
+    """A watched path, taken literally or as a pattern."""
 
     path: str
     pattern: re.Pattern[str] | None
@@ -77,17 +79,17 @@ class _Place:
 
     @property
     def fixed(self) -> str:
-        """The path, less the parts that the pattern leaves open."""
+        """The folder above the first wildcard; the whole path if it has none."""
         open_part = _GLOB.search(self.path) if self.pattern is not None else None
         return self.path if open_part is None else self.path[: open_part.start()].rpartition("/")[0]
 
 
 class Places:
-    """The paths that are watched: files, folders, patterns, prefixes of an object store.
+    """The watched paths: files, folders, patterns, and prefixes in an object store.
 
     Args:
-        paths: As :func:`lakegate.sources.listing.list_files` takes them.
-        file_format: Whose endings the files of a folder have; any known format's when ``None``.
+        paths: Paths that :func:`lakegate.sources.listing.list_files` accepts.
+        file_format: Only files with this format's suffixes count in a folder; with any known suffix if ``None``.
     """
 
     def __init__(self, paths: Sequence[str], file_format: FileFormat | None = None) -> None:
@@ -96,16 +98,16 @@ class Places:
 
     @property
     def are_local(self) -> bool:
-        """Whether any of them is on this machine."""
+        """Whether at least one path is on this machine."""
         return any("://" not in place.path for _, place in self._places)
 
     def hold(self, uri: str) -> bool:
-        """Return whether a scan of the paths would find a file."""
+        """Return whether a scan of these paths would find the file."""
         file = location(uri)
         return any(self._holds(place, file) for _, place in self._places)
 
     def missing(self) -> tuple[str, ...]:
-        """Return the local paths that don't exist, and patterns whose folder doesn't."""
+        """Return the local paths, and the patterns' folders, that don't exist."""
         return tuple(
             path
             for path, place in self._places
@@ -173,15 +175,15 @@ class _Route:
 
 
 class Routes:
-    """Which table each file goes to: the first pattern that matches it decides.
+    """Maps each file to a table: the first pattern that matches wins.
 
-    A pattern is a path (relative to the current folder, or a URI) in which ``{namespace}``, ``{table}`` and other names
-    in braces stand for a part of a name, ``*`` and ``?`` for anything but ``/``, and ``**`` for anything. The table is
-    ``{namespace}.{table}``, or what is written behind ``=>``. ``{namespace:nyc|sales}`` stands for these two alone, so
-    that no file makes another namespace.
+    A pattern is a path or URI. ``{namespace}``, ``{table}`` and other names in braces match part of a path segment,
+    ``*`` and ``?`` match anything but ``/``, and ``**`` matches anything. The table is ``{namespace}.{table}``, or
+    whatever follows ``=>``. ``{namespace:nyc|sales}`` matches only these two names, so that a stray file can't create
+    another namespace.
 
     Args:
-        patterns: Such as ``landing/{namespace}/{table}/*.parquet`` or ``landing/{table}-*.csv => nyc.{table}``.
+        patterns: For example ``landing/{namespace}/{table}/*.parquet`` or ``landing/{table}-*.csv => nyc.{table}``.
 
     Example:
         >>> routes = Routes(["/landing/{namespace}/{table}/*.parquet", "/landing/{table}-*.csv => nyc.{table}"])
@@ -202,7 +204,7 @@ class Routes:
         """Return routes that send all files to one table.
 
         Raises:
-            IdentifierError: When ``table`` can't name one.
+            IdentifierError: If ``table`` isn't a valid table name.
 
         Example:
             >>> Routes.to("nyc.trips").table("s3://landing/anything.csv")
@@ -241,10 +243,10 @@ def _parse(text: str) -> _Route:
     names = [name for name, _, _ in found]
     is_open = any(colon and not all(allowed.split("|")) for _, colon, allowed in found)
     if not pattern or is_open or not all(name.isidentifier() for name in names) or len(set(names)) != len(names):
-        raise InputError(f"'{text}' isn't a route.", hint=_HINT)
+        raise InputError(f"'{text}' isn't a valid route.", hint=_HINT)
     missing = [name for name in _NAME.findall(target) if name not in names]
     if missing:
-        raise InputError(f"The route '{text}' doesn't say what {{{missing[0]}}} is.", hint=_HINT)
+        raise InputError(f"The route '{text}' doesn't define {{{missing[0]}}}.", hint=_HINT)
     try:
         TableIdentifier.parse(_NAME.sub("x", target))
     except IdentifierError:

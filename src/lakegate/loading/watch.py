@@ -1,8 +1,8 @@
 """Watch: feeds that name new files, and the loop that ingests them until it's stopped.
 
-A feed for a queue of notifications (SQS, Pub/Sub, Kafka) is a class with the methods of :class:`Feed`: it waits for
-messages, returns the URIs they name, and deletes a message when its file is acknowledged. What gets lost in between
-is found by the full scans that every feed requests from time to time.
+To read notifications from a queue (SQS, Pub/Sub, Kafka), write a class with the methods of :class:`Feed`: it waits
+for messages, returns the URIs they name, and deletes a message once its file is acknowledged. Every feed also
+requests a full scan from time to time, which finds files whose notifications got lost.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from lakegate.model.run import Run
 from lakegate.sources.files import to_uri
 
 EVERYTHING = None
-"""Scan everything."""
-_NAMED_AT_ONCE = 10_000
-_FOLDERS_LOOKED_AT_S = 5.0
-_GATHERED_MS = 400
-_LISTENS_WITHIN_S = 10.0
+"""Requests a full scan."""
+_MAX_NAMED = 10_000
+_FOLDER_CHECK_S = 5.0
+_DEBOUNCE_MS = 400
+_LISTEN_TIMEOUT_S = 10.0
 
 
 class Feed(Protocol):
-    """Says when to scan, and what."""
+    """Decides when to scan, and what."""
 
     def wait(self, timeout_s: float | None = None) -> Collection[str] | None:
         """Wait for a reason to scan, for ``timeout_s`` seconds at most.
 
         Returns:
-            Changed URIs: none if the time is over; ``None`` to scan everything.
+            The changed URIs, empty after a timeout; ``None`` to scan everything.
         """
 
     def acknowledge(self, uris: Collection[str]) -> None:
-        """Confirm files that :meth:`wait` named: nothing is left to do for them. Until then they may come again."""
+        """Mark files that :meth:`wait` named as finished. Until then it may name them again."""
 
     def wake(self) -> None:
         """End a wait at once. May be called by a signal handler."""
 
     def close(self) -> None:
-        """Release what it holds. Idempotent."""
+        """Release all resources. Idempotent."""
 
 
 class PollingFeed:
@@ -58,45 +58,45 @@ class PollingFeed:
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
-        self._next = time.monotonic() + every_s
-        # The one queue that a signal handler may put something into while this very thread waits for it.
-        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._next_scan_at = time.monotonic() + every_s
+        # SimpleQueue.put is reentrant: a signal handler may call it while this same thread waits in get.
+        self._wakeups: SimpleQueue[None] = SimpleQueue()
 
     def wait(self, timeout_s: float | None = None) -> Collection[str] | None:
         """Wait for the next full scan, for ``timeout_s`` seconds at most."""
-        left_s = max(self._next - time.monotonic(), 0.0)
+        left_s = max(self._next_scan_at - time.monotonic(), 0.0)
         self._pause(left_s if timeout_s is None else min(left_s, timeout_s))
-        if time.monotonic() < self._next:
+        if time.monotonic() < self._next_scan_at:
             return ()
-        self._next = time.monotonic() + self._every_s
+        self._next_scan_at = time.monotonic() + self._every_s
         return EVERYTHING
 
     def acknowledge(self, uris: Collection[str]) -> None:
-        """Do nothing: finished files aren't named again."""
+        """Do nothing: polling never names single files."""
 
     def wake(self) -> None:
         """End a wait."""
-        self._bell.put(None)
+        self._wakeups.put(None)
 
     def close(self) -> None:
-        """Do nothing: it holds nothing."""
+        """Do nothing: there are no resources to release."""
 
     def _pause(self, seconds: float) -> bool:
-        """Wait until the bell rings, or the time is over; return whether it rang."""
+        """Wait for ``seconds``, or until woken; return whether it was woken."""
         try:
-            self._bell.get(timeout=seconds)
+            self._wakeups.get(timeout=seconds)
         except Empty:
             return False
         return True
 
 
 class EventFeed(PollingFeed):
-    """Names files in local folders by the operating system's events, and requests a full scan at intervals.
+    """Names files in local folders from file system events, and requests a full scan at intervals.
 
-    The system's events may get lost: too many at once, network file systems, folders that are replaced.
+    The full scans cover lost events: too many at once, network file systems, replaced folders.
 
     Args:
-        folders: Returns the existing folders; later ones are watched once they exist.
+        folders: Returns the folders that exist now; new ones are watched as soon as they exist.
         every_s: Seconds from one full scan to the next.
     """
 
@@ -107,34 +107,34 @@ class EventFeed(PollingFeed):
         self._named: set[str] | None = set()
         self._watched: dict[str, tuple[int, int]] = {}
         self._watcher: tuple[threading.Thread, _Stop] | None = None
-        self._watch_anew()
+        self._refresh_watches()
 
     def wait(self, timeout_s: float | None = None) -> Collection[str] | None:
-        """Wait for events, or the next full scan."""
+        """Wait for events or the next full scan."""
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        while not self._watch_anew():
-            left_s = min(self._next, deadline) - time.monotonic()
-            rang = self._pause(min(max(left_s, 0.0), _FOLDERS_LOOKED_AT_S))
-            if time.monotonic() >= self._next:
+        while not self._refresh_watches():
+            left_s = min(self._next_scan_at, deadline) - time.monotonic()
+            woken = self._pause(min(max(left_s, 0.0), _FOLDER_CHECK_S))
+            if time.monotonic() >= self._next_scan_at:
                 break
             named = self._take_named()
             if named is None:
                 break
-            if named or rang or time.monotonic() >= deadline:
+            if named or woken or time.monotonic() >= deadline:
                 return named
-        self._next = time.monotonic() + self._every_s
+        self._next_scan_at = time.monotonic() + self._every_s
         return EVERYTHING
 
     def close(self) -> None:
-        """End the watching."""
+        """Stop watching."""
         if self._watcher is not None:
             thread, stop = self._watcher
             stop.stopped = True
             thread.join()
             self._watcher = None
 
-    def _watch_anew(self) -> bool:
-        """Watch the existing folders; return whether they changed."""
+    def _refresh_watches(self) -> bool:
+        """Watch the folders that exist now; return whether they changed since the last call."""
         watched = {folder: identity for folder in self._folders() if (identity := _identity(folder)) is not None}
         if watched == self._watched:
             return False
@@ -145,8 +145,8 @@ class EventFeed(PollingFeed):
             thread = threading.Thread(target=self._listen, args=(tuple(watched), stop), name="watch", daemon=True)
             self._watcher = (thread, stop)
             thread.start()
-            # Files from now on are named; earlier ones are found by the scan that follows.
-            stop.listening.wait(_LISTENS_WITHIN_S)
+            # Events name files from now on; the scan that follows finds earlier ones.
+            stop.listening.wait(_LISTEN_TIMEOUT_S)
         return True
 
     def _listen(self, folders: Sequence[str], stop: _Stop) -> None:
@@ -157,24 +157,24 @@ class EventFeed(PollingFeed):
             watch_filter=None,
             stop_event=stop,
             rust_timeout=0,
-            debounce=_GATHERED_MS,
+            debounce=_DEBOUNCE_MS,
             ignore_permission_denied=True,
         )
         try:
-            # If the system can't give more events, the full scans remain.
+            # If the system runs out of watches, the full scans still find everything.
             with suppress(OSError, RuntimeError):
                 for changed in changes:
-                    self._name({to_uri(path) for change, path in changed if change is not Change.deleted})
+                    self._add_named({to_uri(path) for change, path in changed if change is not Change.deleted})
         finally:
             stop.listening.set()
 
-    def _name(self, uris: set[str]) -> None:
+    def _add_named(self, uris: set[str]) -> None:
         with self._lock:
             if self._named is not None:
                 self._named |= uris
-                if len(self._named) > _NAMED_AT_ONCE:
+                if len(self._named) > _MAX_NAMED:
                     self._named = None
-        self._bell.put(None)
+        self._wakeups.put(None)
 
     def _take_named(self) -> set[str] | None:
         with self._lock:
@@ -183,7 +183,7 @@ class EventFeed(PollingFeed):
 
 
 class _Stop:
-    """A stop event that ``watchfiles`` polls once it listens."""
+    """A stop event for ``watchfiles``. Its first poll shows that it's listening."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -202,25 +202,25 @@ def _identity(folder: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-_LONGEST_PAUSE_S = 60.0
-_TROUBLES_AT_ONCE = 3
-_TOLD = 1_000
+_MAX_PAUSE_S = 60.0
+_MAX_FAILURES = 3
+_MAX_GIVEN_UP = 1_000
 
 
 @dataclass(slots=True)
 class Summary:
-    """What a watch did, and what it leaves.
+    """What a watch has done so far, and what's left.
 
     Attributes:
-        published: Runs that published something.
-        files: Files that are done since.
-        rows: Rows they published.
+        published: Number of runs that published something.
+        files: Number of files finished.
+        rows: Number of rows published.
         given_up: Files given up until they change, by URI; a thousand at most.
-        ended_badly: How many files this watch gave up.
-        left: Files to retry, by URI.
-        waiting: Files to try later, at the last scan: those to retry, those of other runs, and all behind them.
-        settling: Files that were still being written at the last scan.
-        trouble: What stops it now.
+        ended_badly: Number of files this watch gave up.
+        left: URIs of files to retry.
+        waiting: Number of files the last scan put off: those to retry, those other runs hold, and those queued behind.
+        settling: Number of files still being written at the last scan.
+        trouble: The error that currently stops all work.
     """
 
     published: int = 0
@@ -237,48 +237,48 @@ class Summary:
 
     @property
     def unfinished(self) -> int:
-        """How many files are there to be ingested by a later watch, besides those still being written."""
+        """Number of files left for a later watch, not counting those still being written."""
         return max(len(self.left), self.waiting)
 
     @property
     def exit_code(self) -> ExitCode:
-        """Exit code of a program that scanned once."""
+        """Exit code for ``lakegate watch --once``."""
         if self.ended_badly:
             return ExitCode.AUDIT_FAILED
         return ExitCode.RETRYABLE if self.unfinished or self.trouble is not None else ExitCode.OK
 
 
-class Observer(Protocol):
-    """Shows what a watch does."""
+class WatchObserver(Protocol):
+    """Shows what a watch is doing."""
 
     def scanned(self, found: Scan) -> None:
         """Show what a scan found."""
 
-    def took(self, chunk: Chunk, run: Run | None, noted: Collection[FileCheckpoint]) -> None:
+    def ingested(self, chunk: Chunk, run: Run | None, saved: Collection[FileCheckpoint]) -> None:
         """Show the outcome of a chunk."""
 
-    def troubled(self, error: LakegateError, pause_s: float) -> None:
-        """Show that something is unavailable, and that nothing is tried for ``pause_s`` seconds."""
+    def backing_off(self, error: LakegateError, pause_s: float) -> None:
+        """Show that a service is unavailable and the watch pauses for ``pause_s`` seconds."""
 
     def waiting(self, summary: Summary, found: Scan | None) -> AbstractContextManager[None]:
         """Show the current state while the body waits."""
 
 
 class Watch:
-    """Ingests files that arrive below an intake's paths.
+    """Ingests files that arrive at an intake's paths.
 
     Args:
-        reopen: Opens the lake again after trouble: its servers may have been replaced.
-        once: End when nothing is left to ingest.
-        settle_s: Seconds that files must stay unchanged; with ``once``, how long to wait for new ones.
-        upkeep: Called after each scan, when what it found is ingested, but not with ``once``.
+        reopen: Opens the lake again after an outage: its servers may have been replaced.
+        once: Stop when nothing is left to ingest.
+        settle_s: Seconds that a file must stay unchanged; with ``once``, it also bounds the wait for changing files.
+        upkeep: Called when all files of a scan are ingested; never with ``once``.
     """
 
     def __init__(
         self,
         intake: Intake,
         feed: Feed,
-        observer: Observer,
+        observer: WatchObserver,
         *,
         reopen: Callable[[], Lake],
         once: bool = False,
@@ -294,70 +294,70 @@ class Watch:
         self._settle_s = settle_s
         self._upkeep = upkeep
         self._stopping = False
-        self._has_looked = False
-        self._troubles = 0
+        self._has_scanned = False
+        self._failures = 0
         self._named: set[str] = set()
-        self._settled_by = 0.0
+        self._settles_by = 0.0
 
     def stop(self) -> None:
-        """End after the current run. May be called by a signal handler."""
+        """Stop after the current run. May be called by a signal handler."""
         self._stopping = True
         self._feed.wake()
 
     def run(self) -> Summary:
-        """Watch until :meth:`stop` is called, or, with ``once``, until nothing is left.
+        """Watch until :meth:`stop` is called or, with ``once``, until nothing is left.
 
         Raises:
-            InputError: When the paths can't be read, or the settings are wrong.
-            KeyboardInterrupt: When interrupted; the current run is undone.
+            InputError: If the paths can't be read or the settings are wrong.
+            KeyboardInterrupt: If interrupted; the current run is undone.
         """
         changed: Collection[str] | None = EVERYTHING
-        self._put_off_the_end()
+        self._extend_settling()
         while not self._stopping:
             try:
-                found = self._look(changed)
-                self._note(found, everything=changed is EVERYTHING)
-                self._take(found.chunks)
+                found = self._scan(changed)
+                self._record_scan(found, everything=changed is EVERYTHING)
+                self._ingest_all(found.chunks)
             except (RetryableError, OutcomeUnknownError) as error:
-                if self._gives_up(error):
+                if self._back_off_or_stop(error):
                     break
                 changed = EVERYTHING
                 continue
             self._acknowledge()
-            # What couldn't be delivered when its run ended, even if no other run comes.
+            # Retries deliveries that failed when their run ended, even if no other run follows.
             self._intake.lake.send_downstream()
-            if self._once and self._is_over(found):
+            if self._once and self._is_done(found):
                 break
             if not self._once and not self._stopping:
                 self._upkeep(self._intake.lake)
-            changed = self._next(found)
+            changed = self._wait_for_work(found)
         return self.summary
 
-    def _look(self, changed: Collection[str] | None) -> Scan:
+    def _scan(self, changed: Collection[str] | None) -> Scan:
         try:
             found = self._intake.scan(changed)
         except SourceError as error:
-            if not self._has_looked:
+            if not self._has_scanned:
                 raise
-            # What was readable before may come back: a mount, a permission.
+            # The paths were readable before, so a mount or permission may come back.
             raise RetryableError(error.message, hint=error.hint) from error
-        self._has_looked = True
+        self._has_scanned = True
         return found
 
-    def _note(self, found: Scan, *, everything: bool) -> None:
+    def _record_scan(self, found: Scan, *, everything: bool) -> None:
         if everything and not found.resumed:
             self.summary.given_up.clear()
         if everything and not found.more:
-            # Others may have ingested them meanwhile, and files may be gone.
+            # Other processes may have ingested some of these files, and some may be gone.
             self.summary.left.intersection_update(self._intake.pending)
-        self._give_up(found.given_up)
+        self._add_given_up(found.given_up)
         self.summary.settling = found.settling
         self.summary.waiting = found.waiting
         if not self.summary.left:
             self.summary.trouble = None
         self._observer.scanned(found)
 
-    def _take(self, chunks: Iterable[Chunk]) -> None:
+    def _ingest_all(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
             if self._stopping:
                 return
@@ -365,55 +365,55 @@ class Watch:
                 if not self._intake.is_free(chunk):
                     self.summary.left.update(chunk.uris)
                     continue
-                run = self._intake.take(chunk)
+                run = self._intake.ingest(chunk)
             except (RetryableError, OutcomeUnknownError):
                 self.summary.left.update(chunk.uris)
                 raise
-            self._troubles = 0
+            self._failures = 0
             self.summary.trouble = None
-            self._count(chunk, run)
-            self._put_off_the_end()
+            self._record_outcome(chunk, run)
+            self._extend_settling()
 
-    def _count(self, chunk: Chunk, run: Run | None) -> None:
-        noted = self._intake.noted
+    def _record_outcome(self, chunk: Chunk, run: Run | None) -> None:
+        saved = self._intake.saved
         summary = self.summary
-        self._observer.took(chunk, run, noted)
+        self._observer.ingested(chunk, run, saved)
         if run is not None and run.publication is not None:
             summary.published += 1
             summary.rows += run.publication.rows
         summary.rejected += run is not None and run.status == "rejected"
-        summary.failed += any(checkpoint.outcome == "failed" for checkpoint in noted)
+        summary.failed += any(checkpoint.outcome == "failed" for checkpoint in saved)
         summary.left.difference_update(chunk.uris)
-        summary.left.update(checkpoint.uri for checkpoint in noted)
-        finished = [checkpoint for checkpoint in noted if checkpoint.uri not in self._intake.pending]
+        summary.left.update(checkpoint.uri for checkpoint in saved)
+        finished = [checkpoint for checkpoint in saved if checkpoint.uri not in self._intake.pending]
         bad = [checkpoint for checkpoint in finished if checkpoint.outcome != "done"]
         summary.left.difference_update(checkpoint.uri for checkpoint in finished)
         summary.files += len(finished) - len(bad)
         summary.ended_badly += len(bad)
-        self._give_up(bad)
+        self._add_given_up(bad)
 
-    def _give_up(self, checkpoints: Iterable[FileCheckpoint]) -> None:
+    def _add_given_up(self, checkpoints: Iterable[FileCheckpoint]) -> None:
         for checkpoint in checkpoints:
-            if len(self.summary.given_up) < _TOLD:
+            if len(self.summary.given_up) < _MAX_GIVEN_UP:
                 self.summary.given_up[checkpoint.uri] = checkpoint
 
-    def _gives_up(self, error: LakegateError) -> bool:
-        """Pause after trouble; return whether it came too often, or :meth:`stop` was called."""
+    def _back_off_or_stop(self, error: LakegateError) -> bool:
+        """Pause after an outage and reopen the lake; return whether to stop instead."""
         self.summary.trouble = error
-        self._troubles += 1
-        if self._once and self._troubles == _TROUBLES_AT_ONCE:
+        self._failures += 1
+        if self._once and self._failures == _MAX_FAILURES:
             return True
-        longest_s = min(2.0 ** min(self._troubles - 1, 10), _LONGEST_PAUSE_S)
-        # Several watchers of one catalog must not come back all at once.
+        longest_s = min(2.0 ** min(self._failures - 1, 10), _MAX_PAUSE_S)
+        # Jitter, so that several watchers of one catalog don't all come back at once.
         pause_s = longest_s * (0.5 + secrets.randbelow(1000) / 2000)
-        self._observer.troubled(error, pause_s)
+        self._observer.backing_off(error, pause_s)
         self._pause(pause_s)
         if not self._stopping:
             self._intake.lake = self._reopen()
         return self._stopping
 
-    def _next(self, found: Scan) -> Collection[str] | None:
-        """Wait for a reason to scan; return what to scan."""
+    def _wait_for_work(self, found: Scan) -> Collection[str] | None:
+        """Wait until there's something to scan, and return it."""
         if found.chunks:
             return EVERYTHING if found.more else ()
         if found.more or self._once:
@@ -430,13 +430,13 @@ class Watch:
             self._feed.acknowledge(finished)
             self._named -= finished
 
-    def _is_over(self, found: Scan) -> bool:
+    def _is_done(self, found: Scan) -> bool:
         if found.chunks or (found.more and not found.settling):
             return False
-        return found.settling == 0 or time.monotonic() > self._settled_by
+        return found.settling == 0 or time.monotonic() > self._settles_by
 
-    def _put_off_the_end(self) -> None:
-        self._settled_by = time.monotonic() + 2 * self._settle_s + 1.0
+    def _extend_settling(self) -> None:
+        self._settles_by = time.monotonic() + 2 * self._settle_s + 1.0
 
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

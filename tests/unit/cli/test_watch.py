@@ -163,7 +163,7 @@ def test_the_second_ctrl_c_stops_the_run(landing: Path) -> None:
         ("landing --table trips", "can't name a table"),
         ("landing --table System.trips", "'System' isn't a namespace of the lake"),
         ("landing --table a.b --route x", "--table and --route can't be combined"),
-        ("landing --route /l/*.csv", "doesn't say what"),
+        ("landing --route /l/*.csv", "doesn't define"),
         ("landing --table a.b --every 5m --on-event", "can't be combined"),
         ("landing --table a.b --every 0s", "greater than zero"),
         ("landing --table a.b --every often", "Invalid duration"),

@@ -118,7 +118,7 @@ def test_nothing_to_do_is_told_from_nothing_there(archive: Archive, tmp_path: Pa
     day_files(tmp_path, 1)
     with pytest.raises(InputError, match="No files in the range"):
         backfill(archive, tmp_path, since="2025").plan()
-    with pytest.raises(InputError, match="No file is at"):
+    with pytest.raises(InputError, match="No files found at"):
         backfill(archive, tmp_path, tmp_path / "missing").plan()
     with pytest.raises(InputError, match="Invalid chunk size 'week'"):
         backfill(archive, tmp_path, chunk="week")
@@ -236,7 +236,7 @@ def test_chunks_that_may_change_rows_of_others_go_in_order_and_stop_at_a_failure
     work = backfill(archive, tmp_path, options={"mode": "upsert", "key": ("id",)})
     report = work.run_all(work.plan(), parallel=4)
     assert outcomes(report) == {"01": "published", "02": "rejected", "03": "waiting"}
-    with pytest.raises(InputError, match="would replace all rows"):
+    with pytest.raises(InputError, match="would replace the rows"):
         backfill(archive, tmp_path, options={"mode": "overwrite"}).plan()
 
 

@@ -41,7 +41,7 @@ def work(intake: Intake, clock: FakeClock) -> None:
         if not found.chunks and found.due_s is None:
             return
         for chunk in found.chunks:
-            intake.take(chunk)
+            intake.ingest(chunk)
         clock.sleep(found.due_s or 0.0)
     pytest.fail("there is no end to it")
 
@@ -73,7 +73,7 @@ def test_a_run_that_fails_is_named(lake: FolderLake, clock: FakeClock) -> None:
     intake = make_intake(lake, clock, max_tries=1)
     (chunk,) = intake.scan().chunks
     error = RunError(code="schema", message="A column is missing.")
-    intake.note(chunk, make_run("failed", run_id="r9", error=error))
+    intake.save_outcomes(chunk, make_run("failed", run_id="r9", error=error))
     assert [(file.run_id, file.code, file.reason) for file in lake.given_up] == [
         ("r9", "schema", "A column is missing.")
     ]
@@ -95,7 +95,7 @@ def test_trouble_gives_nothing_up(lake: FolderLake, clock: FakeClock, error: Lak
     intake = make_intake(lake, clock, max_tries=1)
     (chunk,) = intake.scan().chunks
     with pytest.raises(type(error)):
-        intake.take(chunk)
+        intake.ingest(chunk)
     assert lake.given_up == []
 
 
@@ -141,7 +141,7 @@ def attempt(home: Path, lake: Lake, clock: FakeClock) -> Scan:
     intake = Intake(lake, [str(home / "landing")], Routes.to(TABLE), settle_s=0.0, max_tries=2, clock=clock)
     found = intake.scan()
     for chunk in found.chunks:
-        intake.note(chunk, None, SourceError("'bad.parquet' is cut off."))
+        intake.save_outcomes(chunk, None, SourceError("'bad.parquet' is cut off."))
     return found
 
 

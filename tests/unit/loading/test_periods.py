@@ -92,7 +92,7 @@ def test_what_is_covered_overlaps(start: datetime, unit: Unit, other: datetime, 
 )
 def test_both_ends_are_in_the_range(since: str | date, until: str | date, start: str, end: str | None) -> None:
     if end is None:
-        with pytest.raises(InputError, match="ends before"):
+        with pytest.raises(InputError, match="before it starts"):
             parse_range(since, until)
         return
     assert parse_range(since, until) == TimeRange(*(datetime.fromisoformat(f"{text}+00:00") for text in (start, end)))
@@ -167,7 +167,7 @@ def test_templates_are_read_wherever_they_lie(template: str, path: str, told: st
 
 @pytest.mark.parametrize(
     ("template", "why"),
-    [("t/%Y-%d.csv", "tells no month"), ("t/%Y-%m_%H.csv", "tells no day"), ("t/%Y%q.csv", "holds %q")],
+    [("t/%Y-%d.csv", "has no month"), ("t/%Y-%m_%H.csv", "has no day"), ("t/%Y%q.csv", "unknown field %q")],
 )
 def test_templates_that_cannot_be_read_say_why(template: str, why: str) -> None:
     with pytest.raises(InputError, match=why):

@@ -37,7 +37,7 @@ def take(taking: Intake, changed: Sequence[str] | None = None) -> None:
     while found.chunks:
         for chunk in found.chunks:
             try:
-                taking.take(chunk, timeout_s=60.0)
+                taking.ingest(chunk, timeout_s=60.0)
             except RetryableError:
                 continue
         found = taking.scan(())
@@ -87,9 +87,9 @@ def test_a_file_that_is_replaced_while_its_run_waits_is_not_done_with_it(lake: S
     lake.put("a.csv", version=2)
     again = intake(lake, clock)
     suspended, replaced = again.scan().chunks
-    again.take(suspended, timeout_s=60.0)
+    again.ingest(suspended, timeout_s=60.0)
     assert again.pending == {"file:///landing/a.csv"}
-    again.take(replaced, timeout_s=60.0)
+    again.ingest(replaced, timeout_s=60.0)
     assert not again.pending
     assert len(lake.made) == 2
 
@@ -117,9 +117,9 @@ def test_after_a_run_that_left_a_file_to_another_there_can_be_one_more(lake: Ste
     lake.put("a.csv")
     lake.becomes = lambda _: "skipped"
     chunk = intake(lake, clock).scan().chunks[0]
-    intake(lake, clock).take(chunk, timeout_s=60.0)
+    intake(lake, clock).ingest(chunk, timeout_s=60.0)
     lake.known.clear()
-    intake(lake, clock).take(chunk, timeout_s=60.0)
+    intake(lake, clock).ingest(chunk, timeout_s=60.0)
     assert len(lake.made) == 2
 
 
@@ -167,7 +167,7 @@ def test_a_file_that_kills_who_reads_it_goes_alone_and_is_given_up(
     assert [one for one in lake.names() if one == ["c.csv"]] == [["c.csv"]], "healthy ones go by themselves, too"
     take(intake(lake, clock, max_tries=2))
     assert lake.outcomes() == {"a.csv": ("done", 1), "bad.csv": ("failed", 2), "c.csv": ("done", 1)}
-    assert [(one.tries, one.reason) for one in lake.given_up] == [(2, "The process that worked on it died.")]
+    assert [(one.tries, one.reason) for one in lake.given_up] == [(2, "The process that was ingesting it died.")]
     taken = len(lake.taken)
     take(intake(lake, clock, max_tries=2))
     assert len(lake.taken) == taken
@@ -184,7 +184,7 @@ def test_trouble_before_a_run_was_begun_counts_no_try(lake: SteppingLake, clock:
         (chunk,) = taking.scan().chunks
         with pytest.MonkeyPatch.context() as patch, pytest.raises(CatalogUnavailableError):
             patch.setattr(lake, "ingest", away)
-            taking.take(chunk, timeout_s=60.0)
+            taking.ingest(chunk, timeout_s=60.0)
         clock.sleep(600.0)
     take(intake(lake, clock, max_tries=1))
     assert (lake.outcomes(), lake.given_up) == ({"a.csv": ("done", 1)}, [])
@@ -223,5 +223,5 @@ def test_ids_of_runs_name_table_files_and_states(lake: SteppingLake, clock: Fake
     lake.put("b.csv", version=2)
     (other,) = intake(lake, clock).scan().chunks
     (single,) = intake(lake, clock).scan(["file:///landing/a.csv"]).chunks
-    ids = [chunk.id_after(()), other.id_after(()), single.id_after(()), chunk.id_after(["r1"])]
+    ids = [chunk.derive_run_id(()), other.derive_run_id(()), single.derive_run_id(()), chunk.derive_run_id(["r1"])]
     assert len(set(ids)) == 4

@@ -20,7 +20,7 @@ from lakegate.errors import (
     SourceError,
 )
 from lakegate.lake import IngestOptions
-from lakegate.loading.file_outcomes import Ready, in_chunks
+from lakegate.loading.file_outcomes import ReadyFile, in_chunks
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, Intake, Scan
 from lakegate.model.journal import FileCheckpoint
@@ -48,7 +48,7 @@ def names(found: Scan) -> list[list[str]]:
 def take_all(intake: Intake, changed: Sequence[str] | None = None) -> Scan:
     found = intake.scan(changed)
     for chunk in found.chunks:
-        intake.take(chunk)
+        intake.ingest(chunk)
     return found
 
 
@@ -225,7 +225,7 @@ def test_a_file_that_changes_before_it_is_taken_is_left(lake: FolderLake, clock:
     [chunk] = intake.scan().chunks
     lake.put("2.csv", version=2)
     del lake.files["file:///landing/3.csv"]
-    assert intake.take(chunk) is not None
+    assert intake.ingest(chunk) is not None
     assert lake.names() == [["1.csv"]]
     assert lake.outcomes() == {"1.csv": ("done", 1)}
 
@@ -235,7 +235,7 @@ def test_nothing_left_of_a_chunk_is_no_run(lake: FolderLake, clock: FakeClock) -
     intake = make_intake(lake, clock)
     [chunk] = intake.scan().chunks
     lake.files.clear()
-    assert intake.take(chunk) is None
+    assert intake.ingest(chunk) is None
     assert (lake.taken, lake.known) == ([], {})
 
 
@@ -249,8 +249,8 @@ def test_a_rejected_chunk_is_taken_file_by_file(lake: FolderLake, clock: FakeClo
     assert [options["on_failure"] for options in lake.options] == ["drop", "keep", "keep", "keep"]
     assert {options["on_busy"] for options in lake.options} == {"skip"}
     assert lake.outcomes() == {"1.csv": ("done", 1), "2.csv": ("rejected", 1), "3.csv": ("done", 1)}
-    [landing] = intake.scan().given_up
-    assert (landing.run_id, landing.reason is not None) == ("r3", True)
+    [checkpoint] = intake.scan().given_up
+    assert (checkpoint.run_id, checkpoint.reason is not None) == ("r3", True)
     assert not intake.pending
 
 
@@ -274,7 +274,7 @@ def test_a_file_that_fails_is_given_up_until_it_changes(lake: FolderLake, clock:
         clock.sleep(found.due_s or 0.0)
     assert (tries, lake.outcomes()) == (3, {"1.csv": ("failed", 3)})
     again = make_intake(lake, clock, max_tries=3).scan()
-    assert [landing.reason for landing in again.given_up] == ["1.csv is cut off."]
+    assert [checkpoint.reason for checkpoint in again.given_up] == ["1.csv is cut off."]
     assert again.chunks == ()
     lake.put("1.csv", version=2)
     assert names(intake.scan()) == [["1.csv"]]
@@ -312,7 +312,7 @@ def test_trouble_is_not_the_files_fault(lake: FolderLake, clock: FakeClock, erro
     for _ in range(5):
         [chunk] = intake.scan().chunks[:1]
         with pytest.raises(type(error)):
-            intake.take(chunk)
+            intake.ingest(chunk)
         found = intake.scan()
         assert (found.chunks, found.waiting) == ((), 2)
         clock.sleep(300.0)
@@ -330,7 +330,7 @@ def test_an_engine_that_fails_at_one_file_only_is_that_files_fault(lake: FolderL
         lake.put(f"good{number}.csv")
         for chunk in intake.scan().chunks:
             try:
-                intake.take(chunk)
+                intake.ingest(chunk)
             except EngineError:
                 clock.sleep(1.0)
         clock.sleep(300.0)
@@ -346,11 +346,11 @@ def test_a_run_that_was_given_up_because_the_engine_failed_counts_where_others_w
     ended = make_run("failed", run_id="r1")
     for others_worked, noted in ((False, {}), (True, {"1.csv": ("failed", 1)}), (True, {"1.csv": ("failed", 2)})):
         intake = make_intake(lake, clock, max_tries=2)
-        intake.note(chunk, ended, EngineError("Out of memory."), others_worked=others_worked)
+        intake.save_outcomes(chunk, ended, EngineError("Out of memory."), others_worked=others_worked)
         assert lake.outcomes() == noted
     assert [file.run_id for file in lake.given_up] == ["r1"]
     both = replace(chunk, alone=False)
-    make_intake(lake, clock).note(both, ended, EngineError("Out of memory."))
+    make_intake(lake, clock).save_outcomes(both, ended, EngineError("Out of memory."))
     assert lake.outcomes() == {"1.csv": ("failed", 0)}
 
 
@@ -368,8 +368,8 @@ def test_a_file_that_trips_us_up_counts_as_failed(lake: FolderLake, clock: FakeC
     lake.becomes = lambda _: ZeroDivisionError("s3://me:hunter22@host/x")
     intake = make_intake(lake, clock)
     take_all(intake)
-    [landing] = intake.noted
-    assert (landing.outcome, landing.reason) == ("failed", "Internal error: ZeroDivisionError: s3://…@host/x")
+    [checkpoint] = intake.saved
+    assert (checkpoint.outcome, checkpoint.reason) == ("failed", "Internal error: ZeroDivisionError: s3://…@host/x")
 
 
 def test_what_another_run_is_at_is_looked_at_later(lake: FolderLake, clock: FakeClock) -> None:
@@ -383,7 +383,7 @@ def test_what_another_run_is_at_is_looked_at_later(lake: FolderLake, clock: Fake
         for name, one in there.items()
     )
     intake = make_intake(lake, clock)
-    intake.note(chunk, make_run("skipped", run_id="mine", skipped_files=skipped))
+    intake.save_outcomes(chunk, make_run("skipped", run_id="mine", skipped_files=skipped))
     assert lake.outcomes() == {"2.csv": ("done", 1)}
     assert lake.known[TABLE, "file:///landing/2.csv"].run_id == "before"
     assert intake.scan().waiting == 1
@@ -406,7 +406,7 @@ def test_orchestrators_note_what_they_ran(lake: FolderLake, clock: FakeClock, ru
     lake.put("1.csv")
     intake = make_intake(lake, clock)
     [chunk] = intake.scan().chunks
-    intake.note(chunk, run)  # type: ignore[arg-type]  # parametrised
+    intake.save_outcomes(chunk, run)  # type: ignore[arg-type]  # parametrised
     assert lake.outcomes() == noted
 
 
@@ -444,7 +444,7 @@ FILES = st.lists(st.tuples(st.sampled_from(["nyc.a", "nyc.b"]), st.integers(0, 3
 @given(files=FILES, max_files=st.integers(1, 7), max_bytes=st.integers(1, 60))
 def test_every_file_is_in_one_chunk(files: list[tuple[str, int, bool]], max_files: int, max_bytes: int) -> None:
     ready = [
-        Ready(table, FoundFile(f"file:///{number}.{'csv' if number % 2 else 'jsonl'}", size, "s", START), alone)
+        ReadyFile(table, FoundFile(f"file:///{number}.{'csv' if number % 2 else 'jsonl'}", size, "s", START), alone)
         for number, (table, size, alone) in enumerate(files)
     ]
     chunks = in_chunks(ready, max_files=max_files, max_bytes=max_bytes)
@@ -508,7 +508,7 @@ def test_each_state_of_a_file_is_published_once_or_given_up(
 
 
 def _remember(intake: Intake, chunk: Chunk, good: list[tuple[str, str]], alone: list[tuple[str, str]]) -> None:
-    run = intake.take(chunk)
+    run = intake.ingest(chunk)
     assert run is not None
     if run.status == "published":
         good += zip(chunk.uris, chunk.stamps, strict=True)
@@ -528,7 +528,7 @@ def test_a_look_that_stopped_goes_on_behind_the_last_file_and_finds_what_landed_
     while found.chunks:
         looks += 1
         for chunk in found.chunks:
-            intake.take(chunk)
+            intake.ingest(chunk)
         found = intake.scan()
     assert looks >= 10
     assert sum(map(len, lake.names())) == 10_000, "each once"

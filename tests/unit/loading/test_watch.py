@@ -39,10 +39,10 @@ class Seen:
     def scanned(self, found: Scan) -> None:
         pass
 
-    def took(self, chunk: Chunk, run: Run | None, noted: Collection[FileCheckpoint]) -> None:
+    def ingested(self, chunk: Chunk, run: Run | None, saved: Collection[FileCheckpoint]) -> None:
         self.took_names.append([uri.rpartition("/")[2] for uri in chunk.uris])
 
-    def troubled(self, error: LakegateError, pause_s: float) -> None:
+    def backing_off(self, error: LakegateError, pause_s: float) -> None:
         assert 0 < pause_s <= 60
         self.troubles.append(error.message)
 
@@ -370,7 +370,7 @@ def test_events_of_a_real_folder(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_comes_later_or_anew_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakegate.loading.watch._FOLDERS_LOOKED_AT_S", 0.05)
+    monkeypatch.setattr("lakegate.loading.watch._FOLDER_CHECK_S", 0.05)
     landing = tmp_path / "landing"
     feed = EventFeed(lambda: [str(landing)], every_s=3600)
     try:
@@ -391,7 +391,7 @@ def test_a_folder_that_comes_later_or_anew_is_watched(tmp_path: Path, monkeypatc
 
 
 def test_a_flood_of_events_asks_for_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakegate.loading.watch._NAMED_AT_ONCE", 3)
+    monkeypatch.setattr("lakegate.loading.watch._MAX_NAMED", 3)
     feed = EventFeed(lambda: [str(tmp_path)], every_s=3600)
     try:
         for number in range(50):

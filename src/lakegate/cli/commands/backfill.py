@@ -157,9 +157,9 @@ def _exit_code(report: BackfillReport) -> ExitCode:
         return ExitCode.INTERRUPTED
     if report.again:
         return ExitCode.RETRYABLE
-    if report.having("failed"):
+    if report.with_outcome("failed"):
         return ExitCode.USAGE
-    return ExitCode.AUDIT_FAILED if report.having("rejected") else ExitCode.OK
+    return ExitCode.AUDIT_FAILED if report.with_outcome("rejected") else ExitCode.OK
 
 
 def _plan_payload(plan: BackfillPlan, problems: Mapping[str, LakegateError]) -> dict[str, Any]:
@@ -234,8 +234,8 @@ def _report_payload(report: BackfillReport) -> dict[str, Any]:
     return {
         "table": report.table,
         "interrupted": report.interrupted,
-        "chunks": {outcome: len(report.having(outcome)) for outcome in get_args(Outcome)},
-        "files": sum(one.files for one in report.having("published")),
+        "chunks": {outcome: len(report.with_outcome(outcome)) for outcome in get_args(Outcome)},
+        "files": sum(one.files for one in report.with_outcome("published")),
         "rows": sum(one.rows for one in report.results),
         "seconds": report.seconds,
         "results": [one.model_dump(mode="json") for one in report.results],
@@ -243,7 +243,7 @@ def _report_payload(report: BackfillReport) -> dict[str, Any]:
 
 
 def _show_report(app: App, report: BackfillReport) -> None:
-    published = report.having("published")
+    published = report.with_outcome("published")
     files, rows = sum(one.files for one in published), sum(one.rows for one in published)
     speed = f", {files / report.seconds:,.1f} files/s" if files and report.seconds > 0 else ""
     say(
@@ -252,7 +252,7 @@ def _show_report(app: App, report: BackfillReport) -> None:
         "",
     )
     _show_outcomes(report)
-    problems = report.having("rejected", "failed", "later")
+    problems = report.with_outcome("rejected", "failed", "later")
     _show_problems(problems)
     if report.given_up:
         say("", "The next command that writes will finish or undo the runs that were in progress.")
@@ -274,7 +274,7 @@ def _show_outcomes(report: BackfillReport) -> None:
     numbers = ("chunks", "files", "rows", "size")
     table = []
     for outcome in get_args(Outcome):
-        chunks = report.having(outcome)
+        chunks = report.with_outcome(outcome)
         if not chunks:
             continue
         rows, length = sum(one.rows for one in chunks), sum(one.size_bytes for one in chunks)
@@ -304,7 +304,7 @@ def _notes(chunk: BackfillChunk) -> list[str]:
 
 
 class ChunkLines:
-    """Prints one line for each chunk. Implements :class:`lakegate.loading.backfill_plan.Watcher`."""
+    """Prints one line for each chunk. Implements :class:`lakegate.loading.backfill_plan.BackfillObserver`."""
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
         self._print = print_line
@@ -328,8 +328,8 @@ class ChunkLines:
 class LiveBackfill:
     """A bar over all files, the time left, and a line for each chunk in progress.
 
-    Implements :class:`lakegate.loading.backfill_plan.Watcher`, and :class:`lakegate.ports.Narrator` for the lakes of
-    its threads: what a thread does shows beside its chunk.
+    Implements :class:`lakegate.loading.backfill_plan.BackfillObserver`, and :class:`lakegate.ports.Narrator` for the
+    lakes of its threads: what a thread does shows beside its chunk.
 
     Args:
         narrator: Receives steps that belong to no chunk.

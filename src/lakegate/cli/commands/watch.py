@@ -237,7 +237,7 @@ class _PeriodicMaintenance:
 
 
 class WatchView:
-    """Implements :class:`lakegate.loading.watch.Observer`: lines on standard error, runs as JSON on standard output."""
+    """Implements :class:`lakegate.loading.watch.WatchObserver`: lines on stderr, runs as JSON on stdout."""
 
     def __init__(self, app: App, paths: Sequence[str], *, max_tries: int, live: bool) -> None:
         self._app = app
@@ -260,19 +260,19 @@ class WatchView:
                 self._unrouted.add(uri)
                 self.say("ignored", f"{location(uri)}: {reason}")
 
-    def took(self, chunk: Chunk, run: Run | None, noted: Collection[FileCheckpoint]) -> None:
+    def ingested(self, chunk: Chunk, run: Run | None, saved: Collection[FileCheckpoint]) -> None:
         """Report how a chunk's run ended."""
         if run is None:
-            self._report_failure(chunk, noted)
+            self._report_failure(chunk, saved)
             return
         with bound_to(run):
-            self._report_run(chunk, run, noted)
+            self._report_run(chunk, run, saved)
         if self._app.json:
             click.echo(as_json(json_safe(run_payload(run))))
             if lost_output() is not None:
                 self.when_unread()
 
-    def troubled(self, error: LakegateError, pause_s: float) -> None:
+    def backing_off(self, error: LakegateError, pause_s: float) -> None:
         """Report a service that is unavailable."""
         self.say("waiting", f"{error.message} Retrying in {duration(pause_s)}.")
 
@@ -322,29 +322,29 @@ class WatchView:
         if summary.trouble is not None:
             self.say("", summary.trouble.message)
 
-    def _report_run(self, chunk: Chunk, run: Run, noted: Collection[FileCheckpoint]) -> None:
+    def _report_run(self, chunk: Chunk, run: Run, saved: Collection[FileCheckpoint]) -> None:
         what = f"{chunk.table}: {_files(chunk)}"
         if run.publication is not None:
             took = "" if run.seconds is None else f" in {duration(run.seconds)}"
             self.say("published", f"{what}, {counted(run.publication.rows, 'row')}{took}, run {run.run_id}")
         elif run.status == "rejected":
-            reason = next((landing.reason for landing in noted if landing.reason), "Its audit failed.")
-            self.say("rejected", f"{what}: {reason} {self._outlook(chunk, noted)} Run {run.run_id}.")
+            reason = next((checkpoint.reason for checkpoint in saved if checkpoint.reason), "Its audit failed.")
+            self.say("rejected", f"{what}: {reason} {self._outlook(chunk, saved)} Run {run.run_id}.")
         else:
             self.say(run.status, f"{what}: {run.detail or ''} Run {run.run_id}.")
 
-    def _report_failure(self, chunk: Chunk, noted: Collection[FileCheckpoint]) -> None:
-        reason = next((landing.reason for landing in noted if landing.reason), None)
+    def _report_failure(self, chunk: Chunk, saved: Collection[FileCheckpoint]) -> None:
+        reason = next((checkpoint.reason for checkpoint in saved if checkpoint.reason), None)
         if reason is not None:
-            self.say("failed", f"{chunk.table}: {_files(chunk)}: {reason} {self._outlook(chunk, noted)}")
+            self.say("failed", f"{chunk.table}: {_files(chunk)}: {reason} {self._outlook(chunk, saved)}")
 
-    def _outlook(self, chunk: Chunk, noted: Collection[FileCheckpoint]) -> str:
-        landing = next(iter(noted), None)
-        if landing is None or not chunk.alone:
-            return "Retrying them one by one." if len(noted) > 1 else "Retrying it alone."
-        if landing.outcome == "rejected" or landing.tries >= self._max_tries:
+    def _outlook(self, chunk: Chunk, saved: Collection[FileCheckpoint]) -> str:
+        checkpoint = next(iter(saved), None)
+        if checkpoint is None or not chunk.alone:
+            return "Retrying them one by one." if len(saved) > 1 else "Retrying it alone."
+        if checkpoint.outcome == "rejected" or checkpoint.tries >= self._max_tries:
             return "Given up until it changes."
-        return f"Attempt {landing.tries} of {self._max_tries}."
+        return f"Attempt {checkpoint.tries} of {self._max_tries}."
 
 
 def _files(chunk: Chunk) -> str:
@@ -352,4 +352,7 @@ def _files(chunk: Chunk) -> str:
 
 
 def _reasons(summary: Summary) -> list[str]:
-    return [f"{location(landing.uri)}: {landing.reason or landing.outcome}" for landing in summary.given_up.values()]
+    return [
+        f"{location(checkpoint.uri)}: {checkpoint.reason or checkpoint.outcome}"
+        for checkpoint in summary.given_up.values()
+    ]

@@ -301,7 +301,7 @@ class _Work:
         try:
             if not self._intake.is_free(chunk):
                 return
-            self._intake.take(chunk, timeout_s=self._deadline.left_s)
+            self._intake.ingest(chunk, timeout_s=self._deadline.left_s)
             self._troubles = 0
         except DeadlineReachedError:
             return
@@ -313,11 +313,11 @@ class _Work:
             self._intake.lake = self._function.reopen()
             self._take(self._resumed(chunk))
         finally:
-            self._noted.update(landing.uri for landing in self._intake.noted if landing.outcome != "parked")
+            self._noted.update(landing.uri for landing in self._intake.saved if landing.outcome != "parked")
 
     def _resumed(self, chunk: Chunk) -> Chunk:
         """Return the chunk with the suspended run of the attempt that just failed, if it started one."""
-        runs = [landing.run_id for landing in self._intake.noted if landing.outcome == "parked"]
+        runs = [landing.run_id for landing in self._intake.saved if landing.outcome == "parked"]
         return replace(chunk, run_id=runs[0]) if runs else chunk
 
     def _record_trouble(self, chunk: Chunk, error: LakegateError) -> None:

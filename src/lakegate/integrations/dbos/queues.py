@@ -187,7 +187,7 @@ def note(chunk: NextChunk, watch: Watch, error: tuple[str, str] | None, *, other
     with opened_lake() as lake:
         run = find_run(lake, chunk["run_id"])
         known = None if error is None else _error(*error)
-        intake_of(lake, watch).note(_chunk(chunk), run, known, others_worked=others_worked)
+        intake_of(lake, watch).save_outcomes(_chunk(chunk), run, known, others_worked=others_worked)
 
 
 def intake_of(lake: Lake, watch: Watch) -> Intake:

@@ -173,7 +173,7 @@ def _take(lake: Lake, intake: Intake, chunk: Chunk, parameters: dict[str, Any]) 
         raise result
     run = find_run(lake, chunk.run_id or run_id_of(state.state_details.flow_run_id))
     is_told_by_run = state.is_completed() or state.name == REJECTED
-    intake.note(chunk, run, result if isinstance(result, LakegateError) and not is_told_by_run else None)
+    intake.save_outcomes(chunk, run, result if isinstance(result, LakegateError) and not is_told_by_run else None)
     if isinstance(result, MAY_PASS) and not isinstance(result, EngineError):
         raise result
     return state.name or "Failed"

@@ -74,7 +74,7 @@ def test_help_and_usage_errors_load_no_prefect() -> None:
         (["serve", ".", "--table", "nyc.trips", "--every", "0s"], "--every must be greater than zero."),
         (["serve", "."], "Pass either --table, which all files go to, or --route."),
         (["serve", ".", "--table", "nyc.trips", "--route", "{namespace}/{table}/*"], "Pass either --table"),
-        (["serve", ".", "--route", "{other}/*"], "doesn't say what {namespace} is."),
+        (["serve", ".", "--route", "{other}/*"], "doesn't define {namespace}."),
         (["serve", "/no/such", "--table", "nyc.trips"], "'/no/such' doesn't exist."),
         (["serve", ".", "--table", "nyc.trips", "-c", "not_nul(id)"], "There is no check called 'not_nul'."),
         (["serve", ".", "--table", "nyc.trips", "--name", "a/b"], "'a/b' can't name a deployment"),
