@@ -140,6 +140,6 @@ def test_of_those_told_by_five_processes_one_leads_the_thread(
     (first,) = [message for message in by_bot if "thread_ts" not in message]
     replies = [message for message in by_bot if message is not first]
     assert len({reply["thread_ts"] for reply in replies}) == 1
-    assert "256 of the same so far" in str(replies[-1])
+    assert "256 of these so far" in str(replies[-1])
     assert 1 <= len(replies) <= 8
     assert (told["bot sent"], told["bot grouped"]) == (len(replies), 250 - len(replies))

@@ -12,7 +12,7 @@ from threading import Thread
 import grpc
 import pytest
 
-from lakegate.alerts.message import Deadline, compose
+from lakegate.alerts.message import SendDeadline, compose
 from lakegate.alerts.webhook import WebhookSender
 from lakegate.catalogs.nessie.client import NessieClient
 from lakegate.config import AdlsSettings, GcsSettings, NotifySettings, S3Settings
@@ -81,7 +81,7 @@ def ask_nessie(address: str) -> None:
 
 def send_to_webhook(address: str) -> None:
     message = compose(rejection(), NotifySettings(), AlertGroup(number=1), window_s=1)
-    WebhookSender(address, None).send(message, Deadline(5.0), None)
+    WebhookSender(address, None).send(message, SendDeadline(5.0), None)
 
 
 @pytest.mark.parametrize("ask", [head_on_s3, look_on_gcs, look_on_azure, ask_nessie, send_to_webhook])

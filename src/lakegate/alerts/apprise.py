@@ -1,4 +1,4 @@
-"""E-mail, Teams, PagerDuty and the other services that Apprise knows, in plain text.
+"""E-mail, Teams, PagerDuty and the other services that Apprise supports, as plain text.
 
 Source: https://github.com/caronc/apprise/wiki
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import apprise
 
-from lakegate.alerts.message import Deadline, Message, cell, clip
+from lakegate.alerts.message import Message, SendDeadline, cell, clip
 from lakegate.config import ChannelSettings
 from lakegate.credentials.webhook import UndeliveredError
 from lakegate.progress import one_line
@@ -18,9 +18,9 @@ from lakegate.progress import one_line
 _LONGEST_TITLE = 200
 _LONGEST = 500
 _MARKUP = re.compile(r"([@<!#](?=[\w!@#&])|\](?=[(\[:]))")
-"""What some service takes for a mention, such as ``@everyone``, or Markdown for a link or picture, such as ``[x](y)``.
+"""Text that a service may read as a mention (``@everyone``), or Markdown as a link or picture (``[x](y)``).
 
-A space of no width after the sign prevents that. HTML, which mail is written in, is escaped by Apprise.
+A zero-width space after the first sign prevents that. Apprise itself escapes the HTML of mails.
 """
 _TYPES = {
     "error": apprise.NotifyType.FAILURE,
@@ -30,19 +30,19 @@ _TYPES = {
 
 
 class AppriseSender:
-    """Implements :class:`lakegate.alerts.message.Sender` by Apprise.
+    """Implements :class:`lakegate.alerts.message.Sender` with Apprise.
 
     Args:
-        url: Apprise's address of a service, with all its secrets.
+        url: The service's Apprise URL, including secrets.
     """
 
     def __init__(self, url: str) -> None:
         self._service = apprise.Apprise()
         if not self._service.add(url):
-            raise UndeliveredError("Apprise doesn't know this kind of address")
+            raise UndeliveredError("Apprise doesn't support this kind of URL")
 
-    def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
-        """Send the message. Apprise gives no reason; ``apprise -vv URL`` does."""
+    def send(self, message: Message, deadline: SendDeadline, thread: str | None) -> str | None:
+        """Send the message. Apprise returns no reason for a failure; ``apprise -vv URL`` shows one."""
         del deadline, thread
         sent = self._service.notify(
             title=clip(_text(message.title), _LONGEST_TITLE),
@@ -79,8 +79,8 @@ def _lines(message: Message) -> Iterator[str]:
         yield f"{purpose}: {_text(command)}"
     if message.link is not None:
         yield f"Report: {message.link}"
-    if message.beside:
-        yield message.beside
+    if message.footnote:
+        yield message.footnote
 
 
 def _text(text: str) -> str:

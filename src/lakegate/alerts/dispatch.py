@@ -1,4 +1,4 @@
-"""Which channels get an alert, which messages are grouped, and sending them in time."""
+"""Choose an alert's channels, group repeated messages, and send them within a time limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, cast
 
-from lakegate.alerts.message import Deadline, Sender, compose, deliver
+from lakegate.alerts.message import SendDeadline, Sender, compose, deliver
 from lakegate.config import ChannelSettings, NotifySettings
 from lakegate.credentials.secret import resolve_secret
 from lakegate.credentials.webhook import UndeliveredError, quiet
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def concerns(channel: ChannelSettings, notice: Notice) -> bool:
-    """Return whether a channel subscribes to such notices."""
+    """Return whether a channel subscribes to a notice."""
     also = {"recovered": notice.recovered, "quarantined": notice.quarantined}
     events = {notice.event, *(event for event, is_so in also.items() if is_so)}
     if notice.run is not None and notice.run.accepted is not None:
@@ -40,8 +40,8 @@ def concerns(channel: ChannelSettings, notice: Notice) -> bool:
     )
 
 
-def alert_of(notice: Notice) -> str:
-    """Return a key shared by notices about the same event of the same tables, for the same reason."""
+def alert_key(notice: Notice) -> str:
+    """Return the key that notices share if they have the same event, tables and reasons."""
     run = notice.run
     reasons: list[str] = []
     if run is not None:
@@ -56,10 +56,10 @@ def alert_of(notice: Notice) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
-def once_of(notice: Notice) -> str | None:
-    """Return a key of what any process reports only once; ``None`` for anything else.
+def report_once_key(notice: Notice) -> str | None:
+    """Return the key of a notice to report only once across all processes; ``None`` for other notices.
 
-    A file is given up once in each of its states, though several processes may do so at the same time.
+    Several processes may give up the same version of a file at the same time, but it's reported once.
     """
     if notice.file is None:
         return None
@@ -68,7 +68,7 @@ def once_of(notice: Notice) -> str | None:
 
 
 def is_sent(group: AlertGroup, *, threads: bool) -> bool:
-    """Return whether a message is sent: the first of a group, and in its thread the second, fourth, eighth and so on.
+    """Return whether to send a message: the first of a group and, in its thread, the second, fourth, eighth and so on.
 
     Example:
         >>> [number for number in range(1, 501) if is_sent(AlertGroup(number=number, thread="1.2"), threads=True)]
@@ -81,18 +81,18 @@ def is_sent(group: AlertGroup, *, threads: bool) -> bool:
     return threads and group.thread is not None and group.number & (group.number - 1) == 0
 
 
-_FOR_GOOD_S = 90 * 86400.0
-"""Seconds for which things that are reported once are remembered."""
-_MOST_COUNTED = 5
-"""Ended groups that are reported along with one message; the others come with later messages."""
+_REMEMBERED_S = 90 * 86400.0
+"""How long to remember what's reported only once."""
+_MAX_ENDED_GROUPS = 5
+"""Maximum number of ended groups to report along with one message. The rest go with later messages."""
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
-    """A group, and a message's place in it.
+class GroupMembership:
+    """A group that a message belongs to, and its place in it.
 
     Attributes:
-        stands_s: Seconds for which the message covers the group once it's sent; ``None`` if an earlier one does.
+        stands_s: Seconds for which the message covers the group once sent; ``None`` if an earlier message covers it.
     """
 
     alert: str
@@ -101,35 +101,35 @@ class Membership:
 
 
 @dataclass(slots=True)
-class Delivery:
-    """One message on its way to one channel.
+class ChannelDelivery:
+    """One message to one channel.
 
     Attributes:
-        window_s: Seconds for which it covers messages that say the same.
-        groups: The groups that count it; the last one is shown with the message.
-        outcome: ``None`` while it's on its way.
-        thread: Where it was sent, if the channel has threads.
+        window_s: Seconds for which it covers messages of the same group.
+        groups: The groups that count it. The last one is shown in the message.
+        outcome: ``None`` until it's sent, grouped or failed.
+        thread: The thread it was sent to, if the channel has threads.
     """
 
     channel: ChannelSettings
     notice: Notice
     window_s: float = 0.0
-    groups: list[Membership] = field(default_factory=list)
+    groups: list[GroupMembership] = field(default_factory=list)
     outcome: Literal["sent", "grouped", "failed"] | None = None
     reason: str | None = None
     thread: str | None = None
 
     @property
     def place(self) -> AlertGroup:
-        """Its place among those that say the same."""
+        """Its place in its group."""
         return self.groups[-1].place if self.groups else AlertGroup(number=1)
 
     def end(self, outcome: Literal["sent", "grouped", "failed"], reason: str | None = None) -> None:
-        """Set its outcome."""
+        """Set the outcome."""
         self.outcome, self.reason = outcome, reason
 
     def notification(self) -> Notification:
-        """Return its outcome, to be saved."""
+        """Return the outcome in the form that the journal stores."""
         return Notification(
             channel=self.channel.name,
             event="recovered" if self.notice.recovered else self.notice.event,
@@ -139,69 +139,69 @@ class Delivery:
         )
 
 
-class Grouping:
-    """Counts messages that say the same. Without a journal nothing is grouped: better sent twice than never.
+class AlertGrouping:
+    """Counts repeated messages. While the journal is unavailable nothing is grouped: better sent twice than never.
 
     Args:
-        lead_s: Seconds within which a group's message is sent or given up. After that its process counts as dead, and
-            the next message is sent.
+        lead_s: Seconds that the process with a group's first message has to send it. After that the process counts as
+            dead, and the next message is sent.
     """
 
     def __init__(self, journal: Callable[[], Journal], lead_s: float) -> None:
         self._journal = journal
         self._lead_s = lead_s
 
-    def enter(self, delivery: Delivery, alert: str | None = None) -> None:
-        """Count a message; it ends as ``grouped`` if an earlier one covers it.
+    def enter(self, delivery: ChannelDelivery, alert: str | None = None) -> None:
+        """Count a message. If an earlier one covers it, its outcome becomes ``grouped``.
 
         Args:
-            alert: Key of its group; by default, those that say the same of the same tables.
+            alert: Key of its group; by default :func:`alert_key`.
         """
         notice, channel = delivery.notice, delivery.channel
-        once = once_of(notice)
-        if once is not None and (known := self._join(delivery, once, _FOR_GOOD_S)).number > 1:
-            delivery.end("grouped", _covered_by(known) if _is_unsent(known) else "it was reported before")
+        once = report_once_key(notice)
+        if once is not None and (known := self._join(delivery, once, _REMEMBERED_S)).number > 1:
+            delivery.end("grouped", _grouping_reason(known) if _is_unsent(known) else "it was reported before")
             return
-        # A table is late once, however often that is checked.
+        # Repeated checks of a late table aren't counted: it's late once.
         is_counted = delivery.window_s > 0 and notice.late is None
         about = _outline(notice) if is_counted else None
-        place = self._join(delivery, alert or alert_of(notice), delivery.window_s, about)
+        place = self._join(delivery, alert or alert_key(notice), delivery.window_s, about)
         if not is_sent(place, threads=channel.has_threads):
-            delivery.end("grouped", _covered_by(place))
+            delivery.end("grouped", _grouping_reason(place))
             self._settle(delivery, delivery.groups[:-1], sent=True)
 
-    def counted(self, channels: Sequence[ChannelSettings]) -> Iterator[Delivery]:
-        """Yield a message for each ended group with unsent ones; each to one caller.
+    def counted(self, channels: Sequence[ChannelSettings]) -> Iterator[ChannelDelivery]:
+        """Yield a message for each ended group that has unsent messages. Each group goes to one caller only.
 
-        A single unsent message is yielded itself: usually its channel was unreachable.
+        A single unsent message is yielded as it was: usually its channel was unreachable.
         """
         known = {channel.name: channel for channel in channels}
         with suppress(LakegateError):
-            for one in self._journal().take_counted_alerts([*known], lead_s=self._lead_s, limit=_MOST_COUNTED):
-                notice = self._filled_in(one.about) if one.place.missed == 0 else None
-                group = Membership(one.alert, one.place, 0.0)
-                yield Delivery(known[one.channel], notice or _together(one), groups=[group])
+            for one in self._journal().take_counted_alerts([*known], lead_s=self._lead_s, limit=_MAX_ENDED_GROUPS):
+                notice = self._restored(one.about) if one.place.missed == 0 else None
+                group = GroupMembership(one.alert, one.place, 0.0)
+                yield ChannelDelivery(known[one.channel], notice or _summary_notice(one), groups=[group])
 
-    def settle(self, delivery: Delivery) -> None:
-        """Save the outcome of a message that wasn't ``grouped``."""
+    def settle(self, delivery: ChannelDelivery) -> None:
+        """Save the outcome of a message that was sent or failed."""
         self._settle(delivery, delivery.groups, sent=delivery.outcome == "sent")
 
-    def _filled_in(self, outline: Notice) -> Notice | None:
-        """Return the notice of an outline; ``None`` if its run is gone."""
+    def _restored(self, outline: Notice) -> Notice | None:
+        """Return a stored notice with its full run; ``None`` if the journal no longer has the run."""
         if outline.run is None:
             return outline
         run = self._journal().get(outline.run.run_id)
         return None if run is None else outline.model_copy(update={"run": run})
 
-    def _join(self, delivery: Delivery, alert: str, stands_s: float, about: Notice | None = None) -> AlertGroup:
+    def _join(self, delivery: ChannelDelivery, alert: str, stands_s: float, about: Notice | None = None) -> AlertGroup:
         place = AlertGroup(number=1)
         with suppress(LakegateError):
             lead_s = self._lead_s if stands_s > 0 else 0.0
             place = self._journal().join_alert(delivery.channel.name, alert, lead_s=lead_s, about=about)
-            delivery.groups.append(Membership(alert, place, stands_s if place.number == 1 else None))
+            delivery.groups.append(GroupMembership(alert, place, stands_s if place.number == 1 else None))
         return place
 
-    def _settle(self, delivery: Delivery, groups: Sequence[Membership], *, sent: bool) -> None:
+    def _settle(self, delivery: ChannelDelivery, groups: Sequence[GroupMembership], *, sent: bool) -> None:
         for group in groups:
             with suppress(LakegateError):
                 self._journal().settle_alert(
@@ -215,14 +215,14 @@ class Grouping:
 
 
 def _outline(notice: Notice) -> Notice:
-    """Return what's stored of a notice: of its run, only which it is."""
+    """Return the notice as it's stored: its run without request, reports, steps and errors."""
     if notice.run is None:
         return notice
     left_out = {"order": None, "request": None, "staged": (), "reports": (), "steps": (), "skipped_files": ()}
     return notice.model_copy(update={"run": notice.run.model_copy(update={**left_out, "error": None, "undone": ()})})
 
 
-def _together(counted: CountedAlert) -> Notice:
+def _summary_notice(counted: CountedAlert) -> Notice:
     number = counted.place.missed + 1
     return counted.about.model_copy(update={"run": None, "file": None, "counted": number, "at": datetime.now(UTC)})
 
@@ -231,10 +231,10 @@ def _is_unsent(place: AlertGroup) -> bool:
     return place.missed >= place.number - 1
 
 
-def _covered_by(place: AlertGroup) -> str:
+def _grouping_reason(place: AlertGroup) -> str:
     if _is_unsent(place):
-        return f"number {place.number:,} of the same; the first hasn't been sent yet"
-    return f"number {place.number:,} of the same, covered by an earlier message"
+        return f"repeat number {place.number:,}; the first hasn't been sent yet"
+    return f"repeat number {place.number:,}, covered by an earlier message"
 
 
 SENDERS: Mapping[str, tuple[str, str]] = {
@@ -242,9 +242,9 @@ SENDERS: Mapping[str, tuple[str, str]] = {
     "webhook": ("webhook", "httpx"),
     "apprise": ("apprise", "apprise"),
 }
-"""By channel type: the module that sends, and the package it needs."""
+"""By channel type: the sender's module, and the package that it needs."""
 
-_SPARE_S = 30.0
+_SAVE_MARGIN_S = 30.0
 """Seconds beyond ``notify.timeout_s`` to save the outcome."""
 
 
@@ -253,21 +253,21 @@ class Dispatcher:
 
     Args:
         journal: Opens the journal, which counts repeated messages.
-        masked: Patterns of columns whose values aren't shown.
+        masked: Patterns of columns whose values are hidden.
     """
 
     def __init__(self, settings: NotifySettings, journal: Callable[[], Journal], *, masked: Sequence[str] = ()) -> None:
         self._settings = settings
         self._masked = masked
-        self._grouping = Grouping(journal, settings.timeout_s + _SPARE_S)
+        self._grouping = AlertGrouping(journal, settings.timeout_s + _SAVE_MARGIN_S)
 
     def send(
         self, notice: Notice, *, alert: str | None = None, window_s: float | None = None
     ) -> Sequence[Notification]:
-        """Send a notice to every channel that asks for it; see :meth:`lakegate.ports.Notifier.send`."""
+        """Send a notice to every channel that subscribes to it; see :meth:`lakegate.ports.Notifier.send`."""
         window = parse_duration(self._settings.group).total_seconds() if window_s is None else window_s
-        asking = [channel for channel in self._settings.channels if concerns(channel, notice)]
-        deliveries = [Delivery(channel, notice, window) for channel in asking]
+        subscribed = [channel for channel in self._settings.channels if concerns(channel, notice)]
+        deliveries = [ChannelDelivery(channel, notice, window) for channel in subscribed]
         for delivery in deliveries:
             self._grouping.enter(delivery, alert)
         self._deliver_all([*deliveries, *self._grouping.counted(self._settings.channels)])
@@ -291,17 +291,17 @@ class Dispatcher:
             )
         chosen = list(named.values()) if channel is None else [named[channel]]
         notice = Notice(event="test", severity="info", tables=(), at=datetime.now(UTC))
-        deliveries = [Delivery(one, notice) for one in chosen]
+        deliveries = [ChannelDelivery(one, notice) for one in chosen]
         self._deliver_all(deliveries)
         return tuple(delivery.notification() for delivery in deliveries)
 
-    def _deliver_all(self, deliveries: Iterable[Delivery]) -> None:
+    def _deliver_all(self, deliveries: Iterable[ChannelDelivery]) -> None:
         on_the_way = [delivery for delivery in deliveries if delivery.outcome is None]
-        by_channel = defaultdict[str, list[Delivery]](list)
+        by_channel = defaultdict[str, list[ChannelDelivery]](list)
         for delivery in on_the_way:
             by_channel[delivery.channel.name].append(delivery)
-        deadline = Deadline(self._settings.timeout_s)
-        # Not a pool: its threads would keep the process alive while a server is slow.
+        deadline = SendDeadline(self._settings.timeout_s)
+        # Daemon threads, not a pool: a pool's threads would keep the process alive while a server is slow.
         threads = [
             threading.Thread(target=self._deliver, args=(queue, deadline), name=f"alert {name}", daemon=True)
             for name, queue in by_channel.items()
@@ -315,8 +315,8 @@ class Dispatcher:
                 delivery.end("failed", f"it took longer than {self._settings.timeout_s:g} s")
             self._grouping.settle(delivery)
 
-    def _deliver(self, queue: Sequence[Delivery], deadline: Deadline) -> None:
-        """Send one channel's messages until one fails: the others would fail, too."""
+    def _deliver(self, queue: Sequence[ChannelDelivery], deadline: SendDeadline) -> None:
+        """Send one channel's messages until one fails: the rest would fail too."""
         done = 0
         try:
             sender = _sender(queue[0].channel)
@@ -364,5 +364,5 @@ def _reason(error: Exception) -> str:
         return error.reason
     if isinstance(error, LakegateError):
         return error.message
-    # A library's message may hold the secrets it was given.
+    # Not the library's message, which may contain secrets.
     return f"it failed: {type(error).__name__}"

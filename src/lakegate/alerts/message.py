@@ -1,4 +1,4 @@
-"""What a notice says, for every kind of channel to show in its own way, how data is shown in it safely, and sending."""
+"""Compose a notice's message for any kind of channel, show data in it safely, and send it with retries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIRST_WAIT_S = 0.3
 
 
 def clip(text: str, limit: int) -> str:
-    """Return ``text`` in at most ``limit`` characters, as UTF-16 counts them, which is the strictest way to count.
+    """Return ``text`` in at most ``limit`` UTF-16 code units, the strictest way that services count characters.
 
     Example:
         >>> clip("passenger_count", 10), clip("🐘🐘🐘", 4)
@@ -35,7 +35,7 @@ def clip(text: str, limit: int) -> str:
 
 
 def escape(text: str, limit: int) -> str:
-    """Return ``text`` for Slack's mrkdwn, in at most ``limit`` characters: nothing in it mentions or links.
+    """Escape ``text`` for Slack's mrkdwn, in at most ``limit`` characters, so that nothing in it is a mention or link.
 
     Source: https://docs.slack.dev/messaging/formatting-message-text#escaping
 
@@ -48,7 +48,7 @@ def escape(text: str, limit: int) -> str:
 
 
 def code(text: str, limit: int) -> str:
-    r"""Return ``text`` as code in Slack's mrkdwn, in at most ``limit`` characters: nothing in it ends the code.
+    r"""Return ``text`` as code in Slack's mrkdwn, in at most ``limit`` characters. Nothing in it can end the code.
 
     Example:
         >>> code("a`b", 10) == "`a\N{MODIFIER LETTER GRAVE ACCENT}b`"
@@ -58,15 +58,15 @@ def code(text: str, limit: int) -> str:
 
 
 def without_ticks(text: str) -> str:
-    """Replace each backtick, which would end code in Slack's mrkdwn, by a character that looks like it.
+    """Replace each backtick, which would end code in Slack's mrkdwn, with a lookalike.
 
-    No apostrophe: that would end a quoted word of a command, and what comes after it would be commands of its own.
+    The lookalike isn't an apostrophe, which would end a quoted word in a command and let the rest run as commands.
     """
     return text.replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}")
 
 
 def cell(value: Any, limit: int = 60) -> str:
-    """Return a value of a row, as people read it.
+    """Return a value of a row in readable form.
 
     Example:
         >>> cell(None), cell(2.5), cell("x" * 99, limit=4)
@@ -92,12 +92,12 @@ def _width(character: str) -> int:
 
 
 MAX_FAILURES = 10
-"""Failed checks that a message shows; the report has all."""
+"""Failed checks that a message shows. The report has all of them."""
 MAX_EXAMPLES = 3
-"""Rows that a message shows of each of them."""
+"""Failing rows that a message shows per check."""
 
 _PLAIN = re.compile(r"[\w ./:%+=,(){}~'&-]+", re.ASCII)
-"""Names of files that all channels show as they are."""
+"""File names that every channel shows unchanged."""
 _LONGEST_COMMAND = 280
 
 _Pairs = tuple[tuple[str, str], ...]
@@ -108,7 +108,7 @@ class Failure:
     """One check that failed.
 
     Attributes:
-        result: What the check found; without examples unless they are allowed.
+        result: The check's result, without examples unless they're allowed.
     """
 
     table: str
@@ -121,8 +121,8 @@ class Failure:
         of = f" of {result.total_rows:,}" if result.total_rows else ""
         rows = f"{result.failing_rows:,}{of} row{'' if (result.total_rows or result.failing_rows) == 1 else 's'}"
         owner = f"Owner: {result.owner}." if result.owner else None
-        said = " ".join(filter(None, (*result.remarks, result.description, owner)))
-        return said if said.startswith(rows) else ". ".join(filter(None, (rows, said)))
+        text = " ".join(filter(None, (*result.remarks, result.description, owner)))
+        return text if text.startswith(rows) else ". ".join(filter(None, (rows, text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +130,12 @@ class Message:
     """What to send.
 
     Attributes:
-        key: Identifies the message over all tries.
-        title: What happened to what, in a few words.
-        summary: The same in a sentence.
-        failures: Checks that failed, those that block the publish first.
-        group: The message's place among those that say the same.
-        beside: What that means, in a sentence or two, or empty.
+        key: Id of the message, the same for all retries.
+        title: What happened, in a few words.
+        summary: What happened, in a sentence.
+        failures: Failed checks, blocking ones first.
+        group: The message's place in its group.
+        footnote: A remark about the group, or empty.
     """
 
     key: str
@@ -148,7 +148,7 @@ class Message:
     commands: _Pairs
     link: str | None
     group: AlertGroup
-    beside: str
+    footnote: str
 
 
 def compose(
@@ -157,9 +157,9 @@ def compose(
     """Return the message for a notice.
 
     Args:
-        settings: Whether rows may be shown, and where reports are.
-        group: The message's place among those that say the same.
-        masked: Patterns of columns whose values aren't shown.
+        settings: Whether to show rows, and where reports are.
+        group: The message's place in its group.
+        masked: Patterns of columns whose values are hidden.
     """
     run = notice.run
     found = [] if run is None else list(_failures(run, examples=settings.examples, masked=masked))
@@ -174,12 +174,12 @@ def compose(
         commands=tuple(_commands(notice, settings, group)),
         link=_link(run, settings.report_url),
         group=group,
-        beside=_beside(notice, group, window_s, settings),
+        footnote=_footnote(notice, group, window_s, settings),
     )
 
 
 def title_of(notice: Notice) -> str:
-    """Return what happened to what, in a few words."""
+    """Return what happened, in a few words."""
     if notice.event == "test":
         return "Test message"
     what = ", ".join(notice.tables) or "a transaction"
@@ -201,8 +201,7 @@ def _event(notice: Notice) -> str:
 
 def _summary(notice: Notice) -> str:
     if notice.counted is not None:
-        whom = "It says" if notice.counted == 1 else "They say"
-        return f"{whom} the same as an earlier message."
+        return f"{'Same' if notice.counted == 1 else 'All the same'} as an earlier message."
     if notice.run is not None:
         return _summary_of_run(notice.run)
     if notice.late is not None:
@@ -211,11 +210,11 @@ def _summary(notice: Notice) -> str:
         return f"Nothing was published to {late.table} {since}; expected every {late.expected_every}."
     if notice.file is not None:
         tries = f"{notice.file.tries:,} time{'' if notice.file.tries == 1 else 's'}"
-        return f"Tried {tries}, and gave up until it changes. {without_secrets(notice.file.reason)}"
+        return f"Tried {tries}; won't retry until it changes. {without_secrets(notice.file.reason)}"
     if notice.delivery is not None:
         tries = f"{notice.delivery.tries:,} time{'' if notice.delivery.tries == 1 else 's'}"
-        return f"Tried {tries}, and gave up. {without_secrets(notice.delivery.reason or '')}"
-    return "This is a test: lakegate's alerts look like this. Nothing happened."
+        return f"Tried {tries}; gave up. {without_secrets(notice.delivery.reason or '')}"
+    return "This is a test of lakegate's alerts. Nothing happened."
 
 
 def _summary_of_run(run: Run) -> str:
@@ -297,10 +296,10 @@ def _commands(notice: Notice, settings: NotifySettings, group: AlertGroup) -> It
         yield "See what the branch changes", shlex.join(("lakegate", "diff", run.target, run.branch))
         yield "Discard it", shlex.join(("lakegate", "discard", run.branch))
         if run.staged:
-            again = () if run.status != "rejected" else ("--accept", "REASON")
-            yield "Or publish it", shlex.join(("lakegate", "publish", run.branch, *again))
+            options = () if run.status != "rejected" else ("--accept", "REASON")
+            yield "Or publish it", shlex.join(("lakegate", "publish", run.branch, *options))
     if (group.number > 1 or group.missed) and run.tables:
-        # Those that were missed may be from any time before.
+        # Missed messages may be from any time, so --since would hide some.
         since = ("--since", settings.group) if group.number > 1 else ()
         words = ("lakegate", "runs", "--table", run.tables[0], "--status", run.status, *since)
         yield "See all such runs", shlex.join(words)
@@ -317,7 +316,7 @@ def _commands_without_run(notice: Notice) -> Iterator[tuple[str, str]]:
         if file.run_id is not None:
             yield "See its last run", shlex.join(("lakegate", "runs", file.run_id))
         command = shlex.join(("lakegate", "ingest", file.table, redact(file.uri)))
-        # Others can't be part of a command that people copy: they don't see all of it, or not as it is.
+        # Channels clip or alter other names, so a command copied from there would be wrong.
         if _PLAIN.fullmatch(file.uri) and len(command) <= _LONGEST_COMMAND:
             yield "Try it yourself", command
         return
@@ -332,63 +331,63 @@ def _link(run: Run | None, template: str | None) -> str | None:
     return fill_link(template, run_id=run.run_id, table=run.tables[0] if run.tables else "", branch=run.branch)
 
 
-def _beside(notice: Notice, group: AlertGroup, window_s: float, settings: NotifySettings) -> str:
+def _footnote(notice: Notice, group: AlertGroup, window_s: float, settings: NotifySettings) -> str:
     if notice.event in ("late", "test"):
         return ""
     parts = []
     if group.number > 1:
-        parts.append(f"{group.number:,} of the same {'so far' if notice.counted is None else 'in all'}.")
+        parts.append(f"{group.number:,} of these {'so far' if notice.counted is None else 'in total'}.")
     elif group.missed and notice.counted is None:
-        parts.append(f"{group.missed:,} more of the same before this, which weren't sent one by one.")
+        parts.append(f"{group.missed:,} more like this came before and weren't sent.")
     if window_s > 0 and group.number == 1:
-        parts.append(f"More of the same within {settings.group} are counted, not sent one by one.")
+        parts.append(f"For the next {settings.group}, repeats are counted, not sent one by one.")
     return " ".join(parts)
 
 
-class Deadline:
-    """The time by which sending must be over."""
+class SendDeadline:
+    """The time by which sending must have ended."""
 
     def __init__(self, in_s: float) -> None:
         self._at = monotonic() + in_s
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left; 0 when it is over."""
+        """Seconds left; 0 once it has passed."""
         return max(self._at - monotonic(), 0.0)
 
 
 class Sender(Protocol):
-    """Sends messages to one channel. Made with the secrets that its settings refer to."""
+    """Sends messages to one channel."""
 
-    def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
-        """Send a message, once; called again where that may help.
+    def send(self, message: Message, deadline: SendDeadline, thread: str | None) -> str | None:
+        """Send a message once. Called again if a retry may help.
 
         Returns:
-            What names the message as a thread, where there are threads.
+            The id of the message's thread; ``None`` if the channel has no threads.
         """
         ...
 
 
-def deliver(sender: Sender, message: Message, deadline: Deadline, thread: str | None) -> str | None:
-    """Send a message, again where that may help, but no later than ``deadline``.
+def deliver(sender: Sender, message: Message, deadline: SendDeadline, thread: str | None) -> str | None:
+    """Send a message, with retries where they may help, but no later than ``deadline``.
 
     Raises:
-        UndeliveredError: Of the last try.
+        UndeliveredError: If the last try failed.
     """
     from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 
     def wait_s(state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
-        asked = error.after_s if isinstance(error, UndeliveredError) else None
-        return _FIRST_WAIT_S * 2 ** (state.attempt_number - 1) if asked is None else asked
+        retry_after_s = error.after_s if isinstance(error, UndeliveredError) else None
+        return _FIRST_WAIT_S * 2 ** (state.attempt_number - 1) if retry_after_s is None else retry_after_s
 
-    def is_over(state: RetryCallState) -> bool:
+    def is_too_late(state: RetryCallState) -> bool:
         return state.upcoming_sleep >= deadline.left_s
 
     trying = Retrying(
         retry=retry_if_exception(lambda error: isinstance(error, UndeliveredError) and error.again),
         wait=wait_s,
-        stop=lambda state: stop_after_attempt(TRIES)(state) or is_over(state),
+        stop=lambda state: stop_after_attempt(TRIES)(state) or is_too_late(state),
         reraise=True,
     )
     with quiet():

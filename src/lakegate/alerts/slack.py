@@ -1,8 +1,8 @@
-"""Slack, by an incoming webhook or as a bot, through ``slack_sdk``: in Block Kit, within its limits.
+"""Slack, through an incoming webhook or a bot, with ``slack_sdk`` and Block Kit.
 
-Retrying is :func:`lakegate.alerts.message.deliver`'s: ``slack_sdk``'s own handlers wait for as long as Slack asks. All
-text is ``verbatim``, so that Slack makes no links or mentions of what looks like them; what would make them on purpose
-is escaped.
+:func:`lakegate.alerts.message.deliver` retries; the handlers of ``slack_sdk`` would wait as long as Slack demands. All
+text is ``verbatim``, so that Slack doesn't turn text that merely looks like a link or mention into one; explicit links
+and mentions are escaped.
 
 Sources: https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks,
 https://docs.slack.dev/reference/methods/chat.postMessage, https://docs.slack.dev/reference/block-kit/blocks and
@@ -24,26 +24,26 @@ from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.webhook import WebhookClient
 
-from lakegate.alerts.message import Deadline, Failure, Message, cell, clip, code, escape, without_ticks
+from lakegate.alerts.message import Failure, Message, SendDeadline, cell, clip, code, escape, without_ticks
 from lakegate.config import ChannelSettings
 from lakegate.credentials.webhook import UndeliveredError, refused
 from lakegate.progress import one_line
 
 _SAID = 80
 _TRANSIENT = {"fatal_error", "internal_error", "ratelimited", "request_timeout", "service_unavailable"}
-# The SDK writes addresses, which are secrets, at every level.
+# The SDK logs webhook URLs, which are secrets, at every level.
 _MUTE = logging.getLogger(__name__)
 _MUTE.setLevel(logging.CRITICAL + 1)
 
 
 class WebhookSlackSender:
-    """Implements :class:`lakegate.alerts.message.Sender` by an incoming webhook, which has no threads."""
+    """Implements :class:`lakegate.alerts.message.Sender` with an incoming webhook, which has no threads."""
 
     def __init__(self, url: str) -> None:
         self._client = WebhookClient(url, logger=_MUTE, retry_handlers=[])
-        self._client.proxy = None  # the SDK's choice knows no NO_PROXY; urllib's does
+        self._client.proxy = None  # urllib then chooses the proxy, and unlike the SDK it honours NO_PROXY
 
-    def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
+    def send(self, message: Message, deadline: SendDeadline, thread: str | None) -> str | None:
         """Send the message."""
         del thread
         self._client.timeout = _seconds(deadline)
@@ -62,11 +62,11 @@ class WebhookSlackSender:
 
 
 class BotSlackSender:
-    """Implements :class:`lakegate.alerts.message.Sender` as a bot, which puts what is the same into one thread.
+    """Implements :class:`lakegate.alerts.message.Sender` with a bot, which puts each group into one thread.
 
     Args:
-        channel: Id of a channel, or ``#name``.
-        api_url: Another server than Slack's.
+        channel: A channel's id, or ``#name``.
+        api_url: A server other than Slack's.
     """
 
     def __init__(self, token: str, channel: str, api_url: str | None) -> None:
@@ -74,8 +74,8 @@ class BotSlackSender:
         self._client = WebClient(token, base_url=api_url or WebClient.BASE_URL, logger=_MUTE, retry_handlers=[])
         self._client.proxy = None
 
-    def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
-        """Send the message and return its time stamp, which names a thread."""
+    def send(self, message: Message, deadline: SendDeadline, thread: str | None) -> str | None:
+        """Send the message and return its timestamp, which identifies the thread."""
         self._client.timeout = _seconds(deadline)
         body = {
             "channel": self._channel,
@@ -101,7 +101,7 @@ def make(channel: ChannelSettings, secrets: Mapping[str, str]) -> WebhookSlackSe
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Say in words without secrets what went wrong."""
+    """Turn the SDK's errors into :class:`UndeliveredError` with a reason that has no secrets."""
     try:
         yield
     except SlackApiError as error:
@@ -131,7 +131,7 @@ def _no_answer() -> UndeliveredError:
 
 
 def _words(said: object) -> str:
-    """Return Slack's own word for what is wrong, such as ``invalid_blocks``; nothing of any other text."""
+    """Return Slack's error code, such as ``invalid_blocks``; empty for any other text."""
     if isinstance(said, str) and said.startswith("{"):
         try:
             said = json.loads(said)
@@ -146,8 +146,8 @@ def _retry_after(headers: Mapping[str, str]) -> str | None:
     return next((value for key, value in headers.items() if key.lower() == "retry-after"), None)
 
 
-def _seconds(deadline: Deadline) -> int:
-    # The SDK wants whole seconds; who waits for us keeps the time.
+def _seconds(deadline: SendDeadline) -> int:
+    # The SDK takes whole seconds only. The dispatcher enforces the exact deadline.
     return max(ceil(deadline.left_s), 1)
 
 
@@ -167,7 +167,7 @@ def blocks(message: Message) -> list[Block]:
 
 
 def fallback(message: Message) -> str:
-    """Return what Slack shows where it shows no blocks: in a notification, or to a screen reader."""
+    """Return the text that Slack shows instead of blocks, such as in notifications and to screen readers."""
     return f"{escape(message.title, _VALUE)}: {escape(message.summary, _SENTENCE)}"
 
 
@@ -183,17 +183,17 @@ def _blocks(message: Message) -> Iterator[Block]:
         if failure.result.examples:
             yield _section(_examples(failure))
     if message.more_failures:
-        yield _section(f"… and {message.more_failures} more that failed.")
+        yield _section(f"… and {message.more_failures} more checks failed.")
     if message.commands:
         yield _section("\n".join(f"{purpose}: {code(command, _VALUE)}" for purpose, command in message.commands))
     if message.link is not None:
         yield _section(f"<{clip(message.link, 2 * _SENTENCE)}|Report of the run>")
-    if message.beside:
-        yield {"type": "context", "elements": [_mrkdwn(escape(message.beside, _SENTENCE))]}
+    if message.footnote:
+        yield {"type": "context", "elements": [_mrkdwn(escape(message.footnote, _SENTENCE))]}
 
 
 def _header(message: Message) -> str:
-    # Plain text knows no escapes, and no mentions either; without these two signs it stays so.
+    # Plain text has neither escapes nor mentions. Without these two signs, nothing can look like a mention.
     title = one_line(message.title).replace("<", "(").replace(">", ")")
     return clip(f"{_SIGNS[message.notice.severity]} {title}", MAX_HEADER)
 

@@ -1,4 +1,4 @@
-"""A webhook of any kind: one JSON object, signed (:mod:`lakegate.credentials.webhook`)."""
+"""Any webhook: one JSON object per message, signed (:mod:`lakegate.credentials.webhook`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from lakegate.alerts.message import Deadline, Failure, Message, cell, clip
+from lakegate.alerts.message import Failure, Message, SendDeadline, cell, clip
 from lakegate.config import ChannelSettings
 from lakegate.credentials.webhook import SignedPost
 from lakegate.model.downstream import Delivery, GivenUpFile
@@ -17,17 +17,17 @@ _LONGEST = 2000
 
 
 class WebhookSender:
-    """Implements :class:`lakegate.alerts.message.Sender` by an HTTP POST.
+    """Implements :class:`lakegate.alerts.message.Sender` with an HTTP POST.
 
     Args:
-        secret: What messages are signed with; ``None`` to send them unsigned.
+        secret: The key that signs messages; ``None`` to send them unsigned.
     """
 
     def __init__(self, url: str, secret: str | None) -> None:
         self._post = SignedPost(url, secret)
 
-    def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
-        """Send the message; any answer of 2xx will do. Redirects lead away from whom we know, and aren't followed."""
+    def send(self, message: Message, deadline: SendDeadline, thread: str | None) -> str | None:
+        """Send the message; any 2xx response is a success. Redirects aren't followed: they may lead to a stranger."""
         del thread
         body = json.dumps(payload(message), ensure_ascii=True).encode()
         self._post.send(body, event=message.notice.event, key=message.key, timeout_s=deadline.left_s)
@@ -41,7 +41,7 @@ def make(channel: ChannelSettings, secrets: Mapping[str, str]) -> WebhookSender:
 
 
 def payload(message: Message) -> dict[str, Any]:
-    """Return the object that is sent, as ``docs/how-to/get-alerts.md`` describes it."""
+    """Return the object to send, as documented in ``docs/how-to/get-alerts.md``."""
     notice, run = message.notice, message.notice.run
     return {
         "version": 1,

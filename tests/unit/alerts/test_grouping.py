@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakegate.alerts.dispatch import Delivery, Dispatcher, Grouping
+from lakegate.alerts.dispatch import AlertGrouping, ChannelDelivery, Dispatcher
 from lakegate.errors import RetryableError
 from lakegate.journal.alerts import RETRY_AFTER_S
 from lakegate.journal.journal import Journal
@@ -69,7 +69,7 @@ def test_three_hundred_of_the_same_are_one_message(server: SlackServer) -> None:
     settings = channels(server, WEBHOOK)
     told = [dispatcher(settings, journal).send(rejection(rejected_run(number)))[0] for number in range(300)]
     assert [one.outcome for one in told] == ["sent", *["grouped"] * 299]
-    assert told[-1].reason == "number 300 of the same, covered by an earlier message"
+    assert told[-1].reason == "repeat number 300, covered by an earlier message"
     assert len(server.received) == 1
 
 
@@ -82,7 +82,7 @@ def test_a_bot_puts_the_same_into_one_thread(server: SlackServer) -> None:
     assert "thread_ts" not in first
     assert {reply["thread_ts"] for reply in replies} == {"17000000.000001"}
     assert len(replies) == 8
-    assert "256 of the same so far" in json.dumps(replies[-1])
+    assert "256 of these so far" in json.dumps(replies[-1])
 
 
 def test_other_tables_and_reasons_are_told_of_by_themselves(server: SlackServer) -> None:
@@ -118,7 +118,7 @@ def test_how_many_there_were_is_told_when_the_hour_is_over(server: SlackServer, 
     _, counted = server.messages
     assert counted["text"].startswith("nyc.trips: 299 more rejected")
     told = json.dumps(counted)
-    assert "300 of the same in all" in told
+    assert "300 of these in total" in told
     assert "lakegate runs --table nyc.trips --status rejected" in told
     clock.sleep(HOUR_S + 1)
     dispatcher(settings, journal).send(QUIET)
@@ -146,7 +146,7 @@ def test_a_message_of_the_same_tells_what_was_counted_so_nothing_else_does(
     clock.sleep(HOUR_S + 1)
     dispatcher(settings, journal).send(rejection())
     _, anew = server.messages
-    assert "2 more of the same before this" in json.dumps(anew)
+    assert "2 more like this came before" in json.dumps(anew)
     assert dispatcher(settings, journal).send_counted() == ()
 
 
@@ -215,22 +215,22 @@ def test_a_table_that_is_late_is_not_counted(server: SlackServer, journal: Journ
     clock.sleep(86401)
     assert dispatcher(settings, journal).send_counted() == ()
     dispatcher(settings, journal).send(notice, alert="late nyc.trips", window_s=86400)
-    assert "of the same" not in json.dumps(server.messages)
+    assert "of these" not in json.dumps(server.messages)
 
 
 def test_somebody_else_leads_when_the_first_died_while_it_told(
     server: SlackServer, journal: Journal, clock: Clock
 ) -> None:
     settings = channels(server, BOT)
-    dying = Delivery(settings.channels[0], rejection(), HOUR_S)
-    Grouping(lambda: journal, settings.timeout_s + 30).enter(dying)
+    dying = ChannelDelivery(settings.channels[0], rejection(), HOUR_S)
+    AlertGrouping(lambda: journal, settings.timeout_s + 30).enter(dying)
     assert dying.outcome is None
     teller = dispatcher(settings, journal)
     (waiting,) = teller.send(rejection())
-    assert waiting.reason == "number 2 of the same; the first hasn't been sent yet"
+    assert waiting.reason == "repeat number 2; the first hasn't been sent yet"
     clock.sleep(settings.timeout_s + 31)
     assert teller.send(rejection())[0].outcome == "sent"
-    assert "2 more of the same before this" in json.dumps(server.messages[0])
+    assert "2 more like this came before" in json.dumps(server.messages[0])
 
 
 # files that were given up ---------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_three_hundred_files_are_one_message_or_one_thread(
     dispatcher(settings, journal).send_counted()
     last = server.messages[-1]
     assert last["text"].startswith(f"nyc.trips: {299 if channel is WEBHOOK else 44} more files given up")
-    assert "300 of the same in all" in json.dumps(last)
+    assert "300 of these in total" in json.dumps(last)
 
 
 def test_files_with_other_kinds_of_trouble_are_told_of_by_themselves(server: SlackServer) -> None:

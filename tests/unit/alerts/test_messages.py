@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slack_sdk.models.blocks import Block
 
 from lakegate.alerts.apprise import _lines
-from lakegate.alerts.dispatch import alert_of, concerns
+from lakegate.alerts.dispatch import alert_key, concerns
 from lakegate.alerts.message import MAX_FAILURES, Message, compose
 from lakegate.alerts.slack import blocks, fallback
 from lakegate.alerts.webhook import payload
@@ -84,7 +84,7 @@ def test_a_rejection_says_what_failed_and_what_to_type() -> None:
     for command in (f"runs {REJECTED.run_id}", f"publish {BRANCH}", f"discard {BRANCH}", f"diff main {BRANCH}"):
         assert f"lakegate {command}" in told, command
     assert f"<https://lake.example.com/runs/{REJECTED.run_id}?t=nyc.trips|Report of the run>" in told
-    assert "More of the same within 1h" in told
+    assert "For the next 1h, repeats are counted" in told
 
 
 def test_rows_are_shown_only_when_that_is_allowed() -> None:
@@ -127,7 +127,7 @@ def test_a_file_that_was_given_up_says_which_and_why_and_what_to_type() -> None:
     one = message(given_up(lost_file("a b&`c`.parquet", run_id="r7")))
     told = text_of(one)
     assert problems(slack(one)) == []
-    for part in ("nyc.trips: file given up", "Tried 3 times, and gave up until it changes.", "is cut off"):
+    for part in ("nyc.trips: file given up", "Tried 3 times; won't retry until it changes.", "is cut off"):
         assert part in told, part
     assert "`s3://landing/a b&amp;\u02cbc\u02cb.parquet`" in told
     assert "lakegate runs r7" in told
@@ -155,10 +155,10 @@ def test_a_name_that_is_not_shown_as_it_is_is_no_part_of_a_command(name: str) ->
 
 def test_a_group_tells_how_many() -> None:
     later = text_of(message(notice(REJECTED), AlertGroup(number=64, missed=31, thread="1.2")))
-    assert "64 of the same so far" in later
+    assert "64 of these so far" in later
     assert "lakegate runs --table nyc.trips --status rejected --since 1h" in later
     anew = text_of(message(notice(REJECTED), AlertGroup(number=1, missed=499)))
-    assert "499 more of the same before this" in anew
+    assert "499 more like this came before" in anew
 
 
 def test_many_failed_checks_are_counted() -> None:
@@ -234,7 +234,7 @@ def test_rules(rule: dict[str, Any], rejected: bool, published: bool, recovered:
 
 def test_what_says_the_same_has_one_key() -> None:
     again = REJECTED.model_copy(update={"run_id": "other", "branch": "wap/other"})
-    assert alert_of(notice(REJECTED)) == alert_of(notice(again))
+    assert alert_key(notice(REJECTED)) == alert_key(notice(again))
     other_check = make_run(
         "rejected", reports=(report(result_of(IN_RANGE.model_copy(update={"severity": "error"}), 1)),)
     )
@@ -242,8 +242,8 @@ def test_what_says_the_same_has_one_key() -> None:
     engine, input_ = (
         FAILED_RUN.model_copy(update={"error": RunError(code=c, message="m")}) for c in ("engine", "input")
     )
-    keys = [alert_of(notice(run)) for run in (REJECTED, other_check, other_table, engine, input_, PUBLISHED)]
-    assert len({*keys, alert_of(notice(PUBLISHED, recovered=True))}) == 7
+    keys = [alert_key(notice(run)) for run in (REJECTED, other_check, other_table, engine, input_, PUBLISHED)]
+    assert len({*keys, alert_key(notice(PUBLISHED, recovered=True))}) == 7
 
 
 def test_examples_hide_what_the_dashboard_hides() -> None:

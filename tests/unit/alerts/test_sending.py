@@ -202,7 +202,7 @@ def test_one_that_fails_does_not_keep_others_from_being_told(
             "failed",
             "Setting notify.channels.signed.secret refers to the variable HOOK_SECRET, which isn't set.",
         ),
-        ("bad", "failed", "Apprise doesn't know this kind of address"),
+        ("bad", "failed", "Apprise doesn't support this kind of URL"),
         ("bot", "sent", None),
     ]
 
