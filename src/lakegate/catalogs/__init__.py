@@ -24,10 +24,10 @@ _BUILT_IN = {"nessie": "lakegate.catalogs.nessie:NessieCatalog"}
 
 
 class CatalogFactory(Protocol):
-    """What an entry point of ``lakegate.catalogs`` names: a class or function that makes a catalog."""
+    """The class or function that an entry point of ``lakegate.catalogs`` names."""
 
     def __call__(self, uri: str, warehouse: str, *, token: Token | None = None, timeout_s: float = 30.0) -> Catalog:
-        """Return a catalog at ``uri`` with tables under ``warehouse`` that waits ``timeout_s`` seconds for answers."""
+        """Return a catalog at ``uri``, with tables below ``warehouse`` and ``timeout_s`` seconds per request."""
         ...
 
 
@@ -35,10 +35,10 @@ def find_catalog(name: str) -> CatalogFactory:
     """Return the catalog registered as ``name``, importing only that one.
 
     Args:
-        name: Name of an entry point in the group ``lakegate.catalogs``; ``nessie`` is always there.
+        name: ``nessie``, or the name of an entry point in the group ``lakegate.catalogs``.
 
     Raises:
-        ConfigurationError: When no catalog has this name, or it can't be imported.
+        ConfigurationError: If no catalog has this name, or it can't be imported.
 
     Example:
         >>> find_catalog("nessie").__name__
@@ -52,15 +52,13 @@ def find_catalog(name: str) -> CatalogFactory:
     registered = entry_points(group=ENTRY_POINT_GROUP)
     if name not in registered.names:
         known = ", ".join(sorted({*_BUILT_IN, *registered.names}))
-        raise ConfigurationError(
-            f"There is no catalog called '{name}'.", hint=f"Known catalogs: {known}.", catalog=name
-        )
+        raise ConfigurationError(f"Catalog '{name}' doesn't exist.", hint=f"Known catalogs: {known}.", catalog=name)
     try:
         return cast("CatalogFactory", registered[name].load())
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(
-            f"The catalog '{name}' can't be imported: {error}.",
-            hint=f"Install or repair the package that registers it ({registered[name].value}).",
+            f"Can't import catalog '{name}': {error}.",
+            hint=f"Install or repair the package that provides it ({registered[name].value}).",
             catalog=name,
         ) from error
 
@@ -80,29 +78,32 @@ _VERBS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class KeyConflict:
-    """One key that a commit conflicts about."""
+    """A conflict on one key of a commit.
+
+    Attributes:
+        kind: A conflict type of Nessie's API v2 (``Conflict.ConflictType``); newer servers may have more.
+    """
 
     key: str
     kind: str
-    """A conflict type of Nessie's API v2 (``Conflict.ConflictType``), or what a newer server calls it."""
 
     def __str__(self) -> str:
         return f"{self.key} {_VERBS.get(self.kind, 'conflicts')}"
 
 
 def commit_conflict(branch: str, base: str, conflicts: Sequence[KeyConflict], detail: str = "") -> ConflictError:
-    """Return the error of a commit that was refused for ``conflicts``.
+    """Return the error for a commit that was refused because of ``conflicts``.
 
-    Its context has ``branch``, ``base``, ``tables`` (the keys, as text) and ``conflicts`` (key and kind as text).
+    Its context has ``branch``, ``base``, ``tables`` (the keys as text) and ``conflicts`` (keys and kinds as text).
 
     Args:
-        conflicts: The keys concerned; may be empty when the catalog names none.
-        detail: The catalog's own words, used when it names no key.
+        conflicts: The conflicting keys; empty if the catalog names none.
+        detail: The catalog's own message, used if it names no key.
     """
     reason = "; ".join(str(conflict) for conflict in conflicts) or detail or "the catalog gave no reason"
     return ConflictError(
         f"Branch '{branch}' changed after commit {base[:12]}: {reason}.",
-        hint="Nothing was committed. Check again what changed, and commit on top of the branch's new head.",
+        hint="Nothing was committed. Check what changed, then commit on top of the branch's new head.",
         branch=branch,
         base=base,
         tables=[conflict.key for conflict in conflicts],
@@ -111,8 +112,8 @@ def commit_conflict(branch: str, base: str, conflicts: Sequence[KeyConflict], de
 
 
 def moved_reference(name: str, expected: str, actual: str | None = None) -> ConflictError:
-    """Return the error of a reference that has moved."""
-    now = f"; it is at {actual[:12]}" if actual else ""
+    """Return the error for a reference that has moved."""
+    now = f"; it's at {actual[:12]}" if actual else ""
     return ConflictError(
         f"'{name}' is no longer at commit {expected[:12]}{now}.",
         hint="Another process moved it. See its commits with 'lakegate log', then try again.",

@@ -1,10 +1,10 @@
-"""What you test your own catalog, check or feed with.
+"""Tools to test your own catalog, check or feed.
 
-- A catalog: :class:`MemoryCatalog` to compare with, and :class:`~lakegate.testing.catalog.CatalogContract`.
-- A feed of ``lakegate watch``: :class:`~lakegate.testing.feed.FeedContract`.
-- A check: :func:`~lakegate.testing.checks.failing_rows`.
+- For a catalog: :class:`~lakegate.testing.catalog.CatalogContract`, and :class:`MemoryCatalog` as an example.
+- For a feed of ``lakegate watch``: :class:`~lakegate.testing.feed.FeedContract`.
+- For a check: :func:`~lakegate.testing.checks.failing_rows`.
 
-A contract is a class of pytest tests. Subclass it, and give it what to test as a fixture::
+A contract is a class of pytest tests. Subclass it, and override the fixture that returns what to test::
 
     from lakegate.testing.catalog import CatalogContract
 
@@ -27,5 +27,5 @@ __all__ = ["MemoryCatalog"]
 with suppress(ImportError):
     import pytest
 
-    # Makes a contract's failing assert show its values, as in your own tests.
+    # So that a contract's failing assert shows its values, as in your own tests.
     pytest.register_assert_rewrite("lakegate.testing.catalog", "lakegate.testing.feed")

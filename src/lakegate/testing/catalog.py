@@ -1,6 +1,6 @@
-"""The contract of every catalog, as pytest tests: what lakegate relies on with references, history and commits.
+"""The contract of every catalog, as pytest tests: the references, history and commits that lakegate relies on.
 
-Subclass :class:`CatalogContract` in a test module of yours, and override its fixture ``catalog``.
+Subclass :class:`CatalogContract` in one of your test modules, and override its fixture ``catalog``.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ NO_SUCH_HASH = "ab" * 32
 
 @dataclass(frozen=True)
 class Sandbox:
-    """A branch with one namespace for one test, on a catalog that others may use at the same time.
+    """A test's own branch with one namespace, in a catalog that other tests may use at the same time.
 
     Attributes:
         catalog: The catalog under test.
         branch: Name of the branch.
         namespace: Name of the namespace.
-        root: The empty commit that the branch was made at.
-        warehouse: Where its tables' files would be.
+        root: The empty commit that the branch was created from.
+        warehouse: Where the tables' files would be.
     """
 
     catalog: Catalog
@@ -48,15 +48,15 @@ class Sandbox:
     warehouse: str
 
     def table(self, name: str) -> TableIdentifier:
-        """Return the identifier of the sandbox's table ``name``."""
+        """Return the identifier of table ``name`` in the sandbox."""
         return TableIdentifier(namespace=(self.namespace,), name=name)
 
     def head(self) -> Ref:
-        """Return the sandbox's branch as it is now."""
+        """Return the branch at its current head."""
         return self.catalog.get_ref(self.branch)
 
     def pointer(self, name: str, version: int = 0, content_id: str | None = None) -> TablePointer:
-        """Return a pointer to version ``version`` of a table."""
+        """Return a pointer to a version of a table."""
         return TablePointer(
             table=self.table(name),
             content_id=content_id,
@@ -77,7 +77,7 @@ class Sandbox:
         run_id: str | None = None,
         at_head: bool = False,
     ) -> Ref:
-        """Commit to the branch, by default on top of its head."""
+        """Commit to the branch, with its head as the default base."""
         return self.catalog.commit(
             CommitRequest(
                 branch=self.branch,
@@ -97,28 +97,28 @@ class Sandbox:
         return self.commit(self.pointer(name))
 
     def move(self, name: str, version: int, base: Ref | None = None) -> Ref:
-        """Put a new version of a table, with the content id it has at ``base``."""
+        """Commit a new version of a table, with the content id it has at ``base``."""
         base = base or self.head()
         pointer = self.catalog.get_table(self.table(name), base)
         assert pointer is not None
         return self.commit(self.pointer(name, version, pointer.content_id), base=base)
 
     def version(self, name: str, at: Ref | None = None) -> int | None:
-        """Return which version of a table is there, by default at the head; ``None`` for no table."""
+        """Return a table's version, by default at the head; ``None`` if the table doesn't exist."""
         pointer = self.catalog.get_table(self.table(name), at or self.head())
         return None if pointer is None else pointer.snapshot_id
 
 
 class CatalogContract:
-    """What every catalog does, whatever it is made of.
+    """The behaviour that lakegate expects of every catalog.
 
-    Subclass it, name the class ``Test…``, and override the fixture ``catalog``; where the head of ``main`` isn't an
-    empty commit, override ``root`` too. The tests leave no reference behind, and need no table's files.
+    Subclass it, name the class ``Test…``, and override the fixture ``catalog``. If the head of ``main`` isn't an empty
+    commit, override ``root`` too. The tests leave no references behind and need no table files.
 
     Attributes:
-        page_size: Number of records that your catalog asks its server for in one page. The tests list more than two
-            pages, so let it be small.
-        warehouse: Root of the tables' files that pointers name. Nothing is written there.
+        page_size: Number of records that your catalog requests per page. Keep it small: the tests list more than two
+            pages.
+        warehouse: Root of the table files that pointers name. Nothing is written there.
     """
 
     page_size = 3
@@ -131,12 +131,12 @@ class CatalogContract:
 
     @pytest.fixture
     def root(self, catalog: Catalog) -> Ref:
-        """Return a commit that holds nothing, for branches to start at."""
+        """Return an empty commit to create branches from."""
         return catalog.get_ref("main")
 
     @pytest.fixture
     def sandbox(self, catalog: Catalog, root: Ref) -> Iterator[Sandbox]:
-        """Make a branch with one namespace, and drop what the test made of references."""
+        """Create a branch with one namespace; afterwards delete all references that the test created."""
         unique = uuid4().hex[:12]
         branch = f"contract/{unique}/odd.name_-1"
         catalog.create_branch(branch, root)

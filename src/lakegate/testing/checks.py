@@ -1,4 +1,4 @@
-"""What you test your own check with: the rows that fail it."""
+"""Test your own check: find the rows that fail it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def failing_rows(check: Check | str, frame: DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a Spark DataFrame that fail a check, as an audit would find them.
 
     Args:
-        check: A check about single rows, as a value or as text.
-        frame: Of any Spark session, yours or a local one; its columns are the table's.
+        check: A check of single rows, as a value or as text.
+        frame: A DataFrame of any Spark session. Its columns are taken as the table's.
 
     Raises:
-        CheckError: When the check can't be asked of these columns, just as before an ingest.
-        TypeError: When it's about keys or about the number of rows.
+        CheckError: If the check doesn't fit these columns. An ingest would raise the same error.
+        TypeError: If it checks keys or the number of rows instead of single rows.
     """
     from lakegate.spark.reader import iceberg_schema
 

@@ -1,4 +1,4 @@
-"""The contract of every feed of ``lakegate watch``, as pytest tests: it can be waited for, woken and closed."""
+"""The contract of every feed of ``lakegate watch``, as pytest tests: waiting, waking, acknowledging and closing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lakegate.loading.watch import Feed
 
 
 class FeedContract:
-    """What every feed does, whatever it listens to.
+    """The behaviour that lakegate expects of every feed.
 
-    Subclass it, name the class ``Test…``, and override the fixture ``feed``. Nothing may be announced meanwhile.
+    Subclass it, name the class ``Test…``, and override the fixture ``feed``. No files may arrive during the tests.
     """
 
     @pytest.fixture

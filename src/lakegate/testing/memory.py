@@ -1,4 +1,4 @@
-"""A catalog in memory with Nessie's rules, for tests: a graph of commits, and conflicts by key."""
+"""An in-memory catalog for tests, with Nessie's rules: a graph of commits, and conflicts per key."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from lakegate.model.run import RUN_ID_PROPERTY, RUN_IDS_PROPERTY
 
 Key: TypeAlias = tuple[str, ...]
 Content: TypeAlias = TablePointer | Key
-"""What a key holds: a table, or a namespace (its own key)."""
+"""The content of a key: a table's pointer, or for a namespace the key itself."""
 
 ROOT_HASH = hashlib.sha256(b"empty").hexdigest()
-"""The commit before all others; it holds nothing and is in no history."""
+"""The commit before all others. It's empty and appears in no history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class _Node:
 class MemoryCatalog:
     """Implements :class:`~lakegate.ports.Catalog` in memory. Thread-safe.
 
-    It has a branch ``main`` and no data: table pointers are whatever was committed.
+    It starts with an empty branch ``main``. It holds no data: a table's pointer is whatever was committed.
 
     Example:
         >>> catalog = MemoryCatalog()
@@ -52,11 +52,11 @@ class MemoryCatalog:
         self._last_time = datetime.min.replace(tzinfo=UTC)
 
     def identity(self) -> str | None:
-        """Return a name that no other catalog has as long as this one lives."""
+        """Return a name that no other catalog has while this one exists."""
         return f"memory:{id(self)}"
 
     def get_ref(self, name: str) -> Ref:
-        """Return branch or tag ``name``, or the bare commit when ``name`` is a hash."""
+        """Return branch or tag ``name``, or the bare commit if ``name`` is a hash."""
         if is_commit_hash(name):
             self._contents(name)
             return Ref(name=name, hash=name, kind="detached")
@@ -79,7 +79,7 @@ class MemoryCatalog:
         return self._create(name, source, "tag")
 
     def assign_ref(self, ref: Ref, target: Ref) -> Ref:
-        """Point ``ref`` at ``target.hash``, if it is still at ``ref.hash``."""
+        """Point ``ref`` at ``target.hash`` if it is still at ``ref.hash``."""
         with self._lock:
             current = self._expected(ref)
             self._contents(target.hash)
@@ -95,7 +95,7 @@ class MemoryCatalog:
     def history(
         self, ref: str, *, until: str | None = None, run_id: str | None = None, operations: bool = False
     ) -> Iterator[Commit]:
-        """Yield the commits of ``ref``, newest first, without ``until`` and what is behind it."""
+        """Yield the commits of ``ref``, newest first, down to but excluding ``until``."""
         for commit in self._ancestors(self.get_ref(ref).hash):
             if commit.hash == until:
                 return
@@ -103,7 +103,7 @@ class MemoryCatalog:
                 yield commit if operations else commit.model_copy(update={"tables": (), "puts": ()})
 
     def resolve(self, ref: str, at: str | datetime | None) -> Ref:
-        """Return the commit of ``ref`` to read at; pinned (``detached``) when ``at`` is given."""
+        """Return the commit of ``ref`` to read at; pinned (``detached``) if ``at`` is given."""
         head = self.get_ref(ref)
         if at is None:
             return head
@@ -130,7 +130,7 @@ class MemoryCatalog:
         return iter([key for key, value in sorted(contents.items()) if not isinstance(value, TablePointer)])
 
     def get_table(self, table: TableIdentifier, ref: Ref) -> TablePointer | None:
-        """Return the state of ``table`` at ``ref.hash``; ``None`` when it doesn't exist there."""
+        """Return the state of ``table`` at ``ref.hash``; ``None`` if it doesn't exist there."""
         content = self._contents(ref.hash).get(table.parts)
         if content is None or isinstance(content, TablePointer):
             return content
@@ -155,7 +155,7 @@ class MemoryCatalog:
             branch = self.get_ref(request.branch)
             if branch.kind != "branch":
                 raise NotFoundError(f"'{request.branch}' isn't a branch.", ref=request.branch)
-            # From the head on: a base is most often near it.
+            # Starting at the head, since most bases are near it.
             known = any(commit.hash == request.base for commit in self._ancestors(branch.hash))
             if not known and request.base != ROOT_HASH:
                 raise NotFoundError(
@@ -178,7 +178,7 @@ class MemoryCatalog:
                 yield _difference(key, before.get(key), after.get(key))
 
     def spark_options(self, ref: Ref | None = None) -> Mapping[str, str]:
-        """Return options that identify ``ref`` for tests; Spark can't read this catalog."""
+        """Return options that identify ``ref`` in tests. Spark can't read this catalog."""
         options = {"": "memory", "ref": "main" if ref is None else ref.name}
         return options if ref is None or ref.kind != "detached" else {**options, "ref.hash": ref.hash}
 
@@ -266,11 +266,11 @@ def _check_keys(request: CommitRequest) -> None:
         raise InputError("A commit needs at least one operation.", ref=request.branch)
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
-        raise InputError(f"Two operations of one commit are about '{'.'.join(twice)}'.", ref=request.branch)
+        raise InputError(f"The commit has two operations on '{'.'.join(twice)}'.", ref=request.branch)
 
 
 def _required(request: CommitRequest, *, behind: bool) -> Iterator[tuple[Key, bool]]:
-    """Yield the keys that must be as they are at the base, and whether their absence counts as a change."""
+    """Yield the keys that must be unchanged since the base, and whether their absence counts as a change."""
     for pointer in request.puts:
         yield pointer.table.parts, False
     for table in request.deletes:

@@ -1,4 +1,4 @@
-"""Nessie over its REST API v2: a small typed client, and the :class:`~lakegate.ports.Catalog` made of it."""
+"""Nessie over its REST API v2: a small typed client, and the :class:`~lakegate.ports.Catalog` built on it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What Nessie's REST API v2 answers, as far as we use it: values, and lakegate's errors.
+"""The responses of Nessie's REST API v2 that we use, as values, and its errors as lakegate's.
 
-Source: the OpenAPI document that a Nessie server carries (``META-INF/openapi/openapi.yaml``), version 0.99, spec 2.2.0.
-Unknown fields are ignored, so that a newer server may say more.
+Source: the OpenAPI document in a Nessie server (``META-INF/openapi/openapi.yaml``), version 0.99, spec 2.2.0. Unknown
+fields are ignored, so newer servers may send more.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from lakegate.model.identifiers import quote
 
 
 class Wire(BaseModel):
-    """A part of an answer: frozen, lenient, in camel case on the wire."""
+    """Base class of responses and their parts: frozen, lenient, camel case in JSON."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
 
-class Page(Wire):
-    """What all answers share that come in pages."""
+class PagedAnswer(Wire):
+    """Base class of paged responses."""
 
     has_more: bool = False
     token: str | None = None
 
 
-class Configuration(Wire):
+class ServerConfiguration(Wire):
     """A server's description of itself (``GET /config``)."""
 
     max_supported_api_version: int
@@ -61,25 +61,25 @@ class Reference(Wire):
 
 
 class ReferenceAnswer(Wire):
-    """Answer to everything that reads or changes one reference."""
+    """Response to reading, creating, moving or deleting one reference."""
 
     reference: Reference
 
 
-class ReferencesPage(Page):
-    """Answer of ``GET /trees``."""
+class ReferencesPage(PagedAnswer):
+    """Response of ``GET /trees``."""
 
     references: tuple[Reference, ...]
 
 
 class ContentKey(Wire):
-    """A key: the elements of a namespace or of a table's name."""
+    """A key: the elements of a namespace's or a table's name."""
 
     elements: tuple[str, ...]
 
 
 class Content(Wire):
-    """What a key holds. Fields that its type lacks are ``None``."""
+    """The content of a key. Fields that its type doesn't have are ``None``."""
 
     type: str
     id: str | None = None
@@ -91,35 +91,35 @@ class Content(Wire):
 
 
 class KeyedContent(Wire):
-    """A key with what it holds."""
+    """A key with its content."""
 
     key: ContentKey
     content: Content
 
 
 class ContentsAnswer(Wire):
-    """Answer of ``POST /trees/{ref}/contents``; keys that don't exist are left out."""
+    """Response of ``POST /trees/{ref}/contents``. Keys that don't exist are left out."""
 
     contents: tuple[KeyedContent, ...]
     effective_reference: Reference
 
 
-class Entry(Wire):
-    """A key as it is listed."""
+class ContentEntry(Wire):
+    """A key in a listing."""
 
     name: ContentKey
     type: str
     content: Content | None = None
 
 
-class EntriesPage(Page):
-    """Answer of ``GET /trees/{ref}/entries``."""
+class EntriesPage(PagedAnswer):
+    """Response of ``GET /trees/{ref}/entries``."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ContentEntry, ...]
 
 
 class Operation(Wire):
-    """One operation of a commit in the history; only a ``PUT`` has content."""
+    """One operation of a past commit. Only a ``PUT`` has content."""
 
     type: str
     key: ContentKey
@@ -138,20 +138,20 @@ class CommitMeta(Wire):
 
 
 class LogEntry(Wire):
-    """One commit of a history."""
+    """One commit in a history."""
 
     commit_meta: CommitMeta
     operations: tuple[Operation, ...] | None = None
 
 
-class HistoryPage(Page):
-    """Answer of ``GET /trees/{ref}/history``."""
+class HistoryPage(PagedAnswer):
+    """Response of ``GET /trees/{ref}/history``."""
 
     log_entries: tuple[LogEntry, ...]
 
 
 class CommitAnswer(Wire):
-    """Answer of ``POST /trees/{branch}/history/commit``."""
+    """Response of ``POST /trees/{branch}/history/commit``."""
 
     target_branch: Reference
 
@@ -164,8 +164,8 @@ class DiffEntry(Wire):
     to: Content | None = None
 
 
-class DiffPage(Page):
-    """Answer of ``GET /trees/{from}/diff/{to}``."""
+class DiffPage(PagedAnswer):
+    """Response of ``GET /trees/{from}/diff/{to}``."""
 
     diffs: tuple[DiffEntry, ...]
 
@@ -184,7 +184,7 @@ class ErrorDetails(Wire):
 
 
 class NessieError(Wire):
-    """Every error answer of Nessie."""
+    """The body of every error response."""
 
     status: int
     message: str = ""
@@ -197,7 +197,7 @@ JsonObject = dict[str, Any]
 
 
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
-# Nessie takes a key that exists nowhere for unchanged only when the commit's base is the head: our compare-and-swap.
+# Nessie accepts UNCHANGED for a key that never existed only if the commit's base is the head: our compare-and-swap.
 NO_SUCH_KEY = "lakegate-at-head"
 _LONGEST_MESSAGE = 500
 _PLAIN = re.compile(r"[A-Za-z0-9_-]*[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -206,12 +206,12 @@ _ACTUAL_HASH = re.compile(r"but at '([0-9a-f]+)'")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked, for messages.
+    """A request's description for error messages.
 
     Attributes:
-        task: What it was to do, after "can't": ``list branches and tags``.
-        hash: Commit that was expected or read at.
-        commits: Whether it is a commit, whose outcome must never be guessed.
+        task: What it does, to follow "can't": ``list branches and tags``.
+        hash: The commit that it expects or reads.
+        commits: Whether it commits, so that its outcome must never be guessed.
     """
 
     task: str
@@ -221,7 +221,7 @@ class Request:
 
 
 def key_text(elements: tuple[str, ...]) -> str:
-    """Return a content key as text; parts that aren't plain names are quoted.
+    """Return a content key as text, quoting parts that aren't plain names.
 
     Example:
         >>> key_text(("nyc", "trips")), key_text(("nyc", "odd.name"))
@@ -234,7 +234,7 @@ def no_answer(error: httpx.HTTPError, request: Request, server: str) -> Lakegate
     """Return the error for a request to ``server`` that got no answer."""
     reason = _first_line(str(error)) or type(error).__name__
     if request.commits and not isinstance(error, _NOT_SENT):
-        return _outcome_unknown(request, server, f"the connection was lost before an answer came ({reason})")
+        return _outcome_unknown(request, server, f"the connection was lost before a response arrived ({reason})")
     what = "didn't answer in time" if isinstance(error, httpx.TimeoutException) else "doesn't answer"
     return CatalogUnavailableError(
         f"The catalog at {server} {what} ({reason}); can't {request.task}.",
@@ -245,7 +245,7 @@ def no_answer(error: httpx.HTTPError, request: Request, server: str) -> Lakegate
 
 
 def failure(response: httpx.Response, request: Request, server: str) -> LakegateError:
-    """Return the error for an answer of ``server`` whose status is outside 2xx."""
+    """Return the error for a response of ``server`` whose status isn't 2xx."""
     status = response.status_code
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return _refused(response, request, server)
@@ -261,7 +261,7 @@ def failure(response: httpx.Response, request: Request, server: str) -> Lakegate
 
 
 def not_nessie(server: str, reason: str) -> ConfigurationError:
-    """Return the error for an address at which something other than Nessie's API v2 answers."""
+    """Return the error for an address where something other than Nessie's API v2 responds."""
     return ConfigurationError(
         f"There is no Nessie API v2 at {server}: {reason}.",
         hint="Set catalog.uri to the address that ends in /api/v2, for example http://127.0.0.1:19120/api/v2.",
@@ -270,9 +270,9 @@ def not_nessie(server: str, reason: str) -> ConfigurationError:
 
 
 def unreadable(request: Request, server: str, reason: str) -> LakegateError:
-    """Return the error for a success whose body isn't what Nessie would send."""
+    """Return the error for a successful response whose body isn't Nessie's."""
     if request.commits:
-        return _outcome_unknown(request, server, f"the answer can't be read ({reason})")
+        return _outcome_unknown(request, server, f"the response can't be read ({reason})")
     return not_nessie(server, reason)
 
 
@@ -294,11 +294,11 @@ def _from_nessie(error: NessieError, request: Request, server: str) -> LakegateE
             **context,
         )
     if request.commits and "content ID" in error.message:
-        # Nessie checks the ids in the request first, so a key that was created, dropped or both between reading and
-        # committing shows as a bad request.
+        # Nessie checks the content ids first. If a key was created or dropped (or both) since it was read, the response
+        # is therefore a bad request and not a conflict.
         return commit_conflict(request.ref or "", request.hash or "", (), message)
     return InputError(
-        f"The catalog refuses to {request.task}: {message}.",
+        f"The catalog refused to {request.task}: {message}.",
         hint="Check the names." if error.status == HTTPStatus.BAD_REQUEST else None,
         uri=server,
         **context,
@@ -322,7 +322,7 @@ def _conflict(error: NessieError, message: str, request: Request) -> ConflictErr
 
 def _refused(response: httpx.Response, request: Request, server: str) -> ConfigurationError:
     status = response.status_code
-    reason, hint = "doesn't allow this", "Ask whoever runs the catalog to grant this token's user that right."
+    reason, hint = "doesn't allow this", "Ask the catalog's administrator to grant this token's user the permission."
     if status == HTTPStatus.UNAUTHORIZED:
         reason = "doesn't accept the token" if "Authorization" in response.request.headers else "requires a token"
         hint = "Set catalog.token to a valid token by reference, for example env:NESSIE_TOKEN, or catalog.oauth2_*."
@@ -338,7 +338,7 @@ def _refused(response: httpx.Response, request: Request, server: str) -> Configu
 def _overloaded(status: int, error: NessieError | None, request: Request, server: str) -> LakegateError:
     reason = f"HTTP {status}" + (f": {_first_line(error.message)}" if error else "")
     if request.commits and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return _outcome_unknown(request, server, f"the answer was an error of the server ({reason})")
+        return _outcome_unknown(request, server, f"the server responded with an error ({reason})")
     return CatalogUnavailableError(
         f"The catalog at {server} is unavailable ({reason}); can't {request.task}.",
         hint="Try again. Check the catalog with 'lakegate status'.",
@@ -349,7 +349,7 @@ def _overloaded(status: int, error: NessieError | None, request: Request, server
 
 def _outcome_unknown(request: Request, server: str, reason: str) -> OutcomeUnknownError:
     return OutcomeUnknownError(
-        f"Whether the commit to '{request.ref}' was made is unknown: {reason}.",
+        f"The commit to '{request.ref}' may or may not have been made: {reason}.",
         hint=f"To find out, run 'lakegate log {request.ref}'.",
         uri=server,
         branch=request.ref,

@@ -1,4 +1,4 @@
-"""The :class:`~lakegate.ports.Catalog` on Nessie."""
+"""Nessie as a :class:`~lakegate.ports.Catalog`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _TABLE = "ICEBERG_TABLE"
 _NAMESPACE = "NAMESPACE"
 _FIRST_PAGE = 25
 _KINDS: Mapping[str, RefKind] = {"BRANCH": "branch", "TAG": "tag", "DETACHED": "detached"}
-# Nessie's Validation.REF_NAME_PATTERN. Other strings are expressions to it: "-" is the default branch, "a~1" a parent.
-_LOOKS_LIKE_NAME = re.compile(r"[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
+# Nessie's Validation.REF_NAME_PATTERN. Other strings are expressions: "-" is the default branch, "a~1" a parent.
+_REF_NAME = re.compile(r"[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
 
 
 class NessieCatalog:
@@ -36,12 +36,12 @@ class NessieCatalog:
 
     Args:
         uri: Address of the API, ``https://host/api/v2``.
-        warehouse: Root of the tables' files, ``file:///…``; passed on to Spark.
-        token: Bearer token; shown nowhere but in :meth:`spark_options`, which Spark needs to authenticate itself.
-        page_size: Records to ask for in one page; the first ones of a history have fewer.
+        warehouse: Root of the tables' files, such as ``file:///…``; passed on to Spark.
+        token: Bearer token. Only :meth:`spark_options` reveals it, so that Spark can authenticate.
+        page_size: Records to request per page. The first pages of a history are smaller.
 
     Raises:
-        ConfigurationError: When ``uri`` can't be used. Nothing is sent yet; see :meth:`ping`.
+        ConfigurationError: If ``uri`` can't be used. No request is sent yet; see :meth:`ping`.
     """
 
     def __init__(
@@ -62,16 +62,16 @@ class NessieCatalog:
     def __repr__(self) -> str:
         return f"NessieCatalog({self._client.server!r}, {self._warehouse!r})"
 
-    def ping(self) -> answers.Configuration:
-        """Ask the server for its configuration, the cheapest proof that it is there and that the token is accepted.
+    def ping(self) -> answers.ServerConfiguration:
+        """Read the server's configuration, the cheapest proof that it's reachable and accepts the token.
 
         Raises:
-            ConfigurationError: When something other than Nessie's API v2 answers, or the token is refused.
+            ConfigurationError: If something other than Nessie's API v2 responds, or the token is refused.
         """
         return self._client.configuration()
 
     def identity(self) -> str | None:
-        """Return the moment, in nanoseconds, at which the repository was made: servers and addresses may change."""
+        """Return the repository's creation time, which stays the same when servers or addresses change."""
         created = self.ping().repository_creation_timestamp
         return None if created is None else f"nessie:{created}"
 
@@ -81,10 +81,12 @@ class NessieCatalog:
             self._newest_commit(path_of("", name))
             return Ref(name=name, hash=name, kind="detached")
         request = Request(f"find branch or tag '{name}'", ref=name)
-        return _ref(self._client.read(f"trees/{path_of(_looked_up(name))}", request, answers.ReferenceAnswer).reference)
+        return _ref(
+            self._client.read(f"trees/{path_of(_valid_name(name))}", request, answers.ReferenceAnswer).reference
+        )
 
     def list_refs(self) -> Iterator[Ref]:
-        """Yield all branches and tags, fetching page by page."""
+        """Yield all branches and tags, page by page."""
         for page in self._client.pages("trees", Request("list branches and tags"), answers.ReferencesPage):
             yield from map(_ref, page.references)
 
@@ -92,7 +94,7 @@ class NessieCatalog:
         """Create a branch at ``source.hash``; see :meth:`lakegate.ports.Catalog.create_branch`.
 
         Raises:
-            IdentifierError: When ``name`` can't name a branch.
+            IdentifierError: If ``name`` isn't a valid branch name.
         """
         return self._create("BRANCH", validate_ref_name(name), source.hash)
 
@@ -113,30 +115,30 @@ class NessieCatalog:
     ) -> Iterator[Commit]:
         """Yield commits, newest first; see :meth:`lakegate.ports.Catalog.history`.
 
-        The server looks no further than ``until``, with a filter too. An ``until`` that isn't in the history of
-        ``ref`` stops nothing.
+        The server stops at ``until``, even with a filter. If ``until`` isn't in the history of ``ref``, nothing stops
+        it.
         """
-        path = f"trees/{_spot(ref)}/history"
+        path = f"trees/{_ref_path(ref)}/history"
         parameters = {
             "limit-hash": until,
             "filter": None if run_id is None else _has_run_id(run_id),
             "fetch": "ALL" if operations else None,
         }
-        asked = Request("read the history", ref=ref)
-        # Most want the newest commits, or one; others read on to the beginning. With a filter, the server looks through
-        # all commits until the page is full.
+        request_info = Request("read the history", ref=ref)
+        # Most callers need only the newest commits. With a filter, the server scans commits until the page is full, so
+        # a page of one ends the scan at the first match.
         first = 1 if run_id is not None else _FIRST_PAGE
-        pages = self._client.pages(path, asked, answers.HistoryPage, parameters, first=first)
+        pages = self._client.pages(path, request_info, answers.HistoryPage, parameters, first=first)
         return (_commit(entry) for page in pages for entry in page.log_entries if entry.commit_meta.hash != until)
 
     def resolve(self, ref: str, at: str | datetime | None) -> Ref:
         """Return the commit of ``ref`` to read at; see :meth:`lakegate.ports.Catalog.resolve`.
 
-        With an explicit ``at`` the answer is pinned: its kind is ``detached`` though its name is ``ref``. A commit
-        hash may be of any commit that exists, also of one that ``ref`` has left behind.
+        With an explicit ``at`` the result is pinned: its kind is ``detached`` although its name is ``ref``. A hash may
+        name any existing commit, even one that ``ref`` no longer contains.
 
         Raises:
-            InputError: When ``at`` is a time without zone, or a string that isn't a commit hash.
+            InputError: If ``at`` is a time without a zone, or a string that isn't a commit hash.
         """
         if at is None:
             return self.get_ref(ref)
@@ -144,9 +146,9 @@ class NessieCatalog:
             return self._resolve_hash(ref, at)
         if at.tzinfo is None:
             raise InputError(f"The time {at} has no zone.", hint="Write it as 2026-01-31T07:00:00Z.", ref=ref)
-        # Commit times have nanoseconds, ours microseconds: a time taken from a commit must find that commit.
+        # Commit times have nanoseconds, Python's only microseconds. A time read from a commit must find that commit.
         instant = f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}999Z"
-        found = self._newest_commit(f"{_spot(ref)}*{instant}")
+        found = self._newest_commit(f"{_ref_path(ref)}*{instant}")
         if found is None:
             raise NotFoundError(
                 f"Nothing was committed to '{ref}' by {moment(at)}.",
@@ -170,24 +172,24 @@ class NessieCatalog:
         return (entry.name.elements for entry in self._entries(ref, _NAMESPACE, content=False))
 
     def get_table(self, table: TableIdentifier, ref: Ref) -> TablePointer | None:
-        """Return the state of ``table`` at ``ref.hash``; ``None`` when it doesn't exist there.
+        """Return the state of ``table`` at ``ref.hash``; ``None`` if it doesn't exist there.
 
         Raises:
-            InputError: When the key holds something else, such as a view or a namespace.
+            InputError: If the key holds something else, such as a view or a namespace.
         """
         return self.get_tables([table], ref)[table]
 
     def get_tables(
         self, tables: Collection[TableIdentifier], ref: Ref
     ) -> Mapping[TableIdentifier, TablePointer | None]:
-        """Return the state of each of ``tables`` at ``ref.hash`` by one request. Raises what :meth:`get_table` does."""
-        return self._tables(_at(ref), tables, ref)[1] if tables else {}
+        """Return the state of each of ``tables`` at ``ref.hash`` in one request. Raises what :meth:`get_table` does."""
+        return self._tables(_pinned_path(ref), tables, ref)[1] if tables else {}
 
     def get_ref_with_tables(
         self, name: str, tables: Collection[TableIdentifier]
     ) -> tuple[Ref, Mapping[TableIdentifier, TablePointer | None]]:
-        """Return a reference and the state of each of ``tables`` at its head; raises also as :meth:`get_table`."""
-        return self._tables(path_of(_looked_up(name)), tables)
+        """Return a reference and the state of each of ``tables`` at its head. Raises what :meth:`get_table` does."""
+        return self._tables(path_of(_valid_name(name)), tables)
 
     def commit(self, request: CommitRequest) -> Ref:
         """Apply ``request`` in one atomic commit; see :meth:`lakegate.ports.Catalog.commit`.
@@ -200,27 +202,31 @@ class NessieCatalog:
                 f"'{request.base}' isn't a commit hash; can't commit to branch '{request.branch}'.",
                 branch=request.branch,
             )
-        asked = Request(f"commit to branch '{request.branch}'", ref=request.branch, hash=request.base, commits=True)
-        path = f"trees/{path_of(_looked_up(request.branch), request.base)}/history/commit"
+        request_info = Request(
+            f"commit to branch '{request.branch}'", ref=request.branch, hash=request.base, commits=True
+        )
+        path = f"trees/{path_of(_valid_name(request.branch), request.base)}/history/commit"
         meta = {
             "message": request.message,
             "authors": [_author()],
             "allProperties": {key: [value] for key, value in request.properties.items()},
         }
         body = {"commitMeta": meta, "operations": _operations(request)}
-        return _ref(self._client.change("POST", path, asked, answers.CommitAnswer, body=body).target_branch)
+        return _ref(self._client.change("POST", path, request_info, answers.CommitAnswer, body=body).target_branch)
 
     def diff(self, left: Ref, right: Ref) -> Iterator[TableDifference]:
         """Yield the keys that differ between two commits."""
         request = Request("compare two commits", ref=left.name)
-        for page in self._client.pages(f"trees/{_at(left)}/diff/{_at(right)}", request, answers.DiffPage):
+        for page in self._client.pages(
+            f"trees/{_pinned_path(left)}/diff/{_pinned_path(right)}", request, answers.DiffPage
+        ):
             yield from map(_difference, page.diffs)
 
     def spark_options(self, ref: Ref | None = None) -> Mapping[str, str]:
-        """Return the options of a Spark catalog bound to ``ref``; the key ``""`` is the catalog's own class.
+        """Return the options of a Spark catalog bound to ``ref``; the key ``""`` is the catalog's class.
 
-        A branch or tag is bound by name, so that it can be written to; a detached ``ref`` is pinned to its commit.
-        Holds the token or the client's secret when there is one: never log it.
+        A branch or tag is bound by name, so that it can be written to. A detached ``ref`` is pinned to its commit. The
+        options may hold a token or client secret: never log them.
         """
         options = {
             "": "org.apache.iceberg.spark.SparkCatalog",
@@ -228,7 +234,7 @@ class NessieCatalog:
             "uri": self._uri,
             "ref": "main" if ref is None or is_commit_hash(ref.name) else ref.name,
             "warehouse": self._warehouse,
-            # Cached tables would hide a publish for 30 s.
+            # A cached table would hide a publish for up to 30 s.
             "cache-enabled": "false",
         }
         if ref is not None and ref.kind == "detached":
@@ -236,7 +242,7 @@ class NessieCatalog:
         return {**options, **spark_authentication(self._token)}
 
     def close(self) -> None:
-        """Release connections. Idempotent."""
+        """Close all connections. Idempotent."""
         self._client.close()
 
     def _create(self, kind: str, name: str, at: str) -> Ref:
@@ -246,10 +252,10 @@ class NessieCatalog:
         return _ref(answer.reference)
 
     def _move(self, ref: Ref, method: str, task: str, body: answers.JsonObject | None = None) -> Ref:
-        """Assign or delete ``ref``, if it is still at ``ref.hash``."""
+        """Assign or delete ``ref`` if it's still at ``ref.hash``."""
         if ref.kind == "detached":
             raise InputError(f"'{ref.name}' at {ref.hash[:12]} is a bare commit, not a branch or tag.", ref=ref.name)
-        path = f"trees/{path_of(_looked_up(ref.name), ref.hash)}"
+        path = f"trees/{path_of(_valid_name(ref.name), ref.hash)}"
         request = Request(task, ref=ref.name, hash=ref.hash)
         parameters = {"type": ref.kind.upper()}
         return _ref(self._client.change(method, path, request, answers.ReferenceAnswer, parameters, body).reference)
@@ -265,22 +271,22 @@ class NessieCatalog:
         return Ref(name=ref, hash=commit, kind="detached")
 
     def _newest_commit(self, at: str) -> str | None:
-        """Return the hash of the first commit of a history, ``None`` when it is empty."""
+        """Return the hash of the newest commit of a history; ``None`` if it's empty."""
         request = Request(f"find commit {at}", ref=at)
         page = self._client.read(f"trees/{at}/history", request, answers.HistoryPage, {"max-records": "1"})
         return page.log_entries[0].commit_meta.hash if page.log_entries else None
 
-    def _entries(self, ref: Ref, content_type: str, *, content: bool) -> Iterator[answers.Entry]:
-        """Yield the keys that hold ``content_type``, with what they hold if it is asked for."""
+    def _entries(self, ref: Ref, content_type: str, *, content: bool) -> Iterator[answers.ContentEntry]:
+        """Yield the keys of one content type, with their contents if ``content``."""
         parameters = {"filter": f"entry.contentType == '{content_type}'", "content": str(content).lower()}
         request = Request("list tables and namespaces", ref=ref.name)
-        for page in self._client.pages(f"trees/{_at(ref)}/entries", request, answers.EntriesPage, parameters):
+        for page in self._client.pages(f"trees/{_pinned_path(ref)}/entries", request, answers.EntriesPage, parameters):
             yield from page.entries
 
     def _tables(
         self, at: str, tables: Collection[TableIdentifier], ref: Ref | None = None
     ) -> tuple[Ref, dict[TableIdentifier, TablePointer | None]]:
-        """Return the reference that was read, ``ref`` if it is known already, and the state of each of ``tables``."""
+        """Return the reference that was read (``ref`` if given) and the state of each of ``tables``."""
         request = Request(f"read {', '.join(map(str, tables))}", ref=at)
         # The keys travel in the body, so no name needs escaping.
         body = {"requestedKeys": [{"elements": list(table.parts)} for table in tables]}
@@ -294,11 +300,11 @@ def _ref(reference: answers.Reference) -> Ref:
     return Ref(name=reference.name or reference.hash, hash=reference.hash, kind=_KINDS[reference.type])
 
 
-def _looked_up(name: str) -> str:
-    if _LOOKS_LIKE_NAME.fullmatch(name):
+def _valid_name(name: str) -> str:
+    if _REF_NAME.fullmatch(name):
         return name
     raise NotFoundError(
-        f"There is no branch or tag '{name}': the catalog doesn't allow that name.",
+        f"There is no branch or tag '{name}': the catalog doesn't allow this name.",
         hint="'lakegate branch list' shows what exists.",
         ref=name,
     )
@@ -308,16 +314,16 @@ def _detached(commit: str) -> answers.JsonObject:
     return {"type": "DETACHED", "hash": commit}
 
 
-def _spot(ref: str) -> str:
-    return path_of("", ref) if is_commit_hash(ref) else path_of(_looked_up(ref))
+def _ref_path(ref: str) -> str:
+    return path_of("", ref) if is_commit_hash(ref) else path_of(_valid_name(ref))
 
 
-def _at(ref: Ref) -> str:
-    return path_of("" if ref.kind == "detached" else _looked_up(ref.name), ref.hash)
+def _pinned_path(ref: Ref) -> str:
+    return path_of("" if ref.kind == "detached" else _valid_name(ref.name), ref.hash)
 
 
 def _has_run_id(run_id: str) -> str:
-    # A key that is missing from the map is an error in CEL, which Nessie answers with 500.
+    # In CEL, reading a missing key is an error, and Nessie responds to it with status 500.
     one, value = _cel_string(RUN_ID_PROPERTY), _cel_string(run_id)
     several, among = _cel_string(RUN_IDS_PROPERTY), _cel_string(f" {run_id} ")
     return (
@@ -327,7 +333,7 @@ def _has_run_id(run_id: str) -> str:
 
 
 def _cel_string(text: str) -> str:
-    # Long escapes only: Nessie's CEL misreads literals that mix short ones with characters beyond 16 bits.
+    # Only long escapes: Nessie's CEL misreads literals that mix short ones with characters beyond 16 bits.
     return "'" + "".join(c if c.isascii() and c.isalnum() else f"\\U{ord(c):08x}" for c in text) + "'"
 
 
@@ -375,7 +381,7 @@ def _required_table(table: TableIdentifier, content: answers.Content | None, ref
     if content is not None and content.type != _TABLE:
         raise InputError(
             f"'{table}' on '{ref.name}' isn't a table but a {content.type.lower().replace('_', ' ')}.",
-            hint=f"See the tables there are with 'lakegate table list --ref {ref.name}'.",
+            hint=f"List the tables with 'lakegate table list --ref {ref.name}'.",
             table=str(table),
             ref=ref.name,
         )
@@ -401,7 +407,7 @@ def _author() -> str:
 
 
 def _operations(request: CommitRequest) -> list[answers.JsonObject]:
-    # Nessie allows one operation a key; a put or delete relies on the key as much as UNCHANGED would.
+    # Nessie allows one operation per key. A put or delete implies UNCHANGED: it conflicts if the key has changed.
     changed = {pointer.table for pointer in request.puts} | set(request.deletes)
     unchanged = [table.parts for table in dict.fromkeys(request.unchanged) if table not in changed]
     found: list[tuple[str, tuple[str, ...], answers.JsonObject | None]] = [
@@ -430,10 +436,11 @@ def _content(pointer: TablePointer) -> answers.JsonObject:
 
 
 def spark_authentication(token: Token | None) -> Mapping[str, str]:
-    """Return the options of a Spark catalog for ``token``. They hold the secret: never log them.
+    """Return the options that authenticate a Spark catalog. They hold the secret: never log them.
 
-    A client of OAuth 2 gets its own access tokens, for as long as the session lives. Any other token is handed over as
-    it is now. Their names are such that Spark redacts them wherever it shows its settings (``spark.redaction.regex``).
+    With OAuth 2 client credentials, Spark gets its own access tokens for as long as the session lives. Any other token
+    is passed with its current value. Spark redacts options with these names wherever it shows its settings
+    (``spark.redaction.regex``).
     """
     if token is None:
         return {}

@@ -1,7 +1,7 @@
-"""A small typed client of Nessie's REST API v2.
+"""A small typed client for Nessie's REST API v2.
 
-Endpoints, parameters and the forms of a reference in a path (``name``, ``name@hash``, ``@hash``, ``name*timestamp``)
-are those of the OpenAPI document that a Nessie server carries; ``pynessie`` speaks version 1 only.
+The OpenAPI document in a Nessie server defines endpoints, parameters, and how a path spells a reference (``name``,
+``name@hash``, ``@hash``, ``name*timestamp``). ``pynessie`` supports only version 1.
 """
 
 from __future__ import annotations
@@ -22,30 +22,29 @@ from lakegate.errors import CatalogUnavailableError, ConfigurationError
 from lakegate.model.secrets import is_loopback
 
 _Answer = TypeVar("_Answer", bound=answers.Wire)
-_Page = TypeVar("_Page", bound=answers.Page)
+_Page = TypeVar("_Page", bound=answers.PagedAnswer)
 
 _API_VERSION = 2
 _ATTEMPTS = 4
-_LONGEST_WAIT_S = 2.0
-_LONGEST_CONNECT_S = 10.0
+_MAX_WAIT_S = 2.0
+_MAX_CONNECT_S = 10.0
 
 
 class NessieClient:
     """Calls one Nessie server. Thread-safe; connections are kept alive until :meth:`close`.
 
-    Reads are retried when the server is unavailable or overloaded, with jitter, until ``timeout_s`` seconds have
-    passed. Changes are sent once: their answer counts, and a commit without an answer is
-    :class:`~lakegate.errors.OutcomeUnknownError`.
+    If the server is unavailable or overloaded, reads are retried with jitter for up to ``timeout_s`` seconds. Changes
+    are sent only once; a commit without a response raises :class:`~lakegate.errors.OutcomeUnknownError`.
 
     Args:
         uri: Address of the API, ``https://host/api/v2``.
-        token: Bearer token; sent in a header and shown nowhere. When it is refused, it is renewed, and the request is
+        token: Bearer token, sent in a header and never shown. If the server refuses it, it's renewed and the request
             sent once more.
-        timeout_s: Seconds to wait for one answer, and to keep trying to read.
+        timeout_s: Seconds to wait for a response, and to keep retrying a read.
         retry_wait_s: Scale of the wait before the first retry, in seconds.
 
     Raises:
-        ConfigurationError: When ``uri`` isn't an http(s) address or holds credentials.
+        ConfigurationError: If ``uri`` isn't an http(s) address or contains credentials.
     """
 
     def __init__(
@@ -65,12 +64,12 @@ class NessieClient:
         self._retry_wait_s = retry_wait_s
         self._http = httpx.Client(
             base_url=url,
-            # Without the second header the server leaves the details of conflicts out.
+            # Without the second header, the server leaves out the details of conflicts.
             headers={"Accept": "application/json", "Nessie-Client-Spec": "2"},
             auth=None if token is None else BearerAuth(token, setting="catalog.token"),
-            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _LONGEST_CONNECT_S)),
+            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _MAX_CONNECT_S)),
             trust_env=not is_loopback(url.host),
-            verify=_trust(url),
+            verify=_tls_verification(url),
             transport=transport,
         )
 
@@ -81,10 +80,10 @@ class NessieClient:
         """Close the connections. Idempotent."""
         self._http.close()
 
-    def configuration(self) -> answers.Configuration:
+    def configuration(self) -> answers.ServerConfiguration:
         """Return the server's configuration."""
-        answer = self.read("config", Request("read the catalog's configuration"), answers.Configuration)
-        # The v1 address of a server says that v2 is supported, but only the v2 address says its own version.
+        answer = self.read("config", Request("read the catalog's configuration"), answers.ServerConfiguration)
+        # A server's v1 address reports that v2 is supported, but only the v2 address reports its own version.
         version = answer.actual_api_version or (1 if self.server.endswith("/v1") else answer.max_supported_api_version)
         if version < _API_VERSION:
             raise answers.not_nessie(self.server, f"it speaks version {version} of the API")
@@ -98,11 +97,11 @@ class NessieClient:
         parameters: Mapping[str, str | None] | None = None,
         body: answers.JsonObject | None = None,
     ) -> _Answer:
-        """Return what the server answers; a ``body`` is posted, where the API reads by ``POST``."""
+        """Read from the server, with retries; with ``POST`` if there's a ``body``."""
         method = "GET" if body is None else "POST"
         retrying = Retrying(
             retry=retry_if_exception_type(CatalogUnavailableError),
-            wait=wait_random_exponential(multiplier=self._retry_wait_s, max=_LONGEST_WAIT_S),
+            wait=wait_random_exponential(multiplier=self._retry_wait_s, max=_MAX_WAIT_S),
             stop=stop_after_attempt(_ATTEMPTS) | stop_after_delay(self._timeout_s),
             reraise=True,
         )
@@ -117,19 +116,19 @@ class NessieClient:
         *,
         first: int | None = None,
     ) -> Iterator[_Page]:
-        """Yield all pages of an answer, each fetched when it is asked for.
+        """Yield all pages of a response, fetching each one only when needed.
 
         Args:
-            first: Records in the first page, if few may do; each further page has four times as many.
+            first: Size of the first page, if a few records may be enough. Each later page is four times as large.
         """
         size = min(first or self._page_size, self._page_size)
-        asked = dict(parameters or {})
+        query_parameters = dict(parameters or {})
         while True:
-            page = self.read(path, request, model, {**asked, "max-records": str(size)})
+            page = self.read(path, request, model, {**query_parameters, "max-records": str(size)})
             yield page
             if not page.has_more or page.token is None:
                 return
-            asked["page-token"] = page.token
+            query_parameters["page-token"] = page.token
             size = min(4 * size, self._page_size)
 
     def change(
@@ -141,10 +140,10 @@ class NessieClient:
         parameters: Mapping[str, str | None] | None = None,
         body: answers.JsonObject | None = None,
     ) -> _Answer:
-        """Send a request once and return the answer.
+        """Send a request once and return the response.
 
         Raises:
-            LakegateError: What :mod:`lakegate.catalogs.nessie.answers` makes of an unsuccessful response.
+            LakegateError: If the request fails; see :mod:`lakegate.catalogs.nessie.answers`.
         """
         query = {name: value for name, value in (parameters or {}).items() if value is not None}
         try:
@@ -156,7 +155,7 @@ class NessieClient:
                 raise
             raise CatalogUnavailableError(
                 f"The lake was closed; can't {request.task}.",
-                hint="Open it again with lakegate.connect(), and close it when all its work has ended.",
+                hint="Open it again with lakegate.connect(), and close it only when all its work has ended.",
                 uri=self.server,
             ) from error
         if not response.is_success:
@@ -165,12 +164,12 @@ class NessieClient:
             return model.model_validate_json(response.content)
         except ValidationError as error:
             kind = response.headers.get("content-type", "no content type").partition(";")[0]
-            reason = f"the answer ({kind}) isn't Nessie's"
+            reason = f"the response ({kind}) isn't Nessie's"
             raise answers.unreadable(request, self.server, reason) from error
 
 
 def path_of(name: str, commit: str | None = None) -> str:
-    """Return a reference as the path of a request spells it, at its head or at a commit.
+    """Return a reference in the form that request paths use, at its head or at a commit.
 
     Args:
         name: Branch or tag; empty for a bare commit.
@@ -190,22 +189,22 @@ def _parse(uri: str) -> httpx.URL:
     try:
         url = httpx.URL(uri.rstrip("/") + "/")
     except (httpx.InvalidURL, UnicodeError) as error:
-        raise ConfigurationError("catalog.uri isn't a web address.", hint=_URI_HINT) from error
+        raise ConfigurationError("catalog.uri isn't a valid URL.", hint=_URI_HINT) from error
     if url.scheme not in ("http", "https") or not url.host:
-        raise ConfigurationError("catalog.uri isn't an http or https address.", hint=_URI_HINT)
+        raise ConfigurationError("catalog.uri isn't an http or https URL.", hint=_URI_HINT)
     if url.userinfo:
-        # They would replace the token, and be in every log line.
+        # Credentials would replace the token, and appear in every log line.
         raise ConfigurationError(
-            "catalog.uri holds a user name or password.",
-            hint="Take them out of the address, and set catalog.token by reference, for example env:NESSIE_TOKEN.",
+            "catalog.uri contains a user name or password.",
+            hint="Remove them from the URL, and set catalog.token by reference, for example env:NESSIE_TOKEN.",
         )
     return url
 
 
-def _trust(url: httpx.URL) -> ssl.SSLContext | bool:
-    """Return the trusted authorities; none without TLS, as loading all certificates adds 50 ms to every command."""
-    speaks_tls = url.scheme == "https" or not is_loopback(url.host)  # to others' servers by a proxy, it may be
-    return True if speaks_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+def _tls_verification(url: httpx.URL) -> ssl.SSLContext | bool:
+    """Return the trusted authorities; none if TLS can't occur, since loading them adds 50 ms to every command."""
+    may_use_tls = url.scheme == "https" or not is_loopback(url.host)  # a remote server may be behind an HTTPS proxy
+    return True if may_use_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 _URI_HINT = "Write it as http(s)://host:port/api/v2."
