@@ -14,7 +14,7 @@ from lakegate.components import local_stack
 from lakegate.config import LocalSettings, Settings, load_settings
 from lakegate.lake import connect
 from lakegate.local import archives, prepare
-from lakegate.local.archives import Job
+from lakegate.local.archives import ArchiveJob
 from lakegate.local.artifacts import cache_folder
 from lakegate.local.servers import SERVERS
 from lakegate.local.state import StackFolder
@@ -36,7 +36,7 @@ def make_class_archives(folder: Path) -> None:
         if _are_made() or (folder / "tried").exists():
             return
         (folder / "tried").touch()
-        jobs: list[Job] = []
+        jobs: list[ArchiveJob] = []
         home = folder / "archived"
         home.mkdir()
         local = LocalSettings(spark_memory="1g", nessie_memory="384m", idle_stop="0s")
@@ -68,7 +68,7 @@ def _work(home: Path, settings: Settings) -> None:
         lake.query("SELECT passengers, count(*) AS n FROM a.trips GROUP BY passengers ORDER BY n LIMIT 5").to_arrow()
 
 
-def _take_what_was_listed(home: Path, jobs: Sequence[Job]) -> None:
+def _take_what_was_listed(home: Path, jobs: Sequence[ArchiveJob]) -> None:
     for job in jobs:
         name = Path(job.path).name.partition("-")[0]
         listed = (StackFolder(home).tmp / name / "loaded.classes").read_bytes()

@@ -1,15 +1,18 @@
-"""The embedded stack: Nessie and Spark Connect on this machine, with nothing to install and nothing to run beforehand.
+"""The embedded stack: Nessie and Spark Connect on this machine, without anything to install or start first.
 
-Only :mod:`lakegate.components` and the command line know it; to everything else the stack is just an address. From
-the outside in: :mod:`~lakegate.local.stack` (up, down, status), :mod:`~lakegate.local.stack` (start side by side,
-all or none),
-:mod:`~lakegate.local.servers` (the two command lines), :mod:`~lakegate.local.servers` (does it answer?),
-:mod:`~lakegate.local.process` (daemons), :mod:`~lakegate.local.state` (what is remembered),
-:mod:`~lakegate.local.stores` (what Spark needs for object stores), :mod:`~lakegate.local.archives`
-(classes ready to be mapped), :mod:`~lakegate.local.artifacts` and :mod:`~lakegate.local.java` (jars, the JRE, and whom
-it trusts).
+Only :mod:`lakegate.components` and the command line use it; to everything else the stack is just an address. From the
+outside in:
 
-A third server is one more :class:`~lakegate.local.servers.Server` in ``SERVERS`` and its name in ``SERVICE_NAMES``.
+- :mod:`~lakegate.local.stack`: up, down, status
+- :mod:`~lakegate.local.servers`: the two servers' command lines and health checks
+- :mod:`~lakegate.local.process`: background processes; :mod:`~lakegate.local.idle` stops unused ones
+- :mod:`~lakegate.local.state`: what's running, and the file that stores it
+- :mod:`~lakegate.local.stores`: what Spark needs to reach object stores
+- :mod:`~lakegate.local.artifacts`, :mod:`~lakegate.local.java`, :mod:`~lakegate.local.archives`: jars, the JRE with
+  its trusted certificates, and archives of loaded classes
+- :mod:`~lakegate.local.ministack`: AWS on this machine, for the demo
+
+To add a server, add a :class:`~lakegate.local.servers.LocalServer` to ``SERVERS`` and its name to ``SERVICE_NAMES``.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Archives of loaded classes, with which a server starts in half the processor time.
+"""Archives of loaded classes, which halve the CPU time of a server's start.
 
-A JVM that starts reads, checks and links ten thousand classes, the same ones each time. Java can keep them in a file
-as it has them in memory ("class data sharing"), which the next JVM maps. A start without such an archive lists the
-classes it loads; minutes later, a process in the background makes the archive from that list, once for all of this
-user's projects.
+Each start, a JVM reads, checks and links the same ten thousand classes. Java can dump them from memory into a file
+("class data sharing"), which the next JVM maps. A start without such an archive lists the classes it loads. Minutes
+later, a background process builds the archive from that list, once for all of this user's projects.
 
-An archive is only ever an advantage: whatever goes wrong here, servers start without. Java checks the file's sums and
-whether it fits, and else does without it, too.
+Archives are optional: if anything goes wrong here, servers start without one. Java verifies an archive's checksums and
+that it fits the class path, and otherwise ignores it.
 """
 
 from __future__ import annotations
@@ -30,52 +29,52 @@ from lakegate.local.artifacts import cache_folder
 from lakegate.local.java import java, user_java_options
 from lakegate.local.servers import machine_memory
 
-# The command that started the servers is over by then, most likely, and so is a container that lives for one command.
+# By then, the command that started the servers has most likely ended, and so has a container that ran only that.
 _DELAY_S = 120.0
 _TIMEOUT_S = 1800.0
 _RETRY_AFTER_S = 86400.0
 _UNUSED_AFTER_S = 30 * 86400.0
-# Each environment has a JRE of its own, and so archives of its own.
+# Each Python environment has its own JRE, and therefore its own archives.
 _KEPT_PER_SERVER = 5
 _NICENESS = 19
-# Making one takes 600 MB of memory, and leaves a file of 120.
+# Building an archive takes 600 MB of memory; the file has 120 MB.
 _NEEDS_MEMORY_BYTES = 1536 * 2**20
 _NEEDS_MACHINE_BYTES = 3 * 2**30
 _NEEDS_DISK_BYTES = 1024 * 2**20
 _MIN_ARCHIVE_BYTES = 2**20
-_USERS_OWN = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit", "DumpLoadedClassList")
+_USER_OPTIONS = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit", "DumpLoadedClassList")
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """One server's archive, made or not.
+    """One server's archive, which may not exist yet.
 
     Attributes:
-        path: The file. Its name encodes the server, the JRE and the jars that it holds for.
-        class_options: The Java options that decide where classes come from, the last of which is the class path.
+        path: The file. Its name encodes the server, the JRE and the jars.
+        class_options: The Java options that decide where classes come from. The last one is the class path.
     """
 
     path: Path
     class_options: tuple[str, ...]
 
     def options(self, class_list: Path) -> tuple[str, ...]:
-        """Return the Java options that use the archive, or that list the classes to make it of.
+        """Return Java options that use the archive, or that list the classes for building it.
 
         Args:
-            class_list: Where to list them: relative to the server's folder, as Java replaces ``%`` in this path.
+            class_list: The file for the list, relative to the server's folder, since Java replaces ``%`` in this path.
         """
         if self.path.is_file():
             with contextlib.suppress(OSError):
-                os.utime(self.path)  # in use: see _remove_unused
-            # Java maps the file without a look at its content unless it must compare sums, which takes 0.05 s.
+                os.utime(self.path)  # so that _remove_unused keeps it
+            # By default, Java maps the file without checking its content. Comparing checksums takes 0.05 s.
             return (f"-XX:SharedArchiveFile={self.path}", "-XX:+VerifySharedSpaces")
-        return () if self._failed_lately() else (f"-XX:DumpLoadedClassList={class_list}",)
+        return () if self._failed_recently() else (f"-XX:DumpLoadedClassList={class_list}",)
 
-    def job(self, class_list: Path) -> Job | None:
-        """Return what to do to make the archive; ``None`` if there is nothing to do.
+    def job(self, class_list: Path) -> ArchiveJob | None:
+        """Return the job that builds the archive; ``None`` if it exists or can't be built.
 
         Args:
-            class_list: What a running server has listed so far; it is copied.
+            class_list: The list that a running server has written so far. It's copied.
         """
         if self.path.is_file():
             return None
@@ -83,12 +82,12 @@ class Archive:
             listed = class_list.read_bytes()
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             copy = self.path.with_suffix(f".{secrets.token_hex(4)}.classes")
-            copy.write_bytes(listed[: listed.rfind(b"\n") + 1])  # Java may be in the middle of a line
+            copy.write_bytes(listed[: listed.rfind(b"\n") + 1])  # without a half-written last line
         except OSError:
-            return None  # it listed none, or the cache is read-only or full
-        return Job(str(self.path), self.class_options, str(copy))
+            return None  # there's no list, or the cache is read-only or full
+        return ArchiveJob(str(self.path), self.class_options, str(copy))
 
-    def _failed_lately(self) -> bool:
+    def _failed_recently(self) -> bool:
         try:
             return time.time() - _failed(self.path).stat().st_mtime < _RETRY_AFTER_S
         except OSError:
@@ -96,8 +95,8 @@ class Archive:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """The order for the background process: the archive to make, for which class path, of which classes."""
+class ArchiveJob:
+    """A job for the background process: which archive to build, for which class path, from which classes."""
 
     path: str
     class_options: tuple[str, ...]
@@ -105,12 +104,12 @@ class Job:
 
 
 def find(server: str, class_options: Sequence[str]) -> Archive | None:
-    """Return the archive for a server with these options; ``None`` when it can have none.
+    """Return the archive for a server with these options; ``None`` if it can't have one.
 
     Args:
-        class_options: The Java options that decide where classes come from, the last of which is the class path.
+        class_options: The Java options that decide where classes come from. The last one is the class path.
     """
-    if not class_options or any(word in user_java_options() for word in _USERS_OWN):
+    if not class_options or any(word in user_java_options() for word in _USER_OPTIONS):
         return None
     try:
         program = java()
@@ -120,12 +119,12 @@ def find(server: str, class_options: Sequence[str]) -> Archive | None:
         return None
     key = hashlib.sha256(json.dumps(holds_for).encode()).hexdigest()[:16]
     path = cache_folder() / "archives" / f"{server}-{key}.jsa"
-    # Java takes what follows a colon for another archive.
+    # Java would read the text after a colon as a second archive.
     return None if os.pathsep in str(path) else Archive(path, tuple(class_options))
 
 
-def make_later(jobs: Sequence[Job]) -> None:
-    """Have archives made by a process in the background, at the lowest priority and in some minutes."""
+def make_later(jobs: Sequence[ArchiveJob]) -> None:
+    """Start a background process that builds archives after some minutes, at the lowest priority."""
     if not jobs:
         return
     folder = Path(jobs[0].path).parent
@@ -135,10 +134,10 @@ def make_later(jobs: Sequence[Job]) -> None:
         process.spawn(command, env=_environment(), cwd=folder, log=folder / "archives.log")
 
 
-def make(job: Job) -> bool:
-    """Make an archive, unless there is one or another process is making it, and return whether it exists.
+def make(job: ArchiveJob) -> bool:
+    """Build an archive, unless it exists or another process is building it; return whether it exists.
 
-    The file appears whole or not at all. Safe in several processes at once, and when one is killed.
+    The file appears atomically, even if several processes try at once or one is killed.
     """
     import filelock
 
@@ -159,18 +158,18 @@ def make(job: Job) -> bool:
 
 
 def main(text: str) -> None:
-    """Make archives as the process in the background does: later, and out of everybody's way."""
+    """Run the background process: wait, then build the archives of the jobs in ``text`` (JSON)."""
     os.nice(_NICENESS)
     time.sleep(_DELAY_S)
-    for told in json.loads(text):
-        job = Job(told["path"], tuple(told["class_options"]), told["class_list"])
+    for fields in json.loads(text):
+        job = ArchiveJob(fields["path"], tuple(fields["class_options"]), fields["class_list"])
         if _has_memory():
             make(job)
         else:
             Path(job.class_list).unlink(missing_ok=True)
 
 
-def _dump(job: Job, path: Path) -> None:
+def _dump(job: ArchiveJob, path: Path) -> None:
     draft = path.with_suffix(f".{os.getpid()}.draft")
     command = (
         *(str(java()), "-Xshare:dump", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
@@ -190,14 +189,14 @@ def _dump(job: Job, path: Path) -> None:
             draft.replace(path)
             return
     except (OSError, subprocess.TimeoutExpired):
-        pass  # as if it had failed: there is none, and no other try for a day
+        pass  # counts as a failure: no other try for a day
     finally:
         draft.unlink(missing_ok=True)
     _failed(path).touch()
 
 
 def _environment() -> dict[str, str]:
-    """Return a server's environment without the user's options for Java, which aren't meant for this."""
+    """Return a server's environment without the user's Java options, which aren't meant for this process."""
     return {name: value for name, value in process.environment({}).items() if name != "JAVA_TOOL_OPTIONS"}
 
 
@@ -208,9 +207,9 @@ def _has_memory() -> bool:
 
 
 def _remove_unused(coming: Path) -> None:
-    """Remove what no start has used for long, and what is too many with the archive to come.
+    """Delete archives that no start has used for long, and the oldest ones if there are too many.
 
-    These are archives of versions and environments that are gone. Servers that run keep theirs.
+    They belong to versions and environments that are gone. A running server keeps its mapping of a deleted archive.
     """
     folder = coming.parent
     for path in (*folder.glob("*.jsa"), *folder.glob("*.classes"), *folder.glob("*.failed")):
@@ -229,7 +228,7 @@ def _failed(path: Path) -> Path:
 
 
 def _jars(class_options: Sequence[str]) -> Iterator[Path]:
-    """Yield the jars of the class path in the order in which Java has them; that of a folder is the folder's own."""
+    """Yield the jars of the class path in Java's order. A folder's jars keep the system's order."""
     for part in class_options[-1].split(os.pathsep):
         if part.endswith("*"):
             with os.scandir(part.removesuffix("*")) as entries:

@@ -1,8 +1,7 @@
-"""The jars that no Python package carries: fetched once by Apache Ivy, kept in the user's cache.
+"""The jars that no Python package contains: Apache Ivy fetches them once into the user's cache.
 
-Ivy comes with PySpark and knows where Maven artefacts live, so there is no download code and no address in our source.
-A jar that somebody else put into the cache folder is as good as a fetched one if its SHA-256 is right: that is how a
-machine without network is prepared.
+Ivy comes with PySpark and knows the Maven repositories, so our source has no download code and no addresses. A jar that
+someone copied into the cache counts as fetched if its SHA-256 matches: that's how to prepare an offline machine.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _POLL_S = 0.2
 _DRIVER_SERVICE = "META-INF/services/java.sql.Driver"
 _IVY_EXTRA_BYTES = 16 * 2**20
 _MAX_REASON = 300
-# What Ivy says at its most talkative, the most telling first; otherwise it keeps to "not found", whatever happened.
+# Reasons in Ivy's verbose output, the most specific first. Without -verbose it only ever says "not found".
 _IVY_REASONS = (
     re.compile(r"No space left on device"),
     re.compile(r"(?<=\()(?:java|javax)\.[\w.]+Exception: [^\n]+(?=\))"),
@@ -49,7 +48,7 @@ _IVY_REASONS = (
 
 
 def cache_folder() -> Path:
-    """Return where jars are kept for all of this user's projects (``XDG_CACHE_HOME`` is honoured)."""
+    """Return the folder for jars of all of this user's projects. Honours ``XDG_CACHE_HOME``."""
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("lakegate", appauthor=False))
@@ -58,19 +57,19 @@ def cache_folder() -> Path:
 def prepare(
     narrator: Narrator, *, artifacts: Sequence[Artifact] = ARTIFACTS, cache: Path | None = None
 ) -> Mapping[Artifact, Path]:
-    """Make sure that all jars are in the cache, and right.
+    """Make sure that all jars are in the cache and verified.
 
-    Needs the network only for jars that are missing or damaged. Safe to call from several processes at once.
+    Needs the network only for missing or damaged jars. Safe to call from several processes at once.
 
     Args:
-        cache: Folder to keep them in; default :func:`cache_folder`.
+        cache: The folder for the jars; by default :func:`cache_folder`.
 
     Returns:
-        Where each jar is.
+        The path of each jar.
 
     Raises:
-        LocalStackError: When the cache can't be written, or a jar can't be fetched or isn't the one expected.
-        ConfigurationError: When nothing says which jar is expected.
+        LocalStackError: If the cache isn't writable, or a jar can't be fetched or has the wrong checksum.
+        ConfigurationError: If a jar has no checksum to verify it by.
     """
     folder = cache or cache_folder()
     jars = {artifact: folder / "jars" / artifact.file_name for artifact in artifacts}
@@ -85,18 +84,18 @@ def prepare(
                 _fetch(missing, folder, narrator)
     except OSError as error:
         raise LocalStackError(
-            f"The cache {folder} can't be used: {error.filename or ''} {error.strerror or error}.".replace(":  ", ": "),
-            hint="Make it a folder that you may write to, or point XDG_CACHE_HOME at one.",
+            f"Can't use the cache {folder}: {error.filename or ''} {error.strerror or error}.".replace(":  ", ": "),
+            hint="Make it writable, or set XDG_CACHE_HOME to a folder that is.",
             folder=str(folder),
         ) from error
     return MappingProxyType(jars)
 
 
 def proxy_options(proxies: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return the Java options for the proxies that Python would use; Java looks at no variables of its own accord.
+    """Return Java options for the proxies that Python would use. Java itself ignores proxy variables.
 
     Args:
-        proxies: Proxy by scheme, and hosts to reach without one as ``no``; default those of the environment.
+        proxies: Proxies by scheme, and under ``no`` the hosts to reach directly; by default those of the environment.
 
     Example:
         >>> proxy_options({"https": "http://proxy.example.com:3128", "no": "localhost,.example.com"})[:2]
@@ -131,14 +130,14 @@ def _fetch(missing: Sequence[Artifact], folder: Path, narrator: Narrator) -> Non
 
 @contextmanager
 def work_folder(cache: Path, prefix: str, needed_bytes: int) -> Iterator[Path]:
-    """Make a folder in the cache for as long as the body runs; folders that dead processes left there are deleted."""
+    """Create a folder in the cache while the body runs, and delete folders that dead processes left there."""
     for leftover in cache.glob(f"{prefix}*"):
         shutil.rmtree(leftover, ignore_errors=True)
     free = shutil.disk_usage(cache).free
     if free < needed_bytes:
         raise LocalStackError(
             f"The disk of {cache} has only {free // 2**20} MiB left; {needed_bytes // 2**20} MiB are needed.",
-            hint="Free some space there, or point XDG_CACHE_HOME at another disk.",
+            hint="Free some space there, or set XDG_CACHE_HOME to a folder on another disk.",
             folder=str(cache),
         )
     work = Path(tempfile.mkdtemp(prefix=prefix, dir=cache))
@@ -156,7 +155,7 @@ def _run_ivy(missing: Sequence[Artifact], folder: Path, work: Path, step: Step) 
     command = [
         *(str(java()), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
         *("-Dsun.net.client.defaultConnectTimeout=15000", "-Dsun.net.client.defaultReadTimeout=60000"),
-        # Nothing of the user's own Ivy takes part: what we fetch must not depend on what lies around.
+        # Ignore the user's own Ivy cache and settings: what we fetch must not depend on them.
         *(f"-Djava.io.tmpdir={work}", f"-Divy.default.ivy.user.dir={work / 'user'}"),
         *(*trust_options(folder), *proxy_options()),
         *("-jar", str(ivy_jar()), "-ivy", str(module), "-cache", str(work / "cache"), "-verbose"),
@@ -199,19 +198,19 @@ def _watch(ivy: subprocess.Popen[bytes], work: Path, total: int, step: Step) -> 
 def _take_over(artifact: Artifact, work: Path, folder: Path) -> None:
     fetched = next(work.glob(f"cache/**/jars/{artifact.file_name}"), None)
     if fetched is None:
-        raise _fetch_failed([artifact], folder, "Ivy ended without it")
+        raise _fetch_failed([artifact], folder, "Ivy didn't download it")
     found = _sha256(fetched)
     if not artifact.sha256:
         raise ConfigurationError(
-            f"There is no checksum to verify {artifact.file_name} by; the SHA-256 of the downloaded file is {found}.",
-            hint=f'Compare that with what its publisher says, then set driver_sha256 = "{found}".',
+            f"{artifact.file_name} can't be verified without a checksum; the downloaded file has SHA-256 {found}.",
+            hint=f'Compare it with the checksum that the publisher states, then set driver_sha256 = "{found}".',
             file=artifact.file_name,
         )
     if found != artifact.sha256:
         raise LocalStackError(
-            f"The downloaded {artifact.file_name} isn't the jar lakegate was tested with: its SHA-256 is {found}, not "
+            f"The downloaded {artifact.file_name} isn't the expected jar: its SHA-256 is {found}, not "
             f"{artifact.sha256}.",
-            hint="Something between this machine and the Maven repository replaces files: check proxies and mirrors.",
+            hint="A proxy or mirror between this machine and the Maven repository may have replaced it. Check them.",
             file=artifact.file_name,
         )
     path = folder / "jars" / artifact.file_name
@@ -230,7 +229,7 @@ def _is_good(path: Path, artifact: Artifact) -> bool:
 
 
 def _is_known_good(path: Path, artifact: Artifact) -> bool:
-    """Return whether the jar is the very file whose hash was right, without reading it."""
+    """Return whether the jar is unchanged since its hash was verified, without reading it."""
     try:
         return bool(json.loads(_marker(path).read_bytes()) == _fingerprint(path, artifact))
     except (OSError, ValueError):
@@ -267,27 +266,27 @@ def _size(path: Path) -> int:
 def _ivy_reason(log: Path) -> str:
     text = log.read_text(encoding="utf-8", errors="replace")
     found = next(filter(None, (pattern.search(text) for pattern in _IVY_REASONS)), None)
-    return found.group(0).strip()[:_MAX_REASON] if found else "the repository doesn't answer"
+    return found.group(0).strip()[:_MAX_REASON] if found else "the repository doesn't respond"
 
 
 def _fetch_failed(missing: Sequence[Artifact], folder: Path, reason: str) -> LocalStackError:
     names = ", ".join(artifact.file_name for artifact in missing)
-    hint = "The first start needs the network once; check it and try again. Behind a proxy set HTTPS_PROXY."
+    hint = "The first start needs the network. Check it and try again; behind a proxy, set HTTPS_PROXY."
     if "SSL" in reason or "PKIX" in reason:
         hint = (
-            "Java doesn't trust the certificate it was shown. Point SSL_CERT_FILE at a bundle with your proxy's "
-            "certificate, or JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=… at a Java trust store that has it."
+            "Java doesn't trust the server's certificate. Set SSL_CERT_FILE to a bundle with your proxy's certificate, "
+            "or JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=… to a Java trust store that has it."
         )
     return LocalStackError(
         f"Couldn't fetch {names} from the Maven repository: {reason}. Log: {folder / 'fetch.log'}",
-        hint=f"{hint} On a machine without network, copy the jars into {folder / 'jars'} from one that has them.",
+        hint=f"{hint} On an offline machine, copy the jars into {folder / 'jars'} from a machine that has them.",
         files=[artifact.file_name for artifact in missing],
         log=str(folder / "fetch.log"),
     )
 
 
 def driver_artifact(source: SourceSettings) -> Artifact:
-    """Return the driver of a database; the settings of another than PostgreSQL name it."""
+    """Return a database's JDBC driver: PostgreSQL's, unless the settings name another one."""
     if source.driver is None:
         return POSTGRESQL
     group, name, version = source.driver.split(":")
@@ -295,11 +294,11 @@ def driver_artifact(source: SourceSettings) -> Artifact:
 
 
 def driver_class(artifact: Artifact, narrator: Narrator) -> str:
-    """Return the class of a driver, which is in the cache then.
+    """Return the class of a driver, fetching its jar into the cache if needed.
 
     Raises:
-        LocalStackError: When it can't be fetched, or isn't the jar that the settings expect.
-        ConfigurationError: When the settings don't say which jar they expect, or it holds no driver.
+        LocalStackError: If the jar can't be fetched, or has the wrong checksum.
+        ConfigurationError: If the settings have no checksum for the jar, or it contains no driver.
     """
     jar = prepare(narrator, artifacts=[artifact])[artifact]
     try:
@@ -308,5 +307,5 @@ def driver_class(artifact: Artifact, narrator: Narrator) -> str:
         return next(name for line in lines if (name := line.partition("#")[0].strip()))
     except (BadZipFile, KeyError, UnicodeDecodeError, StopIteration):
         raise ConfigurationError(
-            f"{jar.name} holds no JDBC driver.", hint="Set driver to the coordinates of one.", file=jar.name
+            f"{jar.name} contains no JDBC driver.", hint="Set driver to the coordinates of one.", file=jar.name
         ) from None

@@ -1,7 +1,7 @@
-"""Stops servers that nobody uses: a small process next to them watches, and stops them.
+"""Stops idle servers, in a small process of its own.
 
-It's run as a file, on its own: loading the package would take more memory than it needs in all its life. Who uses the
-servers holds ``.lakegate/stack.use`` (:class:`~lakegate.local.state.Usage`), or a connection to one of their ports.
+It's run as a file: importing the package would take far more memory than it ever needs itself. A user of the servers
+holds ``.lakegate/stack.use`` (:class:`~lakegate.local.state.Usage`), or a connection to one of their ports.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 
 _LONGEST_PAUSE_S = 20.0
 _PAUSES = 4
-_GLANCE_S = 0.5
+_POLL_S = 0.5
 _TIME_WAIT = "06"
 
 
 def watch(home: Path) -> bool:
-    """Wait until nobody has used the servers of a project for as long as its ``idle.lock`` says, then stop them.
+    """Wait until a project's servers have been idle for the time in its ``idle.lock``, then stop them.
 
     Returns:
-        Whether it stopped them; otherwise somebody else did, another process is watching them, or they may be idle.
+        Whether it stopped them. It doesn't if someone else did, another process is watching them, or there's no limit.
     """
     folder = home / ".lakegate"
     own = _locked(folder / "idle.lock", fcntl.LOCK_EX)
@@ -33,8 +33,8 @@ def watch(home: Path) -> bool:
         return False
     used_at, idle_s = time.time(), 0.0
     while services := _services(folder, home):
-        with contextlib.suppress(OSError, ValueError):  # while it's written
-            # Read each time: other servers may have been started since, with another limit.
+        with contextlib.suppress(OSError, ValueError):  # it may be half written
+            # Read each time, since later starts may have changed the limit.
             idle_s = float((folder / "idle.lock").read_text())
         if idle_s <= 0:
             return False
@@ -42,10 +42,10 @@ def watch(home: Path) -> bool:
         if handle is None or _is_connected(services):
             used_at = time.time()
         else:
-            with contextlib.suppress(OSError):  # when somebody let go of it
+            with contextlib.suppress(OSError):  # the time of the last release
                 used_at = max(used_at, (folder / "stack.use").stat().st_mtime)
             if time.time() - used_at >= idle_s:
-                _stop(home)  # while who comes now has to wait
+                _stop(home)  # new users wait for the lock meanwhile
                 return True
         if handle is not None:
             os.close(handle)
@@ -54,10 +54,10 @@ def watch(home: Path) -> bool:
 
 
 def pause(seconds: float, state: Path) -> None:
-    """Sleep, but not past a change of the state file: nothing should be left of servers that were stopped."""
+    """Sleep until the time is over or the state file changes, so that this process ends soon after its servers."""
     before, until = _changed_at(state), time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0 and _changed_at(state) == before:
-        time.sleep(min(_GLANCE_S, left))
+        time.sleep(min(_POLL_S, left))
 
 
 def _changed_at(path: Path) -> float | None:
@@ -68,7 +68,7 @@ def _changed_at(path: Path) -> float | None:
 
 
 def _services(folder: Path, home: Path) -> list[dict[str, Any]]:
-    """Return the servers that run, as the state file has them."""
+    """Return the state file's entries of servers that are running."""
     import psutil
 
     try:
@@ -95,7 +95,7 @@ def _is_connected(services: list[dict[str, Any]]) -> bool:
         except psutil.NoSuchProcess:
             continue
         except psutil.Error:
-            return True  # it can't be seen
+            return True  # can't tell
         for one in sockets:
             if one.status == psutil.CONN_ESTABLISHED and one.raddr:
                 theirs.add(one.laddr.port)
@@ -105,7 +105,7 @@ def _is_connected(services: list[dict[str, Any]]) -> bool:
 
 
 def was_connected(ports: set[int]) -> bool:
-    """Return whether a client hung up on one of the ports within a minute, for which Linux remembers it."""
+    """Return whether a connection to one of the ports was closed in the last minute, as Linux remembers it."""
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(path).read_text(encoding="ascii").splitlines()[1:]:
@@ -118,7 +118,7 @@ def was_connected(ports: set[int]) -> bool:
 
 
 def _locked(path: Path, kind: int) -> int | None:
-    """Return a handle that holds a lock, ``None`` if others hold it."""
+    """Return a handle that holds the lock; ``None`` if others hold it."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:

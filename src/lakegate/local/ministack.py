@@ -1,7 +1,7 @@
-"""AWS on this machine, as far as the demo needs it: MiniStack serves S3, SQS, Lambda and CloudFormation on loopback.
+"""AWS on this machine, for the demo: MiniStack serves S3, SQS, Lambda and CloudFormation on loopback.
 
-It checks no credentials, so those in requests to it aren't secrets. Its folder keeps all its contents when it's
-stopped, but only the objects of S3 when it's killed.
+It checks no credentials, so those in requests to it aren't secrets. When it's stopped, its folder keeps everything;
+when it's killed, only the objects in S3.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _LOCK_TIMEOUT_S = 180.0
 _STOP_GRACE_S = 15.0
 _POLL_S = 0.05
 _MAX_PORTS_TRIED = 3
-_HERE = "127.0.0.1,localhost"
+_LOOPBACK = "127.0.0.1,localhost"
 
 
 class MiniStack:
     """MiniStack for the project in one folder.
 
     Args:
-        home: The project's folder; all state lives in its ``.lakegate/ministack/``.
-        cache: Where MiniStack is installed; default the user's cache folder.
+        home: The project's folder; all state is in its ``.lakegate/ministack/``.
+        cache: The folder where MiniStack is installed; by default the user's cache folder.
     """
 
     def __init__(self, home: Path, narrator: Narrator, *, cache: Path | None = None) -> None:
@@ -56,28 +56,28 @@ class MiniStack:
 
     @property
     def log(self) -> Path:
-        """Its log, in which the functions' output is too."""
+        """Path of its log, which includes the functions' output."""
         return self._stack.logs / f"{_NAME}.log"
 
     @property
     def endpoint(self) -> str | None:
-        """Where it serves; ``None`` while it doesn't run."""
+        """Its URL; ``None`` if it isn't running."""
         port = self._running()
         return None if port is None else _endpoint(port)
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables that point AWS's tools and libraries at it, and nothing else: no profile, no file of the user's."""
+        """Variables that make AWS's tools and libraries use only MiniStack, without the user's profiles."""
         endpoint = self.endpoint
         if endpoint is None:
-            raise LocalStackError("MiniStack doesn't run.", hint="lakegate demo --aws")
+            raise LocalStackError("MiniStack isn't running.", hint="Start it: lakegate demo --aws")
         return {**variables(endpoint), **_without_proxy(os.environ)}
 
     def start(self) -> str:
-        """Start it if it doesn't run, and return its endpoint when it answers. The first time, install it.
+        """Start MiniStack unless it's running, and return its URL once it responds. Installs it the first time.
 
         Raises:
-            LocalStackError: When it can't be installed or started; names its log and its most telling line.
+            LocalStackError: If it can't be installed or started; the message quotes the log's most relevant line.
         """
         running = self._running()
         if running is not None:
@@ -87,12 +87,12 @@ class MiniStack:
         with self._locked():
             running = self._running()
             if running is None:
-                self._stop()  # one that hangs, or workers that outlived theirs
+                self._stop()  # one that hangs, or workers that outlived their MiniStack
                 running = self._start(python)
         return _endpoint(running)
 
     def stop(self) -> bool:
-        """Stop it and the functions it runs. Objects stay.
+        """Stop MiniStack and the functions it runs. Objects are kept.
 
         Returns:
             Whether it was running.
@@ -103,7 +103,7 @@ class MiniStack:
             return self._stop()
 
     def _running(self) -> int | None:
-        """Return its port when it runs and answers."""
+        """Return its port if it's running and responds."""
         state = self._state()
         pid, instance, port = state.get("pid"), state.get("instance"), state.get("port")
         if not (isinstance(pid, int) and isinstance(instance, str) and isinstance(port, int)):
@@ -122,7 +122,7 @@ class MiniStack:
                 self._stop()
                 raise
         raise LocalStackError(
-            f"MiniStack found no port: {_MAX_PORTS_TRIED} that were free a moment ago were taken when it wanted them.",
+            f"MiniStack couldn't get a port: {_MAX_PORTS_TRIED} free ones were taken before it could bind them.",
             hint="Try again.",
         )
 
@@ -134,15 +134,15 @@ class MiniStack:
     def _spawn(self, python: Path, port: int) -> subprocess.Popen[bytes]:
         self._tmp.mkdir(mode=0o700, exist_ok=True)
         instance = secrets.token_hex(16)
-        # Options that Python doesn't know are kept and ignored; by these the process is recognised.
-        words = [word for mark in process.marks(self._folder, _NAME, instance) for word in ("-X", mark)]
+        # Python keeps and ignores unknown -X options. These identify the process.
+        words = [word for mark in process.marker_options(self._folder, _NAME, instance) for word in ("-X", mark)]
         child = process.spawn(
             [str(python), "-P", *words, "-m", _NAME],
             env=process.environment(self._variables(port)),
             cwd=self._folder,
             log=self.log,
         )
-        # Before it answers, so that the next process knows of it if we're killed here.
+        # Write it before the server responds, so that the next process finds the server if this one is killed.
         self._write_state({"pid": child.pid, "instance": instance, "port": port})
         return child
 
@@ -163,7 +163,7 @@ class MiniStack:
             "STATE_DIR": str(self._folder / "state"),
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",
-            "DOCKER_HOST": f"unix://{self._folder / 'no-docker'}",  # else it looks for containers to clean up
+            "DOCKER_HOST": f"unix://{self._folder / 'no-docker'}",  # otherwise it looks for containers to clean up
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
             # Functions inherit these, as they inherit AWS_ENDPOINT_URL from MiniStack itself.
@@ -173,7 +173,7 @@ class MiniStack:
         }
 
     def _await(self, child: subprocess.Popen[bytes], port: int) -> bool:
-        """Wait until it answers; return ``False`` when another process was quicker to take its port."""
+        """Wait until it responds; return ``False`` if another process took its port first."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:
             if child.poll() is not None:
@@ -184,10 +184,10 @@ class MiniStack:
                 return True
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(_POLL_S)
-        raise self._failed(f"it didn't answer within {_START_TIMEOUT_S:g} s")
+        raise self._failed(f"it didn't respond within {_START_TIMEOUT_S:g} s")
 
     def _failed(self, what: str) -> LocalStackError:
-        line = servers.telling_line(self.log)
+        line = servers.most_relevant_line(self.log)
         said = f'says: "{line}"' if line else "is empty."
         return LocalStackError(
             f"MiniStack didn't start: {what}. Its log ({self.log}) {said}",
@@ -197,8 +197,8 @@ class MiniStack:
 
     def _stop(self) -> bool:
         servers = process.find_marked(self._folder)
-        process.stop([process.Target.marked(pid, self._folder) for pid in servers], grace_s=_STOP_GRACE_S)
-        # A function's process ends with its MiniStack, unless it is busy.
+        process.stop([process.StopTarget.marked(pid, self._folder) for pid in servers], grace_s=_STOP_GRACE_S)
+        # A function's process ends with its MiniStack, unless it's busy.
         process.stop(process.find_below(self._tmp), grace_s=_STOP_GRACE_S)
         shutil.rmtree(self._tmp, ignore_errors=True)
         return bool(servers)
@@ -232,7 +232,7 @@ class MiniStack:
 
 
 def variables(endpoint: str) -> dict[str, str]:
-    """Return the variables that lead AWS's tools and libraries to ``endpoint``, and by no way elsewhere.
+    """Return variables that make AWS's tools and libraries use ``endpoint`` and nothing else.
 
     Example:
         >>> variables("http://127.0.0.1:4566")["AWS_ENDPOINT_URL"]
@@ -253,7 +253,7 @@ def variables(endpoint: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def in_environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Make this process use MiniStack instead of any AWS account of the user's while the body runs."""
+    """Make this process use MiniStack instead of the user's AWS account while the body runs."""
     before = dict(os.environ)
     try:
         for name in tuple(os.environ):
@@ -271,9 +271,9 @@ def _endpoint(port: int) -> str:
 
 
 def _without_proxy(source: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that keep requests to this machine from going to a proxy."""
+    """Return variables that exclude this machine from proxying."""
     listed = source.get("no_proxy") or source.get("NO_PROXY") or ""
-    value = f"{listed},{_HERE}" if listed else _HERE
+    value = f"{listed},{_LOOPBACK}" if listed else _LOOPBACK
     return {"NO_PROXY": value, "no_proxy": value}
 
 
@@ -284,9 +284,9 @@ _DISK_BYTES = 160 * 2**20
 _INSTALL_TIMEOUT_S = 1800.0
 _INSTALL_POLL_S = 0.2
 _MAX_REASON = 300
-_SETTINGS_OF_UV = ("UV_", "XDG_", "NETRC", "ALL_PROXY", "all_proxy")
+_UV_SETTINGS = ("UV_", "XDG_", "NETRC", "ALL_PROXY", "all_proxy")
 _PINNED = re.compile(r"^[\w.-]+==", re.MULTILINE)
-# What uv says, the most telling first.
+# Reasons in uv's output, the most specific first.
 _REASONS = (
     re.compile(r"No space left on device"),
     re.compile(r"certificate verify failed[^\n]*|invalid peer certificate[^\n]*"),
@@ -298,20 +298,20 @@ _REASONS = (
 
 
 def prepare_ministack(narrator: Narrator, *, cache: Path | None = None) -> Path:
-    """Make sure that MiniStack is installed. Needs the network only the first time.
+    """Install MiniStack if needed. Needs the network only the first time.
 
     Safe to call from several processes at once: one installs, the others wait for it.
 
     Args:
-        narrator: Receives the installation's progress in packages.
-        cache: Folder to keep it in; default :func:`~lakegate.local.artifacts.cache_folder`.
+        narrator: Shows the installation's progress in packages.
+        cache: The folder to install into; by default :func:`~lakegate.local.artifacts.cache_folder`.
 
     Returns:
         The Python of MiniStack's environment.
 
     Raises:
-        ConfigurationError: When uv isn't installed.
-        LocalStackError: When the cache can't be written, or the packages can't be fetched or aren't the locked ones.
+        ConfigurationError: If uv isn't installed.
+        LocalStackError: If the cache isn't writable, or packages can't be fetched or don't match the lock file.
     """
     folder = (cache or cache_folder()) / "ministack"
     place = folder / _key()
@@ -324,15 +324,15 @@ def prepare_ministack(narrator: Narrator, *, cache: Path | None = None) -> Path:
                 _make(place, folder, narrator)
     except OSError as error:
         raise LocalStackError(
-            f"The cache {folder} can't be used: {error.strerror or error}.",
-            hint="Make it a folder that you may write to, or point XDG_CACHE_HOME at one.",
+            f"Can't use the cache {folder}: {error.strerror or error}.",
+            hint="Make it writable, or set XDG_CACHE_HOME to a folder that is.",
             folder=str(folder),
         ) from error
     return _python(place)
 
 
 def _key() -> str:
-    """Return a key for the environment of one lock file and one Python."""
+    """Return the name of the environment for this lock file and this Python."""
     text = f"{sys.version}\0{sys.base_prefix}\0".encode() + LOCK.read_bytes()
     return f"{VERSION}-{sys.implementation.cache_tag}-{hashlib.sha256(text).hexdigest()[:12]}"
 
@@ -346,7 +346,7 @@ def _make(place: Path, folder: Path, narrator: Narrator) -> None:
         with narrator.step(f"Installing MiniStack {VERSION} ({_DOWNLOAD_MIB} MiB, once)") as step:
             for command in _commands(work / "venv"):
                 _run(command, work, folder / "install.log", step)
-        shutil.rmtree(place, ignore_errors=True)  # of a Python that is gone
+        shutil.rmtree(place, ignore_errors=True)  # its Python may be gone
         (work / "venv").replace(place)
 
 
@@ -356,7 +356,7 @@ def _commands(venv: Path) -> tuple[tuple[str, ...], ...]:
     except ImportError as error:
         raise missing_package("Installing MiniStack needs", "uv", "aws") from error
     uv, python = find_uv_bin(), str(_python(venv))
-    wanted = ("--require-hashes", "--only-binary", ":all:", "-r", str(LOCK))  # nothing is built, so no code is run
+    wanted = ("--require-hashes", "--only-binary", ":all:", "-r", str(LOCK))  # wheels only, so nothing runs on install
     return (
         (uv, "venv", "--no-project", "--python", sys.executable, str(venv)),
         (uv, "pip", "install", "--no-progress", "--python", python, *wanted),
@@ -364,7 +364,7 @@ def _commands(venv: Path) -> tuple[tuple[str, ...], ...]:
 
 
 def _run(command: Sequence[str], work: Path, log: Path, step: Step) -> None:
-    settings = {key: value for key, value in os.environ.items() if key.startswith(_SETTINGS_OF_UV)}
+    settings = {key: value for key, value in os.environ.items() if key.startswith(_UV_SETTINGS)}
     with log.open("wb") as output:
         installer = subprocess.Popen(
             command,
@@ -399,9 +399,9 @@ def _failed(log: Path) -> LocalStackError:
     text = log.read_text(encoding="utf-8", errors="replace")
     found = next(filter(None, (pattern.search(text) for pattern in _REASONS)), None)
     reason = redact(found.group(0)).strip()[:_MAX_REASON] if found else "the installer doesn't say why"
-    hint = "The first demo needs the network once; check it and try again. Behind a proxy set HTTPS_PROXY."
+    hint = "The first demo needs the network. Check it and try again; behind a proxy, set HTTPS_PROXY."
     if "certificate" in reason:
-        hint = "Point SSL_CERT_FILE at a bundle with your proxy's certificate, and try again."
+        hint = "Set SSL_CERT_FILE to a bundle with your proxy's certificate, and try again."
     return LocalStackError(
-        f"MiniStack {VERSION} couldn't be installed: {reason.rstrip('.')}. Log: {log}", hint=hint, log=str(log)
+        f"Couldn't install MiniStack {VERSION}: {reason.rstrip('.')}. Log: {log}", hint=hint, log=str(log)
     )

@@ -1,7 +1,7 @@
-"""Processes that outlive the one that started them: spawn, recognise, stop.
+"""Processes that outlive the one that started them: spawn, recognise and stop them.
 
-A process is recognised by a random text on its own command line. That holds where a pid alone doesn't (pids are
-reused) and where a start time doesn't either (it moves when the clock is set).
+A process is recognised by a random text on its command line. A pid alone isn't enough, since pids are reused, and a
+start time changes when the clock is set.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COMMAND_LINE_S = 2.0
 _HOME_OPTION = "-Dlakegate.home="
 _SERVICE_OPTION = "-Dlakegate.service="
 _INSTANCE_OPTION = "-Dlakegate.instance="
-_PASSED_ON = frozenset(
+_KEPT_VARIABLES = frozenset(
     {
         *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),
         *("JAVA_TOOL_OPTIONS", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
@@ -38,51 +38,51 @@ _PASSED_ON = frozenset(
     }
 )
 
-# Asked now and then, so that the dead ones are reaped in a program that lives long.
+# Polled now and then, so that a long-lived program reaps the dead ones.
 _children: list[subprocess.Popen[bytes]] = []
 
 
-class _Outliving(subprocess.Popen[bytes]):
-    """A process that is meant to run on when this program ends, of which Popen would warn then."""
+class _SurvivingProcess(subprocess.Popen[bytes]):
+    """A process that may outlive this program, without the warning that Popen gives about that."""
 
     def __del__(self) -> None:
         pass
 
 
-def marks(home: Path, name: str, instance: str) -> tuple[str, str, str]:
+def marker_options(home: Path, name: str, instance: str) -> tuple[str, str, str]:
     """Return the Java options that identify our servers."""
     return f"{_HOME_OPTION}{home}", f"{_SERVICE_OPTION}{name}", f"{_INSTANCE_OPTION}{instance}"
 
 
 def environment(extra: Mapping[str, str], source: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment for a server: what it needs to run, and none of the secrets around.
+    """Return the environment for a server: the variables it needs, without any secrets.
 
     Args:
         extra: Variables to add or replace.
-        source: Where to take the others from; default the process's own.
+        source: The variables to select from; by default this process's.
 
     Example:
         >>> environment({"A": "1"}, {"PATH": "/bin", "DATABASE_PASSWORD": "x", "LC_ALL": "C.UTF-8"})
         {'PATH': '/bin', 'LC_ALL': 'C.UTF-8', 'A': '1'}
     """
     values = os.environ if source is None else source
-    kept = {key: value for key, value in values.items() if key in _PASSED_ON or key.startswith("LC_")}
+    kept = {key: value for key, value in values.items() if key in _KEPT_VARIABLES or key.startswith("LC_")}
     return {**kept, **extra}
 
 
 def spawn(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start a process that this one's end, or its terminal's Ctrl-C, leaves alone.
+    """Start a process that survives the end of this one, and Ctrl-C in its terminal.
 
     Args:
-        env: Its whole environment.
-        log: Where its output goes. A log of an earlier start is kept once, as ``….1``.
+        env: The process's whole environment.
+        log: The file for its output. The log of the previous start is kept as ``….1``.
     """
     _children[:] = [child for child in _children if child.poll() is None]
     try:
         if log.exists():
             log.replace(log.with_name(f"{log.name}.1"))
         with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:  # noqa: PTH123 - Path.open takes no mode bits
-            child = _Outliving(
+            child = _SurvivingProcess(
                 command,
                 env=dict(env),
                 cwd=cwd,
@@ -93,8 +93,8 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Pat
             )
     except OSError as error:
         raise LocalStackError(
-            f"{Path(command[0]).name} can't be started: {error.filename or command[0]}: {error.strerror or error}.",
-            hint=f"Check that {command[0]} can be executed and {log.parent} can be written.",
+            f"Can't start {Path(command[0]).name}: {error.filename or command[0]}: {error.strerror or error}.",
+            hint=f"Check that {command[0]} is executable and {log.parent} is writable.",
             program=command[0],
         ) from error
     _children.append(child)
@@ -103,14 +103,14 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Pat
 
 
 def _await_command_line(child: subprocess.Popen[bytes]) -> None:
-    # For some milliseconds after it was started a process has no arguments yet, and would be taken for a stranger.
+    # A new process has no arguments for a few milliseconds, and wouldn't be recognised as ours.
     deadline = time.monotonic() + _COMMAND_LINE_S
     while not command_line(child.pid) and child.poll() is None and time.monotonic() < deadline:
         time.sleep(0.001)
 
 
 def command_line(pid: int) -> tuple[str, ...]:
-    """Return a process's arguments; empty when it is gone, a zombie, or not ours to look at."""
+    """Return a process's arguments; empty if it's gone, a zombie, or inaccessible."""
     if _PROC.joinpath("self").exists():
         try:
             raw = _PROC.joinpath(str(pid), "cmdline").read_bytes()
@@ -126,13 +126,13 @@ def command_line(pid: int) -> tuple[str, ...]:
 
 
 def is_instance(pid: int, instance: str) -> bool:
-    """Return whether the process lives and is the one that was started as ``instance``."""
+    """Return whether the process is alive and was started as ``instance``."""
     return f"{_INSTANCE_OPTION}{instance}" in command_line(pid)
 
 
 @dataclass(frozen=True, slots=True)
 class MarkedServer:
-    """A running server of some project."""
+    """A running server of any project."""
 
     home: str
     name: str
@@ -140,7 +140,7 @@ class MarkedServer:
 
 
 def find_servers() -> list[MarkedServer]:
-    """Return this user's servers of all projects on this machine, whoever remembers them."""
+    """Return this user's servers of all projects on this machine, in any state file or none."""
     import psutil
 
     found = []
@@ -155,12 +155,12 @@ def find_servers() -> list[MarkedServer]:
 
 
 def find_marked(home: Path) -> dict[int, str]:
-    """Return this user's servers that were started for ``home``: pid to server name."""
+    """Return this user's servers that were started for ``home``: server names by pid."""
     return {server.pid: server.name for server in find_servers() if server.home == str(home)}
 
 
-def find_below(folder: Path) -> tuple[Target, ...]:
-    """Return this user's processes that run a file below ``folder``, by the name of that file."""
+def find_below(folder: Path) -> tuple[StopTarget, ...]:
+    """Return this user's processes that run a file below ``folder``, each marked by that file's path."""
     import psutil
 
     found = []
@@ -168,14 +168,14 @@ def find_below(folder: Path) -> tuple[Target, ...]:
         with contextlib.suppress(psutil.Error):
             files = [part for part in process.cmdline() if part.startswith(f"{folder}{os.sep}")]
             if files and process.uids().real == os.getuid():
-                found.append(Target(process.pid, files[0]))
+                found.append(StopTarget(process.pid, files[0]))
     return tuple(found)
 
 
 def listens(pid: int, port: int) -> bool:
-    """Return whether it is this process that listens on ``port``, and not another one that was quicker.
+    """Return whether this process listens on ``port``, and not another one that took the port first.
 
-    True where the operating system doesn't let us look.
+    True if the operating system doesn't let us check.
     """
     import psutil
 
@@ -189,7 +189,7 @@ def listens(pid: int, port: int) -> bool:
 
 
 def create_time(pid: int) -> float:
-    """Return when a process began, seconds since the epoch; 0 when it is gone."""
+    """Return when a process started, in seconds since the epoch; 0 if it's gone."""
     import psutil
 
     try:
@@ -199,7 +199,7 @@ def create_time(pid: int) -> float:
 
 
 def memory_bytes(pid: int) -> int | None:
-    """Return the resident memory of a process, or ``None`` when it is gone."""
+    """Return a process's resident memory in bytes; ``None`` if it's gone."""
     import psutil
 
     try:
@@ -209,34 +209,34 @@ def memory_bytes(pid: int) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A process to stop, and the text that must be on its command line for it to be the one meant."""
+class StopTarget:
+    """A process to stop, and the text on its command line that proves it's the right one."""
 
     pid: int
     mark: str
 
     @classmethod
-    def instance(cls, pid: int, instance: str) -> Target:
+    def instance(cls, pid: int, instance: str) -> StopTarget:
         """Return the target for a server started as ``instance``."""
         return cls(pid, f"{_INSTANCE_OPTION}{instance}")
 
     @classmethod
-    def marked(cls, pid: int, home: Path) -> Target:
+    def marked(cls, pid: int, home: Path) -> StopTarget:
         """Return the target for a server started for ``home``."""
         return cls(pid, f"{_HOME_OPTION}{home}")
 
 
-def stop(targets: Sequence[Target], *, grace_s: float) -> None:
-    """End processes: ask (TERM), wait up to ``grace_s`` seconds, then force (KILL). Returns when all are gone.
+def stop(targets: Sequence[StopTarget], *, grace_s: float) -> None:
+    """Stop processes: send TERM, wait up to ``grace_s`` seconds, then send KILL. Returns when all are gone.
 
-    Processes that no longer carry their mark are left alone.
+    Processes without their mark are left alone.
     """
     import psutil
 
     alive: list[psutil.Process] = []
     for target in targets:
         with contextlib.suppress(psutil.NoSuchProcess):
-            # psutil holds on to the start time, so the pid can't change hands between this look and the signal.
+            # psutil compares start times, so a reused pid can't get the signal.
             process = psutil.Process(target.pid)
             if target.mark in command_line(target.pid):
                 process.terminate()
@@ -248,8 +248,8 @@ def stop(targets: Sequence[Target], *, grace_s: float) -> None:
     stubborn = [process.pid for process in _wait_gone(alive, grace_s)]
     if stubborn:
         raise LocalStackError(
-            f"Process {', '.join(map(str, stubborn))} of the local stack doesn't end.",
-            hint=f"It hangs in the operating system, often in input or output on {sys.platform}; look at the disk.",
+            f"Can't stop process {', '.join(map(str, stubborn))} of the local stack.",
+            hint=f"It's stuck in the operating system ({sys.platform}), usually in disk I/O. Check the disk.",
             pids=stubborn,
         )
 
@@ -264,9 +264,9 @@ def _wait_gone(processes: Sequence[psutil.Process], timeout_s: float) -> list[ps
 
 
 def _is_gone(process: psutil.Process) -> bool:
-    """Return whether a process has ended, even if its parent hasn't looked.
+    """Return whether a process has ended, even if its parent hasn't reaped it.
 
-    In many containers process 1 never does, and zombies stay. One that still has threads may hold files and ports.
+    In many containers process 1 never reaps, so zombies stay. A zombie that still has threads may hold files and ports.
     """
     import psutil
 
@@ -279,9 +279,9 @@ def _is_gone(process: psutil.Process) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Return whether nobody listens on ``port`` of the loopback interface, IPv4 or IPv6.
+    """Return whether ``port`` is free on the loopback interface, in both IPv4 and IPv6.
 
-    IPv6 matters although we don't listen there: clients that look up ``localhost`` may try it first.
+    We don't listen on IPv6, but clients that resolve ``localhost`` may try it first.
     """
     for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         try:
@@ -295,10 +295,10 @@ def is_free(port: int) -> bool:
 
 
 def free_port(avoid: Collection[int] = ()) -> int:
-    """Return a port nobody listens on, and none of those to avoid."""
+    """Return a free port that isn't in ``avoid``."""
     with contextlib.ExitStack() as held:
         while True:
-            candidate = held.enter_context(socket.socket())  # held, so that the next try gets another one
+            candidate = held.enter_context(socket.socket())  # held, so that the next try gets another port
             candidate.bind(("127.0.0.1", 0))
             port = int(candidate.getsockname()[1])
             if port not in avoid:
@@ -308,9 +308,9 @@ def free_port(avoid: Collection[int] = ()) -> int:
 def choose_port(
     remembered: int | None, title: str, narrator: Narrator, avoid: Collection[int] = (), *, grace_s: float = 1.0
 ) -> int:
-    """Return the port that a server had before, unless another process still has it after ``grace_s``; else a free one.
+    """Return the port that a server had before; a free one if that's still taken after ``grace_s`` seconds.
 
-    A server that was killed a moment ago may still be letting go of it.
+    A server that was just killed may need a moment to release its port.
     """
     if remembered is None:
         return free_port(avoid)
@@ -319,7 +319,7 @@ def choose_port(
         time.sleep(_POLL_S)
     if free:
         return remembered
-    narrator.note(f"Port {remembered} of {title} is taken by another process; choosing another.")
+    narrator.note(f"Port {remembered} of {title} is taken by another process; choosing another one.")
     return free_port(avoid)
 
 

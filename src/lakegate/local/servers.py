@@ -1,7 +1,7 @@
-"""The two servers: how each is started, and how one sees that it serves.
+"""The two servers: their command lines and health checks.
 
-Both listen on the loopback interface only, and report to nobody. Every command asks whether they answer, so that must
-cost milliseconds: a few bytes over a plain socket, no client library.
+Both listen on the loopback interface only, and send no telemetry. Every command checks their health, so a check must
+take milliseconds: a few bytes over a plain socket, no client library.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lakegate.config import LocalSettings
 from lakegate.local.java import java, spark_jars, spark_version
-from lakegate.local.process import marks
+from lakegate.local.process import marker_options
 from lakegate.local.state import ServiceName, StackFolder
 from lakegate.local.stores import SparkStores, spark_master, store_artifacts, store_properties, store_variables
 from lakegate.model.artifacts import ICEBERG, NESSIE, Artifact
@@ -26,8 +26,8 @@ _MIN_SPARK_MIB = 1024
 _MAX_SPARK_MIB = 8192
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
-# What Spark's own launcher passes (JavaModuleOptions in Spark 4.1), without `--add-modules=jdk.incubator.vector`,
-# which the bundled JRE doesn't have and Spark doesn't need.
+# The options of Spark's own launcher (JavaModuleOptions in Spark 4.1), except `--add-modules=jdk.incubator.vector`,
+# which the bundled JRE lacks and Spark doesn't need.
 _SPARK_JAVA_OPTIONS = (
     *(
         f"--add-opens={package}=ALL-UNNAMED"
@@ -42,7 +42,7 @@ _SPARK_JAVA_OPTIONS = (
     "-Djdk.reflect.useDirectMethodHandle=false",
     "-Dio.netty.tryReflectionSetAccessible=true",
 )
-# RFC 9113 §3.4: what a client says first; §6.5: an empty SETTINGS frame (length 0, type 4, no flags, stream 0).
+# RFC 9113 §3.4: the client's preface; §6.5: an empty SETTINGS frame (length 0, type 4, no flags, stream 0).
 _HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 _HTTP2_SETTINGS = 4
 _HTTP2_FRAME_HEADER_BYTES = 9
@@ -53,36 +53,36 @@ _MINISTACK_ANSWER = b"HTTP/1.1 200 "
 
 _TAIL_BYTES = 65536
 _MAX_LINE = 300
-_TELLING = re.compile(r"\bERROR\b|\bFATAL\b|\bSEVERE\b|Exception|Caused by|Error:|^Error |Could not|[Uu]nrecognized")
+_ERROR_LINE = re.compile(r"\bERROR\b|\bFATAL\b|\bSEVERE\b|Exception|Caused by|Error:|^Error |Could not|[Uu]nrecognized")
 _BIND_FAILED = re.compile(r"BindException|[Aa]ddress already in use|Port \d+ seems to be in use|QuarkusBindException")
 
 
 def nessie_answers(port: int, *, timeout_s: float = 1.0) -> bool:
-    """Return whether Nessie serves its API v2 on ``port``."""
-    return _ask(port, _NESSIE_QUESTION, len(_NESSIE_ANSWER), timeout_s) == _NESSIE_ANSWER
+    """Return whether Nessie's API v2 responds on ``port``."""
+    return _exchange(port, _NESSIE_QUESTION, len(_NESSIE_ANSWER), timeout_s) == _NESSIE_ANSWER
 
 
 def spark_answers(port: int, *, timeout_s: float = 1.0) -> bool:
-    """Return whether a gRPC server speaks on ``port``: an HTTP/2 server opens with a SETTINGS frame."""
-    frame = _ask(port, _HTTP2_HELLO, _HTTP2_FRAME_HEADER_BYTES, timeout_s)
+    """Return whether a gRPC server responds on ``port``: an HTTP/2 server starts with a SETTINGS frame."""
+    frame = _exchange(port, _HTTP2_HELLO, _HTTP2_FRAME_HEADER_BYTES, timeout_s)
     return len(frame) == _HTTP2_FRAME_HEADER_BYTES and frame[3] == _HTTP2_SETTINGS
 
 
 def ministack_answers(port: int) -> bool:
-    """Return whether MiniStack serves on ``port``."""
-    return _ask(port, _MINISTACK_QUESTION, len(_MINISTACK_ANSWER), 1.0) == _MINISTACK_ANSWER
+    """Return whether MiniStack responds on ``port``."""
+    return _exchange(port, _MINISTACK_QUESTION, len(_MINISTACK_ANSWER), 1.0) == _MINISTACK_ANSWER
 
 
-def telling_line(log: Path) -> str | None:
-    """Return the line of a log that most likely shows what went wrong: the last error, else the last line."""
+def most_relevant_line(log: Path) -> str | None:
+    """Return the log's line that most likely shows what went wrong: the last error, or else the last line."""
     lines = [line.strip() for line in _tail(log).splitlines() if line.strip()]
-    telling = [line for line in lines if _TELLING.search(line) and not line.startswith("at ")]
-    chosen = (telling or lines)[-1:]
+    errors = [line for line in lines if _ERROR_LINE.search(line) and not line.startswith("at ")]
+    chosen = (errors or lines)[-1:]
     return chosen[0][:_MAX_LINE] if chosen else None
 
 
 def failed_to_bind(log: Path) -> bool:
-    """Return whether a server gave up because somebody else had its port."""
+    """Return whether a server ended because its port was taken."""
     return _BIND_FAILED.search(_tail(log)) is not None
 
 
@@ -96,7 +96,7 @@ def _tail(log: Path) -> str:
         return ""
 
 
-def _ask(port: int, question: bytes, answer_bytes: int, timeout_s: float) -> bytes:
+def _exchange(port: int, question: bytes, answer_bytes: int, timeout_s: float) -> bytes:
     answer = b""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
@@ -113,10 +113,11 @@ def _ask(port: int, question: bytes, answer_bytes: int, timeout_s: float) -> byt
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """All that one start of one server depends on.
+    """Everything that one start of a server depends on.
 
-    ``token`` travels in the environment, where ``ps`` doesn't look. ``class_options`` use an archive of classes, or
-    list them for one.
+    Attributes:
+        token: Passed in the environment, so that ``ps`` doesn't show it.
+        class_options: Java options that use an archive of classes, or list the classes for one.
     """
 
     folder: StackFolder
@@ -131,11 +132,12 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class LocalServer:
     """One of the two servers.
 
-    ``classes`` returns the Java options that decide where its classes come from, ending with the class path. Jars of
-    object stores are appended to that later.
+    Attributes:
+        classes: Returns the Java options that decide where classes come from, ending with the class path. Jars for
+            object stores are appended to it later.
     """
 
     name: ServiceName
@@ -151,12 +153,12 @@ class Server:
 
 
 def temporary_folder(folder: StackFolder, name: ServiceName) -> Path:
-    """Return where a server keeps what only its own life needs."""
+    """Return a server's folder for files that it needs only while it runs."""
     return folder.tmp / name
 
 
 def default_spark_memory(total_bytes: int) -> str:
-    """Return the heap for Spark on a machine with that much memory: a quarter, between 1g and 8g.
+    """Return Spark's default heap size: a quarter of the memory, between 1 and 8 GiB.
 
     Example:
         >>> default_spark_memory(2 * 2**30), default_spark_memory(16 * 2**30), default_spark_memory(256 * 2**30)
@@ -166,7 +168,7 @@ def default_spark_memory(total_bytes: int) -> str:
 
 
 def machine_memory() -> int:
-    """Return the memory that this process may use, in bytes: the machine's or, if smaller, its container's."""
+    """Return the memory that this process may use, in bytes: the machine's, or its container's if that's less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in _CGROUP_LIMITS:
         try:
@@ -179,12 +181,12 @@ def machine_memory() -> int:
 def _java_options(launch: Launch, name: ServiceName, memory: str) -> tuple[str, ...]:
     return (
         f"-Xmx{memory}",
-        "-XX:-UsePerfData",  # it would leave a file in /tmp
+        "-XX:-UsePerfData",  # otherwise Java leaves a file in /tmp
         f"-XX:ErrorFile={launch.folder.logs / f'{name}-crash-%p.log'}",
         f"-Djava.io.tmpdir={temporary_folder(launch.folder, name)}",
         "-Djava.awt.headless=true",
         "-Dfile.encoding=UTF-8",
-        *marks(launch.folder.home, name, launch.instance),
+        *marker_options(launch.folder.home, name, launch.instance),
         *launch.class_options,
     )
 
@@ -193,7 +195,7 @@ def _nessie_command(launch: Launch) -> tuple[str, ...]:
     properties = {
         "quarkus.http.host": "127.0.0.1",
         "quarkus.http.port": launch.port,
-        "quarkus.http.access-log.enabled": "false",  # one line a request, forever
+        "quarkus.http.access-log.enabled": "false",  # it would grow by a line per request, forever
         "quarkus.management.host": "127.0.0.1",
         "quarkus.management.port": launch.management_port,
         "quarkus.otel.sdk.disabled": "true",
@@ -224,7 +226,7 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": launch.port,
-        # A client that is killed can't cancel: its write must not run on for the default five minutes.
+        # A killed client can't cancel its write, which would otherwise continue for the default five minutes.
         "spark.connect.execute.manager.detachedTimeout": "30s",
         "spark.connect.execute.manager.maintenanceInterval": "10s",
         "spark.connect.session.manager.defaultSessionTimeout": "8h",
@@ -232,22 +234,23 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": max(2 * cores, 4),
-        # Not percent-encoded: Hadoop would take %20 for a part of the folder's name.
+        # Not percent-encoded: Hadoop would take %20 as part of the folder's name.
         "spark.sql.warehouse.dir": f"file://{temporary_folder(launch.folder, 'spark') / 'warehouse'}",
-        # Relative, as Spark splits this setting at commas and a folder's name may have one.
+        # Relative, since Spark splits this setting at commas, which a folder's name may contain.
         "spark.local.dir": temporary_folder(launch.folder, "spark").relative_to(launch.folder.path),
         "spark.ui.enabled": "false",
         "spark.log.level": "WARN",
         **store_properties(launch.stores),
     }
     *options, class_path = _spark_classes(launch.jars)
-    # Behind all others: one archive of classes holds for every class path that begins with its own.
+    # At the end: an archive of classes stays valid for any class path that starts with the archive's own.
     jars = (class_path, *(str(launch.jars[artifact]) for artifact in store_artifacts(launch.stores)))
     memory = launch.settings.spark_memory or default_spark_memory(machine_memory())
     return (
         str(java()),
         *_java_options(launch, "spark", memory),
-        # JDBC hands times without a zone, and marks in predicates, through Java's own zone, which must skip no hour.
+        # JDBC reads times without a zone, and high-water marks in predicates, in Java's default time zone. One with
+        # daylight saving time would skip an hour.
         "-Duser.timezone=UTC",
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
         *(*options, os.pathsep.join(jars)),
@@ -271,7 +274,7 @@ def _spark_variables(launch: Launch) -> Mapping[str, str]:
     }
 
 
-NESSIE_SERVER = Server(
+NESSIE_SERVER = LocalServer(
     name="nessie",
     title="Nessie",
     has_token=False,
@@ -283,7 +286,7 @@ NESSIE_SERVER = Server(
     answers=nessie_answers,
     address="http://127.0.0.1:{}/api/v2".format,
 )
-SPARK_SERVER = Server(
+SPARK_SERVER = LocalServer(
     name="spark",
     title="Spark Connect",
     has_token=True,
@@ -295,4 +298,4 @@ SPARK_SERVER = Server(
     answers=spark_answers,
     address="sc://localhost:{}".format,
 )
-SERVERS: dict[ServiceName, Server] = {"nessie": NESSIE_SERVER, "spark": SPARK_SERVER}
+SERVERS: dict[ServiceName, LocalServer] = {"nessie": NESSIE_SERVER, "spark": SPARK_SERVER}

@@ -1,7 +1,7 @@
-"""The embedded stack of one project: brought up, looked at, brought down.
+"""The embedded stack of one project: up, down and status.
 
-Everything that starts or stops servers holds the stack's lock. Looking doesn't, so that the common case (all is well)
-costs a few milliseconds.
+Starting and stopping servers takes the stack's lock. Checking them doesn't, so the common case (everything runs) costs
+only a few milliseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakegate.config import LocalSettings
 from lakegate.errors import LocalStackError
 from lakegate.local import archives, process, servers
 from lakegate.local.artifacts import prepare
-from lakegate.local.servers import SERVERS, Launch, Server, temporary_folder
+from lakegate.local.servers import SERVERS, Launch, LocalServer, temporary_folder
 from lakegate.local.state import (
     SERVICE_NAMES,
     ServiceName,
@@ -46,7 +46,7 @@ _HEAP_REFUSED = re.compile(
 
 
 class Startup:
-    """One start of whatever servers aren't running. Its caller holds the stack's lock."""
+    """Starts the servers that aren't running. The caller holds the stack's lock."""
 
     def __init__(
         self,
@@ -66,13 +66,13 @@ class Startup:
         self._archives: dict[ServiceName, archives.Archive] = {}
 
     def start(self, file: StateFile) -> StateFile:
-        """Start the servers that ``file`` lacks, wait until they answer, and return the state with them.
+        """Start the servers that ``file`` lacks, wait until they respond, and return the new state.
 
         Args:
-            file: State in which every server listed is alive and answers.
+            file: The current state. Every server in it is alive and responds.
 
         Raises:
-            LocalStackError: When one doesn't start. Those that this call started are stopped, as after an interrupt.
+            LocalStackError: If one doesn't start. As after an interrupt, those that this call started are stopped.
         """
         missing = [SERVERS[name] for name in SERVICE_NAMES if name not in file.services]
         before = file
@@ -83,12 +83,12 @@ class Startup:
                     file = self._spawn(server, file)
                 file = self._await(file, step)
         except BaseException as error:
-            self._undo(before, error)
+            self._roll_back(before, error)
             raise
         self._make_archives()
         return file
 
-    def _spawn(self, server: Server, file: StateFile) -> StateFile:
+    def _spawn(self, server: LocalServer, file: StateFile) -> StateFile:
         scratch = temporary_folder(self._folder, server.name)
         shutil.rmtree(scratch, ignore_errors=True)
         try:
@@ -132,11 +132,11 @@ class Startup:
                 credentials_mark=credentials_mark(launch.instance, stores),
             )
         )
-        # Before it answers, so that the next process knows of it if we're killed here.
+        # Write it before the server responds, so that the next process finds the server if this one is killed.
         self._folder.write(file)
         return file
 
-    def _with_archive(self, server: Server, launch: Launch) -> Launch:
+    def _with_archive(self, server: LocalServer, launch: Launch) -> Launch:
         archive = archives.find(server.name, server.classes(self._jars))
         if archive is None:
             return launch
@@ -151,7 +151,7 @@ class Startup:
     def _class_list(self, name: ServiceName) -> Path:
         return temporary_folder(self._folder, name) / "loaded.classes"
 
-    def _choose_port(self, server: Server, file: StateFile) -> int:
+    def _choose_port(self, server: LocalServer, file: StateFile) -> int:
         remembered = file.ports.get(server.name)
         known = None if server.name in self._ports_tried else remembered
         return process.choose_port(known, server.title, self._narrator, set(file.ports.values()))
@@ -169,34 +169,34 @@ class Startup:
                     del waiting[name]
                     step.progress(len(self._children) - len(waiting), len(self._children), "servers")
             if waiting and time.monotonic() > deadline:
-                raise self._too_slow(file.services[next(iter(waiting))])
+                raise self._start_timed_out(file.services[next(iter(waiting))])
             if waiting:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     next(iter(waiting.values())).wait(_POLL_S)
         return file
 
-    def _try_other_port(self, server: Server, file: StateFile, dead: subprocess.Popen[bytes]) -> StateFile:
+    def _try_other_port(self, server: LocalServer, file: StateFile, dead: subprocess.Popen[bytes]) -> StateFile:
         log = self._folder.log(server.name)
         if not servers.failed_to_bind(log) or self._ports_tried[server.name] >= _MAX_PORTS_TRIED:
             raise self._died(file.services[server.name], dead.returncode)
         return self._spawn(server, file.without(server.name))
 
-    def _undo(self, before: StateFile, error: BaseException) -> None:
-        """End whatever runs for this folder and didn't before, even a process we had no time to take note of."""
+    def _roll_back(self, before: StateFile, error: BaseException) -> None:
+        """Stop every process of this folder that wasn't running before, even one that isn't in the state file yet."""
         known = {service.pid for service in before.services.values()}
         strays = [pid for pid in process.find_marked(self._folder.home) if pid not in known]
         try:
-            process.stop([process.Target.marked(pid, self._folder.home) for pid in strays], grace_s=_UNDO_GRACE_S)
+            process.stop([process.StopTarget.marked(pid, self._folder.home) for pid in strays], grace_s=_UNDO_GRACE_S)
             self._folder.write(before)
         except LocalStackError as second:
             error.add_note(second.message)
 
     def _died(self, service: ServiceState, code: int) -> LocalStackError:
-        line = self._last_words(service)
+        line = self._log_line(service)
         hint = f"Read the log {service.log}, then try again: lakegate up"
         if line is not None and _HEAP_REFUSED.search(line):
             hint = f"Give it a heap that fits this machine: set local.{service.name}_memory in lakegate.toml."
-        end = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        end = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return LocalStackError(
             f"{SERVERS[service.name].title} didn't start: it {end}. {self._quote(line, service)}",
             hint=hint,
@@ -204,19 +204,19 @@ class Startup:
             log=service.log,
         )
 
-    def _too_slow(self, service: ServiceState) -> LocalStackError:
+    def _start_timed_out(self, service: ServiceState) -> LocalStackError:
         return LocalStackError(
-            f"{SERVERS[service.name].title} didn't answer within {self._settings.start_timeout_s:g} s of its start. "
-            f"{self._quote(self._last_words(service), service)}",
-            hint="On a slow or busy machine set local.start_timeout_s higher (LAKEGATE_LOCAL_START_TIMEOUT_S); else "
+            f"{SERVERS[service.name].title} didn't respond within {self._settings.start_timeout_s:g} s of starting. "
+            f"{self._quote(self._log_line(service), service)}",
+            hint="On a slow or busy machine, raise local.start_timeout_s (LAKEGATE_LOCAL_START_TIMEOUT_S). Otherwise "
             f"read the log {service.log}.",
             service=service.name,
             log=service.log,
         )
 
     @staticmethod
-    def _last_words(service: ServiceState) -> str | None:
-        line = servers.telling_line(Path(service.log))
+    def _log_line(service: ServiceState) -> str | None:
+        line = servers.most_relevant_line(Path(service.log))
         return line.replace(service.token, "***") if line and service.token else line
 
     @staticmethod
@@ -229,18 +229,18 @@ _UNRESPONSIVE_GRACE_S = 10.0
 _POLL_S = 0.05
 _STRAY_GRACE_S = 20.0
 _IDLE = Path(__file__).with_name("idle.py")
-"""Run as a file: lakegate/local/idle.py says why."""
+"""The program that stops idle servers. It's run as a file; its docstring explains why."""
 
 
 class LocalStack:
     """Nessie and Spark Connect on this machine, for the project in one folder.
 
     Args:
-        home: The project's folder; all state lives in its ``.lakegate/``.
-        warehouse: Returns the object stores that Spark must reach for the tables' files; asked before it is started or
-            used.
-        idle_s: Seconds after which servers that nobody uses are stopped; 0 for never.
-        drivers: Those that the settings name: a Spark that is started has no other any more.
+        home: The project's folder; all state is in its ``.lakegate/``.
+        warehouse: Returns the object stores with the tables' files, which Spark must reach. Called before Spark is
+            started or used.
+        idle_s: Seconds after which unused servers are stopped; 0 for never.
+        drivers: The JDBC drivers in the settings. A Spark that is started drops all others.
     """
 
     def __init__(
@@ -263,19 +263,19 @@ class LocalStack:
         self._idle_s = idle_s
 
     def up(self, stores: SparkStores | None = None) -> StackState:
-        """Start what isn't running, and return when both servers answer.
+        """Start the servers that aren't running, and return when both respond.
 
-        Idempotent; several callers at once start one stack. What this call started is ended again when it fails or is
-        interrupted. A Spark that can't reach the requested stores is restarted, unless others use it.
+        Idempotent; concurrent callers start only one stack. If this call fails or is interrupted, the servers that it
+        started are stopped. A Spark that can't reach the requested stores is restarted, unless others use it.
 
         Args:
-            stores: What Spark must be able to reach, and will from then on; ``None`` for nothing, so that one that runs
-                is taken as it is.
+            stores: The stores that Spark must reach, now and after later restarts; ``None`` accepts a running Spark as
+                it is.
 
         Raises:
-            LocalStackError: When a server can't be started; names its log and its most telling line. Or when
-                Spark had to be restarted and somebody uses it.
-            ConfigurationError: When the configuration of the warehouse's store is wrong.
+            LocalStackError: If a server can't be started; the message quotes the most relevant line of its log. Or if
+                Spark must be restarted while others use it.
+            ConfigurationError: If the configuration of the warehouse's store is wrong.
         """
         wanted = stores or SparkStores()
         self.keep()
@@ -284,39 +284,39 @@ class LocalStack:
             return running
         self._folder.create()
         self.keep()
-        known = self._alive().stores.without_drivers_but(self._drivers)
-        reached = known.having(self._warehouse()).having(wanted)
+        known = self._alive().stores.with_only_drivers(self._drivers)
+        reached = known.merged(self._warehouse()).merged(wanted)
         jars = prepare(self._narrator, artifacts=(*ARTIFACTS, *store_artifacts(reached)))
         with self._locked():
             return self._running(wanted) or self._start(jars, reached, wanted)
 
     def keep(self) -> None:
-        """Count as a user of the servers until :meth:`release`, so that they aren't stopped for being idle."""
+        """Count as a user of the servers until :meth:`release`, so that they aren't stopped as idle."""
         if not self._folder.path.is_dir():
             return
-        with contextlib.suppress(LocalStackError):  # in a folder that can't be written, it's done without
+        with contextlib.suppress(LocalStackError):  # the folder may be read-only
             self._stack_usage.hold(self._settings.start_timeout_s + _LOCK_MARGIN_S)
 
     def use(self, stores: SparkStores | None = None) -> StackState:
-        """Return what :meth:`up` does, with a Spark that reaches the warehouse, too.
+        """Start the servers like :meth:`up`, with a Spark that also reaches the warehouse.
 
-        From now on nobody else restarts Spark, until :meth:`release`.
+        Until :meth:`release`, no other process restarts Spark.
         """
-        wanted = self._warehouse().having(stores or SparkStores())
+        wanted = self._warehouse().merged(stores or SparkStores())
         state = self.up(wanted)
         if self._usage.is_held:
             return state
         self._usage.hold(self._settings.start_timeout_s + _LOCK_MARGIN_S)
-        return self.up(wanted)  # it may have been another one a moment ago
+        return self.up(wanted)  # another process may have restarted Spark before we held it
 
     def switch(self, stores: SparkStores, *, in_transaction: bool) -> bool:
-        """Use a Spark that reaches the stores asked for.
+        """Use a Spark that reaches the requested stores.
 
         Args:
-            in_transaction: Whether this process has work in it that a new start would lose.
+            in_transaction: Whether this process has work in Spark that a restart would lose.
 
         Returns:
-            Whether it's a new one, which knows none of our sessions.
+            Whether Spark was restarted, so that our sessions are gone.
         """
         before = self._alive().services.get("spark")
         if in_transaction and before is not None:
@@ -326,17 +326,17 @@ class LocalStack:
         return self.use(stores).spark.instance != (before.instance if before else None)
 
     def release(self) -> None:
-        """Not use the servers any more. Idempotent."""
+        """Stop counting as a user of the servers. Idempotent."""
         self._usage.release()
         self._stack_usage.release()
 
     def down(self) -> tuple[str, ...]:
-        """End the servers that were started for this project, Spark first, and no other process.
+        """Stop this project's servers, Spark first, and no other process.
 
         Returns:
             Names of the servers that were running.
         """
-        if not self._folder.path.is_dir():  # somebody removed it under running servers
+        if not self._folder.path.is_dir():  # someone deleted it while servers were running
             return self._stop_strays(StateFile(home=str(self._folder.home)))
         with self._locked():
             file = self._alive()
@@ -347,26 +347,26 @@ class LocalStack:
                     stopped.append(name)
             stopped += [name for name in self._stop_strays(file) if name not in stopped]
             shutil.rmtree(self._folder.tmp, ignore_errors=True)
-            # On a full or read-only disk the old file stays: it names servers that are gone, which does no harm.
+            # On a full or read-only disk the old file stays. It names servers that are gone, which does no harm.
             with contextlib.suppress(LocalStackError):
                 self._folder.write(file)
         return tuple(stopped)
 
     def status(self) -> tuple[ServiceStatus, ...]:
-        """Return what can be seen of each server. Starts, stops and writes nothing."""
+        """Return each server's status. Starts, stops and writes nothing."""
         file = self._alive()
         return tuple(self._status(SERVERS[name], file.services.get(name)) for name in SERVICE_NAMES)
 
     def _running(self, wanted: SparkStores) -> StackState | None:
         services = self._alive().services
-        if wanted and not ("spark" in services and _serves(services["spark"], wanted)):
+        if wanted and not ("spark" in services and _serves_stores(services["spark"], wanted)):
             return None
         if all(name in services and SERVERS[name].answers(services[name].port) for name in SERVICE_NAMES):
             return StackState(home=str(self._folder.home), nessie=services["nessie"], spark=services["spark"])
         return None
 
     def _alive(self) -> StateFile:
-        """Return the state file less the servers that are gone; an empty one when it is missing, broken or a copy's."""
+        """Return the state without dead servers; an empty one if the file is missing, broken or another folder's."""
         file = self._folder.read()
         if file is None or file.home != str(self._folder.home):
             return StateFile(home=str(self._folder.home))
@@ -379,19 +379,19 @@ class LocalStack:
         file = self._alive()
         self._stop_strays(file)
         for name in tuple(file.services):
-            if not self._comes_round(file.services[name]):
-                self._narrator.note(f"{SERVERS[name].title} doesn't answer and is started again.")
+            if not self._wait_until_responsive(file.services[name]):
+                self._narrator.note(f"{SERVERS[name].title} doesn't respond; restarting it.")
                 file = self._stop(SERVERS[name], file)
         with contextlib.ExitStack() as restart:
             if wanted:
-                file = self._make_way(file.model_copy(update={"stores": reached}), wanted, restart)
+                file = self._stop_unless_serving(file.model_copy(update={"stores": reached}), wanted, restart)
             if len(file.services) < len(SERVICE_NAMES):
                 file = Startup(self._folder, self._settings, self._narrator, jars, reached).start(file)
                 self._watch_idle()
         return StackState(home=str(self._folder.home), nessie=file.services["nessie"], spark=file.services["spark"])
 
     def _watch_idle(self) -> None:
-        """Begin to watch for servers that nobody uses; a process that already does continues, with this limit."""
+        """Start the process that stops idle servers. One that already runs continues with the new limit."""
         with contextlib.suppress(OSError):
             self._folder.idle_path.write_text(str(self._idle_s), encoding="ascii")
         if self._idle_s > 0:
@@ -399,56 +399,56 @@ class LocalStack:
             log = self._folder.logs / "idle.log"
             process.spawn(command, env=process.environment({}), cwd=self._folder.path, log=log)
 
-    def _make_way(self, file: StateFile, wanted: SparkStores, restart: contextlib.ExitStack) -> StateFile:
-        """Stop a Spark that doesn't serve what is wanted; nobody begins to use it before ``restart`` is left."""
+    def _stop_unless_serving(self, file: StateFile, wanted: SparkStores, restart: contextlib.ExitStack) -> StateFile:
+        """Stop a Spark that doesn't serve ``wanted``. Nobody can start using it until ``restart`` is closed."""
         service = file.services.get("spark")
-        if service is None or _serves(service, wanted):
+        if service is None or _serves_stores(service, wanted):
             return file
         if restart.enter_context(self._usage.alone()):
             return self._stop(SERVERS["spark"], file)
-        if service.stores.covers(wanted):  # with other credentials, which may do as well
+        if service.stores.covers(wanted):  # it has other credentials, which may work too
             return file
         raise _in_use("another lakegate")
 
-    def _comes_round(self, service: ServiceState) -> bool:
-        """Wait for a live server that may still be starting (its starter was killed) or is busy for a moment."""
+    def _wait_until_responsive(self, service: ServiceState) -> bool:
+        """Wait for a live server that may still be starting (whoever started it was killed) or is briefly busy."""
         age_s = (datetime.now(UTC) - service.started_at).total_seconds()
         patience_s = max(self._settings.start_timeout_s - max(age_s, 0.0), _UNRESPONSIVE_GRACE_S)
         deadline = time.monotonic() + patience_s
         answers = SERVERS[service.name].answers
         if answers(service.port):
             return True
-        with self._narrator.step(f"Waiting for {SERVERS[service.name].title}, which runs and doesn't answer"):
+        with self._narrator.step(f"Waiting for {SERVERS[service.name].title}, which is running but doesn't respond"):
             while time.monotonic() < deadline and process.is_instance(service.pid, service.instance):
                 if answers(service.port):
                     return True
                 time.sleep(_POLL_S)
         return False
 
-    def _stop(self, server: Server, file: StateFile) -> StateFile:
+    def _stop(self, server: LocalServer, file: StateFile) -> StateFile:
         service = file.services[server.name]
         with self._narrator.step(f"Stopping {server.title}"):
-            process.stop([process.Target.instance(service.pid, service.instance)], grace_s=server.stop_grace_s)
+            process.stop([process.StopTarget.instance(service.pid, service.instance)], grace_s=server.stop_grace_s)
         return file.without(server.name)
 
     def _stop_strays(self, file: StateFile) -> tuple[str, ...]:
-        """End servers of this folder that the state file doesn't know: it was lost, or its writer was killed."""
+        """Stop this folder's servers that aren't in the state file: it was lost, or its writer was killed."""
         known = {service.pid for service in file.services.values()}
         strays = {pid: name for pid, name in process.find_marked(self._folder.home).items() if pid not in known}
         if strays:
-            targets = [process.Target.marked(pid, self._folder.home) for pid in strays]
+            targets = [process.StopTarget.marked(pid, self._folder.home) for pid in strays]
             process.stop(targets, grace_s=_STRAY_GRACE_S)
         return tuple(sorted(set(strays.values()), reverse=True))
 
     def _stop_moved(self) -> None:
-        """End servers that were started before this folder was moved here: their paths lead nowhere now."""
+        """Stop servers that were started before this folder was moved here: their paths no longer exist."""
         file = self._folder.read()
         if file is None or file.home == str(self._folder.home) or StackFolder(Path(file.home)).path.exists():
             return
-        targets = [process.Target.instance(one.pid, one.instance) for one in file.services.values()]
+        targets = [process.StopTarget.instance(one.pid, one.instance) for one in file.services.values()]
         process.stop(targets, grace_s=_STRAY_GRACE_S)
 
-    def _status(self, server: Server, service: ServiceState | None) -> ServiceStatus:
+    def _status(self, server: LocalServer, service: ServiceState | None) -> ServiceStatus:
         log = str(self._folder.log(server.name))
         if service is None:
             return ServiceStatus(name=server.name, state="stopped", log=log)
@@ -475,7 +475,7 @@ class LocalStack:
             yield
 
 
-def _serves(service: ServiceState, wanted: SparkStores) -> bool:
+def _serves_stores(service: ServiceState, wanted: SparkStores) -> bool:
     ours = credentials_mark(service.instance, service.stores)
     return service.stores.covers(wanted) and service.credentials_mark == ours
 
@@ -483,6 +483,6 @@ def _serves(service: ServiceState, wanted: SparkStores) -> bool:
 def _in_use(by: str) -> LocalStackError:
     return LocalStackError(
         f"The local Spark must be restarted to reach an object store or a database, but {by} is using it.",
-        hint="Run the command again when that one has ended, or stop Spark and all its work: lakegate down",
+        hint="Retry when that has ended, or stop Spark and all its work: lakegate down",
         service="spark",
     )

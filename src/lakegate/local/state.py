@@ -1,7 +1,7 @@
-"""What is running, as values, and the file that remembers it.
+"""The running servers as values, the file that stores them, and the locks on them.
 
-The file is ``.lakegate/stack.json`` (mode 0600: it holds the token). Ports outlive their servers in it, so that
-addresses stay the same over a ``down`` and ``up``.
+The file is ``.lakegate/stack.json`` (mode 0600: it holds the token). It keeps the ports of stopped servers, so that
+addresses stay the same after ``down`` and ``up``.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class ServiceState(Value):
 
     Attributes:
         name: ``nessie`` or ``spark``.
-        create_time: When the process began, seconds since the epoch, by the operating system's clock.
-        instance: Random text on the process's command line; no other process has it, even if the pid was reused.
-        token: Bearer token that clients must show (``spark`` only). Not in ``repr``.
+        create_time: When the process started, in seconds since the epoch, by the operating system's clock.
+        instance: Random text on the process's command line. No other process has it, even if the pid was reused.
+        token: Bearer token that clients must send (``spark`` only). Not in ``repr``.
         stores: Object stores that it reaches (``spark`` only).
-        credentials_mark: A mark of the credentials that it got for that, which doesn't reveal them.
+        credentials_mark: A keyed hash of its credentials for these stores, which doesn't reveal them.
     """
 
     name: ServiceName
@@ -60,7 +60,7 @@ class ServiceState(Value):
 
 
 class StackState(Value):
-    """Both servers, up and answering. ``home`` is the project's folder."""
+    """Both servers, running and responding. ``home`` is the project's folder."""
 
     home: str
     nessie: ServiceState
@@ -73,9 +73,9 @@ class StackState(Value):
 
     @property
     def spark_url(self) -> str:
-        """Spark Connect address with its token: a secret, not to be shown.
+        """Spark Connect's address with its token: a secret, never show it.
 
-        The host is spelled ``localhost`` since PySpark sends a token without TLS to no other.
+        The host is ``localhost`` because PySpark sends a token without TLS to no other host.
         """
         return f"sc://localhost:{self.spark.port}/;token={self.spark.token}"
 
@@ -83,16 +83,17 @@ class StackState(Value):
     def warehouse(self) -> str:
         """Root of the tables' files.
 
-        Not percent-encoded: neither Hadoop nor PyArrow decodes paths, so ``%20`` would become part of a folder's name.
+        Not percent-encoded: neither Hadoop nor PyArrow decodes paths, so ``%20`` would become part of the name.
         """
         return f"file://{Path(self.home) / HOME_NAME / 'warehouse'}"
 
 
 class ServiceStatus(Value):
-    """What can be seen of one server without touching it.
+    """The status of one server.
 
-    ``state``: ``running`` answers; ``unresponsive`` is alive and doesn't answer (it may be starting); ``stopped``
-    isn't there.
+    Attributes:
+        state: ``running`` if it responds, ``unresponsive`` if it's alive but doesn't respond (it may be starting),
+            otherwise ``stopped``.
     """
 
     name: ServiceName
@@ -106,10 +107,13 @@ class ServiceStatus(Value):
 
 
 class StateFile(Value):
-    """The content of the state file: servers that were started, and the ports to prefer when they are started again.
+    """The content of the state file.
 
-    ``home`` distinguishes a project's folder from its copy: a copy must not use the servers of the original. ``stores``
-    are those that Spark was once asked to reach: from then on it is started so.
+    Attributes:
+        home: The project's folder. A copy of the folder must not use the original's servers.
+        ports: The ports to prefer at the next start.
+        services: The servers that were started.
+        stores: The stores that Spark was ever required to reach, and reaches after each start.
     """
 
     home: str
@@ -127,12 +131,12 @@ class StateFile(Value):
         )
 
     def without(self, *names: str) -> StateFile:
-        """Return a copy in which the named servers aren't running; their ports stay remembered."""
+        """Return a copy in which the named servers aren't running. Their ports are kept."""
         return self.model_copy(update={"services": {k: v for k, v in self.services.items() if k not in names}})
 
 
 class StackFolder:
-    """The folder ``.lakegate/`` of one project, as far as the stack uses it."""
+    """The parts of a project's folder ``.lakegate/`` that the stack uses."""
 
     def __init__(self, home: Path) -> None:
         self.home = Path(os.path.realpath(home))
@@ -152,10 +156,10 @@ class StackFolder:
         return self.logs / f"{name}.log"
 
     def create(self) -> None:
-        """Create what is missing, private to this user.
+        """Create missing folders, private to this user.
 
         Raises:
-            LocalStackError: When the folder can't be written, or the disk is nearly full.
+            LocalStackError: If the folder isn't writable, or the disk is nearly full.
         """
         try:
             for folder in (self.path, self.logs, self.tmp, self.warehouse, self.nessie_store):
@@ -177,7 +181,7 @@ class StackFolder:
             )
 
     def read(self) -> StateFile | None:
-        """Return the remembered state; ``None`` when there is none, or none that can be understood."""
+        """Return the stored state; ``None`` if there is none, or it can't be parsed."""
         try:
             return StateFile.model_validate_json(self.state_path.read_bytes())
         except (FileNotFoundError, NotADirectoryError, ValidationError):
@@ -186,7 +190,7 @@ class StackFolder:
             raise self.unusable(error) from error
 
     def write(self, state: StateFile) -> None:
-        """Replace the state file in one step."""
+        """Replace the state file atomically."""
         draft = self.state_path.with_name(f"{_STATE_NAME}.{os.getpid()}-{secrets.token_hex(4)}")
         text = json.dumps(state.model_dump(mode="json"), indent=2)
         try:
@@ -201,10 +205,10 @@ class StackFolder:
             raise self.unusable(error) from error
 
     def unusable(self, error: OSError) -> LocalStackError:
-        """Return the error for one of our folders or files that the operating system refuses."""
+        """Return the error for a folder or file that the operating system refuses."""
         return LocalStackError(
             f"The local stack can't use {error.filename or self.path}: {error.strerror or error}.",
-            hint=f"Make {self.path} a folder that you may write to, with free space, or run lakegate elsewhere.",
+            hint=f"Make {self.path} a writable folder with free space, or run lakegate elsewhere.",
             folder=str(self.path),
         )
 
@@ -214,12 +218,12 @@ _MINUTE_S = 60
 
 @contextlib.contextmanager
 def locked(path: Path, doing: str, narrator: Narrator, *, timeout_s: float) -> Iterator[None]:
-    """Hold the lock at ``path`` while the body runs. The operating system lets go of it when a process ends.
+    """Hold the lock at ``path`` while the body runs. The operating system releases it when the process ends.
 
     Args:
-        path: The lock's file; made if it is missing, readable by this user alone.
-        doing: What its holders are doing, for messages: ``starting or stopping MiniStack``.
-        narrator: Receives a note if another process has to be waited for.
+        path: The lock's file. Created if missing, readable only by this user.
+        doing: What the lock's holder does, for messages: ``starting or stopping MiniStack``.
+        narrator: Shows it if this process has to wait for another one.
     """
     import filelock
 
@@ -234,7 +238,7 @@ def locked(path: Path, doing: str, narrator: Narrator, *, timeout_s: float) -> I
         took = f"{timeout_s:.0f} s" if timeout_s < _MINUTE_S else f"{timeout_s / _MINUTE_S:.0f} minutes"
         raise LocalStackError(
             f"Another lakegate has been {doing} for {took}.",
-            hint="See what it waits for, or end it, and try again.",
+            hint="Find out what it's waiting for, or stop it; then try again.",
             folder=str(path.parent),
         ) from None
     try:
@@ -247,11 +251,11 @@ _POLL_S = 0.05
 
 
 class Usage:
-    """This object's part in the use of a project's servers.
+    """A shared lock that marks this object as a user of a project's servers.
 
     Args:
-        path: What all users hold: ``usage_path`` for Spark, ``stack_usage_path`` for all servers.
-        doing: What its only holder is doing, for messages.
+        path: The lock's file: ``usage_path`` for Spark, ``stack_usage_path`` for both servers.
+        doing: What an exclusive holder does, for messages.
     """
 
     def __init__(self, folder: StackFolder, path: Path, doing: str) -> None:
@@ -266,7 +270,7 @@ class Usage:
         return self._handle is not None
 
     def hold(self, timeout_s: float) -> None:
-        """Count as a user from now on, waiting for a process that is restarting Spark. Idempotent."""
+        """Count as a user from now on. Waits while another process holds the lock exclusively. Idempotent."""
         if self._handle is not None:
             return
         handle = self._open()
@@ -276,23 +280,23 @@ class Usage:
                 os.close(handle)
                 raise LocalStackError(
                     f"Another lakegate has been {self._doing} for {timeout_s:.0f} s.",
-                    hint="See what it waits for, or end it, and try again.",
+                    hint="Find out what it's waiting for, or stop it; then try again.",
                 )
             time.sleep(_POLL_S)
         self._handle = handle
         os.utime(handle)
 
     def release(self) -> None:
-        """Not count as a user any more. Idempotent."""
+        """Stop counting as a user. Idempotent."""
         if self._handle is not None:
             with suppress(OSError):
-                os.utime(self._handle)  # when they were last used
+                os.utime(self._handle)  # records the last use
             os.close(self._handle)
             self._handle = None
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[bool]:
-        """Prevent new users while the body runs; yield whether this object is the only one."""
+        """Yield whether this object is the only user. If so, nobody else becomes one while the body runs."""
         handle = self._open() if self._handle is None else self._handle
         try:
             yield _try(handle, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""What the local Spark needs to reach object stores and databases: jars, settings, credentials in its environment."""
+"""What the local Spark needs to reach object stores and databases: jars, settings, and credentials as variables."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _TASK_ATTEMPTS = 4
 
 
 class SparkStores(Value):
-    """Object stores and databases that Spark reaches, or is to reach; a store is ``None`` when it doesn't.
+    """The object stores and databases that Spark reaches, or must reach. Other stores are ``None``.
 
     Attributes:
-        s3: Where S3 is.
-        drivers: Of the databases that it reaches.
+        s3: The endpoint and region of S3.
+        drivers: The JDBC drivers of the databases.
     """
 
     s3: S3Settings | None = None
@@ -31,37 +31,37 @@ class SparkStores(Value):
         return self != SparkStores()
 
     def covers(self, wanted: SparkStores) -> bool:
-        """Return whether every requested server runs, at the requested place."""
-        return self.having(wanted) == self
+        """Return whether these stores include all of ``wanted``, with the same settings."""
+        return self.merged(wanted) == self
 
-    def without_drivers_but(self, known: Collection[Artifact]) -> SparkStores:
-        """Return these stores without the drivers that aren't among ``known``."""
+    def with_only_drivers(self, known: Collection[Artifact]) -> SparkStores:
+        """Return these stores without drivers that aren't in ``known``."""
         return self.model_copy(update={"drivers": tuple(one for one in self.drivers if one in known)})
 
-    def having(self, wanted: SparkStores) -> SparkStores:
-        """Return these stores with those that are wanted, which win where both name a place.
+    def merged(self, wanted: SparkStores) -> SparkStores:
+        """Return these stores and ``wanted`` together. Where both have settings, those of ``wanted`` win.
 
         Example:
-            >>> SparkStores(s3=S3Settings(region="a")).having(SparkStores(gcs=GcsSettings())).s3.region
+            >>> SparkStores(s3=S3Settings(region="a")).merged(SparkStores(gcs=GcsSettings())).s3.region
             'a'
         """
         return SparkStores(
             s3=wanted.s3 or self.s3,
             gcs=wanted.gcs or self.gcs,
             adls=wanted.adls or self.adls,
-            # Of two versions on a class path, the first would hold.
+            # Only one version per driver: with two on the class path, Java would use the first.
             drivers=tuple({(one.group, one.name): one for one in (*self.drivers, *wanted.drivers)}.values()),
         )
 
 
 def stores_of(uris: Iterable[str], storage: StorageSettings) -> SparkStores:
-    """Return the stores that files lie in, with where each is by settings, variables and profile together.
+    """Return the stores of some files, with settings completed from variables and profiles.
 
     Args:
-        uris: Files or folders; those on this machine take no store.
+        uris: Files or folders. Those on this machine need no store.
 
     Raises:
-        ConfigurationError: When the library of a store isn't installed, or its own configuration is wrong.
+        ConfigurationError: If a store's library isn't installed, or its own configuration is wrong.
     """
     from lakegate.storage.objects import Address, is_remote
 
@@ -79,26 +79,26 @@ def stores_of(uris: Iterable[str], storage: StorageSettings) -> SparkStores:
 
 
 def store_artifacts(stores: SparkStores) -> tuple[Artifact, ...]:
-    """Return the jars that reaching the stores takes."""
+    """Return the jars that Spark needs to reach the stores."""
     return (
         *(S3_ARTIFACTS if stores.s3 else ()),
         *(GCS_ARTIFACTS if stores.gcs else ()),
         *(ADLS_ARTIFACTS if stores.adls else ()),
-        # Not handed to a session: Java keeps a driver for good, and a session's classes go when it ends.
+        # On the server's class path, not in a session: Java keeps a driver forever, but a session's classes go with it.
         *stores.drivers,
     )
 
 
 def spark_master(stores: SparkStores) -> str:
-    """Return Spark's master: all cores; a task that reads from a store is retried when a connection breaks.
+    """Return Spark's master: all cores and, with stores, retries of tasks whose connection breaks.
 
-    Hadoop's S3A repeats requests by itself, but not a vectored read whose response is cut off.
+    Hadoop's S3A retries requests itself, but not a vectored read whose response is cut off.
     """
     return f"local[*, {_TASK_ATTEMPTS}]" if stores else "local[*]"
 
 
 def store_properties(stores: SparkStores) -> Mapping[str, str]:
-    """Return Spark's settings for reading from the stores; no secret is among them."""
+    """Return Spark's settings for reading from the stores, without secrets."""
     hadoop = {
         **(s3_properties(stores.s3) if stores.s3 else {}),
         **(gcs_properties(stores.gcs) if stores.gcs else {}),
@@ -107,10 +107,10 @@ def store_properties(stores: SparkStores) -> Mapping[str, str]:
 
 
 def store_variables(stores: SparkStores, source: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this machine's variables from which the stores' libraries take credentials.
+    """Return the environment variables from which the stores' libraries take credentials.
 
     Args:
-        source: Where to take them from; default the process's own.
+        source: The variables to select from; by default this process's.
 
     Example:
         >>> store_variables(SparkStores(s3=S3Settings()), {"AWS_PROFILE": "lake", "AWS_SOMETHING": "x", "PATH": "/bin"})
@@ -126,11 +126,12 @@ def store_variables(stores: SparkStores, source: Mapping[str, str] | None = None
 
 
 def credentials_mark(instance: str, stores: SparkStores) -> str | None:
-    """Return a mark of the credentials in this process's environment, which doesn't reveal them.
+    """Return a keyed hash of the credentials in this process's environment, which doesn't reveal them.
 
     Args:
-        instance: Random text of the server that gets them: keyed with it, marks of two servers can't be compared.
-        stores: What the credentials are for; without any, nothing is marked.
+        instance: Random text of the server that gets the credentials, used as the key. So two servers' hashes can't be
+            compared.
+        stores: The stores that the credentials are for. Without any, the result is ``None``.
     """
     if not stores:
         return None
@@ -138,7 +139,7 @@ def credentials_mark(instance: str, stores: SparkStores) -> str | None:
     return hmac.new(instance.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
-# What AWS's own tools look at, none of which Spark's settings are to hold: those can be read by every client.
+# The variables that AWS's tools read. They must not go into Spark's settings, which every client can read.
 S3_VARIABLES = (
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
     *("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"),
@@ -154,7 +155,7 @@ _DEFAULT_CHAIN = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProv
 
 
 def s3_properties(s3: S3Settings) -> Mapping[str, str]:
-    """Return Hadoop's settings for reading ``s3://`` and ``s3a://``; no secret is among them.
+    """Return Hadoop's settings for reading ``s3://`` and ``s3a://``, without secrets.
 
     Source: https://hadoop.apache.org/docs/r3.4.2/hadoop-aws/tools/hadoop-aws/index.html
     """
@@ -168,7 +169,7 @@ def s3_properties(s3: S3Settings) -> Mapping[str, str]:
 
 
 GCS_ARTIFACTS = (
-    # Google's libraries for Iceberg's GCSFileIO, which itself is in the runtime. That of 1.12.0 couldn't be resolved.
+    # Google's libraries for Iceberg's GCSFileIO, which is in the runtime itself. Version 1.12.0 couldn't be resolved.
     Artifact(
         group="org.apache.iceberg",
         name="iceberg-gcp-bundle",
@@ -185,7 +186,7 @@ GCS_ARTIFACTS = (
         sha256="cbaa2773283c2237f933f48deb77a6f912619e367b26efe186aee74f4b35d89c",
     ),
 )
-"""What Spark needs besides to reach Google Cloud Storage."""
+"""Additional jars to reach Google Cloud Storage."""
 ADLS_ARTIFACTS = (
     # As above, for ADLSFileIO.
     Artifact(
@@ -196,9 +197,9 @@ ADLS_ARTIFACTS = (
         sha256="f143be94b94bb380e76d1c45ee9a63e143f4a7f813c6aa1ed72f5bfd44f52d05",
     ),
 )
-"""What Spark needs besides to keep tables in Azure Data Lake Storage."""
+"""Additional jars to keep tables in Azure Data Lake Storage."""
 
-# What Google's and Azure's own tools look at, none of which Spark's settings are to hold.
+# The variables that Google's and Azure's tools read. They must not go into Spark's settings either.
 GCS_VARIABLES = ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CONFIG")
 ADLS_VARIABLES = (
     *("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH"),
@@ -208,10 +209,10 @@ ADLS_VARIABLES = (
 
 
 def gcs_properties(gcs: GcsSettings) -> Mapping[str, str]:
-    """Return Hadoop's settings for reading ``gs://``; no secret is among them.
+    """Return Hadoop's settings for reading ``gs://``, without secrets.
 
-    Without further settings the connector takes the credentials that ``GOOGLE_APPLICATION_CREDENTIALS`` names, or the
-    machine's. Source: https://github.com/GoogleCloudDataproc/hadoop-connectors/blob/branch-2.2.x/gcs/CONFIGURATION.md
+    By default the connector uses the credentials that ``GOOGLE_APPLICATION_CREDENTIALS`` names, or the machine's.
+    Source: https://github.com/GoogleCloudDataproc/hadoop-connectors/blob/branch-2.2.x/gcs/CONFIGURATION.md
     """
     return {
         "fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",

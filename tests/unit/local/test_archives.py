@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from lakegate.local import archives, process
-from lakegate.local.archives import Archive, Job, find, make, make_later
+from lakegate.local.archives import Archive, ArchiveJob, find, make, make_later
 
 # Stands in for Java: writes what it is told to, where it is told to.
 _JAVA = """#!{python}
@@ -68,7 +68,7 @@ def found(jars: Path, *options: str) -> Archive:
     return archive
 
 
-def job_for(archive: Archive, folder: Path) -> Job:
+def job_for(archive: Archive, folder: Path) -> ArchiveJob:
     listed = folder / "loaded.classes"
     listed.write_bytes(b"java/lang/Object\njava/lang/Stri")
     job = archive.job(listed)
@@ -166,9 +166,8 @@ def test_what_a_killed_maker_left_is_removed(jars: Path, tmp_path: Path, monkeyp
     archive = found(jars)
     job = job_for(archive, tmp_path)
     code = "import sys; from lakegate.local import archives; from pathlib import Path\n"
-    code += (
-        "archives.java = lambda: Path(sys.argv[1]); archives.make(archives.Job(sys.argv[2], ('-cp', 'x'), sys.argv[3]))"
-    )
+    code += "archives.java = lambda: Path(sys.argv[1])\n"
+    code += "archives.make(archives.ArchiveJob(sys.argv[2], ('-cp', 'x'), sys.argv[3]))"
     words = (sys.executable, "-c", code, str(program), job.path, job.class_list)
     with subprocess.Popen(words) as maker:
         deadline = time.monotonic() + 30

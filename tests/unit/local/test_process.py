@@ -11,8 +11,8 @@ import pytest
 
 from lakegate.errors import LocalStackError
 from lakegate.local import process
-from lakegate.local.process import Target
-from lakegate.local.servers import failed_to_bind, nessie_answers, spark_answers, telling_line
+from lakegate.local.process import StopTarget
+from lakegate.local.servers import failed_to_bind, most_relevant_line, nessie_answers, spark_answers
 
 _SLEEP = "import time; time.sleep(600)"
 _STUBBORN = (
@@ -30,7 +30,7 @@ def spawned(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def _spawn(tmp_path: Path, script: str, instance: str) -> subprocess.Popen[bytes]:
-    command = (sys.executable, "-c", script, *process.marks(tmp_path, "nessie", instance))
+    command = (sys.executable, "-c", script, *process.marker_options(tmp_path, "nessie", instance))
     return process.spawn(command, env=process.environment({}), cwd=tmp_path, log=tmp_path / "log")
 
 
@@ -51,10 +51,10 @@ def test_a_process_is_known_by_its_instance(tmp_path: Path, spawned: list[subpro
 def test_stop_leaves_others_alone(tmp_path: Path, spawned: list[subprocess.Popen[bytes]]) -> None:
     mine, other = _spawn(tmp_path, _SLEEP, "mine"), _spawn(tmp_path, _SLEEP, "other")
     spawned += [mine, other]
-    process.stop([Target.instance(mine.pid, "mine"), Target.instance(other.pid, "mine")], grace_s=10)
+    process.stop([StopTarget.instance(mine.pid, "mine"), StopTarget.instance(other.pid, "mine")], grace_s=10)
     assert not process.is_instance(mine.pid, "mine")
     assert process.is_instance(other.pid, "other")
-    process.stop([Target.instance(mine.pid, "mine")], grace_s=10)
+    process.stop([StopTarget.instance(mine.pid, "mine")], grace_s=10)
 
 
 def test_stop_forces_who_does_not_listen(tmp_path: Path, spawned: list[subprocess.Popen[bytes]]) -> None:
@@ -62,7 +62,7 @@ def test_stop_forces_who_does_not_listen(tmp_path: Path, spawned: list[subproces
     spawned.append(child)
     while not (tmp_path / "log").read_bytes():
         assert child.poll() is None
-    process.stop([Target.instance(child.pid, "deaf")], grace_s=0.2)
+    process.stop([StopTarget.instance(child.pid, "deaf")], grace_s=0.2)
     assert not process.is_instance(child.pid, "deaf")
 
 
@@ -76,7 +76,7 @@ def test_stop_does_not_wait_for_a_parent_that_never_reaps(
         pytest.fail("a zombie was killed once more")
 
     monkeypatch.setattr(psutil.Process, "kill", deny)
-    process.stop([Target.instance(child.pid, "orphan")], grace_s=10)
+    process.stop([StopTarget.instance(child.pid, "orphan")], grace_s=10)
     assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
 
 
@@ -134,15 +134,15 @@ def test_nobody_answers_on_a_free_port() -> None:
         ("WARN x\nCaused by: java.net.BindException: Address already in use\n", None),
     ],
 )
-def test_the_telling_line(tmp_path: Path, text: str, line: str | None) -> None:
+def test_the_most_relevant_line(tmp_path: Path, text: str, line: str | None) -> None:
     log = tmp_path / "log"
     log.write_text(text)
     if "Caused" in text:
         assert failed_to_bind(log)
     else:
-        assert telling_line(log) == line
+        assert most_relevant_line(log) == line
         assert not failed_to_bind(log)
 
 
 def test_a_log_that_is_missing_tells_nothing(tmp_path: Path) -> None:
-    assert telling_line(tmp_path / "none") is None
+    assert most_relevant_line(tmp_path / "none") is None

@@ -20,7 +20,7 @@ import pytest
 from lakegate.config import GcsSettings, LocalSettings, S3Settings
 from lakegate.errors import LocalStackError
 from lakegate.local import LocalStack, StackState, process, stack
-from lakegate.local.servers import SERVERS, Launch, Server, nessie_answers
+from lakegate.local.servers import SERVERS, Launch, LocalServer, nessie_answers
 from lakegate.local.state import SERVICE_NAMES, StackFolder
 from lakegate.local.stores import SparkStores
 from lakegate.ports import Step
@@ -60,10 +60,10 @@ class _Recorder:
         self.texts.append(text)
 
 
-def _fake(server: Server, script: str) -> Server:
+def _fake(server: LocalServer, script: str) -> LocalServer:
     def command(launch: Launch) -> tuple[str, ...]:
-        marks = process.marks(launch.folder.home, server.name, launch.instance)
-        return (sys.executable, "-c", script, str(launch.port), *marks)
+        marker_options = process.marker_options(launch.folder.home, server.name, launch.instance)
+        return (sys.executable, "-c", script, str(launch.port), *marker_options)
 
     return replace(
         server,
@@ -94,7 +94,7 @@ def home(tmp_path: Path, scripts: Callable[[str, str], None]) -> Iterator[Path]:
     folder.mkdir()
     yield folder
     for place in tmp_path.iterdir():
-        targets = [process.Target.marked(pid, place) for pid in process.find_marked(place)]
+        targets = [process.StopTarget.marked(pid, place) for pid in process.find_marked(place)]
         process.stop(targets, grace_s=10)
 
 

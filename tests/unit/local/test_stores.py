@@ -50,13 +50,13 @@ def test_files_tell_which_stores() -> None:
 
 def test_stores_are_added_up_and_the_newest_place_wins() -> None:
     here, there = SparkStores(s3=S3Settings(region="a")), SparkStores(s3=S3Settings(region="b"))
-    both = here.having(GOOGLE)
+    both = here.merged(GOOGLE)
     assert (both.s3, both.gcs) == (here.s3, GOOGLE.gcs)
     assert both.covers(here)
     assert both.covers(GOOGLE)
     assert both.covers(SparkStores())
     assert not both.covers(there)
-    assert both.having(there) == SparkStores(s3=there.s3, gcs=GOOGLE.gcs)
+    assert both.merged(there) == SparkStores(s3=there.s3, gcs=GOOGLE.gcs)
     assert not here.covers(GOOGLE)
 
 
@@ -66,10 +66,10 @@ def test_a_driver_replaces_its_other_versions_and_goes_with_its_source() -> None
         for name, version in (("a", "1"), ("a", "2"), ("b", "1"))
     )
     both = SparkStores(drivers=(old, other))
-    assert both.having(SparkStores(drivers=(new,))).drivers == (new, other)
+    assert both.merged(SparkStores(drivers=(new,))).drivers == (new, other)
     assert both.covers(SparkStores(drivers=(other,)))
     assert not both.covers(SparkStores(drivers=(new,)))
-    assert both.without_drivers_but([new, other]).drivers == (other,)
+    assert both.with_only_drivers([new, other]).drivers == (other,)
 
 
 def test_a_driver_that_is_fetched_ends_no_transaction(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
