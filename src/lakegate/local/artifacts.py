@@ -266,7 +266,7 @@ def _size(path: Path) -> int:
 def _ivy_reason(log: Path) -> str:
     text = log.read_text(encoding="utf-8", errors="replace")
     found = next(filter(None, (pattern.search(text) for pattern in _IVY_REASONS)), None)
-    return found.group(0).strip()[:_MAX_REASON] if found else "the repository doesn't respond"
+    return found.group(0).strip()[:_MAX_REASON] if found else "the repository doesn't answer"
 
 
 def _fetch_failed(missing: Sequence[Artifact], folder: Path, reason: str) -> LocalStackError:

@@ -74,7 +74,7 @@ class MiniStack:
         return {**variables(endpoint), **_without_proxy(os.environ)}
 
     def start(self) -> str:
-        """Start MiniStack unless it's running, and return its URL once it responds. Installs it the first time.
+        """Start MiniStack unless it's running, and return its URL once it answers. Installs it the first time.
 
         Raises:
             LocalStackError: If it can't be installed or started; the message quotes the log's most relevant line.
@@ -103,7 +103,7 @@ class MiniStack:
             return self._stop()
 
     def _running(self) -> int | None:
-        """Return its port if it's running and responds."""
+        """Return its port if it's running and answers."""
         state = self._state()
         pid, instance, port = state.get("pid"), state.get("instance"), state.get("port")
         if not (isinstance(pid, int) and isinstance(instance, str) and isinstance(port, int)):
@@ -142,7 +142,7 @@ class MiniStack:
             cwd=self._folder,
             log=self.log,
         )
-        # Write it before the server responds, so that the next process finds the server if this one is killed.
+        # Write it before the server answers, so that the next process finds the server if this one is killed.
         self._write_state({"pid": child.pid, "instance": instance, "port": port})
         return child
 
@@ -173,7 +173,7 @@ class MiniStack:
         }
 
     def _await(self, child: subprocess.Popen[bytes], port: int) -> bool:
-        """Wait until it responds; return ``False`` if another process took its port first."""
+        """Wait until it answers; return ``False`` if another process took its port first."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:
             if child.poll() is not None:
@@ -184,7 +184,7 @@ class MiniStack:
                 return True
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(_POLL_S)
-        raise self._failed(f"it didn't respond within {_START_TIMEOUT_S:g} s")
+        raise self._failed(f"it didn't answer within {_START_TIMEOUT_S:g} s")
 
     def _failed(self, what: str) -> LocalStackError:
         line = servers.most_relevant_line(self.log)

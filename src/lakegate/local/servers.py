@@ -58,18 +58,18 @@ _BIND_FAILED = re.compile(r"BindException|[Aa]ddress already in use|Port \d+ see
 
 
 def nessie_answers(port: int, *, timeout_s: float = 1.0) -> bool:
-    """Return whether Nessie's API v2 responds on ``port``."""
+    """Return whether Nessie's API v2 answers on ``port``."""
     return _exchange(port, _NESSIE_QUESTION, len(_NESSIE_ANSWER), timeout_s) == _NESSIE_ANSWER
 
 
 def spark_answers(port: int, *, timeout_s: float = 1.0) -> bool:
-    """Return whether a gRPC server responds on ``port``: an HTTP/2 server starts with a SETTINGS frame."""
+    """Return whether a gRPC server answers on ``port``: an HTTP/2 server starts with a SETTINGS frame."""
     frame = _exchange(port, _HTTP2_HELLO, _HTTP2_FRAME_HEADER_BYTES, timeout_s)
     return len(frame) == _HTTP2_FRAME_HEADER_BYTES and frame[3] == _HTTP2_SETTINGS
 
 
 def ministack_answers(port: int) -> bool:
-    """Return whether MiniStack responds on ``port``."""
+    """Return whether MiniStack answers on ``port``."""
     return _exchange(port, _MINISTACK_QUESTION, len(_MINISTACK_ANSWER), 1.0) == _MINISTACK_ANSWER
 
 

@@ -66,10 +66,10 @@ class Startup:
         self._archives: dict[ServiceName, archives.Archive] = {}
 
     def start(self, file: StateFile) -> StateFile:
-        """Start the servers that ``file`` lacks, wait until they respond, and return the new state.
+        """Start the servers that ``file`` lacks, wait until they answer, and return the new state.
 
         Args:
-            file: The current state. Every server in it is alive and responds.
+            file: The current state. Every server in it is alive and answers.
 
         Raises:
             LocalStackError: If one doesn't start. As after an interrupt, those that this call started are stopped.
@@ -132,7 +132,7 @@ class Startup:
                 credentials_mark=credentials_mark(launch.instance, stores),
             )
         )
-        # Write it before the server responds, so that the next process finds the server if this one is killed.
+        # Write it before the server answers, so that the next process finds the server if this one is killed.
         self._folder.write(file)
         return file
 
@@ -206,7 +206,7 @@ class Startup:
 
     def _start_timed_out(self, service: ServiceState) -> LocalStackError:
         return LocalStackError(
-            f"{SERVERS[service.name].title} didn't respond within {self._settings.start_timeout_s:g} s of starting. "
+            f"{SERVERS[service.name].title} didn't answer within {self._settings.start_timeout_s:g} s of starting. "
             f"{self._quote(self._log_line(service), service)}",
             hint="On a slow or busy machine, raise local.start_timeout_s (LAKEGATE_LOCAL_START_TIMEOUT_S). Otherwise "
             f"read the log {service.log}.",
@@ -263,7 +263,7 @@ class LocalStack:
         self._idle_s = idle_s
 
     def up(self, stores: SparkStores | None = None) -> StackState:
-        """Start the servers that aren't running, and return when both respond.
+        """Start the servers that aren't running, and return when both answer.
 
         Idempotent; concurrent callers start only one stack. If this call fails or is interrupted, the servers that it
         started are stopped. A Spark that can't reach the requested stores is restarted, unless others use it.
@@ -380,7 +380,7 @@ class LocalStack:
         self._stop_strays(file)
         for name in tuple(file.services):
             if not self._wait_until_responsive(file.services[name]):
-                self._narrator.note(f"{SERVERS[name].title} doesn't respond; restarting it.")
+                self._narrator.note(f"{SERVERS[name].title} doesn't answer; restarting it.")
                 file = self._stop(SERVERS[name], file)
         with contextlib.ExitStack() as restart:
             if wanted:
@@ -418,7 +418,7 @@ class LocalStack:
         answers = SERVERS[service.name].answers
         if answers(service.port):
             return True
-        with self._narrator.step(f"Waiting for {SERVERS[service.name].title}, which is running but doesn't respond"):
+        with self._narrator.step(f"Waiting for {SERVERS[service.name].title}, which is running but doesn't answer"):
             while time.monotonic() < deadline and process.is_instance(service.pid, service.instance):
                 if answers(service.port):
                     return True

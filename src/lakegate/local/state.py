@@ -60,7 +60,7 @@ class ServiceState(Value):
 
 
 class StackState(Value):
-    """Both servers, running and responding. ``home`` is the project's folder."""
+    """Both servers, running and answering. ``home`` is the project's folder."""
 
     home: str
     nessie: ServiceState
@@ -92,7 +92,7 @@ class ServiceStatus(Value):
     """The status of one server.
 
     Attributes:
-        state: ``running`` if it responds, ``unresponsive`` if it's alive but doesn't respond (it may be starting),
+        state: ``running`` if it answers, ``unresponsive`` if it's alive but doesn't answer (it may be starting),
             otherwise ``stopped``.
     """
 

@@ -96,7 +96,7 @@ def test_a_token_that_no_header_can_hold_is_refused_unseen(token: str) -> None:
 
 
 def test_credentials_in_the_address_are_refused_unseen() -> None:
-    with pytest.raises(ConfigurationError, match=r"catalog\.uri holds") as caught:
+    with pytest.raises(ConfigurationError, match=r"catalog\.uri contains") as caught:
         NessieCatalog("http://user:hunter2@nessie.test/api/v2", "file:///lake")
     assert "hunter2" not in json.dumps(caught.value.to_dict())
 

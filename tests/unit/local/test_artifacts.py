@@ -90,7 +90,7 @@ def test_a_jar_put_there_by_hand_needs_no_network(tmp_path: Path, repository: _R
 
 def test_another_jar_than_expected_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "_run_ivy", _Repository(b"not it"))
-    with pytest.raises(LocalStackError, match="isn't the jar lakegate was tested with"):
+    with pytest.raises(LocalStackError, match="isn't the expected jar"):
         _prepare(tmp_path)
     assert not (tmp_path / "jars" / _SMALL.file_name).exists()
 
@@ -114,7 +114,7 @@ def test_a_full_disk_is_told_before_the_fetch(
 def test_a_cache_that_cannot_be_written_is_a_clear_error(tmp_path: Path, repository: _Repository) -> None:
     cache = tmp_path / "cache"
     cache.touch()
-    with pytest.raises(LocalStackError, match="can't be used") as caught:
+    with pytest.raises(LocalStackError, match="Can't use the cache") as caught:
         _prepare(cache)
     assert str(cache) in caught.value.message
 
@@ -185,7 +185,7 @@ def test_pyspark_without_spark_is_a_clear_error(monkeypatch: pytest.MonkeyPatch,
     (tmp_path / "pyspark" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
-    with pytest.raises(LocalStackError, match="client only") as caught:
+    with pytest.raises(LocalStackError, match="only the client") as caught:
         java.spark_jars()
     assert caught.value.hint is not None
     assert "pyspark[connect]" in caught.value.hint

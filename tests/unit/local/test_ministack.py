@@ -60,12 +60,12 @@ def test_one_whose_python_is_gone_is_made_anew(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("said", "reason", "hint"),
     [
-        ("error: x\n  Caused by: dns error\n  Caused by: tcp connect error", "dns error", "needs the network once"),
+        ("error: x\n  Caused by: dns error\n  Caused by: tcp connect error", "dns error", "needs the network"),
         ("error: x\n  Caused by: invalid peer certificate: UnknownIssuer", "UnknownIssuer", "SSL_CERT_FILE"),
-        ("error: Hash mismatch for `six==1.17.0`", "Hash mismatch for `six", "needs the network once"),
-        ("No space left on device (os error 28)", "No space left on device", "needs the network once"),
-        ("error: https://me:secret@index.example.com is odd", "https://…@index", "needs the network once"),
-        ("", "the installer doesn't say why", "needs the network once"),
+        ("error: Hash mismatch for `six==1.17.0`", "Hash mismatch for `six", "needs the network"),
+        ("No space left on device (os error 28)", "No space left on device", "needs the network"),
+        ("error: https://me:secret@index.example.com is odd", "https://…@index", "needs the network"),
+        ("", "the installer doesn't say why", "needs the network"),
     ],
 )
 def test_a_failed_installation_says_why_and_leaves_nothing(
@@ -83,7 +83,7 @@ def test_a_failed_installation_says_why_and_leaves_nothing(
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.write_text("")
-    with pytest.raises(LocalStackError, match="can't be used") as caught:
+    with pytest.raises(LocalStackError, match="Can't use the cache") as caught:
         prepare(cache)
     assert "XDG_CACHE_HOME" in str(caught.value.hint)
 
@@ -120,7 +120,7 @@ def test_a_state_that_cannot_be_understood_is_none(tmp_path: Path, state: str) -
     (folder / "state.json").write_text(state)
     server = MiniStack(tmp_path, SilentNarrator())
     assert server.endpoint is None
-    with pytest.raises(LocalStackError, match="doesn't run"):
+    with pytest.raises(LocalStackError, match="isn't running"):
         _ = server.environment
 
 

@@ -104,7 +104,7 @@ def test_a_process_that_runs_on_is_nothing_to_warn_of(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_missing_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(LocalStackError, match="java can't be started"):
+    with pytest.raises(LocalStackError, match="Can't start java"):
         process.spawn((str(tmp_path / "java"),), env={}, cwd=tmp_path, log=tmp_path / "log")
 
 

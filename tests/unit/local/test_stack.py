@@ -179,7 +179,7 @@ def test_an_unresponsive_server_is_started_again(home: Path, monkeypatch: pytest
     second = _stack(home, recorder).up()
     assert second.nessie.pid != first.nessie.pid
     assert second.spark == first.spark
-    assert "Nessie doesn't answer and is started again." in recorder.texts
+    assert "Nessie doesn't answer; restarting it." in recorder.texts
 
 
 def test_a_remembered_port_that_was_taken_is_given_up(home: Path) -> None:
