@@ -1,6 +1,6 @@
-"""A run under an orchestrator: one module or package each, loaded by name only.
+"""Runs under an orchestrator: one package each, imported only by name.
 
-An orchestrator adds no logic of write–audit–publish: it calls ``Lake.write``, ``Lake.audit_run`` and
+An orchestrator adds no write–audit–publish logic of its own. It calls ``Lake.write``, ``Lake.audit_run`` and
 ``Lake.publish_run``, each idempotent by run id, and ``Lake.cancel_run`` when it gives up.
 """
 
@@ -12,17 +12,17 @@ from lakegate.errors import ConfigurationError
 
 
 def require_extra(extra: str, package: str, minimum: str, below: str) -> None:
-    """Make sure that a library is installed, in a version that its integration is tested with.
+    """Make sure that a supported version of a library is installed.
 
-    Call it before the first import of the library, which may otherwise fail with an error that helps no user.
+    Call it before the first import of the library, which may otherwise fail with an unhelpful error.
 
     Args:
-        extra: The extra of lakegate that installs it: ``prefect``.
+        extra: The extra of lakegate that installs the library: ``prefect``.
         minimum: The lowest supported version: ``3.8.8``.
-        below: The lowest unsupported version above that: ``3.9``.
+        below: The first unsupported version after that: ``3.9``.
 
     Raises:
-        ConfigurationError: It's missing or of another version. The hint is the command that fixes that.
+        ConfigurationError: If the library is missing or unsupported. The hint is the command that fixes it.
 
     Example:
         >>> require_extra("x", "no-such-thing", "1.0", "2")
@@ -42,7 +42,7 @@ def require_extra(extra: str, package: str, minimum: str, below: str) -> None:
 
 
 def _release(text: str) -> tuple[int, ...]:
-    """Return the numbers of a version, without pre-release and build: ``3.8.8rc1`` is ``3.8.8``."""
+    """Return a version's numbers, without pre-release and build: ``3.8.8rc1`` is ``3.8.8``."""
     numbers = []
     for part in text.partition("+")[0].split("."):
         digits = part[: len(part) - len(part.lstrip("0123456789"))]

@@ -1,11 +1,11 @@
-"""The same run as a durable workflow of DBOS: ``pip install 'lakegate[dbos]'``.
+"""Runs as durable DBOS workflows: ``pip install 'lakegate[dbos]'``.
 
-``python -m lakegate.integrations.dbos`` is the whole program. In an application of your own, ``workflows.wap`` is a
-workflow like any other, and ``queues`` puts it on queues and schedules.
+``python -m lakegate.integrations.dbos`` is a complete program. In your own application, use ``workflows.wap`` like any
+other workflow, and ``queues`` to enqueue and schedule it.
 
 =================  ==========================================================
 ``workflows``      the workflow and its steps
-``queues``         queues, de-duplication, the schedule
+``queues``         queues, deduplication, schedules
 ``configuration``  ``dbos-config.yaml`` and variables → DBOS's configuration
 ``program``        launching, waiting, backfills, stopping
 =================  ==========================================================

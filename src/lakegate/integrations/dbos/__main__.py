@@ -22,9 +22,9 @@ from lakegate.model.identifiers import TableIdentifier, validate_run_id
 from lakegate.model.run import new_run_id
 
 if TYPE_CHECKING:
-    from lakegate.integrations.dbos.configuration import Configuration
+    from lakegate.integrations.dbos.configuration import DbosConfiguration
     from lakegate.integrations.dbos.program import ChunkOutcome
-    from lakegate.integrations.dbos.queues import Watch
+    from lakegate.integrations.dbos.queues import ScheduledScan
     from lakegate.integrations.dbos.workflows import Order, Outcome
 
 PROGRAM = "python -m lakegate.integrations.dbos"
@@ -44,19 +44,19 @@ Examples:
 Exit codes: 0 done, 1 audit failed, 2 invalid input, 3 try again, 4 outcome unknown, 130 interrupted."""
 
 
-class _Given:
-    """Values from flags and variables; a flag wins."""
+class _Options:
+    """Values from flags and variables. Flags take precedence."""
 
     def __init__(self, flags: Mapping[str, Any], variables: Mapping[str, str]) -> None:
         self._flags = flags
         self._variables = variables
 
     def text(self, name: str) -> str | None:
-        """Return the value of a flag, or of the variable of its name in capitals."""
+        """Return the value of a flag, or of the variable with its name in capitals."""
         return self._flags[name] or self._variables.get(name.upper()) or None
 
     def required(self, name: str) -> str:
-        """Return it, or raise with both names."""
+        """Return the value, or raise an error that names both the flag and the variable."""
         value = self.text(name)
         if value is None:
             raise ConfigurationError(
@@ -65,7 +65,7 @@ class _Given:
         return value
 
     def checked(self, name: str, value: str, check: Callable[[str], object]) -> str:
-        """Return the value, or raise what is wrong with it with both names."""
+        """Return the value if it's valid, or raise an error that names both the flag and the variable."""
         try:
             check(value)
         except LakegateError as error:
@@ -73,7 +73,7 @@ class _Given:
         return value
 
     def table(self) -> str:
-        """Return ``namespace.table``, which may come in one or in two."""
+        """Return ``namespace.table``, given as one value or as two."""
         name, namespace = self.required("table_name"), self.text("namespace")
         if namespace is None and "." not in name:
             raise ConfigurationError(
@@ -106,13 +106,13 @@ class _Given:
         return cron
 
     def path(self) -> str:
-        """Return where the files are, absolute, for other processes on this machine."""
+        """Return the path of the files, absolute, so that other processes on this machine can use it."""
         from lakegate.loading.routes import absolute
 
         return absolute(self.required("s3_path"))
 
     def checks(self) -> list[str]:
-        """Return the checks, or raise what is wrong with one."""
+        """Return the checks, or raise an error if one is invalid."""
         from lakegate.checks import parse_checks
 
         for text in self._flags["check"]:
@@ -127,11 +127,11 @@ class _Given:
             order["branch"] = branch
         return order
 
-    def watch(self) -> Watch:
+    def watch(self) -> ScheduledScan:
         """Return what a schedule watches."""
         from lakegate.loading.routes import require_there
 
-        watch: Watch = {"table": self.table(), "paths": [self.path()], "checks": self.checks()}
+        watch: ScheduledScan = {"table": self.table(), "paths": [self.path()], "checks": self.checks()}
         require_there(watch["paths"])
         return watch
 
@@ -168,29 +168,29 @@ class _Given:
 def main(mode: str, **flags: Any) -> None:
     """Write files to a branch, audit them, and publish them to main, as a durable workflow of DBOS.
 
-    run (the default) does so once and waits. enqueue leaves it to a process that runs serve. serve processes the
+    run (the default) does so once and waits. enqueue leaves the work to a process in mode serve. serve processes the
     queues and, with --schedule, looks for new files. backfill ingests historical files; run it again to continue.
 
-    Each mode first finishes what a process that died left behind. You can set an option by the variable in its
-    brackets, also in the section env of dbos-config.yaml, which has DBOS's own format.
+    Each mode first finishes what crashed processes left behind. You can also set an option with the variable in its
+    brackets, in the environment or in section env of dbos-config.yaml, which has DBOS's own format.
     """
     home = flags["home"] or find_home()
     configuration = _configuration(flags["config"], home)
-    given = _Given(flags, configuration.variables)
+    given = _Options(flags, configuration.variables)
     from lakegate.integrations.dbos import workflows
 
     workflows.use_lake(lambda narrator: connect(home, narrator=narrator, orchestrator="dbos"))
     raise click.exceptions.Exit(_MODES[mode](configuration, given, flags))
 
 
-def _configuration(path: Path | None, home: Path) -> Configuration:
+def _configuration(path: Path | None, home: Path) -> DbosConfiguration:
     require_extra("dbos", "dbos", "3.4", "4")
     from lakegate.integrations.dbos.configuration import load_configuration
 
     return load_configuration(path, home=home, journal=load_settings(home).journal)
 
 
-def _run(configuration: Configuration, given: _Given, flags: Mapping[str, Any]) -> int:
+def _run(configuration: DbosConfiguration, given: _Options, flags: Mapping[str, Any]) -> int:
     from lakegate.integrations.dbos import program
 
     order, run_id = given.order(), given.run_id()
@@ -200,7 +200,7 @@ def _run(configuration: Configuration, given: _Given, flags: Mapping[str, Any]) 
     return _ENDINGS.get(outcome["status"], ExitCode.USAGE)
 
 
-def _enqueue(configuration: Configuration, given: _Given, flags: Mapping[str, Any]) -> int:
+def _enqueue(configuration: DbosConfiguration, given: _Options, flags: Mapping[str, Any]) -> int:
     from lakegate.integrations.dbos import program
 
     order, run_id = given.order(), given.run_id()
@@ -212,7 +212,7 @@ def _enqueue(configuration: Configuration, given: _Given, flags: Mapping[str, An
     return ExitCode.OK
 
 
-def _serve(configuration: Configuration, given: _Given, flags: Mapping[str, Any]) -> int:
+def _serve(configuration: DbosConfiguration, given: _Options, flags: Mapping[str, Any]) -> int:
     from lakegate.integrations.dbos import program, queues
 
     cron = given.cron()
@@ -230,12 +230,12 @@ def _serve(configuration: Configuration, given: _Given, flags: Mapping[str, Any]
     return ExitCode.OK
 
 
-def _backfill(configuration: Configuration, given: _Given, flags: Mapping[str, Any]) -> int:
+def _backfill(configuration: DbosConfiguration, given: _Options, flags: Mapping[str, Any]) -> int:
     from lakegate.integrations.dbos import program, queues, workflows
 
     order = given.order()
     chunks = program.backfill(
-        workflows.opened_lake,
+        workflows.open_lake,
         order["table"],
         order["paths"],
         flags["since"],
@@ -258,7 +258,7 @@ def _backfill(configuration: Configuration, given: _Given, flags: Mapping[str, A
     return max(map(_exit_code, ended), default=ExitCode.OK)
 
 
-_MODES: Mapping[str, Callable[[Configuration, _Given, Mapping[str, Any]], int]] = {
+_MODES: Mapping[str, Callable[[DbosConfiguration, _Options, Mapping[str, Any]], int]] = {
     "run": _run,
     "enqueue": _enqueue,
     "serve": _serve,
@@ -267,7 +267,7 @@ _MODES: Mapping[str, Callable[[Configuration, _Given, Mapping[str, Any]], int]] 
 
 
 def sentence(outcome: Outcome) -> str:
-    """Return how a run ended, as people read it, with what to type next if it was rejected."""
+    """Return a run's outcome as text, with the next command to run if it was rejected."""
     table, run_id = outcome["table"], outcome["run_id"]
     if outcome["status"] == "published":
         return f"Run {run_id} published {outcome['rows']:,} rows to {table}."
@@ -295,7 +295,7 @@ def _interrupt(_signal: int, _frame: object) -> NoReturn:
 
 
 def start(words: Sequence[str] | None = None) -> int:
-    """Run the program on ``words``, by default those of the command line, and return its exit code."""
+    """Run the program with ``words``, by default those of the command line, and return its exit code."""
     given = sys.argv[1:] if words is None else list(words)
     try:
         code = main.main(given, prog_name=PROGRAM, standalone_mode=False)

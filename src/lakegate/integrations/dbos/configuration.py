@@ -1,4 +1,4 @@
-"""DBOS's configuration: ``dbos-config.yaml`` in DBOS's own format, variables, and what lakegate pins."""
+"""DBOS's configuration: ``dbos-config.yaml`` in DBOS's own format, variables, and values that lakegate pins."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from lakegate.private import private_file, private_folder
 
 FILE_NAME = "dbos-config.yaml"
 APPLICATION_VERSION = "lakegate-1"
-"""DBOS recovers a workflow only under the version that started it; by default, that's a hash of the code. Raise it when
-the steps of a workflow change."""
+"""DBOS recovers a workflow only in the version that started it. By default that's a hash of the code; this constant
+changes less often. Raise it when the steps of a workflow change."""
 EXECUTOR_ID = "local"
 URL_VARIABLE = "DBOS_SYSTEM_DATABASE_URL"
 VERSION_VARIABLE = "DBOS__APPVERSION"
@@ -93,13 +93,13 @@ class _File(_Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class DbosConfiguration:
     """The program's configuration.
 
     Attributes:
-        variables: Section ``env`` of the file, under the variables of the process.
-        logs_all: Whether the file asks for DBOS's own log, too.
-        locks: Folder of the locks that give each process of this machine its own executor id.
+        variables: The process's variables, with section ``env`` of the file as defaults.
+        logs_all: Whether the file also enables DBOS's own log.
+        locks: The folder of locks that give each process on this machine its own executor id.
     """
 
     dbos: DBOSConfig
@@ -110,24 +110,24 @@ class Configuration:
 
 def load_configuration(
     path: Path | None, *, home: Path, journal: JournalSettings, environ: Mapping[str, str] | None = None
-) -> Configuration:
-    """Read ``dbos-config.yaml``, and fill in what it leaves out.
+) -> DbosConfiguration:
+    """Read ``dbos-config.yaml``, and fill in defaults.
 
-    Without ``system_database_url``, DBOS's tables go where the journal is: the same Postgres (schema ``dbos``), or
-    ``.lakegate/dbos.db``.
+    Without ``system_database_url``, DBOS's tables go next to the journal: into the same Postgres (schema ``dbos``), or
+    into ``.lakegate/dbos.db``.
 
     Args:
-        path: The file; ``None`` takes the one in the current folder or in ``home``, if there is one.
-        environ: Variables; default the process's. ``DBOS_SYSTEM_DATABASE_URL``, ``DBOS__APPVERSION`` and
-            ``DBOS__VMID`` override the file and what lakegate pins.
+        path: The file; ``None`` for the one in the current folder or in ``home``, if there is one.
+        environ: Variables; by default the process's. ``DBOS_SYSTEM_DATABASE_URL``, ``DBOS__APPVERSION`` and
+            ``DBOS__VMID`` override the file and the values that lakegate pins.
 
     Raises:
-        ConfigurationError: The file can't be read, has an unknown key or value, or refers to a variable that isn't set.
+        ConfigurationError: If the file can't be read, has an unknown key or value, or refers to an unset variable.
     """
     variables = os.environ if environ is None else environ
     found = path or next((one for one in (Path(FILE_NAME), home / FILE_NAME) if one.is_file()), None)
     file = _File() if found is None else _read(found, variables)
-    url = variables.get(URL_VARIABLE) or file.system_database_url or _beside_journal(home, journal)
+    url = variables.get(URL_VARIABLE) or file.system_database_url or _url_beside_journal(home, journal)
     given = {
         **file.runtime.model_dump(exclude={"start", "setup"}),
         **file.database.model_dump(exclude={"migrate"}),
@@ -138,9 +138,9 @@ def load_configuration(
         "executor_id": variables.get(EXECUTOR_VARIABLE) or EXECUTOR_ID,
     }
     config = {key: value for key, value in given.items() if value is not None}
-    # JSON: any program can read what a workflow gets and returns, and reading it runs no code.
+    # JSON, so that any program can read a workflow's input and result, and reading them runs no code.
     config["serializer"] = DBOSPortableJSONSerializer()
-    return Configuration(
+    return DbosConfiguration(
         dbos=cast("DBOSConfig", config),
         locks=home / HOME_NAME / "locks",
         variables={**file.env, **variables},
@@ -148,8 +148,8 @@ def load_configuration(
     )
 
 
-def place_of(url: str) -> str:
-    """Return where a database is, without user and password.
+def location_of(url: str) -> str:
+    """Return a database's location, without user and password.
 
     Example:
         >>> place_of("postgresql://me:secret@db.example.com:5432/lake"), place_of("sqlite:////tmp/dbos.db")
@@ -174,7 +174,7 @@ def _telemetry(section: _Telemetry) -> dict[str, Any]:
     }
 
 
-def _beside_journal(home: Path, journal: JournalSettings) -> str:
+def _url_beside_journal(home: Path, journal: JournalSettings) -> str:
     if journal.url is None or make_url(journal.url).get_backend_name() != "postgresql":
         database = private_folder(home / HOME_NAME) / "dbos.db"
         private_file(database)
@@ -185,14 +185,14 @@ def _beside_journal(home: Path, journal: JournalSettings) -> str:
 
 
 def _checked(url: str) -> str:
-    """Return the URL of a database that DBOS can use. It may hold a password: no message shows it."""
+    """Return the URL if DBOS supports its database. It may contain a password, so no message shows it."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         parsed = None
     if parsed is None or parsed.get_backend_name() not in ("postgresql", "sqlite") or not parsed.database:
         raise ConfigurationError(
-            "system_database_url isn't a URL of a Postgres or SQLite database.",
+            "system_database_url isn't the URL of a Postgres or SQLite database.",
             hint="Write it as postgresql://user:${PGPASSWORD}@host:5432/database or sqlite:///dbos.db, "
             f"in {FILE_NAME} or in {URL_VARIABLE}.",
             setting="system_database_url",
@@ -210,7 +210,7 @@ def _read(path: Path, variables: Mapping[str, str]) -> _File:
         place = "" if mark is None else f" (line {mark.line + 1})"
         raise ConfigurationError(f"{path} isn't valid YAML{place}.", file=str(path)) from None
     if not isinstance(content, dict):
-        raise ConfigurationError(f"{path} has no keys.", hint="It starts with: name: lakegate", file=str(path))
+        raise ConfigurationError(f"{path} has no keys.", hint="Start it with: name: lakegate", file=str(path))
     try:
         return _File.model_validate(_substituted(content, path, variables))
     except ValidationError as error:
@@ -218,7 +218,7 @@ def _read(path: Path, variables: Mapping[str, str]) -> _File:
 
 
 def _substituted(value: Any, path: Path, variables: Mapping[str, str]) -> Any:
-    """Replace ``${NAME}`` by variables, in values only, so that no variable can change the file's structure."""
+    """Replace ``${NAME}`` with variables, only in values, so that no variable can change the file's structure."""
     if isinstance(value, dict):
         return {key: _substituted(one, path, variables) for key, one in value.items()}
     if isinstance(value, list):
@@ -252,7 +252,7 @@ def _explained(error: ValidationError, path: Path) -> ConfigurationError:
 
 @contextmanager
 def held_executor_id(locks: Path, base: str) -> Iterator[str]:
-    """Hold the first of ``base``, ``base.2``, ``base.3``… that no living process of this machine holds."""
+    """Hold the first of ``base``, ``base.2``, ``base.3``… that no other process on this machine holds."""
     private_folder(locks)
     with ExitStack() as stack:
         for number in count(1):
@@ -263,16 +263,16 @@ def held_executor_id(locks: Path, base: str) -> Iterator[str]:
 
 
 def recover_dead(locks: Path, base: str) -> list[str]:
-    """Have the launched DBOS resume pending workflows of processes that died: nobody holds their executor id.
+    """Make the launched DBOS resume workflows of dead processes, whose executor ids nobody holds.
 
     Returns:
-        The ids of those that are on no queue of ours.
+        The ids of workflows that aren't on our queues.
     """
     recovered: list[str] = []
     pending = DBOS.list_workflows(status="PENDING", app_version=DBOS.application_version, load_input=False)
     for workflow in pending:
         name = workflow.executor_id or ""
-        if name == DBOS.executor_id or not _is_of(base, name):
+        if name == DBOS.executor_id or not _is_executor_of(base, name):
             continue
         with ExitStack() as stack:
             if _held(stack, locks, name):
@@ -282,7 +282,7 @@ def recover_dead(locks: Path, base: str) -> list[str]:
     return recovered
 
 
-def _is_of(base: str, name: str) -> bool:
+def _is_executor_of(base: str, name: str) -> bool:
     return name == base or (name.startswith(f"{base}.") and name.removeprefix(f"{base}.").isdecimal())
 
 

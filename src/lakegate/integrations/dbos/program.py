@@ -1,4 +1,4 @@
-"""The program: launch DBOS, run or enqueue workflows and backfills, and stop without losing one."""
+"""The program: launch DBOS, run or enqueue workflows and backfills, and stop without losing any."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dbos import error as dbos_errors
 from sqlalchemy.exc import SQLAlchemyError
 
 from lakegate.errors import ConfigurationError, InputError, LakegateError, RetryableError
-from lakegate.integrations.dbos.configuration import Configuration, held_executor_id, place_of, recover_dead
+from lakegate.integrations.dbos.configuration import DbosConfiguration, held_executor_id, location_of, recover_dead
 from lakegate.integrations.dbos.queues import BACKFILL, QUEUES, enqueuing, error_class
 from lakegate.integrations.dbos.workflows import Order, Outcome, wap
 from lakegate.lake import Lake
@@ -23,24 +23,24 @@ from lakegate.loading.backfill import Backfill
 from lakegate.loading.backfill_plan import BackfillChunk, DatedBy
 
 _LOGGER = "dbos"
-_NOT_LET_IN = ("authentication failed", "no password supplied", "does not exist", "permission denied")
+_REFUSALS = ("authentication failed", "no password supplied", "does not exist", "permission denied")
 
 
 @contextmanager
 def launched(
-    configuration: Configuration, *, queues: Sequence[str] = (), debug: bool = False, grace_s: int = 0
+    configuration: DbosConfiguration, *, queues: Sequence[str] = (), debug: bool = False, grace_s: int = 0
 ) -> Iterator[Sequence[str]]:
-    """Launch DBOS, which first recovers what earlier processes left pending, and shut it down in the end.
+    """Launch DBOS, recover what earlier processes left pending, and shut DBOS down at the end.
 
-    Yields the ids of the workflows that were recovered and are on no queue of ours.
+    Yields the ids of recovered workflows that aren't on our queues.
 
     Args:
         debug: Whether to show tracebacks, and DBOS's own log.
-        grace_s: Seconds to wait at the end for workflows in progress; they continue at the next start.
+        grace_s: Seconds to wait at the end for running workflows. Unfinished ones continue at the next start.
 
     Raises:
-        RetryableError: DBOS's database doesn't answer.
-        ConfigurationError: The database refuses the connection, or DBOS refuses the configuration.
+        RetryableError: If DBOS's database doesn't answer.
+        ConfigurationError: If the database refuses the connection, or DBOS refuses the configuration.
     """
     url = str(configuration.dbos["system_database_url"])
     level = configuration.dbos.get("console_log_level") or logging.NOTSET
@@ -65,11 +65,11 @@ def launched(
             raise ConfigurationError(f"DBOS couldn't be launched: {error}") from None
 
 
-def enqueue(configuration: Configuration, order: Order, run_id: str) -> str:
-    """Enqueue a run from outside: this process runs and recovers nothing.
+def enqueue(configuration: DbosConfiguration, order: Order, run_id: str) -> str:
+    """Enqueue a run from outside: this process itself runs and recovers nothing.
 
     Returns:
-        The workflow's id: ``run_id``, or that of the workflow that is already there for the same order.
+        The workflow's id: ``run_id``, or that of an existing workflow for the same order.
     """
     config = configuration.dbos
     url, schema = str(config["system_database_url"]), config.get("dbos_system_schema") or "dbos"
@@ -94,20 +94,20 @@ def enqueue(configuration: Configuration, order: Order, run_id: str) -> str:
 
 
 def run_one(order: Order, run_id: str, *, recovered: Sequence[str] = ()) -> Outcome:
-    """Run one workflow to its end, or wait for the one that has this id; then for those that were recovered.
+    """Run a workflow, or wait for the existing one with this id; then wait for the recovered workflows.
 
     Args:
-        recovered: Workflows that :func:`launched` began to recover: they end with this process.
+        recovered: The workflows that :func:`launched` recovered. They'd be interrupted if this process ended.
 
     Raises:
-        InputError: When there is a workflow of this id already, with another order.
-        LakegateError: What the workflow ended with.
+        InputError: If a workflow with this id already exists, for another order.
+        LakegateError: If the workflow failed.
     """
     try:
         if DBOS.get_workflow_status(run_id) is not None:
             workflow: WorkflowHandle[Outcome] = DBOS.retrieve_workflow(run_id)
         else:
-            # Should another process start it at this very moment, DBOS starts it only once.
+            # If another process starts it at the same moment, DBOS still starts it only once.
             with SetWorkflowID(run_id):
                 workflow = DBOS.start_workflow(wap, order)
         _require_same(workflow, order)
@@ -119,7 +119,7 @@ def run_one(order: Order, run_id: str, *, recovered: Sequence[str] = ()) -> Outc
 
 
 def result_of(workflow: WorkflowHandle[Outcome]) -> Outcome:
-    """Wait for a workflow, and return its result."""
+    """Wait for a workflow and return its result."""
     run_id = workflow.get_workflow_id()
     try:
         return workflow.get_result()
@@ -132,21 +132,21 @@ def result_of(workflow: WorkflowHandle[Outcome]) -> Outcome:
         code = getattr(error, "code", None)
         if not isinstance(code, str):
             raise
-        # The database knows its code and what it said.
+        # An error read back from the database has only its code and message.
         raise error_class(code)(str(error), hint=f"lakegate runs {run_id}", run_id=run_id) from None
 
 
-_IN_ORDER_AFTER = frozenset({"published", "skipped"})
-"""Statuses after which the next chunk may go, of those that go in order."""
+_ALLOW_NEXT = frozenset({"published", "skipped"})
+"""Statuses after which the next chunk may start, if chunks run in order."""
 
 
 class ChunkOutcome(TypedDict):
-    """How a chunk ended.
+    """A chunk's outcome.
 
     Attributes:
-        chunk: Its name: its span of time, or its file's name.
-        outcome: Its run's outcome; ``None`` when the run failed.
-        error: Why it failed, as :meth:`lakegate.errors.LakegateError.to_dict` has it.
+        chunk: Its name: a period, or its file's name.
+        outcome: The outcome of its run; ``None`` if the run failed.
+        error: Why it failed, in the form of :meth:`lakegate.errors.LakegateError.to_dict`.
     """
 
     chunk: str
@@ -166,16 +166,16 @@ def backfill(
     chunk: str | None = None,
     checks: Sequence[str] = (),
 ) -> Iterator[ChunkOutcome]:
-    """Enqueue the chunks that aren't published yet, and yield how each ended, oldest first.
+    """Enqueue the chunks that aren't published yet, and yield each one's outcome, oldest first.
 
-    A chunk that an earlier backfill left on the queue isn't enqueued twice. The first chunk of a new table goes alone:
-    it determines the table's columns.
+    A chunk that an earlier backfill left on the queue isn't enqueued twice. The first chunk of a new table runs alone,
+    since it decides the table's columns.
 
     Args:
-        paths: Files, folders, patterns; also with a date in them, ``trips/%Y-%m-%d.parquet``.
+        paths: Files, folders and patterns, with or without date fields, such as ``trips/%Y-%m-%d.parquet``.
         since: Start of the range: a date, month or time.
         until: End of the range, inclusive.
-        chunk: What one run ingests; see :class:`lakegate.loading.backfill.Backfill`.
+        chunk: Chunk size; see :class:`lakegate.loading.backfill.Backfill`.
         checks: Checks in addition to those of the table's settings.
     """
     plan = Backfill(opener, table, paths, since, until, by=by, chunk=chunk).plan()
@@ -184,11 +184,11 @@ def backfill(
         first = to_do.pop(0)
         yield _ended(first, _queued(first, checks))
     if plan.in_order:
-        # Each may change rows of those before it, so none goes after one that isn't published.
+        # Each chunk may change rows of earlier ones, so the first that isn't published stops the rest.
         for one in to_do:
             ended = _ended(one, _queued(one, checks))
             yield ended
-            if ended["outcome"] is None or ended["outcome"]["status"] not in _IN_ORDER_AFTER:
+            if ended["outcome"] is None or ended["outcome"]["status"] not in _ALLOW_NEXT:
                 return
         return
     queued = [(one, _queued(one, checks)) for one in to_do]
@@ -213,7 +213,7 @@ def _ended(chunk: BackfillChunk, workflow: WorkflowHandle[Outcome]) -> ChunkOutc
 
 
 def serve(stop: threading.Event | None = None) -> None:
-    """Work until SIGTERM or Ctrl-C."""
+    """Process the queues until SIGTERM or Ctrl-C."""
     until = stop or threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: until.set())
@@ -221,7 +221,7 @@ def serve(stop: threading.Event | None = None) -> None:
 
 
 def _require_same(workflow: WorkflowHandle[Outcome], order: Order) -> None:
-    """Refuse another order under the same id: starting an id twice is starting it once, so its files would be lost."""
+    """Refuse another order with the same id: DBOS runs an id only once, so the order would silently be dropped."""
     begun = workflow.get_status().input
     known: Order = begun["args"][0] if begun else order
     if known["table"] == order["table"] and list(known["paths"]) == list(order["paths"]):
@@ -243,15 +243,15 @@ def _pending() -> Sequence[str]:
 def _wait(workflow_id: str) -> None:
     try:
         DBOS.retrieve_workflow(workflow_id).get_result()
-    except Exception as error:  # noqa: BLE001 - its own caller learns of it from the database
+    except Exception as error:  # noqa: BLE001 - its own caller reads the error from the database
         DBOS.logger.error(f"Recovered workflow {workflow_id} failed: {error}")
 
 
 def _explained(error: SQLAlchemyError, url: str) -> LakegateError:
     said = str(getattr(error, "orig", None) or error).strip().splitlines()
     text = said[0] if said else type(error).__name__
-    place = place_of(url)
-    if any(words in text for words in _NOT_LET_IN):
+    place = location_of(url)
+    if any(words in text for words in _REFUSALS):
         return ConfigurationError(
             f"DBOS's database at {place} refused the connection: {text}", hint="Check system_database_url."
         )
@@ -262,13 +262,13 @@ def _explained(error: SQLAlchemyError, url: str) -> LakegateError:
 
 @contextmanager
 def _logging(level: str | int, *, quiet: bool, tracebacks: bool) -> Iterator[None]:
-    """Show of DBOS's log what concerns a user: our own lines, with the run they belong to, and what goes wrong."""
+    """Show only the lines of DBOS's log that matter to users: our own, prefixed with the run id, and problems."""
     logger = logging.getLogger(_LOGGER)
-    # DBOS adds a handler of its own only where there is none.
+    # DBOS adds its own handler only if there's none.
     handler = logging.StreamHandler()
     handler.setLevel(level)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
-    handler.addFilter(_Readable(quiet=quiet, tracebacks=tracebacks))
+    handler.addFilter(_ReadableFilter(quiet=quiet, tracebacks=tracebacks))
     logger.addHandler(handler)
     logger.propagate = False
     try:
@@ -277,8 +277,8 @@ def _logging(level: str | int, *, quiet: bool, tracebacks: bool) -> Iterator[Non
         logger.removeHandler(handler)
 
 
-class _Readable(logging.Filter):
-    """Drops DBOS's own messages, and turns tracebacks into the sentence at their end."""
+class _ReadableFilter(logging.Filter):
+    """Drops DBOS's own messages, and reduces tracebacks to their last line."""
 
     def __init__(self, *, quiet: bool, tracebacks: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Queues and the schedule: how many workflows run at a time, and none of them twice."""
+"""Queues and schedules: limit concurrent workflows, and avoid duplicates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dbos import DBOS, EnqueueOptions, SetEnqueueOptions, SetWorkflowID, Workflo
 
 from lakegate import errors
 from lakegate.errors import EngineError, LakegateError
-from lakegate.integrations.dbos.workflows import WAP, Order, Outcome, may_succeed_again, opened_lake, wap
+from lakegate.integrations.dbos.workflows import WAP, Order, Outcome, may_succeed_again, open_lake, wap
 from lakegate.lake import IngestOptions, Lake
 from lakegate.loading.file_outcomes import find_run
 from lakegate.loading.routes import Routes
@@ -23,21 +23,21 @@ from lakegate.model.identifiers import TableIdentifier, validate_run_id
 from lakegate.model.run import new_run_id
 
 QUEUE = "lakegate"
-LOOKS = "lakegate-looks"
-"""Queue of the schedule's own short workflows, which must not wait behind an ingest."""
+SCANS = "lakegate-looks"
+"""Queue for the schedule's own short workflows, which must not wait for an ingest."""
 BACKFILL = "lakegate-backfill"
-QUEUES = (QUEUE, LOOKS, BACKFILL)
+QUEUES = (QUEUE, SCANS, BACKFILL)
 _MAX_CHUNKS = 100
-"""Maximum number of chunks of one workflow: recovery reads again what a workflow has done."""
+"""Maximum number of chunks in one workflow, since recovery replays everything that the workflow did."""
 
 
-class Watch(TypedDict, total=False):
-    """Where a schedule looks for new files. It is stored in DBOS's tables.
+class ScheduledScan(TypedDict, total=False):
+    """Where a schedule looks for new files. Stored in DBOS's tables.
 
     Attributes:
-        table: Table of all files; without it, ``routes`` decide.
+        table: The table for all files; if missing, ``routes`` decide.
         routes: Patterns, see :class:`lakegate.loading.routes.Routes`.
-        settle_s: Seconds for which a file must stay unchanged before it is ingested; default 5.
+        settle_s: Seconds for which a file must stay unchanged before it's ingested; default 5.
         max_files: Maximum number of files in a run; default 100.
     """
 
@@ -56,7 +56,7 @@ def register(*, concurrency: int = 4, parallel: int = 4) -> None:
         concurrency: Maximum number of concurrent ingests in one process.
         parallel: Maximum number of concurrent backfill chunks in all processes together.
     """
-    DBOS.register_queue(LOOKS, worker_concurrency=1, on_conflict="always_update")
+    DBOS.register_queue(SCANS, worker_concurrency=1, on_conflict="always_update")
     DBOS.register_queue(QUEUE, worker_concurrency=concurrency, on_conflict="always_update")
     DBOS.register_queue(BACKFILL, global_concurrency=parallel, on_conflict="always_update")
 
@@ -69,7 +69,7 @@ def enqueue(order: Order, *, run_id: str | None = None, queue: str = QUEUE) -> W
         queue: One of :data:`QUEUES`.
 
     Returns:
-        The workflow, which may be the existing one.
+        The new workflow, or the existing one for the same order.
     """
     options = enqueuing(order, run_id=run_id, queue=queue, version=DBOS.application_version)
     return DBOS.enqueue_workflow_with_options(options, order)
@@ -94,8 +94,8 @@ def enqueuing(order: Order, *, run_id: str | None, version: str, queue: str = QU
     }
 
 
-def schedule(cron: str, watch: Watch, *, name: str | None = None) -> str:
-    """Look for new files on a schedule, also after a restart. Replaces an earlier schedule of this name.
+def schedule(cron: str, watch: ScheduledScan, *, name: str | None = None) -> str:
+    """Look for new files on a schedule that survives restarts. Replaces an earlier schedule with this name.
 
     Args:
         cron: Minute, hour, day, month, weekday, in UTC; seconds may come before them.
@@ -106,31 +106,39 @@ def schedule(cron: str, watch: Watch, *, name: str | None = None) -> str:
     """
     chosen = name or schedule_name(watch.get("table"))
     DBOS.apply_schedules(
-        [{"schedule_name": chosen, "workflow_fn": look, "schedule": cron, "context": watch, "queue_name": LOOKS}]
+        [
+            {
+                "schedule_name": chosen,
+                "workflow_fn": find_new_files,
+                "schedule": cron,
+                "context": watch,
+                "queue_name": SCANS,
+            }
+        ]
     )
     return chosen
 
 
 def schedule_name(table: str | None) -> str:
-    """Return the name of a table's schedule, or of one with routes for ``None``."""
+    """Return the name of a table's schedule; with ``None``, of the schedule with routes."""
     return f"lakegate-{table or 'routes'}"
 
 
 def unschedule(name: str) -> None:
-    """End a schedule, if it exists; what is on the queue stays there."""
+    """Delete a schedule, if it exists. Workflows on the queue stay there."""
     DBOS.delete_schedule(name)
 
 
 @DBOS.workflow(name="lakegate.look")
-def look(scheduled_at: datetime, watch: Watch) -> None:  # noqa: ARG001 - DBOS gives a schedule's workflow the time
+def find_new_files(scheduled_at: datetime, watch: ScheduledScan) -> None:  # noqa: ARG001 - DBOS gives a schedule's workflow the time
     """Find the tables with new files, and enqueue a workflow for each, unless an earlier one is still running."""
     for table in tables_with_new_files(watch):
         with SetEnqueueOptions(deduplication_id=table, duplication_policy="return-existing"):
-            DBOS.enqueue_workflow(QUEUE, take_new, table, watch)
+            DBOS.enqueue_workflow(QUEUE, ingest_new, table, watch)
 
 
 @DBOS.workflow(name="lakegate.take_new")
-def take_new(table: str, watch: Watch) -> dict[str, int]:
+def ingest_new(table: str, watch: ScheduledScan) -> dict[str, int]:
     """Ingest the new files of a table, chunk by chunk, each by its own :func:`wap`.
 
     Returns:
@@ -143,38 +151,38 @@ def take_new(table: str, watch: Watch) -> dict[str, int]:
         if chunk is None:
             break
         taken.append(_chunk(chunk))
-        outcome, error = _taken(chunk, watch)
-        note(chunk, watch, error, others_worked=bool(ended.keys() - {"failed"}))
+        outcome, error = _ingest(chunk, watch)
+        save_outcomes(chunk, watch, error, others_worked=bool(ended.keys() - {"failed"}))
         status = "failed" if outcome is None else outcome["status"]
         ended[status] = ended.get(status, 0) + 1
-        if error is not None and _is_away(_error(*error)):
-            # Other chunks would fail, too.
+        if error is not None and _is_unreachable(_error(*error)):
+            # Other chunks would fail too.
             break
     return ended
 
 
 class NextChunk(TypedDict):
-    """A :class:`lakegate.loading.file_outcomes.Chunk` as JSON, and the id of the run that ingests or resumes it."""
+    """A :class:`lakegate.loading.file_outcomes.Chunk` as JSON, and the id of the run to start or resume for it."""
 
     run_id: str
     chunk: dict[str, Any]
 
 
 @DBOS.step(name="lakegate.tables_with_new_files", retries_allowed=True, max_attempts=3, should_retry=may_succeed_again)
-def tables_with_new_files(watch: Watch) -> list[str]:
-    """List the paths and return the tables that settled new files go to."""
-    with opened_lake() as lake:
-        return list(dict.fromkeys(chunk.table for chunk in intake_of(lake, watch).scan().chunks))
+def tables_with_new_files(watch: ScheduledScan) -> list[str]:
+    """Return the tables with new files that are ready to ingest."""
+    with open_lake() as lake:
+        return list(dict.fromkeys(chunk.table for chunk in open_intake(lake, watch).scan().chunks))
 
 
 @DBOS.step(name="lakegate.next_chunk", retries_allowed=True, max_attempts=3, should_retry=may_succeed_again)
-def next_chunk(table: str, watch: Watch, taken: Sequence[Chunk]) -> NextChunk | None:
-    """Return the next files to ingest together, if there are any.
+def next_chunk(table: str, watch: ScheduledScan, taken: Sequence[Chunk]) -> NextChunk | None:
+    """Return the next chunk to ingest; ``None`` if there is none.
 
-    A chunk of ``taken`` that is found again has failed or belongs to another run; it's left to the next schedule.
+    If a scan finds a chunk of ``taken`` again, it failed or another run holds it, so it's left to the next schedule.
     """
-    with opened_lake() as lake:
-        intake = intake_of(lake, watch)
+    with open_lake() as lake:
+        intake = open_intake(lake, watch)
         for chunk in intake.scan().chunks:
             if chunk.table == table and chunk not in taken and intake.is_free(chunk):
                 return NextChunk(run_id=chunk.run_id or new_run_id(), chunk=asdict(chunk))
@@ -182,16 +190,18 @@ def next_chunk(table: str, watch: Watch, taken: Sequence[Chunk]) -> NextChunk | 
 
 
 @DBOS.step(name="lakegate.note", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
-def note(chunk: NextChunk, watch: Watch, error: tuple[str, str] | None, *, others_worked: bool) -> None:
-    """Record the outcomes of the files, so that a bad one isn't tried forever."""
-    with opened_lake() as lake:
+def save_outcomes(
+    chunk: NextChunk, watch: ScheduledScan, error: tuple[str, str] | None, *, others_worked: bool
+) -> None:
+    """Save the outcomes of the files, so that a bad one isn't retried forever."""
+    with open_lake() as lake:
         run = find_run(lake, chunk["run_id"])
         known = None if error is None else _error(*error)
-        intake_of(lake, watch).save_outcomes(_chunk(chunk), run, known, others_worked=others_worked)
+        open_intake(lake, watch).save_outcomes(_chunk(chunk), run, known, others_worked=others_worked)
 
 
-def intake_of(lake: Lake, watch: Watch) -> Intake:
-    """Return the scan for new files of ``watch``."""
+def open_intake(lake: Lake, watch: ScheduledScan) -> Intake:
+    """Return the intake for a schedule's files."""
     table = watch.get("table")
     return Intake(
         lake,
@@ -203,25 +213,25 @@ def intake_of(lake: Lake, watch: Watch) -> Intake:
     )
 
 
-def _taken(chunk: NextChunk, watch: Watch) -> tuple[Outcome | None, tuple[str, str] | None]:
+def _ingest(chunk: NextChunk, watch: ScheduledScan) -> tuple[Outcome | None, tuple[str, str] | None]:
     files = _chunk(chunk)
     order = Order(table=files.table, paths=files.uris, checks=watch.get("checks", ()), on_busy="skip")
     if not files.alone:
-        # After a failure, its files are ingested one by one, and nobody looks at the branch of all of them.
+        # After a failure, the files are retried one by one, each with a branch of its own, so nobody needs this one.
         order["on_failure"] = "drop"
     if files.run_id is not None:
         order["run_id"] = files.run_id
     try:
-        # The workflow of a resumed run gets an id derived from this one's: the run may be resumed again.
+        # A resumed run's workflow gets an id derived from this one's, since the run may be resumed several times.
         with nullcontext() if files.run_id is not None else SetWorkflowID(chunk["run_id"]):
             return wap(order), None
-    except Exception as error:  # noqa: BLE001 - other files wait
+    except Exception as error:  # noqa: BLE001 - other files are waiting
         DBOS.logger.error(f"Run {chunk['run_id']} failed: {error}")
-        # Once it's read back from the database, only an error's code is left.
+        # An error read back from the database has only its code and message.
         return None, (str(getattr(error, "code", "error")), str(error))
 
 
-def _is_away(error: LakegateError) -> bool:
+def _is_unreachable(error: LakegateError) -> bool:
     return may_succeed_again(error) and not isinstance(error, EngineError)
 
 
@@ -235,7 +245,7 @@ def _error(code: str, message: str) -> LakegateError:
 
 
 def error_class(code: str) -> type[LakegateError]:
-    """Return lakegate's error with a code; the root of all errors if there is none.
+    """Return lakegate's error class with this code; the root class if there is none.
 
     Example:
         >>> error_class("conflict").__name__, error_class("unheard-of").__name__

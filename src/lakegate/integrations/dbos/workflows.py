@@ -1,4 +1,4 @@
-"""Write, audit and publish as steps of one durable workflow, whose id is the run's."""
+"""Write, audit and publish as the steps of a durable workflow, whose id is the run's id."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from lakegate.ports import Narrator, Step
 from lakegate.progress import SilentNarrator
 
 WAP = "lakegate.wap"
-"""Name of the workflow, for those who enqueue it from outside."""
+"""Name of the workflow, for enqueuing it from outside."""
 MAINTAIN = "lakegate.maintain"
 """Name of the workflow that maintains tables."""
 _MAX_FAILURES = 20
 
 
 class Order(TypedDict, total=False):
-    """What a workflow ingests. It is stored in DBOS's tables: names and paths, never contents or secrets.
+    """What a workflow ingests. Stored in DBOS's tables, so it has names and paths, never data or secrets.
 
     Attributes:
         table: ``namespace.table``.
@@ -52,14 +52,14 @@ class Order(TypedDict, total=False):
 
 
 class Outcome(TypedDict):
-    """How a run ended: what a step and the workflow return, and DBOS stores. Small, and survives JSON.
+    """A run's outcome: what each step and the workflow return, and DBOS stores as JSON.
 
     Attributes:
         run_id: Also the workflow's id, unless the order named a run.
-        status: ``published``, ``rejected`` or ``skipped`` at the end; ``staged`` between steps; ``failed`` when it was
-            undone.
-        branch: Its branch, which a rejection keeps unless ``on_failure`` says otherwise.
-        failures: Why it was rejected: at most 20 checks with their numbers of failing rows, no values.
+        status: ``published``, ``rejected`` or ``skipped`` at the end; ``staged`` between steps; ``failed`` if the run
+            was undone.
+        branch: Its branch, which a rejected run keeps unless ``on_failure`` is ``drop``.
+        failures: Why it was rejected: at most 20 checks with their numbers of failing rows, but no values.
     """
 
     run_id: str
@@ -71,11 +71,11 @@ class Outcome(TypedDict):
     detail: str | None
 
 
-class Upkeep(TypedDict):
-    """What a round of maintenance did.
+class Maintenance(TypedDict):
+    """What one maintenance run did.
 
     Attributes:
-        left: Steps with nothing to do after all, or left for the next round.
+        left: Number of steps that had nothing to do, or were left for the next time.
     """
 
     tables: int
@@ -95,18 +95,18 @@ _opener: LakeOpener = _connect
 
 
 def use_lake(opener: LakeOpener) -> None:
-    """Set how steps open the lake; by default, :func:`lakegate.connect` with the settings found here."""
-    global _opener  # noqa: PLW0603 - workflows are global too, and what they are given must survive in a database
+    """Set how steps open the lake. The default is :func:`lakegate.connect` with the current folder's settings."""
+    global _opener  # noqa: PLW0603 - workflows are global too, and their arguments must survive in a database
     _opener = opener
 
 
-def opened_lake() -> Lake:
-    """Open the lake for one step, as :func:`use_lake` says."""
+def open_lake() -> Lake:
+    """Open the lake for one step; see :func:`use_lake`."""
     return _opener(_DbosNarrator())
 
 
 class _DbosNarrator(SilentNarrator):
-    """Logs to DBOS, which adds the workflow's id to each line."""
+    """Logs through DBOS, which adds the workflow's id to each line."""
 
     @contextmanager
     def step(self, text: str) -> Iterator[Step]:
@@ -119,12 +119,12 @@ class _DbosNarrator(SilentNarrator):
 
 
 def may_succeed_again(error: BaseException) -> bool:
-    """Return whether a failed step is worth retrying; the lake then finds what was done."""
+    """Return whether retrying a failed step may help. The lake knows what was already done."""
     return isinstance(error, (RetryableError, OutcomeUnknownError))
 
 
 class _RunLock:
-    """A lock that a weak dictionary can hold."""
+    """A lock that can be weakly referenced."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -135,15 +135,15 @@ _run_locks_lock = threading.Lock()
 
 
 @contextmanager
-def lake_of(run_id: str) -> Iterator[Lake]:
-    """Open the lake for a step of a run, one step at a time in this process.
+def open_lake_for(run_id: str) -> Iterator[Lake]:
+    """Open the lake for a step of a run. Only one step of a run is active in this process at a time.
 
-    DBOS restarts a workflow that it takes for dead, possibly in the same process, and drops the slower one's results.
-    Between processes, the run's lease does the same.
+    DBOS restarts a workflow that it believes dead, possibly in the same process, and drops the slower one's results.
+    Between processes, the run's lease keeps steps apart.
     """
     with _run_locks_lock:
         held = _run_locks.setdefault(run_id, _RunLock())
-    with held.lock, opened_lake() as lake:
+    with held.lock, open_lake() as lake:
         yield lake
 
 
@@ -151,7 +151,7 @@ def lake_of(run_id: str) -> Iterator[Lake]:
 def write(run_id: str, order: Order) -> Outcome:
     """Write the files to a branch; see :meth:`lakegate.Lake.write`."""
     options = {key: value for key, value in order.items() if key not in ("table", "paths")}
-    with lake_of(run_id) as lake:
+    with open_lake_for(run_id) as lake:
         given = cast("IngestOptions", {**options, "run_id": run_id})
         return outcome_of(lake.write(order["table"], list(order["paths"]), **given))
 
@@ -159,20 +159,20 @@ def write(run_id: str, order: Order) -> Outcome:
 @DBOS.step(name="lakegate.audit", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
 def audit(run_id: str) -> Outcome:
     """Audit the branch; see :meth:`lakegate.Lake.audit_run`."""
-    with lake_of(run_id) as lake:
+    with open_lake_for(run_id) as lake:
         return outcome_of(lake.audit_run(run_id))
 
 
 @DBOS.step(name="lakegate.publish", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
 def publish(run_id: str) -> Outcome:
     """Publish the branch, which passed its audit; see :meth:`lakegate.Lake.publish_run`."""
-    with lake_of(run_id) as lake:
+    with open_lake_for(run_id) as lake:
         return outcome_of(lake.publish_run(run_id))
 
 
 @DBOS.step(name="lakegate.undo", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
 def undo(run_id: str, reason: str) -> Outcome | None:
-    """Undo a run; see :meth:`lakegate.Lake.cancel_run`. ``None`` if it doesn't exist."""
+    """Undo a run; see :meth:`lakegate.Lake.cancel_run`. Returns ``None`` if it doesn't exist."""
     return _undo(run_id, reason)
 
 
@@ -181,10 +181,10 @@ def wap(order: Order) -> Outcome:
     """Write files to a branch, audit them, and publish them, or not at all.
 
     The workflow's id is the run's id, unless the order names a run. Set it with ``SetWorkflowID`` (ASCII letters,
-    digits, ``.``, ``_``, ``-``), so that starting it twice starts it once. A rejected audit is a result. A run that
-    fails is undone, and its error raised.
+    digits, ``.``, ``_``, ``-``), so that starting the workflow twice runs it only once. A rejection is a result. If a
+    run fails, it's undone and its error is raised.
     """
-    # Forked from a later step, the workflow continues the run that its first step began.
+    # If the workflow was forked from a later step, it continues the run that the original's first step started.
     run_id = order.get("run_id", str(DBOS.workflow_id))
     try:
         outcome = write(run_id, order)
@@ -194,45 +194,45 @@ def wap(order: Order) -> Outcome:
                 break
             outcome = step(run_id)
     except (dbos_errors.DBOSWorkflowCancelledError, dbos_errors.DBOSWorkflowConflictIDError):
-        # DBOS runs no more steps of a workflow that was cancelled, or that another process has taken over.
+        # The workflow was cancelled, or another process took it over. DBOS runs no more of its steps here.
         if _is_cancelled(str(DBOS.workflow_id)):
             _undo_cancelled(run_id)
         raise
     except Exception as error:
         cause = _cause(error)
         if isinstance(cause, (dbos_errors.DBOSException, SQLAlchemyError)):
-            # DBOS itself stopped, or couldn't save something; it will recover the workflow.
+            # DBOS itself stopped or couldn't save something. It will recover the workflow.
             raise
         if "run_id" in order and isinstance(cause, InputError):
-            # The step has ended the run, or it is a run of another table: not ours to undo.
+            # The step has already ended the run, or the run belongs to another table, so don't undo it.
             raise cause from None
-        ended = _undone(run_id, cause)
+        ended = _try_undo(run_id, cause)
         if ended is None or ended["status"] != "published":
             raise cause from None
-        # Only the response to its publish was lost.
+        # The run is published; only the response got lost.
         return ended
     return outcome
 
 
 @DBOS.step(name="lakegate.maintain-round", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
-def _maintain(tables: Sequence[str], within: str | None) -> Upkeep:
-    with opened_lake() as lake:
+def _maintain(tables: Sequence[str], within: str | None) -> Maintenance:
+    with open_lake() as lake:
         report = lake.maintain(tables, within=within)
     failed = {
         f"{one.table} {one.action}".strip(): one.error.message for one in report.failures if one.error is not None
     }
     done = sum(one.status == "done" for one in report.steps)
-    return Upkeep(tables=report.tables, done=done, left=len(report.steps) - done - len(failed), failed=failed)
+    return Maintenance(tables=report.tables, done=done, left=len(report.steps) - done - len(failed), failed=failed)
 
 
 @DBOS.workflow(name=MAINTAIN)
-def maintain(tables: Sequence[str] = (), within: str | None = None) -> Upkeep:
+def maintain(tables: Sequence[str] = (), within: str | None = None) -> Maintenance:
     """Compact tables, rewrite manifests, expire snapshots and collect garbage, where the settings say it's due.
 
-    Restarted, it continues with what is left: what was done to a table is a run of its own.
+    After a restart, it continues where it stopped, since each step on a table is a run of its own.
 
     Raises:
-        LakegateError: The lake can't be reached, or another process maintains it.
+        LakegateError: If the lake is unreachable, or another process is maintaining it.
     """
     try:
         return _maintain(list(tables), within)
@@ -241,7 +241,7 @@ def maintain(tables: Sequence[str] = (), within: str | None = None) -> Upkeep:
 
 
 def outcome_of(run: Run) -> Outcome:
-    """Return how a run ended, or where it is, as DBOS stores it."""
+    """Return a run's outcome or current status in the form that DBOS stores."""
     detail = run.error.message if run.error is not None else run.detail
     return Outcome(
         run_id=run.run_id,
@@ -258,16 +258,16 @@ def _failure(result: CheckResult) -> str:
     return f"{result.check}: {result.failing_rows:,} of {result.total_rows:,} rows"
 
 
-def _undone(run_id: str, cause: Exception) -> Outcome | None:
+def _try_undo(run_id: str, cause: Exception) -> Outcome | None:
     try:
         return undo(run_id, f"Its DBOS workflow failed: {cause}")
-    except Exception as error:  # noqa: BLE001 - the first failure is the one to tell
+    except Exception as error:  # noqa: BLE001 - the first error is the one to report
         _log_left(run_id, error)
         return None
 
 
 def _is_cancelled(workflow_id: str) -> bool:
-    # Asked in the workflow's own context, it would be a step.
+    # In a fresh context, since in the workflow's own context this call would count as a step.
     status = Context().run(DBOS.get_workflow_status, workflow_id)
     return status is not None and status.status == "CANCELLED"
 
@@ -280,7 +280,7 @@ def _undo_cancelled(run_id: str) -> None:
 
 
 def _undo(run_id: str, reason: str) -> Outcome | None:
-    with lake_of(run_id) as lake:
+    with open_lake_for(run_id) as lake:
         try:
             return outcome_of(lake.cancel_run(run_id, reason=reason))
         except NotFoundError:
@@ -292,7 +292,7 @@ def _log_left(run_id: str, error: Exception) -> None:
 
 
 def _cause(error: Exception) -> Exception:
-    """Return a step's last error instead of the number of its attempts."""
+    """Return a step's last error instead of the error that counts its attempts."""
     if isinstance(error, dbos_errors.DBOSMaxStepRetriesExceeded) and error.errors:
         return error.errors[-1]
     return error

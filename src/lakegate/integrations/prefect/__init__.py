@@ -7,7 +7,7 @@ names its run, so a retried task, a restarted flow run and a second deployment c
 Deploy them by module path: ``lakegate.integrations.prefect:wap_flow``.
 
 Raises:
-    ConfigurationError: On first use, if Prefect is missing or has another version.
+    ConfigurationError: On first use, if Prefect is missing or its version unsupported.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _HOMES = {
 
 
 def require_prefect() -> None:
-    """Make sure that Prefect is installed, in a version that these flows are tested with.
+    """Make sure that a supported version of Prefect is installed.
 
     Raises:
-        ConfigurationError: It isn't.
+        ConfigurationError: If it isn't.
     """
     require_extra("prefect", "prefect", "3.8.8", "3.9")
 
@@ -65,7 +65,7 @@ def __getattr__(name: str) -> Any:
     if home is None:
         msg = f"module '{__name__}' has no attribute {name!r}"
         raise AttributeError(msg)
-    # Before Prefect is imported: with another version, that may fail with an error that helps no user.
+    # Before Prefect is imported: an unsupported version may fail with an unhelpful error.
     require_prefect()
     return getattr(import_module(f"{__name__}.{home}"), name)
 

@@ -78,7 +78,7 @@ def _path(value: str) -> str:
 
 class _Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse ``args``. An error names this command; click leaves it out when an option's value is missing."""
+        """Parse ``args``. Errors name this command, which click forgets if an option's value is missing."""
         with augment_usage_errors(ctx):
             return super().parse_args(ctx, args)
 
@@ -182,9 +182,9 @@ def _run_now(parameters: dict[str, Any], output: str) -> int:
 
 
 def _require_server() -> None:
-    """Make sure that Prefect is installed and its server answers, if one is configured.
+    """Make sure that Prefect is installed and its server, if one is configured, answers.
 
-    Without one, Prefect starts its own.
+    If none is configured, Prefect starts its own.
     """
     require_prefect()
     from prefect.client.orchestration import get_client
@@ -210,7 +210,7 @@ def main() -> NoReturn:
         _say(error.message, error.hint)
         code = int(ExitCode.INTERRUPTED if error.code == "cancelled" else error.exit_code)
         if error.code == OutcomeUnknownError.code:
-            # Prefect would spend minutes on reporting the tasks' states to a server that is gone.
+            # Otherwise Prefect would spend minutes trying to report task states to a server that's gone.
             sys.stderr.flush()
             os._exit(code)
         sys.exit(code)
@@ -233,6 +233,6 @@ def _say(message: str, hint: str | None) -> None:
 
 
 if __name__ == "__main__":
-    # Quiet unless asked: users don't care about the log of the server that Prefect starts for itself.
+    # By default, hide the log of the server that Prefect starts for itself.
     os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "WARNING")
     main()

@@ -1,4 +1,4 @@
-"""Two flows: files to one table, through write, audit and publish; and historical files, chunk by chunk."""
+"""Flows that ingest files into one table, backfill historical files chunk by chunk, and maintain tables."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from prefect.transactions import transaction
 from lakegate.errors import AuditFailedError, InputError, LakegateError, RetryableError
 from lakegate.integrations.prefect.steps import (
     HOUR_S,
-    MAY_PASS,
+    RETRYABLE_ERRORS,
+    add_hooks,
     audit,
+    error_line,
     open_lake,
     publish,
     retriable_task,
-    retried,
+    returning_retryable,
     sentence,
     show_chunks,
-    stage_hooks,
-    told,
     write,
 )
 from lakegate.lake import IngestOptions
@@ -49,13 +49,13 @@ _DONE = {"published", "already", "empty"}
 
 
 class CancelledInPrefectError(LakegateError):
-    """The flow run was cancelled in Prefect, and nothing stopped this process."""
+    """The flow run was cancelled in Prefect, but nothing stopped this process."""
 
     code = "cancelled"
 
 
 def run_id_of(flow_run_id: UUID | str | None) -> str:
-    """Return the id of the run of a flow run of :func:`wap_flow`."""
+    """Return the run id that belongs to a flow run of :func:`wap_flow`."""
     return f"prefect-{flow_run_id}"
 
 
@@ -76,8 +76,8 @@ def wap_flow(
 ) -> State[Any]:
     """Write files to a branch, audit them, and publish them to main, or not at all.
 
-    The run is named after the flow run, ``prefect-<its id>``: retrying the flow run continues it. Tasks that fail with
-    a retryable error are retried up to four times. Called from Python, it returns the run or raises what stopped it.
+    The run's id is ``prefect-<flow run id>``, so retrying the flow run continues the run. Tasks that fail with a
+    retryable error are retried up to four times. Called from Python, it returns the run or raises its error.
 
     Args:
         table: ``namespace.table``; created if it doesn't exist.
@@ -97,8 +97,8 @@ def wap_flow(
         The flow run's last state: ``Published``, ``Skipped`` (nothing new), ``Rejected`` (a failed state), ``Failed``
         or ``Cancelled``.
     """
-    if run_id is not None and (problem := _why_not(table, run_id, home)) is not None:
-        return Failed(message=told(problem), data=problem)
+    if run_id is not None and (problem := _resume_problem(table, run_id, home)) is not None:
+        return Failed(message=error_line(problem), data=problem)
     run_id = run_id or run_id_of(flow_run.get_id())
     options: IngestOptions = {
         "run_id": run_id,
@@ -114,22 +114,22 @@ def wap_flow(
     try:
         # A concurrency limit on this tag, if there is one, limits the steps that work on the table.
         with tags(f"lakegate:{table}"), transaction(logger=get_run_logger()) as steps:
-            stage_hooks(steps, run_id, home)
+            add_hooks(steps, run_id, home)
             run = write(table, paths, options, home)
             if run.status == "staged":
-                _require_wanted()
+                _require_not_cancelled()
                 run = audit(run_id, home, with_examples=with_examples)
-                _require_wanted()
+                _require_not_cancelled()
                 run = publish(run_id, home, with_examples=with_examples)
     except LakegateError as error:
-        return _given_up(run_id, home, error)
+        return _stopped(run_id, home, error)
     except (httpx.HTTPError, PrefectException, ConcurrencySlotAcquisitionError) as error:
-        return _given_up(run_id, home, _server_away(run_id, error))
-    return _ended(run)
+        return _stopped(run_id, home, _server_unreachable(run_id, error))
+    return _final_state(run)
 
 
-def _why_not(table: str, run_id: str, home: str | None) -> LakegateError | None:
-    """Return why a run can't be resumed, if so: a mistake must not undo it."""
+def _resume_problem(table: str, run_id: str, home: str | None) -> LakegateError | None:
+    """Return why a run can't be resumed; ``None`` if it can. Otherwise a mistaken id would undo the run."""
     try:
         with open_lake(home) as lake:
             run = lake.run(run_id)
@@ -145,8 +145,8 @@ def _why_not(table: str, run_id: str, home: str | None) -> LakegateError | None:
     )
 
 
-def _require_wanted() -> None:
-    """Stop a flow run that was cancelled while no worker was there to stop its process."""
+def _require_not_cancelled() -> None:
+    """Stop a flow run that was cancelled while no worker was running to stop its process."""
     try:
         with get_client(sync_client=True) as client:
             state = client.read_flow_run(UUID(flow_run.get_id())).state
@@ -156,43 +156,43 @@ def _require_wanted() -> None:
         raise CancelledInPrefectError("The flow run was cancelled; nothing was published.")
 
 
-def _server_away(run_id: str, error: Exception) -> LakegateError:
+def _server_unreachable(run_id: str, error: Exception) -> LakegateError:
     return RetryableError(
         f"Prefect's server didn't answer between two steps ({type(error).__name__}).",
-        hint=f"See what became of the run: lakegate runs {run_id}. Then run the flow again.",
+        hint=f"Check the run's status: lakegate runs {run_id}. Then run the flow again.",
     )
 
 
-def _given_up(run_id: str, home: str | None, error: LakegateError) -> State[Any]:
-    """Return the last state of a flow run that an error stopped; its run may have been published anyway."""
+def _stopped(run_id: str, home: str | None, error: LakegateError) -> State[Any]:
+    """Return the final state of a flow run that an error stopped. Its run may have been published anyway."""
     try:
         with open_lake(home) as lake:
             run = lake.run(run_id)
     except LakegateError:
         run = None
     if run is not None and run.run_id == run_id and run.status == "published":
-        return _ended(run)
+        return _final_state(run)
     if isinstance(error, CancelledInPrefectError):
-        return Cancelled(message=told(error), data=error)
-    return Failed(name=REJECTED if isinstance(error, AuditFailedError) else None, message=told(error), data=error)
+        return Cancelled(message=error_line(error), data=error)
+    return Failed(name=REJECTED if isinstance(error, AuditFailedError) else None, message=error_line(error), data=error)
 
 
-def _ended(run: Run) -> State[Any]:
+def _final_state(run: Run) -> State[Any]:
     if run.status not in ("published", "skipped", "reverted"):
-        # Somebody discarded it between two steps, say: nothing was published.
+        # For example, someone discarded it between two steps. Nothing was published.
         error = LakegateError(sentence(run), hint=f"lakegate runs {run.run_id}", run_id=run.run_id)
-        return Failed(message=told(error), data=error)
+        return Failed(message=error_line(error), data=error)
     return Completed(name=run.status.capitalize(), message=sentence(run), data=run)
 
 
 @retriable_task("chunk", timeout_s=9 * HOUR_S, task_run_name="{chunk.name}")
-def take_chunk(chunk: BackfillChunk, backfill: Backfill, run_id: str) -> ChunkResult | State[Any]:
+def ingest_chunk(chunk: BackfillChunk, backfill: Backfill, run_id: str) -> ChunkResult | State[Any]:
     """Ingest one chunk.
 
     Raises:
-        LakegateError: It can't be ingested. Nothing of it was published.
+        LakegateError: If it can't be ingested. None of it was published.
     """
-    result = retried(lambda: backfill.run(chunk, run_id=run_id))
+    result = returning_retryable(lambda: backfill.run(chunk, run_id=run_id))
     if isinstance(result, ChunkResult):
         get_run_logger().info("%s: %s, %d rows.", chunk.name, result.outcome, result.rows)
     return result
@@ -215,15 +215,15 @@ def backfill_flow(
 ) -> State[Any]:
     """Ingest the files of a time range in chunks, oldest first, several at a time.
 
-    Run it again to continue: published files are skipped, whoever published them. A chunk that fails stops no other.
+    Run it again to continue: files that are already published are skipped. A failed chunk doesn't stop the others.
 
     Args:
         table: ``namespace.table``; created by its first chunk if it doesn't exist.
-        paths: Files, folders, patterns; also with a date in them: ``trips/%Y/%m/green_%Y-%m-%d*.parquet``.
+        paths: Files, folders and patterns, with or without date fields: ``trips/%Y/%m/green_%Y-%m-%d*.parquet``.
         since: Start of the range: a date, month or time. Default: the oldest file.
         until: End of the range, inclusive. Default: the newest file.
-        by: What dates a file: its ``path``, or when it was last ``modified``.
-        chunk: What one run ingests: ``hour``, ``day``, ``month``, ``year``, ``file`` or a number of files.
+        by: Where a file's time comes from: its ``path``, or when it was last ``modified``.
+        chunk: Chunk size: ``hour``, ``day``, ``month``, ``year``, ``file`` or a number of files.
         parallel: Number of chunks to ingest at a time.
         checks: Checks of each chunk, in addition to those of the table's settings.
         on_failure: Keep or drop the branch of a rejected chunk: ``keep`` or ``drop``. Default: the settings.
@@ -248,19 +248,19 @@ def backfill_flow(
         backfill = Backfill(partial(open_lake, home), table, listed, since, until, by=by, chunk=chunk, options=options)
         plan = backfill.plan()
         if plan.in_order:
-            results = _take_in_order(backfill, plan.to_do)
+            results = _run_in_order(backfill, plan.to_do)
         else:
-            results = _take_all(backfill, plan.to_do, parallel, first_alone=plan.creates)
+            results = _run_parallel(backfill, plan.to_do, parallel, first_alone=plan.creates)
     except LakegateError as error:
-        return Failed(message=told(error), data=error)
+        return Failed(message=error_line(error), data=error)
     show_chunks(table, results)
-    return _backfill_ended(results)
+    return _backfill_state(results)
 
 
-def _take_all(
+def _run_parallel(
     backfill: Backfill, chunks: Sequence[BackfillChunk], parallel: int, *, first_alone: bool
 ) -> list[ChunkResult]:
-    """Ingest the chunks; those of a new table one by one until one has determined the table's columns."""
+    """Ingest the chunks. For a new table, they run one by one until one is published and decides the columns."""
     results: list[ChunkResult] = []
     pool: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=parallel)
     with pool as runner:
@@ -272,8 +272,8 @@ def _take_all(
     return results
 
 
-def _take_in_order(backfill: Backfill, chunks: Sequence[BackfillChunk]) -> list[ChunkResult]:
-    """Ingest chunks that may change rows of those before them, one by one, and none after one that isn't published."""
+def _run_in_order(backfill: Backfill, chunks: Sequence[BackfillChunk]) -> list[ChunkResult]:
+    """Ingest chunks one by one, since each may change rows of earlier ones; stop at the first that isn't published."""
     results: list[ChunkResult] = []
     pool: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=1)
     with pool as runner:
@@ -286,10 +286,10 @@ def _take_in_order(backfill: Backfill, chunks: Sequence[BackfillChunk]) -> list[
 
 
 def _submit(runner: ThreadPoolTaskRunner[Any], backfill: Backfill, chunk: BackfillChunk) -> PrefectFuture[Any]:
-    # When a flow run is retried, a chunk with other files to ingest is another run.
-    asked = "\n".join((chunk.name, *(file.uri for file in chunk.to_do)))
-    run_id = f"{run_id_of(flow_run.get_id())}-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
-    return runner.submit(take_chunk, parameters={"chunk": chunk, "backfill": backfill, "run_id": run_id})
+    # The id includes the files: if a retried flow run finds other files for a chunk, that's another run.
+    content = "\n".join((chunk.name, *(file.uri for file in chunk.to_do)))
+    run_id = f"{run_id_of(flow_run.get_id())}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    return runner.submit(ingest_chunk, parameters={"chunk": chunk, "backfill": backfill, "run_id": run_id})
 
 
 def _result(chunk: BackfillChunk, future: PrefectFuture[Any]) -> ChunkResult:
@@ -297,19 +297,19 @@ def _result(chunk: BackfillChunk, future: PrefectFuture[Any]) -> ChunkResult:
     if isinstance(result, ChunkResult):
         return result
     error = result if isinstance(result, LakegateError) else LakegateError(f"Internal error: {result!r}")
-    outcome: Outcome = "later" if isinstance(error, MAY_PASS) else "failed"
+    outcome: Outcome = "later" if isinstance(error, RETRYABLE_ERRORS) else "failed"
     return ChunkResult(chunk=chunk.name, outcome=outcome, error=RunError.model_validate(error.to_dict()))
 
 
-def _backfill_ended(results: Sequence[ChunkResult]) -> State[Any]:
+def _backfill_state(results: Sequence[ChunkResult]) -> State[Any]:
     counted = Counter(one.outcome for one in results)
-    said = f"Chunks: {', '.join(f'{count} {outcome}' for outcome, count in counted.items())}." if counted else ""
+    text = f"Chunks: {', '.join(f'{count} {outcome}' for outcome, count in counted.items())}." if counted else ""
     rows = sum(one.rows for one in results)
     if not counted:
         return Completed(message="Everything is already published.", data=list(results))
     if counted.keys() <= _DONE and not any(one.left for one in results):
-        return Completed(message=f"{said} {rows:,} rows.", data=list(results))
-    return Failed(name="Incomplete", message=f"{said} {rows:,} rows. To continue, run it again.")
+        return Completed(message=f"{text} {rows:,} rows.", data=list(results))
+    return Failed(name="Incomplete", message=f"{text} {rows:,} rows. To continue, run it again.")
 
 
 @flow(name="lakegate-maintain", persist_result=False)
@@ -328,12 +328,12 @@ def maintain_flow(tables: list[str] | None = None, within: str | None = None, ho
         with open_lake(home) as lake:
             report = lake.maintain(tables or (), within=within)
     except LakegateError as error:
-        return Failed(message=told(error), data=error)
+        return Failed(message=error_line(error), data=error)
     counted = Counter(step.status for step in report.steps)
-    said = (
+    text = (
         f"{report.tables} tables; steps: {', '.join(f'{n} {status}' for status, n in counted.items()) or 'none due'}."
     )
     if report.failures:
         why = "; ".join(f"{one.table}: {one.error.message}" for one in report.failures if one.error is not None)
-        return Failed(name="Incomplete", message=f"{said} {why}")
-    return Completed(message=said, data=report)
+        return Failed(name="Incomplete", message=f"{text} {why}")
+    return Completed(message=text, data=report)

@@ -1,8 +1,8 @@
-"""New files, ingested chunk by chunk: a flow for a schedule, and its deployment, next to the one for announced files.
+"""Ingest new files: a flow for a schedule, a trigger for announced files, and the deployments of both.
 
-Prefect hands an event to its automations once. A server that is busy (SQLite: "database is locked"), or a machine that
-goes down, loses the flow run that the event should start, and nothing retries it. The events themselves are kept: files
-that were announced and lost are found in them, and restarted.
+Prefect passes an event to its automations only once. If the server is busy (SQLite: "database is locked") or the
+machine goes down, the flow run that the event should start is lost, and nothing retries it. But Prefect keeps the
+events, so the scheduled flow finds announced files there that were never ingested, and restarts them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from prefect.types.entrypoint import EntrypointType
 from lakegate.config import find_home
 from lakegate.errors import ConfigurationError, EngineError, InputError, LakegateError, NotFoundError, RetryableError
 from lakegate.integrations.prefect.flows import REJECTED, run_id_of, wap_flow
-from lakegate.integrations.prefect.steps import MAY_PASS, open_lake, told
+from lakegate.integrations.prefect.steps import RETRYABLE_ERRORS, error_line, open_lake
 from lakegate.lake import Lake
 from lakegate.loading.file_outcomes import find_run
 from lakegate.loading.routes import Routes, absolute
@@ -47,15 +47,15 @@ from lakegate.loading.scan import Chunk, Intake, Scan
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import OnChanged, OnFailure, OnSameContent
 
-_PATIENCE = 3
-"""How many settling times to wait for files that are being written; the next flow run finds the rest."""
+_MAX_SETTLES = 3
+"""How many times ``settle_s`` to wait for files that are being written. The next flow run finds the rest."""
 _CONCURRENCY = 4
-"""Maximum number of concurrent flow runs in a process that serves."""
-_BACK = timedelta(days=1)
+"""Maximum number of concurrent flow runs in a serving process."""
+_LOOK_BACK = timedelta(days=1)
 _GRACE = timedelta(seconds=30)
 """How long an event may take to start its flow run."""
-_SILENT = timedelta(minutes=15)
-"""How long a flow run may go without a sign of life. A mistake does no harm: a file is published once."""
+_SILENCE_TIMEOUT = timedelta(minutes=15)
+"""How long a flow run may be silent before it counts as dead. A wrong guess does no harm: files are published once."""
 _TRIES = 3
 _PAGE = 200
 
@@ -78,15 +78,15 @@ def intake_flow(
     announced: str | None = None,
     with_examples: bool = True,  # noqa: FBT001, FBT002 - a flow's parameters are given by name
 ) -> State[Any]:
-    """Ingest new files, each chunk of them by a :func:`wap_flow` of its own.
+    """Ingest new files, each chunk in its own :func:`wap_flow`.
 
-    The journal records which files were published, rejected or given up. So two of these flow runs at the same time, or
-    one that died, do no harm: each file is published once.
+    The journal records which files were published, rejected or given up. Concurrent or crashed flow runs are therefore
+    harmless: each file is published once.
 
     Args:
         paths: Files, folders, patterns or prefixes.
-        table: Table of all files; or else
-        routes: patterns that say which: ``landing/{namespace}/{table}/*.parquet``.
+        table: The table for all files. Pass either this or ``routes``.
+        routes: Patterns that map files to tables: ``landing/{namespace}/{table}/*.parquet``.
         checks: Checks of each chunk, in addition to those of the tables' settings.
         on_failure: Keep or drop the branch of a rejected chunk: ``keep`` or ``drop``. Default: the settings.
         on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
@@ -94,8 +94,8 @@ def intake_flow(
         settle_s: Seconds for which a file must stay unchanged before it is ingested.
         max_files: Maximum number of files in a chunk.
         home: The project's folder, where the flow runs.
-        announced: The deployment that ingests announced files, ``lakegate-wap/NAME``. Those that it lost are announced
-            to it again: of ``table``, or of all tables.
+        announced: The deployment that ingests announced files, ``lakegate-wap/NAME``. Files that it lost are restarted:
+            those of ``table``, or of all tables.
         with_examples: Whether the reports in Prefect show failing rows.
 
     Returns:
@@ -112,11 +112,11 @@ def intake_flow(
     listed = [paths] if isinstance(paths, str) else paths
     try:
         with open_lake(home) as lake:
-            again = begin_again(lake, announced, table) if announced else 0
+            again = restart_lost_files(lake, announced, table) if announced else 0
             intake = Intake(lake, listed, _routes(table, routes), settle_s=settle_s, max_files=max_files)
-            ended = _take_all(lake, intake, settle_s, {**given, "home": home, "with_examples": with_examples})
+            ended = _ingest_all(lake, intake, settle_s, {**given, "home": home, "with_examples": with_examples})
     except LakegateError as error:
-        return Failed(message=told(error), data=error)
+        return Failed(message=error_line(error), data=error)
     said = ", ".join(f"{count} {name.lower()}" for name, count in sorted(ended.items()))
     words = f"Chunks: {said}." if said else "Nothing new."
     return Completed(message=f"{words} Announced files restarted: {again}." if again else words, data=dict(ended))
@@ -124,18 +124,18 @@ def intake_flow(
 
 def _routes(table: str | None, routes: list[str] | None) -> Routes:
     if (table is None) == (not routes):
-        raise InputError("Pass either a table that all files go to, or routes that say which.")
+        raise InputError("Pass either a table for all files, or routes.")
     return Routes(routes or ()) if table is None else Routes.to(table)
 
 
-def _take_all(lake: Lake, intake: Intake, settle_s: float, parameters: dict[str, Any]) -> Counter[str]:
+def _ingest_all(lake: Lake, intake: Intake, settle_s: float, parameters: dict[str, Any]) -> Counter[str]:
     ended: Counter[str] = Counter()
-    deadline = time.monotonic() + _PATIENCE * settle_s
+    deadline = time.monotonic() + _MAX_SETTLES * settle_s
     while True:
         found = intake.scan()
         _log_scan(found)
         for chunk in filter(intake.is_free, found.chunks):
-            ended[_take(lake, intake, chunk, parameters)] += 1
+            ended[_ingest(lake, intake, chunk, parameters)] += 1
         if found.chunks:
             continue
         if not found.settling or found.due_s is None or time.monotonic() + found.due_s > deadline:
@@ -153,28 +153,28 @@ def _log_scan(found: Scan) -> None:
         logger.warning("%s: %s", file, why)
 
 
-def _take(lake: Lake, intake: Intake, chunk: Chunk, parameters: dict[str, Any]) -> str:
-    """Ingest a chunk, resuming its suspended run if there is one; return the name of the flow run's last state.
+def _ingest(lake: Lake, intake: Intake, chunk: Chunk, parameters: dict[str, Any]) -> str:
+    """Ingest a chunk, resuming its suspended run if there is one; return the name of the flow run's final state.
 
     Raises:
-        RetryableError: The lake is unavailable, so other chunks would fail, too. (An engine that fails with this one
-            may succeed with others.)
-        OutcomeUnknownError: For the same reason.
-        ConfigurationError: The settings are wrong.
+        RetryableError: If the lake is unavailable, so that other chunks would fail too. (An engine that fails at this
+            chunk may succeed for others, so that isn't raised.)
+        OutcomeUnknownError: If the catalog didn't answer a commit.
+        ConfigurationError: If the settings are wrong.
     """
-    # After a failure, the files of a chunk are ingested one by one, and nobody looks at the branch of all of them.
+    # After a failure, the files are retried one by one, each with a branch of its own, so nobody needs this one.
     given = parameters if chunk.alone else {**parameters, "on_failure": "drop"}
     state: State[Any] = wap_flow(
         table=chunk.table, path=list(chunk.uris), run_id=chunk.run_id, **given, return_state=True
     )
-    # A completed state that comes from a busy server has no result; the journal says more than it could.
+    # A completed state from a busy server may lack its result. The journal has more information anyway.
     result = None if state.is_completed() else state.result(raise_on_failure=False)
     if isinstance(result, ConfigurationError):
         raise result
     run = find_run(lake, chunk.run_id or run_id_of(state.state_details.flow_run_id))
-    is_told_by_run = state.is_completed() or state.name == REJECTED
-    intake.save_outcomes(chunk, run, result if isinstance(result, LakegateError) and not is_told_by_run else None)
-    if isinstance(result, MAY_PASS) and not isinstance(result, EngineError):
+    is_in_journal = state.is_completed() or state.name == REJECTED
+    intake.save_outcomes(chunk, run, result if isinstance(result, LakegateError) and not is_in_journal else None)
+    if isinstance(result, RETRYABLE_ERRORS) and not isinstance(result, EngineError):
         raise result
     return state.name or "Failed"
 
@@ -192,13 +192,13 @@ def deployments(
 ) -> list[RunnerDeployment]:
     """Return the deployment that looks for new files on a schedule, and the one that ingests announced files.
 
-    A flow run of the schedule that is due while another one is running is cancelled: the next one finds the same files.
-    It also finds announced files that no flow run ingested.
+    A scheduled flow run that's due while another one is running is cancelled: the next one finds the same files. The
+    schedule also restarts announced files that no flow run ingested.
 
     Args:
-        table: Table of all files; or else
-        routes: patterns that say which.
-        interval_s: Seconds between two flow runs of the schedule.
+        table: The table for all files. Pass either this or ``routes``.
+        routes: Patterns that map files to tables.
+        interval_s: Seconds between two scheduled flow runs.
         checks: Checks in addition to those of the tables' settings.
         on_failure: Keep or drop the branch of a rejected chunk. Default: the settings.
     """
@@ -234,62 +234,65 @@ def serve_flows(paths: Sequence[str], **given: Any) -> None:
     serve(*deployments(paths, **given), limit=_CONCURRENCY)
 
 
-def begin_again(lake: Lake, deployment: str, table: str | None) -> int:
-    """Start a flow run for each file that was announced within the last day and that no flow run ingested.
+def restart_lost_files(lake: Lake, deployment: str, table: str | None) -> int:
+    """Start a flow run for each file that was announced within the last day but never ingested.
 
-    That is a file without a flow run since, or whose flow runs crashed, failed or fell silent; at most three are
-    started. A file that was published, skipped, rejected or cancelled is left alone. If Prefect doesn't answer, the
-    next flow run of the schedule does this.
+    Such a file has no flow run since, or its flow runs crashed, failed or fell silent. At most three flow runs are
+    started per file. A file that was published, skipped, rejected or cancelled is left alone. If Prefect doesn't
+    answer, the next scheduled flow run tries again.
 
     Args:
-        lake: The lake, whose journal knows how a flow run ended whose process died.
+        lake: The lake. Its journal has the outcome of flow runs whose processes died.
         deployment: The deployment of ``wap_flow`` that ingests announced files: ``lakegate-wap/NAME``.
-        table: Only this table's files; by default every table's.
+        table: Only restart this table's files; by default every table's.
+
+    Returns:
+        The number of flow runs started.
     """
     logger = get_run_logger()
-    begun = 0
+    started = 0
     try:
         with get_client(sync_client=True) as client:
             found = client.read_deployment_by_name(deployment)
-            since = max(datetime.now(UTC) - _BACK, found.created or datetime.min.replace(tzinfo=UTC))
+            since = max(datetime.now(UTC) - _LOOK_BACK, found.created or datetime.min.replace(tzinfo=UTC))
             announced = _announced(client, since, table)
             runs = _flow_runs(client, found.id, since) if announced else {}
             for file, event in announced.items():
                 tried = [run for run in runs.get(file, ()) if run.created and run.created >= event.received]
-                if len(tried) >= _TRIES or not all(_came_to_nothing(lake, run) for run in tried):
+                if len(tried) >= _TRIES or not all(_has_no_outcome(lake, run) for run in tried):
                     continue
                 logger.warning("%s was announced for %s but not ingested; restarting it.", file[1], file[0])
                 parameters = {"table": file[0], "path": file[1]}
-                # Two callers at the same time start one flow run.
+                # With this key, concurrent callers start only one flow run.
                 key = f"{event.id}-{len(tried)}"
                 client.create_flow_run_from_deployment(found.id, parameters=parameters, idempotency_key=key)
-                begun += 1
+                started += 1
     except (httpx.HTTPError, PrefectException, LakegateError) as error:
         logger.warning("Couldn't look for announced files: %s", str(error) or type(error).__name__)
-    return begun
+    return started
 
 
 def _announced(client: SyncPrefectClient, since: datetime, table: str | None) -> Mapping[_File, ReceivedEvent]:
-    """Return the last event of each announced file, unless it is so recent that its flow run may still start."""
+    """Return the last event of each announced file, except recent ones whose flow runs may still start."""
     now = datetime.now(UTC)
     prefix = "lakegate.table."
     resource = EventResourceFilter(id_prefix=[prefix]) if table is None else EventResourceFilter(id=[prefix + table])
-    asked = EventFilter(
-        # By the senders' clocks, which may be fast.
-        occurred=EventOccurredFilter(since=since, until=now + _BACK),
+    event_filter = EventFilter(
+        # Until tomorrow, since the senders' clocks may be fast.
+        occurred=EventOccurredFilter(since=since, until=now + _LOOK_BACK),
         event=EventNameFilter(name=[LANDED]),
         resource=resource,
     )
     latest: dict[_File, ReceivedEvent] = {}
-    for event in chain.from_iterable(page.events for page in _pages(client, asked)):
+    for event in chain.from_iterable(page.events for page in _pages(client, event_filter)):
         file = _file(event.payload)
         if file is not None and (file not in latest or latest[file].received < event.received):
             latest[file] = event
     return {file: event for file, event in latest.items() if since <= event.received < now - _GRACE}
 
 
-def _pages(client: SyncPrefectClient, asked: EventFilter) -> Iterator[EventPage]:
-    page: EventPage | None = client.read_events(asked, limit=50)
+def _pages(client: SyncPrefectClient, event_filter: EventFilter) -> Iterator[EventPage]:
+    page: EventPage | None = client.read_events(event_filter, limit=50)
     while page is not None:
         yield page
         page = page.get_next_page_sync(client)
@@ -320,8 +323,8 @@ def _file(named: Mapping[str, Any]) -> _File | None:
     return (table, path) if isinstance(table, str) and isinstance(path, str) else None
 
 
-def _came_to_nothing(lake: Lake, run: FlowRun) -> bool:
-    """Return whether a flow run ended, or never will, without an outcome for its file."""
+def _has_no_outcome(lake: Lake, run: FlowRun) -> bool:
+    """Return whether a flow run ended without an outcome for its file, or seems to be dead."""
     state = run.state
     if state is None:
         return False
@@ -330,10 +333,10 @@ def _came_to_nothing(lake: Lake, run: FlowRun) -> bool:
     if not (state.is_pending() or state.is_running()):
         return False
     try:
-        # Its process died; another one recovered the run.
+        # If its process died, another process has recovered the run.
         return lake.run(run_id_of(run.id)).status == "failed"
     except NotFoundError:
-        return datetime.now(UTC) - state.timestamp > _SILENT
+        return datetime.now(UTC) - state.timestamp > _SILENCE_TIMEOUT
 
 
 LANDED = "lakegate.file.landed"
@@ -350,8 +353,8 @@ def announce(table: str, path: str) -> None:
         path: The file, as the machine that runs the flow names it.
 
     Raises:
-        IdentifierError: When ``table`` can't name a table.
-        RetryableError: When Prefect didn't take the event.
+        IdentifierError: If ``table`` isn't a valid table name.
+        RetryableError: If Prefect didn't accept the event.
     """
     name = str(TableIdentifier.parse(table))
     event = Event(
@@ -362,18 +365,18 @@ def announce(table: str, path: str) -> None:
     )
     try:
         with get_client(sync_client=True) as client:
-            # Prefect's emit_event sends in the background, and merely logs what doesn't arrive.
+            # Not Prefect's emit_event, which sends in the background and only logs failures.
             client.request("POST", "/events", json=[event.model_dump(mode="json")])
     except (httpx.HTTPError, PrefectException) as error:
         raise RetryableError(
             f"Prefect didn't accept the event that {path} has landed: {str(error) or type(error).__name__}.",
-            hint="Check PREFECT_API_URL, then announce it again.",
+            hint="Check PREFECT_API_URL, then announce the file again.",
             table=name,
         ) from error
 
 
 def landed_trigger(table: str | None = None, **parameters: Any) -> DeploymentEventTrigger:
-    """Return the trigger of a deployment of ``wap_flow`` that ingests each announced file.
+    """Return the trigger with which a deployment of ``wap_flow`` ingests each announced file.
 
     Args:
         table: Only this table's files; by default every table's.

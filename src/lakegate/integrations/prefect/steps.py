@@ -1,4 +1,4 @@
-"""The steps of a run as Prefect's tasks, what their transaction does at its end, and what Prefect shows of them."""
+"""The steps of a run as Prefect tasks, the hooks of their transaction, and the artifacts that Prefect shows."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ _Result = TypeVar("_Result")
 
 RETRY_DELAYS_S = [2.0, 10.0, 30.0, 60.0]
 HOUR_S = 3600
-MAY_PASS = (RetryableError, OutcomeUnknownError)
+RETRYABLE_ERRORS = (RetryableError, OutcomeUnknownError)
 _EXAMPLES = 3
-_MOST_COLUMNS = 8
+_MAX_COLUMNS = 8
 _FILE_COLUMN = "_file"
 _PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
-"""All of it: a dot or a colon is enough to make a link."""
-_LONGEST_CELL = 80
+"""Every punctuation character, since even a dot or a colon can create a link."""
+_MAX_CELL = 80
 
 
-def may_pass(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
+def may_succeed_again(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
     """Return whether retrying a failed step may help."""
-    return isinstance(state.data, MAY_PASS)
+    return isinstance(state.data, RETRYABLE_ERRORS)
 
 
 def retriable_task(
     name: str, *, timeout_s: float, task_run_name: str | None = None
 ) -> Callable[[Callable[_Parameters, _Result | State[Any]]], Task[_Parameters, _Result]]:
-    """Return the decorator of a task that changes the lake.
+    """Return the decorator for a task that changes the lake.
 
-    Nothing is cached or persisted: a step finds in the lake what was done. A result in Prefect's storage would be a
-    second source of truth, and hold data.
+    Nothing is cached or persisted: the lake records what was done. A result in Prefect's storage would be a second
+    source of truth, and contain data.
 
     Args:
         task_run_name: Template of a task run's name; by default ``name``.
@@ -65,7 +65,7 @@ def retriable_task(
         retries=len(RETRY_DELAYS_S),
         retry_delay_seconds=RETRY_DELAYS_S,
         retry_jitter_factor=0.5,
-        retry_condition_fn=may_pass,
+        retry_condition_fn=may_succeed_again,
         cache_policy=NO_CACHE,
         persist_result=False,
         timeout_seconds=timeout_s,
@@ -79,13 +79,13 @@ def write(table: str, path: list[str], options: IngestOptions, home: str | None 
     """Write files to the run's branch.
 
     Returns:
-        The run: ``staged``, ``skipped`` if there is nothing new, or as it ended if it has.
+        The run: ``staged``, ``skipped`` if there's nothing new, or finished if an earlier try finished it.
 
     Raises:
-        AuditFailedError: The run was already rejected.
-        LakegateError: The files can't be written.
+        AuditFailedError: If the run was already rejected.
+        LakegateError: If the files can't be written.
     """
-    run = _tried(home, lambda lake: lake.write(table, path, **options))
+    run = _run_step(home, lambda lake: lake.write(table, path, **options))
     if isinstance(run, Run):
         _require_passed(run)
     return run
@@ -96,13 +96,13 @@ def audit(run_id: str, home: str | None = None, *, with_examples: bool = True) -
     """Audit what the run wrote, and show the report as artifacts.
 
     Returns:
-        The run, ``staged``: its audit has passed.
+        The run, still ``staged``, whose audit passed.
 
     Raises:
-        AuditFailedError: A check failed. The run has ended as ``rejected``.
-        LakegateError: The audit can't run.
+        AuditFailedError: If a check failed. The run has ended as ``rejected``.
+        LakegateError: If the audit can't run.
     """
-    run = _tried(home, lambda lake: lake.audit_run(run_id))
+    run = _run_step(home, lambda lake: lake.audit_run(run_id))
     if isinstance(run, Run):
         show_audit(run, with_examples=with_examples, link=_link(home, run))
         _require_passed(run)
@@ -114,10 +114,10 @@ def publish(run_id: str, home: str | None = None, *, with_examples: bool = True)
     """Publish what the run wrote. Idempotent.
 
     Raises:
-        AuditFailedError: A check that passed fails now, because a table that it reads has changed.
-        LakegateError: The run can't be published.
+        AuditFailedError: If a check that passed now fails, because a table that it reads has changed.
+        LakegateError: If the run can't be published.
     """
-    run = _tried(home, lambda lake: lake.publish_run(run_id))
+    run = _run_step(home, lambda lake: lake.publish_run(run_id))
     if isinstance(run, Run) and run.status == "rejected":
         show_audit(run, with_examples=with_examples, link=_link(home, run))
         _require_passed(run)
@@ -129,11 +129,11 @@ def _link(home: str | None, run: Run) -> str | None:
         return lake.settings.link_to(run.run_id, run.table, run.branch)
 
 
-def stage_hooks(transaction: Transaction, run_id: str, home: str | None) -> None:
-    """Show the run's publication when the transaction commits, and undo the run when it is rolled back.
+def add_hooks(transaction: Transaction, run_id: str, home: str | None) -> None:
+    """Show the publish when the transaction commits, and undo the run when it's rolled back.
 
-    The hooks are the transaction's own, not a task's: Prefect calls the hooks of completed tasks only, so a task that
-    failed or was stopped would clean up nothing.
+    These are hooks of the transaction, not of a task: Prefect calls only completed tasks' hooks, so a task that failed
+    or was stopped wouldn't clean up.
     """
 
     def finish(_transaction: Transaction) -> None:
@@ -149,7 +149,7 @@ def stage_hooks(transaction: Transaction, run_id: str, home: str | None) -> None
         except NotFoundError:
             return
         except LakegateError as error:
-            logger.warning("%s To undo the run: lakegate recover %s", told(error), run_id)
+            logger.warning("%s To undo the run: lakegate recover %s", error_line(error), run_id)
         else:
             logger.info("Run %s is %s.", run_id, run.status)
 
@@ -161,26 +161,26 @@ def open_lake(home: str | None) -> Lake:
     return connect(home, narrator=RunLogNarrator(), orchestrator="prefect")
 
 
-def retried(step: Callable[[], _Result]) -> _Result | State[Any]:
-    """Run a task's step; return a retryable error as a failed state while attempts are left.
+def returning_retryable(step: Callable[[], _Result]) -> _Result | State[Any]:
+    """Run a task's step. While attempts are left, return a retryable error as a failed state.
 
-    When a task raises, Prefect rolls its transaction back at once, *before* it retries the task, and with it the tasks
-    before (prefect 3.8, ``SyncTaskRunEngine.transaction_context``). It retries a failed state without that.
+    When a task raises, Prefect rolls back its transaction, including earlier tasks, *before* it retries the task
+    (prefect 3.8, ``SyncTaskRunEngine.transaction_context``). It retries a returned failed state without a rollback.
     """
     try:
         return step()
-    except MAY_PASS as error:
+    except RETRYABLE_ERRORS as error:
         if _is_last_try():
             raise
-        return Failed(message=told(error), data=error)
+        return Failed(message=error_line(error), data=error)
 
 
-def _tried(home: str | None, step: Callable[[Lake], Run]) -> Run | State[Any]:
+def _run_step(home: str | None, step: Callable[[Lake], Run]) -> Run | State[Any]:
     def in_lake() -> Run:
         with open_lake(home) as lake:
             return step(lake)
 
-    return retried(in_lake)
+    return returning_retryable(in_lake)
 
 
 def _is_last_try() -> bool:
@@ -196,7 +196,7 @@ def _require_passed(run: Run) -> None:
 
 
 def artifact_key(table: str, kind: str) -> str:
-    """Return the key of a table's artifacts, which have a version for every run.
+    """Return the key of a table's artifacts. Each run adds a version.
 
     Example:
         >>> artifact_key("nyc.yellow_trips", "audit")
@@ -206,22 +206,24 @@ def artifact_key(table: str, kind: str) -> str:
 
 
 def show_audit(run: Run, *, with_examples: bool, link: str | None = None) -> None:
-    """Create the artifacts of an audit: the report to read, and its checks as a table.
+    """Create the artifacts of an audit: the report as text, and its checks as a table.
 
     Args:
         with_examples: Whether to show failing rows, which go into Prefect's database.
     """
     for report in run.reports:
         text = audit_markdown(run, report, with_examples=with_examples, link=link)
-        _offer(
+        _create_artifact(
             create_markdown_artifact, markdown=text, key=artifact_key(report.table, "audit"), description=sentence(run)
         )
         rows = [_row(result) for result in report.results]
-        _offer(create_table_artifact, table=rows, key=artifact_key(report.table, "checks"), description=sentence(run))
+        _create_artifact(
+            create_table_artifact, table=rows, key=artifact_key(report.table, "checks"), description=sentence(run)
+        )
 
 
 def show_publication(run: Run, *, link: str | None = None) -> None:
-    """Create the artifact of a publish: the commit, and what you can do with it; ``link`` leads to the dashboard."""
+    """Create the artifact of a publish: the commit, useful commands, and a link to the dashboard."""
     if run.publication is None:
         return
     lines = [
@@ -232,9 +234,9 @@ def show_publication(run: Run, *, link: str | None = None) -> None:
         *_commands(
             f"lakegate runs {run.run_id}", f"lakegate diff {run.publication.target}", f"lakegate revert {run.run_id}"
         ),
-        *_linked(link),
+        *_link_lines(link),
     ]
-    _offer(create_markdown_artifact, markdown="\n".join(lines), key=artifact_key(run.table, "publish"))
+    _create_artifact(create_markdown_artifact, markdown="\n".join(lines), key=artifact_key(run.table, "publish"))
 
 
 def show_chunks(table: str, results: Sequence[ChunkResult]) -> None:
@@ -250,11 +252,11 @@ def show_chunks(table: str, results: Sequence[ChunkResult]) -> None:
         }
         for one in results
     ]
-    _offer(create_table_artifact, table=rows, key=artifact_key(table, "backfill"))
+    _create_artifact(create_table_artifact, table=rows, key=artifact_key(table, "backfill"))
 
 
 def audit_markdown(run: Run, report: AuditReport, *, with_examples: bool, link: str | None = None) -> str:
-    """Return an audit report as Markdown, with the commands to type next and a link to the run."""
+    """Return an audit report as Markdown, with the next commands to run and a link to the run."""
     verdict = "passed" if report.passed else "failed"
     lines = [
         f"# Audit of {report.table}: {verdict}",
@@ -273,16 +275,16 @@ def audit_markdown(run: Run, report: AuditReport, *, with_examples: bool, link: 
     commands = [f"lakegate runs {run.run_id}"]
     if run.status == "rejected" and run.branch_kept:
         commands += [f"lakegate discard {run.branch}", f'lakegate publish {run.branch} --accept "REASON"']
-    return "\n".join([*lines, "", *_commands(*commands), *_linked(link)])
+    return "\n".join([*lines, "", *_commands(*commands), *_link_lines(link)])
 
 
-def _linked(link: str | None) -> Iterator[str]:
+def _link_lines(link: str | None) -> Iterator[str]:
     if link is not None:
         yield from ("", f"[Report of the run](<{link}>)")
 
 
 def sentence(run: Run) -> str:
-    """Return how a run ended, in one sentence."""
+    """Return a run's outcome in one sentence."""
     if run.status == "published" and run.publication is not None:
         return f"Published {changed_rows(run.publication.rows, run.publication.rows_removed)} to {run.table}."
     if run.status == "rejected":
@@ -296,13 +298,13 @@ def sentence(run: Run) -> str:
     return f"Run {run.run_id} into {run.table} is {run.status}."
 
 
-def told(error: LakegateError) -> str:
+def error_line(error: LakegateError) -> str:
     """Return an error as one line: what happened, and what to do about it."""
     return " ".join(filter(None, (error.message, error.hint)))
 
 
-def _offer(create: Any, **artifact: Any) -> None:
-    """Create an artifact. If Prefect's server refuses it, that changes nothing about the run."""
+def _create_artifact(create: Any, **artifact: Any) -> None:
+    """Create an artifact. A failure is only logged and doesn't affect the run."""
     try:
         create(**artifact)
     except (httpx.HTTPError, PrefectException, OSError) as error:
@@ -334,7 +336,7 @@ def _examples(result: CheckResult) -> Iterator[str]:
         *(name for name in given if name in result.columns),
         *(name for name in given if name not in result.columns),
     ]
-    names = names[:_MOST_COLUMNS]
+    names = names[:_MAX_COLUMNS]
     yield from ("", f"Rows that fail `{result.check}`:", "")
     yield f"| {' | '.join(map(_heading, names))} |"
     yield f"|{' --- |' * len(names)}"
@@ -343,7 +345,7 @@ def _examples(result: CheckResult) -> Iterator[str]:
 
 
 def _heading(name: str) -> str:
-    """Return a column's name. Prefect shows a heading as it's written, escapes included."""
+    """Return a column's name, escaped only if necessary: Prefect shows escapes in headings."""
     return name if name.isidentifier() else _cell(name)
 
 
@@ -355,8 +357,8 @@ def _value(row: Mapping[str, Any], name: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return text that is only text in a Markdown table: data must not become markup."""
-    clipped = text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…"
+    """Escape text for a Markdown table, so that data can't become markup."""
+    clipped = text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
     return _PUNCTUATION.sub(r"\\\g<0>", " ".join(clipped.split()))
 
 
@@ -366,7 +368,7 @@ def _commands(*commands: str) -> list[str]:
 
 class _LoggedStep:
     def progress(self, done: int, total: int, unit: str) -> None:
-        """Log nothing: a line for every move would bury the others."""
+        """Log nothing: progress lines would bury the others."""
 
 
 class RunLogNarrator:
@@ -377,7 +379,7 @@ class RunLogNarrator:
 
     @contextmanager
     def step(self, text: str) -> Iterator[Step]:
-        """Log ``text`` now, and how long it took at the end."""
+        """Log ``text`` at the start, and the duration at the end."""
         started = monotonic()
         self._logger.info("%s …", text)
         yield _LoggedStep()

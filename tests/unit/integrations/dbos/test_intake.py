@@ -13,12 +13,12 @@ from lakegate.config import JournalSettings
 from lakegate.errors import CatalogUnavailableError, EngineError
 from lakegate.integrations.dbos import program, queues, workflows
 from lakegate.integrations.dbos.configuration import load_configuration
-from lakegate.integrations.dbos.queues import Watch
+from lakegate.integrations.dbos.queues import ScheduledScan
 from lakegate.lake import Lake
 from lakegate.model.run import Run
 from support.intake_support import FOLDER, TABLE, SteppedLake
 
-WATCH = Watch(paths=[FOLDER], table=TABLE, settle_s=0.0)
+WATCH = ScheduledScan(paths=[FOLDER], table=TABLE, settle_s=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ def lake(app: None, monkeypatch: pytest.MonkeyPatch) -> SteppedLake:
     return made
 
 
-def take(watch: Watch = WATCH) -> dict[str, int]:
-    return DBOS.start_workflow(queues.take_new, TABLE, watch).get_result()
+def take(watch: ScheduledScan = WATCH) -> dict[str, int]:
+    return DBOS.start_workflow(queues.ingest_new, TABLE, watch).get_result()
 
 
 def test_a_run_that_somebody_left_is_gone_on_with(lake: SteppedLake) -> None:

@@ -14,7 +14,7 @@ from lakegate.config import JournalSettings
 from lakegate.errors import ConfigurationError, LakegateError
 from lakegate.integrations.dbos import __main__ as front
 from lakegate.integrations.dbos import program, workflows
-from lakegate.integrations.dbos.configuration import Configuration, held_executor_id, load_configuration
+from lakegate.integrations.dbos.configuration import DbosConfiguration, held_executor_id, load_configuration
 
 SECRET = "correct-horse"
 VARIABLES = ("TABLE_NAME", "NAMESPACE", "S3_PATH", "BRANCH_NAME", "RUN_ID", "DBOS_SYSTEM_DATABASE_URL")
@@ -28,7 +28,7 @@ def project(in_a_project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return in_a_project
 
 
-def load(home: Path, text: str | None = None, **environ: str) -> Configuration:
+def load(home: Path, text: str | None = None, **environ: str) -> DbosConfiguration:
     if text is not None:
         (home / "dbos-config.yaml").write_text(text, encoding="utf-8")
     return load_configuration(None, home=home, journal=JournalSettings(), environ=environ)
@@ -154,7 +154,7 @@ def test_a_table_may_be_given_in_one_or_in_two(
 ) -> None:
     orders = []
 
-    def told(_configuration: Configuration, given: front._Given, _flags: object) -> int:
+    def told(_configuration: DbosConfiguration, given: front._Options, _flags: object) -> int:
         orders.append(given.order())
         return 0
 

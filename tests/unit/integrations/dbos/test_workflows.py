@@ -19,7 +19,7 @@ from filelock import FileLock
 from lakegate.config import JournalSettings
 from lakegate.errors import CatalogUnavailableError, InputError, LakegateError, NotFoundError, OutcomeUnknownError
 from lakegate.integrations.dbos import program, queues, workflows
-from lakegate.integrations.dbos.configuration import Configuration, load_configuration, recover_dead
+from lakegate.integrations.dbos.configuration import DbosConfiguration, load_configuration, recover_dead
 from lakegate.integrations.dbos.workflows import Order
 from lakegate.lake import Lake
 from lakegate.model.checks import AuditReport, CheckResult
@@ -128,13 +128,13 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def configuration(database: Path) -> Configuration:
+def configuration(database: Path) -> DbosConfiguration:
     variables = {"DBOS_SYSTEM_DATABASE_URL": f"sqlite:///{database}"}
     return load_configuration(None, home=database.parent, journal=JournalSettings(), environ=variables)
 
 
 @pytest.fixture(scope="module")
-def app(configuration: Configuration) -> Iterator[None]:
+def app(configuration: DbosConfiguration) -> Iterator[None]:
     with program.launched(configuration, queues=queues.QUEUES):
         queues.register(parallel=2)
         yield
@@ -193,7 +193,7 @@ def test_started_twice_is_once(lake: FakeLake) -> None:
 
 @pytest.mark.parametrize("other", [{"paths": ["other.parquet"]}, {"table": "nyc.zones"}])
 def test_other_files_under_a_known_id_are_refused(
-    lake: FakeLake, configuration: Configuration, other: dict[str, Any]
+    lake: FakeLake, configuration: DbosConfiguration, other: dict[str, Any]
 ) -> None:
     run_id = f"known-{next(iter(other))}"
     program.run_one(ORDER, run_id)
@@ -320,7 +320,7 @@ def test_the_same_order_is_queued_once_and_another_one_too(lake: FakeLake) -> No
     after.get_result()
 
 
-def test_who_enqueues_from_outside_is_worked_off_here(lake: FakeLake, configuration: Configuration) -> None:
+def test_who_enqueues_from_outside_is_worked_off_here(lake: FakeLake, configuration: DbosConfiguration) -> None:
     queued = program.enqueue(configuration, ORDER, "outside")
     assert queued == "outside"
     assert program.result_of(DBOS.retrieve_workflow("outside"))["status"] == "published"
@@ -338,7 +338,7 @@ def test_no_more_than_so_many_chunks_of_a_backfill_at_a_time(lake: FakeLake) -> 
 
 
 def test_what_a_process_that_died_left_is_recovered_and_what_a_living_one_does_is_not(
-    lake: FakeLake, configuration: Configuration, database: Path
+    lake: FakeLake, configuration: DbosConfiguration, database: Path
 ) -> None:
     for name in ("dead", "living", "stranger"):
         program.run_one(ORDER, name)

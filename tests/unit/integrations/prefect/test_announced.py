@@ -87,7 +87,7 @@ def event(table: str) -> dict[str, Any]:
 
 
 def looked(case: str, lake: KnownRuns | None = None) -> int:
-    return intake.begin_again(cast("Lake", lake or KnownRuns()), NAME, table_of(case))
+    return intake.restart_lost_files(cast("Lake", lake or KnownRuns()), NAME, table_of(case))
 
 
 def flow_runs(deployment: UUID, case: str) -> list[FlowRun]:
@@ -143,7 +143,7 @@ def test_a_flow_run_that_fell_silent_is_given_up(
 ) -> None:
     begun(deployment, case, state)
     assert looked(case) == 0
-    monkeypatch.setattr(intake, "_SILENT", timedelta(0))
+    monkeypatch.setattr(intake, "_SILENCE_TIMEOUT", timedelta(0))
     assert looked(case) == 1
 
 
@@ -154,14 +154,14 @@ def test_an_event_that_is_on_its_way_is_left_to_its_trigger(deployment: UUID, mo
 
 
 def test_trouble_stops_no_look(deployment: UUID, caplog: pytest.LogCaptureFixture) -> None:
-    assert intake.begin_again(cast("Lake", KnownRuns()), "lakegate-wap/nobody", None) == 0
+    assert intake.restart_lost_files(cast("Lake", KnownRuns()), "lakegate-wap/nobody", None) == 0
     begun(deployment, "no lake", Running())
     assert looked("no lake", KnownRuns(error=CatalogUnavailableError("The catalog is away."))) == 0
     assert [text.partition(":")[0] for text in caplog.messages].count("Couldn't look for announced files") == 2
 
 
 def test_every_table_is_looked_through(deployment: UUID) -> None:
-    intake.begin_again(cast("Lake", KnownRuns()), NAME, None)
+    intake.restart_lost_files(cast("Lake", KnownRuns()), NAME, None)
     assert all(flow_runs(deployment, case) for case in (*ENDED, *LOST, *OTHERS))
 
 

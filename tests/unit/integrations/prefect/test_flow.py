@@ -274,4 +274,4 @@ def test_nothing_of_a_run_is_kept_in_prefects_storage() -> None:
 
 
 def test_errors_become_one_line() -> None:
-    assert steps.told(LakegateError("It broke.", hint="Mend it.")) == "It broke. Mend it."
+    assert steps.error_line(LakegateError("It broke.", hint="Mend it.")) == "It broke. Mend it."
