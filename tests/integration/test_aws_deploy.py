@@ -24,7 +24,7 @@ from lakegate.integrations.aws.clients import Clients, DeploymentError, open_cli
 from lakegate.integrations.aws.deployment import Deployment
 from lakegate.integrations.aws.inspection import NAMESPACE as CANARY_NAMESPACE
 from lakegate.integrations.aws.package import FunctionPackage
-from lakegate.integrations.aws_lambda.events import Message
+from lakegate.integrations.aws_lambda.events import EventMessage
 from lakegate.integrations.aws_lambda.work import deliver_again
 from lakegate.local.ministack import in_environment
 from lakegate.progress import SilentNarrator
@@ -297,7 +297,7 @@ def test_smoke_says_what_to_look_at_when_nothing_comes_through(demo: Deployment,
     assert outputs["LogGroup"] in str(caught.value.hint)
     versions = boto3.client("s3").list_object_versions(Bucket=outputs["Bucket"], Prefix="landing/")
     assert versions.get("Versions", []) == []
-    with pytest.raises(DeploymentError, match="No route leads"):
+    with pytest.raises(DeploymentError, match="No route maps"):
         routed = {"Routes": '["Routes/{table}/* => raw.{table}"]'}
         demo.smoke(demo.deploy(routed, package).outputs, timeout_s=1)
 
@@ -310,7 +310,7 @@ def test_a_message_comes_again_when_the_function_asks_for_it(aws: None) -> None:
     [first] = sqs.receive_message(QueueUrl=url)["Messages"]
     assert "Messages" not in sqs.receive_message(QueueUrl=url)
 
-    deliver_again([(Message((), queue=arn, receipt=first["ReceiptHandle"]), 0)])
+    deliver_again([(EventMessage((), queue=arn, receipt=first["ReceiptHandle"]), 0)])
 
     [again] = sqs.receive_message(QueueUrl=url)["Messages"]
     assert again["MessageId"] == first["MessageId"]

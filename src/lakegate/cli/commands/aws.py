@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from lakegate.integrations.aws.parameters import (
         BucketContent,
         BuiltImage,
-        Change,
         Costs,
         Deployed,
-        Plan,
+        DeploymentInventory,
+        DeploymentPlan,
+        ResourceChange,
         Status,
-        Survey,
     )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -192,7 +192,7 @@ def deploy(app: App, /, *, smoke: bool, yes: bool, **given: Any) -> None:
     target, code = _take(_Target, given), _take(_Code, given)
     deployment, values = target.deployment(app), _values(given)
 
-    def approve(planned: Plan) -> bool:
+    def approve(planned: DeploymentPlan) -> bool:
         _announce_plan(planned)
         leaves_data = any(change.leaves_data for change in planned.changes)
         return confirm("Make these changes?", yes=yes) and (
@@ -376,7 +376,7 @@ _STYLES = {"add": "green", "modify": "yellow", "remove": "red"}
 _WORDS = {"add": "create", "modify": "change", "remove": "remove"}
 
 
-def _show_plan(plan: Plan, command: str) -> None:
+def _show_plan(plan: DeploymentPlan, command: str) -> None:
     _print_notes(plan.notes)
     if not plan.changes:
         say(f"[bold green]up to date[/]  {safe(plan.stack)}; nothing would change")
@@ -393,7 +393,7 @@ def _show_plan(plan: Plan, command: str) -> None:
     next_commands(("Do it", command))
 
 
-def _announce_plan(plan: Plan) -> None:
+def _announce_plan(plan: DeploymentPlan) -> None:
     """Print the plan on standard error, before asking for confirmation."""
     click.echo(_totals(plan), err=True)
     for change in plan.changes:
@@ -474,7 +474,7 @@ def _parts(status: Status) -> Iterator[tuple[str, str]]:
         yield "drift", f"[yellow]{safe(', '.join(status.drifted))}[/]" if status.drifted else "none"
 
 
-def _announce_deletion(found: Survey, *, keep_data: bool) -> None:
+def _announce_deletion(found: DeploymentInventory, *, keep_data: bool) -> None:
     """Print on standard error what will be deleted and what will be kept."""
     if found.state is not None:
         click.echo(f"Stack {found.stack} ({found.state}), {counted(len(found.resources), 'resource')}:", err=True)
@@ -496,7 +496,7 @@ def _announce_deletion(found: Survey, *, keep_data: bool) -> None:
         click.echo(f"{'Kept' if keep_data else 'DATA'}: {one_line(line)}", err=True)
 
 
-def _show_destroyed(found: Survey, *, deleted: bool, keep_data: bool) -> None:
+def _show_destroyed(found: DeploymentInventory, *, deleted: bool, keep_data: bool) -> None:
     if not deleted:
         say(f"[bold green]gone[/]  {safe(found.stack)} doesn't exist; nothing to delete")
         return
@@ -521,13 +521,13 @@ def _print_notes(notes: tuple[str, ...]) -> None:
         click.echo(f"note: {one_line(note)}", err=True)
 
 
-def _totals(plan: Plan) -> str:
+def _totals(plan: DeploymentPlan) -> str:
     amounts = {word: sum(change.action == action for change in plan.changes) for action, word in _WORDS.items()}
     summary = ", ".join(f"{word} {number}" for word, number in amounts.items() if number)
     return f"{'New stack' if plan.is_new else 'Stack'} {plan.stack}: {summary or counted(len(plan.changes), 'change')}"
 
 
-def _effect(change: Change) -> str:
+def _effect(change: ResourceChange) -> str:
     replaced = {"true": "replaced", "conditional": "may be replaced"}.get(change.replacement or "", "")
     return ": ".join(filter(None, (replaced, ", ".join(change.properties))))
 

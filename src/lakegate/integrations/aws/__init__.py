@@ -1,7 +1,7 @@
-"""lakegate on AWS: the template, the function's zip, and what creates, shows and deletes a deployment.
+"""lakegate on AWS: the template, the function's zip, and deployments.
 
-``template.yaml`` describes the resources. ``package.py`` builds the function, ``deployment.py`` does what ``lakegate
-aws`` asks for through CloudFormation (``stack.py``), ``data.py`` finds and deletes what a stack keeps.
+``template.yaml`` describes the resources. ``package.py`` builds the function, ``deployment.py`` implements ``lakegate
+aws`` on CloudFormation (``stack.py``), and ``data.py`` finds and deletes the data that a deleted stack keeps.
 
-How to add a parameter: in the template, and its option in ``parameters.py``.
+To add a parameter, add it to the template, and its option to ``parameters.py``.
 """

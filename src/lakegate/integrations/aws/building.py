@@ -1,4 +1,4 @@
-"""Container images: which one is this version's, and building it with an engine on this machine or with CodeBuild."""
+"""Container images: find this version's image, or build it with a local container engine or CodeBuild."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Kind = Literal["spark", "function"]
 
 CONTAINER = Path(__file__).with_name("container")
 SPARK_JARS = (ICEBERG, *S3_ARTIFACTS)
-"""The jars in Spark's image: those of the local stack with tables on S3."""
+"""The jars in Spark's image, the same as in a local stack with tables on S3."""
 PLATFORMS: Mapping[Architecture, str] = {"x86_64": "linux/amd64", "arm64": "linux/arm64"}
 
 _TAG = "lakegate:stack"
@@ -45,7 +45,7 @@ class ImageSource:
     """The source of an image.
 
     Attributes:
-        package: The function's zip, whose content is the function's image.
+        package: The function's zip, whose content goes into the function's image.
     """
 
     kind: Kind
@@ -55,7 +55,7 @@ class ImageSource:
 
     @property
     def stem(self) -> str:
-        """Start of the image's tag: the same for the same content, on any base.
+        """Prefix of the image's tag, derived from the content and independent of the base image.
 
         Example:
             >>> spark_source("x86_64").stem.rpartition("-")[0]
@@ -70,7 +70,7 @@ class ImageSource:
         return f"{self.architecture}-{digest.hexdigest()[:16]}"
 
     def write(self, folder: Path) -> None:
-        """Write what a builder needs into ``folder``: ``Dockerfile``, ``build.sh`` and their files."""
+        """Write the builder's input into ``folder``: ``Dockerfile``, ``build.sh`` and their files."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in self._files().items():
             (folder / name).write_bytes(content)
@@ -94,12 +94,12 @@ class ImageSource:
 
 
 def spark_source(architecture: Architecture, base: str | None = None) -> ImageSource:
-    """Return the source of Spark's image: Spark, and the jars that the local stack pins."""
+    """Return the source of Spark's image: Spark with the jars that the local stack pins."""
     return ImageSource("spark", architecture, base or _base("spark"))
 
 
 def function_source(architecture: Architecture, python: str, package: Path) -> ImageSource:
-    """Return the source of the function's image: AWS's image of that Python, and the content of the zip."""
+    """Return the source of the function's image: AWS's image for that Python version with the zip's content."""
     image = _base("function").rpartition(":")[0]
     return ImageSource("function", architecture, f"{image}:{python}", package)
 
@@ -111,10 +111,10 @@ def _base(kind: Kind) -> str:
 
 
 class Repository:
-    """The repository of ECR that holds one kind of a deployment's images. Tags are never moved.
+    """The ECR repository for one kind of a deployment's images. Its tags are immutable.
 
     Args:
-        stack: The deployment's stack, the tag of everything that belongs to it.
+        stack: The name of the deployment's stack, with which everything that belongs to it is tagged.
     """
 
     def __init__(self, clients: Clients, stack: str, kind: Kind) -> None:
@@ -157,7 +157,7 @@ class Repository:
                     encryptionConfiguration={"encryptionType": "AES256"},
                     tags=[{"Key": _TAG, "Value": self._stack}],
                 )["repository"]
-            # Each time, so that a repository whose creation was interrupted gets them, too.
+            # Each time, so that a repository whose creation was interrupted gets the policies too.
             policy = (CONTAINER / "lifecycle.json").read_text(encoding="utf-8")
             ecr.put_lifecycle_policy(repositoryName=self.name, lifecyclePolicyText=policy)
             if self._kind == "function":
@@ -166,7 +166,7 @@ class Repository:
         return found
 
     def newest(self, source: ImageSource) -> BuiltImage | None:
-        """Return the image of that content that was pushed last; ``None`` if there is none."""
+        """Return the last pushed image with this content; ``None`` if there is none."""
         repository = self.describe()
         if repository is None:
             return None
@@ -185,10 +185,10 @@ class Repository:
         if not found:
             return None
         _, tag, image = max(found, key=lambda one: one[:2])
-        return self._built(repository, source, tag, image)
+        return self._describe_image(repository, source, tag, image)
 
     def pushed(self, source: ImageSource, tag: str) -> BuiltImage:
-        """Return the image of that tag after it was pushed, with the digest that ECR has."""
+        """Return the image that was just pushed with this tag, with its digest from ECR."""
         repository = self.describe()
         images = []
         with translated(f"looking at image {self.name}:{tag}", unless=GONE):
@@ -202,14 +202,14 @@ class Repository:
                 hint="Build it with --builder codebuild.",
                 tag=tag,
             )
-        return self._built(repository, source, tag, images[0])
+        return self._describe_image(repository, source, tag, images[0])
 
     def delete(self) -> None:
         """Delete the repository with its images, if it exists."""
         with translated(f"deleting repository {self.name}", unless=GONE):
             self._clients.ecr.delete_repository(repositoryName=self.name, force=True)
 
-    def _built(self, repository: Any, source: ImageSource, tag: str, image: Any) -> BuiltImage:
+    def _describe_image(self, repository: Any, source: ImageSource, tag: str, image: Any) -> BuiltImage:
         return BuiltImage(
             kind=source.kind,
             architecture=source.architecture,
@@ -229,7 +229,7 @@ def repositories(clients: Clients, stack: str) -> tuple[Repository, ...]:
 
 
 def new_tag(source: ImageSource) -> str:
-    """Return the tag for an image that is about to be built: a new one each time, as tags are immutable."""
+    """Return a new tag for an image to build. Tags are immutable, so each build needs its own."""
     return f"{source.stem}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
 
 
@@ -264,7 +264,7 @@ class Images(NamedTuple):
     """The images that a deployment runs.
 
     Attributes:
-        is_built: Whether all exist; a missing one has a digest of zeros.
+        is_built: Whether all images exist. The digest of a missing one is all zeros.
     """
 
     values: Mapping[str, str]
@@ -273,7 +273,7 @@ class Images(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class _Build:
     """An image to build: its files in ``folder``, where to push it, and where to log."""
 
     source: ImageSource
@@ -287,7 +287,7 @@ class ImageBuilder:
     """Builds images of one deployment and pushes them to its repositories.
 
     Args:
-        poll_s: Seconds between two requests about a build of CodeBuild.
+        poll_s: Seconds between two requests for the status of a CodeBuild build.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class ImageBuilder:
         self._bucket = name.code_bucket(clients.account, clients.region)
 
     def find(self, source: ImageSource) -> BuiltImage | None:
-        """Return the newest image of that content, with the record of its build; ``None`` if there is none."""
+        """Return the newest image with this content and the record of its build; ``None`` if there is none."""
         built = Repository(self._clients, self._name.stack, source.kind).newest(source)
         record = built and self._data.read(self._bucket, _record_key(built))
         if built is None or not record:
@@ -311,10 +311,11 @@ class ImageBuilder:
         return built.model_copy(update={name: known.get(name) for name in ("base", "builder")})
 
     def spark(self, given: Mapping[str, str], deployed: Mapping[str, str]) -> Images:
-        """Return Spark's image, with a note unless it was built for this version.
+        """Return Spark's image, with a note if it wasn't built for this version.
 
         Args:
-            given: Values of the template's parameters for this deployment.
+            given: The template parameters passed for this deployment.
+            deployed: The parameters of the current deployment.
         """
         deployed = {**defaults(), **deployed}
         chosen = {**deployed, **given}
@@ -322,7 +323,7 @@ class ImageBuilder:
             return Images({"SparkRepository": ""})
         has_ours, stock = bool(deployed["SparkRepository"]), defaults()["SparkImage"]
         if deployed["SparkImage"] != stock and not has_ours and "SparkImage" not in given:
-            return Images({})  # theirs, from an earlier deployment
+            return Images({})  # the user's own image, from an earlier deployment
         architecture = cast("Architecture", chosen["SparkArchitecture"])
         built = self.find(spark_source(architecture))
         if built is not None:
@@ -341,7 +342,7 @@ class ImageBuilder:
         return Images({"SparkImage": stock, "SparkRepository": ""}, (note,))
 
     def function(self, source: ImageSource, builder: Builder = "auto", *, build: bool = True) -> Images:
-        """Return the function's image, which is built unless it exists."""
+        """Return the function's image, building it if needed and allowed."""
         built = self.find(source)
         if built is None and not build:
             registry = f"{self._clients.account}.dkr.ecr.{self._clients.region}.amazonaws.com"
@@ -351,14 +352,15 @@ class ImageBuilder:
         return Images({"ImageUri": (built or self.build(source, builder)).uri})
 
     def build(self, source: ImageSource, builder: Builder = "auto") -> BuiltImage:
-        """Build an image, push it, and record the base that it was built on.
+        """Build an image, push it, and record the base image that it was built on.
 
         Args:
-            builder: What builds it. ``auto``: the first engine that runs on this machine, otherwise CodeBuild.
+            builder: The container engine to use. ``auto`` uses the first one that runs on this machine, or else
+                CodeBuild.
 
         Raises:
-            ConfigurationError: The requested engine isn't running.
-            DeploymentError: It can't be built or pushed; with the end of the builder's output.
+            ConfigurationError: If the requested engine isn't running.
+            DeploymentError: If the image can't be built or pushed. The message has the end of the builder's output.
         """
         engine = None if builder == "codebuild" else _engine(builder)
         repository = Repository(self._clients, self._name.stack, source.kind)
@@ -367,7 +369,7 @@ class ImageBuilder:
         tag = new_tag(source)
         self._folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._folder, prefix="image-") as scratch:
-            order = _Order(
+            order = _Build(
                 source=source,
                 folder=Path(scratch),
                 image=f"{made['repositoryUri']}:{tag}",
@@ -381,7 +383,7 @@ class ImageBuilder:
         self._data.write(built.model_dump_json(indent=1).encode(), self._bucket, _record_key(built))
         return built
 
-    def _with_engine(self, engine: str, order: _Order) -> str:
+    def _with_engine(self, engine: str, order: _Build) -> str:
         registry = order.image.partition("/")[0]
         with translated("signing in to the registry"):
             token = self._clients.ecr.get_authorization_token()["authorizationData"][0]["authorizationToken"]
@@ -403,7 +405,7 @@ class ImageBuilder:
             try:
                 if done.returncode == 0:
                     done = subprocess.run(
-                        ["sh", _SCRIPT],  # noqa: S607 - where sh is, the system knows
+                        ["sh", _SCRIPT],  # noqa: S607 - sh is on every PATH
                         cwd=order.folder,
                         env={**os.environ, **variables},
                         stdin=subprocess.DEVNULL,
@@ -411,13 +413,13 @@ class ImageBuilder:
                         stdout=log,
                         stderr=subprocess.STDOUT,
                     )
-            finally:  # the password is good for twelve hours
+            finally:  # the password would be valid for twelve hours
                 subprocess.run([engine, "logout", registry], check=False, capture_output=True)
         if done.returncode:
             raise _failed(Path(engine).name, order, order.log.read_text(encoding="utf-8", errors="replace"))
         return (order.folder / _RESOLVED).read_text(encoding="utf-8")
 
-    def _with_codebuild(self, order: _Order) -> str:
+    def _with_codebuild(self, order: _Build) -> str:
         key = f"image/{order.image.rpartition(':')[2]}.zip"
         zipped = order.folder / "source.zip"
         zip_folder(order.folder, zipped)
@@ -437,7 +439,7 @@ class ImageBuilder:
             if prepared is None:
                 raise DeploymentError(f"Stack {stack.name}, which builds images, was just created by someone else.")
             project = stack.execute(prepared).outputs["Project"]
-            return self._built(project, order)
+            return self._run_codebuild(project, order)
         finally:
             stack.delete()
             with translated(f"deleting the image's source from bucket {self._bucket}"):
@@ -463,7 +465,7 @@ class ImageBuilder:
             )
         stack.delete()
 
-    def _built(self, project: str, order: _Order) -> str:
+    def _run_codebuild(self, project: str, order: _Build) -> str:
         """Run the build, and return the base image that it used."""
         codebuild = self._clients.codebuild
         with translated("starting the build"):
@@ -506,7 +508,7 @@ class ImageBuilder:
 
 def builder_stack(name: DeploymentName, clients: Clients, narrator: Narrator, *, poll_s: float) -> Stack:
     """Return the stack of CodeBuild's project, which exists while an image is built."""
-    # No deployment's stack has such a name: theirs begin with lakegate-.
+    # This can't be a deployment's name, since those start with lakegate-.
     called = f"build-{name.stack}"
     return Stack(clients.cloudformation, called, narrator, poll_s=poll_s, template=BUILDER_TEMPLATE)
 
@@ -525,7 +527,7 @@ def _engine(wanted: Builder) -> str | None:
 
 
 def _answers(engine: str) -> bool:
-    """Return whether an engine's server runs: its command alone builds nothing."""
+    """Return whether an engine's server is running. Its command alone can't build anything."""
     try:
         asked = subprocess.run([engine, "info"], check=False, capture_output=True, timeout=_ANSWER_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
@@ -533,7 +535,7 @@ def _answers(engine: str) -> bool:
     return asked.returncode == 0
 
 
-def _failed(builder: str, order: _Order, said: str) -> DeploymentError:
+def _failed(builder: str, order: _Build, said: str) -> DeploymentError:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     last = " ".join(lines[-3:])[-400:] or "no output"
     hint = f"Full log: {order.log}."

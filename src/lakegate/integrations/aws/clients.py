@@ -1,4 +1,4 @@
-"""Connections to AWS, by its own library and its rules for credentials and region."""
+"""Connections to AWS with boto3, which finds credentials and region."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _READ_TIMEOUT_S = 60
 
 
 _CALLED = {"functions": "lambda", "tagging": "resourcegroupstaggingapi"}
-"""What AWS calls the services that have another name here."""
+"""AWS's names of services that have another name here."""
 
 
 class Clients:
-    """The services that a deployment uses; each client is made when it's first used.
+    """The AWS services that a deployment uses. Each client is created on first use.
 
     Args:
         session: A ``boto3.Session``.
@@ -59,7 +59,7 @@ class Clients:
         if name not in Clients.__annotations__:
             raise AttributeError(name)
         client = self._client(_CALLED.get(name, name))
-        if name == "s3":  # buckets of this account, and of no other
+        if name == "s3":  # refuse buckets of other accounts
             expect_owner(client, self.account)
         setattr(self, name, client)
         return client
@@ -88,14 +88,14 @@ class Clients:
 
 
 def open_clients(region: str | None = None, profile: str | None = None) -> Clients:
-    """Return the connections for these credentials; asks nothing yet.
+    """Return connections with these credentials. Sends no request yet.
 
     Args:
-        region: Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the profile's.
-        profile: Of AWS's own configuration; default ``AWS_PROFILE``.
+        region: By default ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the profile's region.
+        profile: A profile in AWS's own configuration; by default ``AWS_PROFILE``.
 
     Raises:
-        ConfigurationError: When the library isn't installed, there is no such profile, or no region.
+        ConfigurationError: If boto3 isn't installed, the profile doesn't exist, or no region is set.
     """
     try:
         import boto3
@@ -114,7 +114,7 @@ def open_clients(region: str | None = None, profile: str | None = None) -> Clien
 
 
 SHARED_NAMESPACE_ONLY = frozenset({"me-central-1", "me-south-1"})
-"""Regions in which AWS has buckets of the shared namespace only."""
+"""Regions where AWS has only the shared namespace for buckets."""
 _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,18}[a-z0-9])?")
 
 
@@ -143,13 +143,14 @@ class DeploymentName:
         return f"lakegate-{self.name}"
 
     def bucket(self, account: str, region: str) -> str:
-        """Return the name of the bucket for landing and warehouse, as the template makes it."""
+        """Return the template's name for the bucket with landing files and warehouse."""
         return f"{self.stack}-{account}-{region}"
 
     def code_bucket(self, account: str, region: str) -> str:
-        """Return the name of the bucket for functions' zips, in the account's own namespace, which nobody else can use.
+        """Return the name of the bucket for functions' zips, in the account's own namespace.
 
-        AWS has such a namespace in all regions but two, and requires a name of this form there.
+        Nobody else can create buckets in that namespace, so nobody else can own this name. AWS has it in all regions
+        but two, and requires names of this form in it.
         """
         own = "" if region in SHARED_NAMESPACE_ONLY else "-an"
         return f"{self.stack}-fn-{account}-{region}{own}"
@@ -168,7 +169,7 @@ _REFUSED = frozenset(
     }
 )
 DENIED = frozenset({"AccessDenied", "AccessDeniedException", "AuthorizationError", "UnauthorizedOperation", "403"})
-"""Codes of requests that the credentials have no permission for."""
+"""Error codes for missing permissions."""
 _BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "ServiceUnavailable", "SlowDown"})
 _SERVER_ERROR = 500
 
@@ -185,7 +186,7 @@ def error_code(error: Any) -> str:
 
 
 def error_text(error: Any) -> str:
-    """Return what AWS says in a ``ClientError``."""
+    """Return the message of a ``ClientError``."""
     return str(error.response.get("Error", {}).get("Message", "")).rstrip(".")
 
 
@@ -202,21 +203,21 @@ GONE = frozenset(
         "ResourceNotFoundException",
     }
 )
-"""Codes of requests about something that doesn't exist."""
+"""Error codes for things that don't exist."""
 
 
 @contextmanager
 def translated(doing: str, *, unless: Collection[str] = ()) -> Iterator[None]:
-    """Turn what AWS's library raises in the body into our errors.
+    """Turn boto3's errors in the body into ours.
 
     Args:
         doing: What the body is doing, for the message: ``looking at stack lakegate-demo``.
-        unless: Codes of errors that only end the body.
+        unless: Error codes that silently end the body.
 
     Raises:
-        ConfigurationError: When there are no credentials or no region, or a permission is missing.
-        RetryableError: When AWS doesn't answer, or can't serve now.
-        DeploymentError: When AWS refuses for another reason.
+        ConfigurationError: If credentials, a region or a permission are missing.
+        RetryableError: If AWS doesn't answer or is overloaded.
+        DeploymentError: If AWS refuses for another reason.
     """
     from botocore import exceptions
 

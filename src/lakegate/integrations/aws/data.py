@@ -1,4 +1,4 @@
-"""What a stack keeps when it's deleted: buckets with their objects, the catalog's tables, the database's snapshots."""
+"""The data that a deleted stack keeps: buckets with objects, the catalog's tables, and database snapshots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakegate.ports import Narrator
 
 _TAG = "lakegate:stack"
 _DENIED = frozenset({"403", "AccessDenied"})
-_AMERICA = "us-east-1"  # the one region that a bucket must not be asked to be in
+_AMERICA = "us-east-1"  # the only region that must not be passed when creating a bucket
 _EMPTYINGS = 6
 
 
@@ -28,8 +28,8 @@ class Data:
     """The data of one deployment.
 
     Args:
-        stack: The stack's name, the tag of everything that belongs to it.
-        pause_s: Seconds before a bucket that was written to is emptied again; each later pause is twice as long.
+        stack: The stack's name, with which everything that belongs to it is tagged.
+        pause_s: Seconds before a bucket that someone wrote to is emptied again. Each further pause is twice as long.
     """
 
     def __init__(self, clients: Clients, stack: str, narrator: Narrator, *, pause_s: float = 2.0) -> None:
@@ -48,7 +48,7 @@ class Data:
         return tuple(arn.rpartition(":")[2] for arn in arns)
 
     def mark(self, buckets: Iterable[str]) -> None:
-        """Tag the buckets that outlive the stack, unless they are tagged, so that they're found later."""
+        """Tag buckets that outlive the stack, unless they're already tagged, so that they can be found later."""
         for bucket in buckets:
             with translated(f"tagging bucket {bucket}"):
                 tags = self._tags(bucket)
@@ -59,8 +59,8 @@ class Data:
     def make_bucket(self, bucket: str) -> None:
         """Create the private bucket for functions' zips, unless it exists.
 
-        It's in the account's own namespace, where AWS has one: there, no other account can have taken its name and put
-        code in it that would run with the function's permissions.
+        Where AWS has one, it's in the account's own namespace. There, no other account can own this name and provide
+        code that would run with the function's permissions.
         """
         owner = self.owner(bucket)
         if owner is not None:
@@ -110,19 +110,19 @@ class Data:
             self._clients.s3.put_object(Bucket=bucket, Key=key, Body=content)
 
     def read(self, bucket: str, key: str) -> bytes | None:
-        """Return an object's content; ``None`` when there is no such object."""
+        """Return an object's content; ``None`` if it doesn't exist."""
         with translated(f"reading from bucket {bucket}", unless=GONE):
             return self._clients.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
         return None
 
     def owner(self, bucket: str) -> str | None:
-        """Return the stack that a bucket belongs to by its tag, ``""`` without a tag, ``None`` without a bucket."""
+        """Return the stack in a bucket's tag; ``""`` if it has none, ``None`` if the bucket doesn't exist."""
         with translated(f"looking at bucket {bucket}"):
             tags = self._tags(bucket)
         return None if tags is None else _owner(tags)
 
     def content(self, bucket: str, *, is_ours: bool = False) -> BucketContent | None:
-        """Return how much is in a bucket, all versions; ``None`` if it doesn't exist or isn't this deployment's.
+        """Return the size of a bucket, counting all versions; ``None`` if it doesn't exist or isn't this deployment's.
 
         Args:
             is_ours: Whether it's known to be this deployment's, whatever its tag.
@@ -151,13 +151,13 @@ class Data:
         return BucketContent(name=bucket, objects=objects, size_bytes=size)
 
     def delete_bucket(self, content: BucketContent) -> None:
-        """Delete a bucket with all versions of all objects in it.
+        """Delete a bucket with all versions of all its objects.
 
-        A call of the function that was in progress when the stack was deleted may write once more, so a bucket that
-        isn't empty is emptied again, a few times.
+        A function call that was still running when the stack was deleted may write once more, so the bucket is emptied
+        several times if necessary.
 
         Raises:
-            DeploymentError: An object can't be deleted, or something keeps writing to the bucket.
+            DeploymentError: If an object can't be deleted, or something keeps writing to the bucket.
         """
         from botocore.exceptions import ClientError
 
@@ -181,7 +181,7 @@ class Data:
         )
 
     def tables(self) -> tuple[str, ...]:
-        """Return the tables that hold the catalog's commits in DynamoDB."""
+        """Return the DynamoDB tables that hold the catalog's commits."""
         found = []
         for name in (f"{self._stack}_refs", f"{self._stack}_objs"):
             with translated(f"looking at table {name}", unless=GONE):
@@ -190,27 +190,27 @@ class Data:
         return tuple(found)
 
     def delete_tables(self, names: tuple[str, ...]) -> None:
-        """Delete tables of DynamoDB."""
+        """Delete DynamoDB tables."""
         for name in names:
             with translated(f"deleting table {name}"):
                 self._clients.dynamodb.delete_table(TableName=name)
 
     def snapshots(self) -> tuple[str, ...]:
-        """Return the database's snapshots that deletions of the stack kept."""
+        """Return the database snapshots that were kept when the stack was deleted."""
         with translated("looking at the database's snapshots"):
             pages = self._clients.rds.get_paginator("describe_db_snapshots").paginate(SnapshotType="manual")
             names = [one["DBSnapshotIdentifier"] for page in pages for one in page["DBSnapshots"]]
-        # CloudFormation's names.
+        # CloudFormation names them like this.
         return tuple(name for name in names if name.lower().startswith(f"{self._stack}-snapshot-"))
 
     def delete_snapshots(self, names: tuple[str, ...]) -> None:
-        """Delete snapshots of the database."""
+        """Delete database snapshots."""
         for name in names:
             with translated(f"deleting snapshot {name}"):
                 self._clients.rds.delete_db_snapshot(DBSnapshotIdentifier=name)
 
     def _tags(self, bucket: str) -> list[Any] | None:
-        """Return a bucket's tags; ``None`` without a bucket."""
+        """Return a bucket's tags; ``None`` if the bucket doesn't exist."""
         from botocore.exceptions import ClientError
 
         try:

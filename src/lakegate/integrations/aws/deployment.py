@@ -28,9 +28,18 @@ from lakegate.integrations.aws.inspection import (
     start_server,
 )
 from lakegate.integrations.aws.package import contracts_in, settings_in
-from lakegate.integrations.aws.parameters import NAMES, Deployed, Plan, Smoke, Status, Survey, defaults, validated
+from lakegate.integrations.aws.parameters import (
+    NAMES,
+    Deployed,
+    DeploymentInventory,
+    DeploymentPlan,
+    Smoke,
+    Status,
+    defaults,
+    validated,
+)
 from lakegate.integrations.aws.sizing import idle_costs
-from lakegate.integrations.aws.stack import NEW, ChangeSet, Stack, StackState
+from lakegate.integrations.aws.stack import NEW, ChangeSet, CloudStackState, Stack
 from lakegate.ports import Narrator
 
 _AUTHORITIES = Path(lakegate.credentials.__file__).with_name("rds.pem")
@@ -48,9 +57,9 @@ class Deployment:
     """One deployment, by its name.
 
     Args:
-        clients: The services of AWS, see :func:`lakegate.integrations.aws.clients.open_clients`.
+        clients: Connections to AWS, see :func:`lakegate.integrations.aws.clients.open_clients`.
         role: ARN of the role for CloudFormation to assume; by default, the caller's own.
-        poll_s: Seconds between two requests about CloudFormation's progress.
+        poll_s: Seconds between two requests for CloudFormation's progress.
     """
 
     def __init__(
@@ -68,17 +77,18 @@ class Deployment:
         self._data = Data(clients, self.name.stack, narrator, pause_s=poll_s)
         self._builder = builder_stack(self.name, clients, narrator, poll_s=poll_s)
 
-    def plan(self, given: Mapping[str, str], package: Path, built: Mapping[str, str] | None = None) -> Plan:
+    def plan(self, given: Mapping[str, str], package: Path, built: Mapping[str, str] | None = None) -> DeploymentPlan:
         """Return what :meth:`deploy` would do. Changes nothing.
 
         Args:
-            given: Values of the template's parameters; others keep their values.
+            given: Template parameters to set. Others keep their values.
             package: The function's zip, see :func:`lakegate.integrations.aws.package.build_package`.
-            built: Values for the images to run, see :class:`lakegate.integrations.aws.building.Images`. Without the
-                function's image, its zip runs.
+            built: Parameters for the images to run, see :class:`lakegate.integrations.aws.building.Images`. Without an
+                image, the function runs the zip.
 
         Raises:
-            LakegateError: AWS refuses, or is unavailable; see :func:`lakegate.integrations.aws.clients.translated`.
+            LakegateError: If AWS refuses or is unavailable; see
+                :func:`lakegate.integrations.aws.clients.translated`.
         """
         values = self._values(given, package, built)
         with self._narrator.step(f"Planning stack {self.name.stack}"):
@@ -93,18 +103,20 @@ class Deployment:
         package: Path,
         built: Mapping[str, str] | None = None,
         *,
-        approve: Callable[[Plan], bool] = lambda _: True,
+        approve: Callable[[DeploymentPlan], bool] = lambda _: True,
     ) -> Deployed:
         """Create or update the deployment; do nothing if it's up to date.
 
         Args:
-            given: This and the two that follow: as for :meth:`plan`.
-            approve: Gets the plan, and returns whether to carry it out. Until then, nothing is created.
+            given: As for :meth:`plan`.
+            package: As for :meth:`plan`.
+            built: As for :meth:`plan`.
+            approve: Called with the plan; returns whether to carry it out. Until then, nothing is created.
 
         Raises:
-            DeploymentError: A resource can't be created, and all changes were rolled back. Or the function runs other
-                code than the package.
-            LakegateError: AWS refuses, or is unavailable.
+            DeploymentError: If a resource can't be created, after all changes were rolled back. Or if the function's
+                code isn't the package.
+            LakegateError: If AWS refuses or is unavailable.
         """
         values = self._values(given, package, built)
         with self._narrator.step(f"Planning stack {self.name.stack}"):
@@ -119,7 +131,7 @@ class Deployment:
                     self._allow_servers(prepared)
                     ready = True
             finally:
-                if not ready:  # declined, interrupted or refused: nothing of it remains
+                if not ready:  # declined, interrupted or refused, so leave nothing behind
                     self._stack.discard(prepared)
             if not ready:
                 return Deployed(stack=self.name.stack, changed=False, declined=True)
@@ -137,8 +149,8 @@ class Deployment:
         """Return the deployment's state.
 
         Args:
-            errors: How many of the last errors to return.
-            drift: Also have CloudFormation detect what was changed by others, which takes a while.
+            errors: Maximum number of recent errors to return.
+            drift: Whether CloudFormation should also detect changes made by others, which takes a while.
         """
         state = self._stack.state()
         if state is None or state.status == NEW:
@@ -173,7 +185,7 @@ class Deployment:
         return tuple(one.id for one in self._stack.resources() if one.type == _SERVICE and one.id)
 
     def parameters(self) -> dict[str, str]:
-        """Return the deployed parameters; none if it doesn't exist."""
+        """Return the deployed parameters; empty if there's no deployment."""
         state = self._stack.state()
         return dict(state.parameters) if state else {}
 
@@ -181,7 +193,7 @@ class Deployment:
         """Fetch the ``lakegate.toml`` of the deployed function; ``None`` if it has none.
 
         Args:
-            folder: Where to write it; it's created.
+            folder: The folder to write it to; created if missing.
         """
         content = self._beside_package("toml")
         if not content:
@@ -195,7 +207,7 @@ class Deployment:
         """Fetch the contracts of the deployed function; ``None`` if it has none.
 
         Args:
-            folder: Where to write their folder; it's created.
+            folder: The folder to write their folder to; created if missing.
         """
         content = self._beside_package("contracts.json")
         if not content:
@@ -216,22 +228,22 @@ class Deployment:
         return self._data.read(given["CodeBucket"], f"{package}.{ending}") if package else None
 
     def images(self, folder: Path) -> ImageBuilder:
-        """Return what finds and builds the container images of this deployment."""
+        """Return the builder of this deployment's container images."""
         return ImageBuilder(self.name, self._clients, self._narrator, folder)
 
-    def survey(self) -> Survey:
-        """Return everything that belongs to the deployment, with the data that :meth:`destroy` would delete."""
+    def survey(self) -> DeploymentInventory:
+        """Return everything that belongs to the deployment, including the data that :meth:`destroy` would delete."""
         state = self._stack.state()
         resources = self._stack.resources() if state else ()
         made = {one.id for one in resources if one.type == _BUCKET and one.id}
-        # By their tags, which AWS lists with a delay, and by their usual names.
+        # Find buckets by their tags, which AWS lists with a delay, and by their usual names.
         usual = {self.name.bucket(self._clients.account, self._clients.region), self._code_bucket}
         code = {self._code_bucket, state.parameters.get("CodeBucket") if state else None}
         found = (
             self._data.content(name, is_ours=name in made) for name in sorted({*made, *usual, *self._data.buckets()})
         )
         buckets = [one for one in found if one is not None]
-        return Survey(
+        return DeploymentInventory(
             stack=self.name.stack,
             state=state.status if state else None,
             resources=resources,
@@ -243,7 +255,7 @@ class Deployment:
             builder=self._builder.name if self._builder.state() else None,
         )
 
-    def destroy(self, found: Survey, *, keep_data: bool = False) -> None:
+    def destroy(self, found: DeploymentInventory, *, keep_data: bool = False) -> None:
         """Delete the deployment. It's no error if parts of it are already deleted.
 
         Args:
@@ -251,7 +263,7 @@ class Deployment:
             keep_data: Keep the bucket of landing files and warehouse, the catalog's tables and a database snapshot.
 
         Raises:
-            DeploymentError: A resource can't be deleted; the message says which and why. A retry continues.
+            DeploymentError: If a resource can't be deleted; the message says which and why. A retry continues.
         """
         if keep_data:
             self._data.mark(one.name for one in found.data)
@@ -287,7 +299,7 @@ class Deployment:
         raise DeploymentError(
             f"Function {name} runs other code ({running}) than the {deployed}: someone replaced it, in the function "
             f"or in {'its repository' if image else f'bucket {self._code_bucket}'}.",
-            # Not by a concurrency of 0: the queue would continue, and each refused call counts as an attempt.
+            # A concurrency of 0 wouldn't help: the queue would continue, and each refused call counts as an attempt.
             hint=f"Stop it: aws lambda list-event-source-mappings --function-name {name}, then "
             "aws lambda update-event-source-mapping --no-enabled --uuid UUID. Then find out who replaced it.",
             function=name,
@@ -297,13 +309,13 @@ class Deployment:
     def _code_bucket(self) -> str:
         return self.name.code_bucket(self._clients.account, self._clients.region)
 
-    def _planned(self, values: Mapping[str, str], prepared: ChangeSet | None) -> Plan:
+    def _planned(self, values: Mapping[str, str], prepared: ChangeSet | None) -> DeploymentPlan:
         if prepared is None:
             deployed = {name: value for name, value in self.parameters().items() if name in NAMES}
             known: Mapping[str, str] = {**defaults(), **deployed, **values}
         else:
             known = prepared.values
-        return Plan(
+        return DeploymentPlan(
             stack=self.name.stack,
             is_new=prepared is not None and prepared.is_new,
             changes=() if prepared is None else prepared.changes,
@@ -312,7 +324,7 @@ class Deployment:
         )
 
     def _allow_servers(self, prepared: ChangeSet) -> None:
-        """Have AWS create the role that ECS uses in the account: without it, the first service fails."""
+        """Make AWS create the role that ECS uses in the account. Without it, the first service fails."""
         from botocore.exceptions import ClientError
 
         brought = prepared.values["CatalogUri"] and prepared.values["SparkUrl"]
@@ -331,11 +343,11 @@ class Deployment:
                     "aws iam create-service-linked-role --aws-service-name ecs.amazonaws.com"
                 )
 
-    def _start_spark(self, state: StackState | None) -> tuple[str, ...]:
-        """Start a Spark that should always run but is stopped; return a note about that.
+    def _start_spark(self, state: CloudStackState | None) -> tuple[str, ...]:
+        """Start Spark if it should always run but is stopped; return a note about that.
 
-        After a change from on-demand to always, CloudFormation deletes the alarm that stops Spark last, so the alarm
-        may stop it once more, and nothing that's left would start it.
+        After a change from on-demand to always, CloudFormation deletes the alarm that stops Spark last. The alarm may
+        therefore stop Spark once more, and nothing else would start it again.
         """
         if state is None or state.parameters.get("Schedule") != "always" or state.parameters.get("SparkUrl"):
             return ()
@@ -380,7 +392,7 @@ class Deployment:
 
 
 def database_authority(region: str) -> str | None:
-    """Return the certificate (PEM) of the authority that signs those of RDS in a region; ``None`` of an unknown one.
+    """Return the PEM certificate of RDS's certificate authority in a region; ``None`` if the region is unknown.
 
     Example:
         >>> str(database_authority("eu-central-1")).splitlines()[0], database_authority("moon-1")

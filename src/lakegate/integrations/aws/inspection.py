@@ -1,4 +1,4 @@
-"""The state of a deployment's parts: its queues, servers, function and logs; and a test file through all of them."""
+"""The state of a deployment's queues, servers, function and logs; and a smoke test with a file through all of them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _SINCE = timedelta(days=1)
 _PUT_OFF_SINCE = timedelta(hours=4)
 _PUT_OFF = '"\\"outcome\\": \\"put off\\""'
 _ERRORS = '?"\\"level\\": \\"error\\"" ?"[ERROR]" ?"Task timed out" ?"Runtime exited" ?" ERROR " ?"FATAL"'
-"""Words of the function, of Lambda, of Nessie and Spark, of psql."""
+"""Error patterns of the function, Lambda, Nessie, Spark and psql."""
 _LONGEST = 1000
 NAMESPACE = "lakegate_canary"
 """The same as ``lakegate.integrations.aws_lambda.work.CANARY_NAMESPACE``."""
 TIMEOUT_S = 1200.0
-"""Enough for a window of notifications, a first start of Spark with its packages, and one retry."""
+"""Enough for a batch window of notifications, Spark's first start with its downloads, and one retry."""
 _POLL_S = 5.0
 
 
 def queue_depth(clients: Clients, url: str | None) -> tuple[int | None, int | None]:
-    """Return how many messages of a queue are waiting, and in progress or postponed; ``None`` without a queue."""
+    """Return how many messages of a queue are waiting, and how many in progress or postponed; ``None`` if no queue."""
     if url is None:
         return None, None
     with translated("looking at the queue", unless=GONE):
@@ -41,7 +41,7 @@ def queue_depth(clients: Clients, url: str | None) -> tuple[int | None, int | No
 
 
 def servers_running(clients: Clients, services: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Return name, running tasks and desired tasks of ECS services, by their ARNs."""
+    """Return the name and the numbers of running and desired tasks of each ECS service."""
     found = []
     for arn in services:
         cluster, name = _service(arn)
@@ -52,7 +52,7 @@ def servers_running(clients: Clients, services: Sequence[str]) -> list[tuple[str
 
 
 def server_status(clients: Clients, services: Sequence[str]) -> tuple[ServerStatus, ...]:
-    """Return the state of ECS services, by their ARNs, and why the last task of each stopped."""
+    """Return the state of each ECS service, and why its last task stopped."""
     return tuple(
         ServerStatus(name=name, running=running, wanted=wanted, stopped=_last_stop(clients, arn))
         for arn in services
@@ -79,7 +79,7 @@ def _last_stop(clients: Clients, service: str) -> str | None:
 
 
 def start_server(clients: Clients, service: str) -> None:
-    """Have an ECS service, by its ARN, run one task."""
+    """Make an ECS service run one task."""
     cluster, name = _service(service)
     with translated(f"starting service {name}"):
         clients.ecs.update_service(cluster=cluster, service=name, desiredCount=1)
@@ -111,12 +111,12 @@ def function_image(clients: Clients, name: str | None) -> str | None:
 
 
 def last_errors(clients: Clients, group: str | None, limit: int) -> tuple[LoggedError, ...]:
-    """Return the last errors in the logs of one day, the oldest first."""
+    """Return the last errors in the logs of the past day, oldest first."""
     return _logged(clients, group, _ERRORS, _SINCE, limit)
 
 
 def last_put_off(clients: Clients, group: str | None) -> LoggedError | None:
-    """Return the last line of the function's logs about a postponed file, with the reason."""
+    """Return the function's last log line about a postponed file, with the reason."""
     found = _logged(clients, group, _PUT_OFF, _PUT_OFF_SINCE, 1)
     if not found:
         return None
@@ -164,10 +164,10 @@ def smoke(
     """Upload a test file, wait until it's published, and remove it from ``main`` again.
 
     Args:
-        services: ARNs of the servers on ECS, whose state an error names.
+        services: ARNs of the servers on ECS. An error reports their state.
 
     Raises:
-        DeploymentError: No route matches it, or it wasn't published; with the state of the deployment.
+        DeploymentError: If no route matches the file, or it wasn't published. The message has the deployment's state.
     """
     canary = f"canary_{uuid.uuid4().hex[:12]}"
     landing = outputs["Landing"]
@@ -179,7 +179,7 @@ def smoke(
         answer = _ask(clients, outputs, uri)
         if answer.get("outcome") in ("no route", "not canary"):
             raise DeploymentError(
-                f"No route leads {uri} to {NAMESPACE}.{canary}, so the deployment can't be tested.",
+                f"No route maps {uri} to {NAMESPACE}.{canary}, so the deployment can't be tested.",
                 hint="Add the route PREFIX/{namespace}/{table}/** to --routes, or deploy without --smoke.",
             )
         with translated(f"uploading to bucket {bucket}"):
@@ -201,7 +201,7 @@ def smoke(
 
 
 def _ask(clients: Clients, outputs: Mapping[str, str], uri: str) -> dict[str, Any]:
-    """Return the function's response. A failed call counts as one, too: it may be temporary."""
+    """Return the function's response. A failed call counts as ``waiting``, since it may be temporary."""
     name = outputs["FunctionName"]
     try:
         with translated(f"calling function {name}"):

@@ -1,4 +1,4 @@
-"""The function as a zip: lakegate, and the fewest packages that it needs with Spark Connect, without a JVM."""
+"""Build the function's zip: lakegate and the packages that it needs for Spark Connect, without a JVM."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from lakegate.errors import ConfigurationError, RetryableError, missing_package
 Architecture = Literal["x86_64", "arm64"]
 
 MAX_BYTES = 262_144_000
-"""AWS's limit of a function's unpacked size: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html."""
+"""AWS's limit for a function's unpacked size: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html."""
 _FORMAT = 2
-"""Raise it when the same input must give another zip."""
+"""Raise it when the same input must produce a different zip."""
 _SETTINGS = "lakegate.toml"
 _LOCK = Path(__file__).with_name("function.lock")
 _EXCLUDE = Path(__file__).with_name("function.exclude")
@@ -44,10 +44,10 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FunctionPackage:
-    """What goes into the function's zip, and for which of Lambda's runtimes.
+    """What to put into the function's zip, and for which Lambda runtime.
 
     Attributes:
-        python: Version of Lambda's Python: ``3.12``.
+        python: Lambda's Python version: ``3.12``.
         settings: The ``lakegate.toml`` to include, if any.
         contracts: The folder with the contracts to include, if any.
     """
@@ -59,7 +59,7 @@ class FunctionPackage:
 
     @property
     def contract_files(self) -> tuple[Path, ...]:
-        """The files of the contracts, by name."""
+        """The contracts' files, sorted by name."""
         folder = self.contracts
         found = folder.iterdir() if folder is not None and folder.is_dir() else ()
         return tuple(sorted(filter(is_contract, found)))
@@ -68,16 +68,16 @@ class FunctionPackage:
 def build_package(folder: Path, wanted: FunctionPackage | None = None) -> Path:
     """Build the function's zip in ``folder``, unless the same one exists.
 
-    The same lakegate, lock, settings and interpreter give the same bytes. Where a Python of the wanted version is on
-    this machine, its bytecode goes in instead of the packages' source, for a faster first start.
+    The same lakegate, lock file, settings and interpreter produce the same bytes. If this machine has the wanted
+    version of Python, the zip contains the packages' bytecode instead of their source, for a faster first start.
 
     Args:
-        folder: Where zips are kept; it's created.
-        wanted: What to build; by default as :class:`FunctionPackage` says.
+        folder: The folder for zips; created if missing.
+        wanted: What to build; by default the defaults of :class:`FunctionPackage`.
 
     Raises:
-        ConfigurationError: uv isn't installed, or there are no built packages for that Python and CPU.
-        RetryableError: The package index doesn't answer.
+        ConfigurationError: If uv isn't installed, or there are no wheels for this Python version and CPU.
+        RetryableError: If the package index doesn't answer.
     """
     wanted = wanted or FunctionPackage()
     interpreter = _interpreter(wanted.python)
@@ -98,16 +98,16 @@ def build_package(folder: Path, wanted: FunctionPackage | None = None) -> Path:
 
 
 def unpacked_bytes(package: Path) -> int:
-    """Return the size of a zip's files, which is what Lambda limits."""
+    """Return the unpacked size of a zip, which Lambda limits."""
     with zipfile.ZipFile(package) as archive:
         return sum(entry.file_size for entry in archive.infolist())
 
 
 def require_fit(package: Path, limit: int = MAX_BYTES) -> None:
-    """Refuse a zip that Lambda would refuse.
+    """Refuse a zip that's too large for Lambda.
 
     Raises:
-        ConfigurationError: It's too large; the message names the largest packages.
+        ConfigurationError: If it's too large; the message names the largest packages.
     """
     total = unpacked_bytes(package)
     if total > limit:
@@ -132,7 +132,7 @@ def settings_in(package: Path) -> bytes | None:
 
 
 def lacking_in_function(settings: Path | None) -> tuple[str, ...]:
-    """Return what the settings ask for and the function's zip lacks, as notes for the user.
+    """Return notes about what the settings need but the function's zip lacks.
 
     Args:
         settings: The ``lakegate.toml`` that goes into the zip, if any.
@@ -142,7 +142,7 @@ def lacking_in_function(settings: Path | None) -> tuple[str, ...]:
     try:
         found = tomllib.loads(settings.read_text(encoding="utf-8")).get("downstream", {})
     except ValueError:
-        return ()  # the function says so in its log, and so does every command here
+        return ()  # every command reports the invalid file, and so does the function's log
     return tuple(
         f"The function comes without Snowflake's connector: it queues events for '{name}' and sends none. "
         "Where lakegate[snowflake] is installed, with these settings, send it on a schedule: "
@@ -153,7 +153,7 @@ def lacking_in_function(settings: Path | None) -> tuple[str, ...]:
 
 
 def contracts_in(package: Path) -> dict[str, str]:
-    """Return the contracts in a zip, their texts by the names of their files."""
+    """Return the contracts in a zip: their texts by file name."""
     with zipfile.ZipFile(package) as archive:
         names = [name for name in archive.namelist() if name.startswith(f"{FOLDER}/")]
         return {name.removeprefix(f"{FOLDER}/"): archive.read(name).decode() for name in names}
@@ -168,7 +168,7 @@ def _uv() -> str:
 
 
 def _interpreter(python: str) -> tuple[str, str] | None:
-    """Return a Python of that version and its ``sys.version``; ``None`` if this machine has none."""
+    """Return an interpreter of this version, and its ``sys.version``; ``None`` if this machine has none."""
     if python == f"{sys.version_info[0]}.{sys.version_info[1]}":
         return sys.executable, sys.version
     found = _run([_uv(), "python", "find", "--no-python-downloads", "--no-project", "--system", python])
@@ -197,7 +197,7 @@ def _install(installed: Path, tree: Path, wanted: FunctionPackage) -> None:
     command = [_uv(), "pip", "install", "--quiet", "--no-config", "--no-python-downloads", "--require-hashes"]
     command += ["--no-deps", "--target", str(installed), "--python-version", wanted.python]
     command += ["--python-platform", _PLATFORMS[wanted.architecture], "--python", sys.executable]
-    # Spark's client is published as source only; it is plain Python.
+    # Spark's client is published only as source; it's pure Python.
     command += ["--only-binary", ":all:", "--no-binary", "pyspark-client", "--requirements", str(_LOCK)]
     done = _run(command)
     if done.returncode:
@@ -247,7 +247,7 @@ def _add_lakegate(tree: Path, wanted: FunctionPackage) -> None:
 
 
 def _compile(tree: Path, interpreter: tuple[str, str]) -> None:
-    """Replace packages' source by bytecode, and put it next to lakegate's own, whose lines tracebacks show."""
+    """Replace the packages' source with bytecode, and add it to lakegate's own source, which tracebacks show."""
     program = (
         "import compileall, py_compile, re, sys\n"
         "unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH\n"
@@ -264,20 +264,20 @@ def _compile(tree: Path, interpreter: tuple[str, str]) -> None:
 
 
 def zip_folder(tree: Path, target: Path) -> None:
-    """Zip all files below ``tree``; the same files give the same bytes. ``target`` may be among them."""
+    """Zip all files below ``tree``. The same files produce the same bytes. ``target`` may be inside ``tree``."""
     files = _files(tree)
     with zipfile.ZipFile(target, "w") as archive:
         for path in files:
             entry = zipfile.ZipInfo(path.relative_to(tree).as_posix(), _TIME)
             entry.compress_type = _COMPRESSION
-            entry.create_system = 3  # Unix, wherever it is built: Lambda reads the permissions
+            entry.create_system = 3  # always Unix, so that Lambda reads the permissions
             entry.external_attr = (0o100755 if ".so" in path.name else 0o100644) << 16
             with path.open("rb") as source, archive.open(entry, "w") as packed:
                 shutil.copyfileobj(source, packed, _BUFFER)
 
 
 def _files(root: Path) -> list[Path]:
-    """Return all files below ``root``, in the same order everywhere."""
+    """Return all files below ``root``, in the same order on every system."""
     return sorted((path for path in root.rglob("*") if path.is_file()), key=lambda path: path.as_posix())
 
 
@@ -287,18 +287,18 @@ def _run(command: list[str], env: dict[str, str] | None = None) -> subprocess.Co
 
 _ELF64 = b"\x7fELF\x02\x01"
 _SECTIONS_AT, _SECTION_COUNT_AT = 40, 60
-"""Where an ELF header says where sections are described, and how many there are (System V ABI, chapter 4)."""
+"""Offsets in an ELF header: of the section header table's position, and of its size (System V ABI, chapter 4)."""
 
 _BOTOCORE_DATA = "botocore/data/"
 _BOTOCORE_SERVICES = frozenset({"s3", "secretsmanager", "sqs", "sso", "sso-oidc", "sts"})
-"""AWS's library describes 400 services in 30 MB; the function uses these."""
+"""The services that the function uses. botocore describes 400 services in 30 MB."""
 
 
 def is_needed(path: str) -> bool:
     """Return whether a file of the installed packages goes into the function.
 
     Args:
-        path: Below the folder that they are installed in, with ``/``.
+        path: Relative to the folder that the packages are installed in, with ``/``.
 
     Example:
         >>> is_needed("pyarrow/libarrow.so.2600"), is_needed("pyarrow/libarrow_flight.so.2600")
@@ -319,10 +319,10 @@ def _excluded() -> tuple[str, ...]:
 
 
 def strip_symbols(library: Path) -> int:
-    """Cut off what of a shared library no process loads: symbols and lines for debuggers. Return the bytes saved.
+    """Strip symbols and debug information from a shared library; return the bytes saved.
 
-    The loader reads segments, which stay as they are, every byte at its place; sections are for linkers and debuggers.
-    A third of Arrow's and nine tenths of zstandard's library are such. A file of another kind is left alone.
+    The loader reads only segments, which stay unchanged. Sections are for linkers and debuggers; they make up a third
+    of Arrow's library and nine tenths of zstandard's. Other kinds of files are left alone.
     """
     content = library.read_bytes()
     if not content.startswith(_ELF64):
@@ -333,7 +333,7 @@ def strip_symbols(library: Path) -> int:
     kept = bytearray(content[:end])
     kept[_SECTIONS_AT : _SECTIONS_AT + 8] = bytes(8)
     kept[_SECTION_COUNT_AT : _SECTION_COUNT_AT + 4] = bytes(4)
-    library.unlink()  # never written in place: uv links it into its cache, and so into other environments
+    library.unlink()  # never write in place: the file is linked to uv's cache, and so to other environments
     library.write_bytes(kept)
     return len(content) - end
 

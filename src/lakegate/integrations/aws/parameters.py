@@ -1,4 +1,4 @@
-"""The template's parameters, each with an option of its name; and the values that the deployment returns."""
+"""The template's parameters, each with a command line option, and the values that a deployment returns."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TEMPLATE = Path(__file__).with_name("template.yaml")
 
 
 class Parameter(NamedTuple):
-    """A parameter of the template. Its default is the template's.
+    """A parameter of the template, which has its default.
 
     Attributes:
-        metavar: Its value in the help.
-        choices: The allowed values, if they are few.
-        bare: The option's value if none follows it; ``None`` if it needs one.
+        metavar: The placeholder for its value in the help.
+        choices: The allowed values, if there are only a few.
+        bare: The value of the option without an argument; ``None`` if it needs one.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Parameter(NamedTuple):
 
     @property
     def option(self) -> str:
-        """The option of the command line.
+        """The command line option.
 
         Example:
             >>> Parameter("CatalogUri", "URI", "").option
@@ -45,7 +45,7 @@ class Parameter(NamedTuple):
 
 
 FILLED_IN = ("CodeBucket", "CodeKey", "DatabaseAuthority", "ImageUri", "SparkRepository")
-"""Parameters that a deployment fills in itself."""
+"""Parameters that the deployment itself sets."""
 
 PARAMETERS: tuple[Parameter, ...] = (
     Parameter(
@@ -129,12 +129,12 @@ PARAMETERS: tuple[Parameter, ...] = (
 
 
 NAMES = frozenset({*FILLED_IN, *(parameter.name for parameter in PARAMETERS)})
-"""All of them."""
+"""Names of all parameters."""
 
 
 @cache
 def template(path: Path = TEMPLATE) -> Mapping[str, Any]:
-    """Return a template as data, its short forms spelled out: ``!Ref X`` is ``{"Ref": "X"}``."""
+    """Return a template as data, with short forms expanded: ``!Ref X`` becomes ``{"Ref": "X"}``."""
     import yaml  # type: ignore[import-untyped]
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc] # untyped, as said
@@ -158,7 +158,7 @@ def template(path: Path = TEMPLATE) -> Mapping[str, Any]:
 
 
 def template_body(path: Path = TEMPLATE) -> str:
-    """Return a template's text to send, without descriptions: CloudFormation's limit is 51,200 bytes."""
+    """Return a template as JSON without descriptions, to stay below CloudFormation's limit of 51,200 bytes."""
     parameters = {
         name: {key: value for key, value in one.items() if key != "Description"}
         for name, one in template(path)["Parameters"].items()
@@ -172,7 +172,7 @@ def defaults() -> Mapping[str, str]:
 
 
 def validated(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters, or raise what is wrong with their combination.
+    """Return the parameters if they're valid together, or raise an error.
 
     Example:
         >>> validated({"VpcId": "vpc-0123456789abcdef0"})
@@ -193,13 +193,13 @@ def validated(given: Mapping[str, str]) -> dict[str, str]:
 _HOLDS_DATA = frozenset({"AWS::S3::Bucket", "AWS::RDS::DBInstance", "AWS::DynamoDB::Table"})
 
 
-class Change(Value):
+class ResourceChange(Value):
     """The planned change of one resource.
 
     Attributes:
-        action: ``add``, ``modify``, ``remove``; also ``import``, ``dynamic`` and others of CloudFormation's.
-        type: Its kind: ``AWS::S3::Bucket``.
-        replacement: ``true``, ``false`` or ``conditional`` for a modified one: whether it's replaced.
+        action: ``add``, ``modify``, ``remove``, or another of CloudFormation's actions, such as ``import``.
+        type: The resource's type: ``AWS::S3::Bucket``.
+        replacement: Whether a modified resource is replaced: ``true``, ``false`` or ``conditional``.
     """
 
     action: str
@@ -210,13 +210,13 @@ class Change(Value):
 
     @property
     def leaves_data(self) -> bool:
-        """Whether the deployment may lose its data: it's kept, but nothing uses it anymore."""
+        """Whether the deployment stops using a resource with data. The data itself is kept."""
         is_other = self.action == "remove" or self.replacement in ("true", "conditional")
         return is_other and self.type in _HOLDS_DATA
 
 
 class Cost(Value):
-    """The monthly cost of one part of an idle deployment; ``None`` if its price isn't known."""
+    """The monthly cost of one part of an idle deployment; ``None`` if the price is unknown."""
 
     part: str
     usd: float | None
@@ -224,7 +224,7 @@ class Cost(Value):
 
 
 class Saving(Value):
-    """A way to reduce costs: the option, what it means, and the USD that it saves a month."""
+    """A way to reduce costs: the option, its effect, and the USD that it saves per month."""
 
     option: str
     what: str
@@ -235,11 +235,11 @@ class Costs(Value):
     """The monthly cost of an idle deployment.
 
     Attributes:
-        total_usd: The sum of the known ones.
-        unknown: The parts whose price isn't.
-        smaller: Ways to reduce it.
+        total_usd: The sum of all known costs.
+        unknown: The parts with unknown prices.
+        smaller: Ways to reduce the cost.
         prices_of: Year and month of the prices.
-        source: Their source, and what they exclude.
+        source: The source of the prices, and what they exclude.
     """
 
     parts: tuple[Cost, ...]
@@ -250,24 +250,24 @@ class Costs(Value):
     source: str
 
 
-class Plan(Value):
+class DeploymentPlan(Value):
     """The plan of a deployment.
 
     Attributes:
         is_new: Whether it doesn't exist yet.
-        changes: The change of each resource; none if it's up to date.
+        changes: The change of each resource; empty if the deployment is up to date.
     """
 
     stack: str
     is_new: bool
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ResourceChange, ...] = ()
     costs: Costs | None = None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 class Smoke(Value):
-    """A published test file: its table, its run, and how long that took."""
+    """The result of a smoke test: the test file's table and run, and how long it took."""
 
     table: str
     run_id: str
@@ -278,7 +278,7 @@ class Deployed(Value):
     """The result of a deployment.
 
     Attributes:
-        smoke: The test file, if there was one.
+        smoke: The result of the smoke test, if there was one.
     """
 
     stack: str
@@ -354,14 +354,14 @@ class Status(Value):
     """A deployment's state.
 
     Attributes:
-        state: CloudFormation's: ``UPDATE_COMPLETE``.
+        state: CloudFormation's state: ``UPDATE_COMPLETE``.
         reason: Why it's in that state, if something went wrong.
         waiting: Number of notifications in the queue.
         in_flight: Number of notifications that are in progress or postponed.
         dead: Number of dead letters.
-        missing: Parts in the stack's outputs that don't exist: deleted by others, or with the stack.
-        put_off: The last postponed file of some hours, and why.
-        drifted: Resources that others changed; ``None`` if that wasn't asked for.
+        missing: Parts in the stack's outputs that no longer exist.
+        put_off: The last file postponed in the past hours, and why.
+        drifted: Resources that others changed; ``None`` if that wasn't checked.
     """
 
     stack: str
@@ -389,7 +389,7 @@ class Resource(Value):
 
 
 class BucketContent(Value):
-    """A bucket and how much is in it.
+    """A bucket and its size.
 
     Attributes:
         objects: Number of object versions and delete markers.
@@ -400,17 +400,17 @@ class BucketContent(Value):
     size_bytes: int
 
 
-class Survey(Value):
+class DeploymentInventory(Value):
     """Everything that belongs to a deployment.
 
     Attributes:
-        state: CloudFormation's; ``None`` if the stack doesn't exist.
-        data: The buckets of landing files and warehouse, with those of earlier deployments.
-        code: The buckets of functions' zips.
-        tables: Tables of DynamoDB that hold the catalog's commits.
-        snapshots: Snapshots of the database that an earlier deletion kept.
+        state: CloudFormation's state; ``None`` if the stack doesn't exist.
+        data: Buckets with landing files and warehouses, including those of earlier deployments.
+        code: Buckets with functions' zips.
+        tables: DynamoDB tables that hold the catalog's commits.
+        snapshots: Database snapshots that an earlier deletion kept.
         repositories: Repositories of container images.
-        builder: Stack that builds an image, or remains from an interrupted build.
+        builder: The stack that builds an image, or was left by an interrupted build.
     """
 
     stack: str
@@ -425,12 +425,12 @@ class Survey(Value):
 
     @property
     def has_code(self) -> bool:
-        """Whether it has anything that can be built again: zips, images."""
+        """Whether it has anything that can be rebuilt: zips or images."""
         return bool(self.code or self.repositories or self.builder)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has nothing."""
+        """Whether there's nothing at all."""
         return self.state is None and not (self.data or self.has_code or self.tables or self.snapshots)
 
     @property
@@ -440,5 +440,5 @@ class Survey(Value):
 
     @property
     def has_data(self) -> bool:
-        """Whether it has anything that can't be built again."""
+        """Whether it has anything that can't be rebuilt."""
         return bool(any(one.objects for one in self.data) or self.tables or self.snapshots or self.databases)

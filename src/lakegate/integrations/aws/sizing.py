@@ -1,4 +1,4 @@
-"""Which parameters fit together (concurrent calls, connections, Spark's size, disks), and what they cost."""
+"""Check that parameters fit together (concurrent calls, connections, Spark's size, disks), and estimate costs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from lakegate.errors import InputError
 from lakegate.integrations.aws.parameters import Cost, Costs, Saving, template
 
 CONNECTIONS_OF_A_CALL = 4
-"""As the template sets ``journal.max_connections`` for the function."""
+"""The template's value of ``journal.max_connections`` for the function."""
 CONNECTIONS_OF_NESSIE = 20
-"""As the template sets its pool."""
+"""The template's size of Nessie's connection pool."""
 _CONNECTIONS_KEPT_FREE = 8
 """For Postgres's superusers, RDS itself, and a person with psql."""
 _BYTES_A_CONNECTION = 9_531_392
 """RDS: https://docs.aws.amazon.com/AmazonRDS/latest/UserGuide/CHAP_Limits.html, max_connections."""
 _MEMORY_LEFT_BY_RDS = 0.7
-"""RDS's own memory isn't part of ``DBInstanceClassMemory``; it's undocumented how much that is."""
+"""``DBInstanceClassMemory`` excludes RDS's own memory, whose size is undocumented."""
 _MOST_CONNECTIONS = 5000
 _GIB = 1 << 30
 # https://docs.aws.amazon.com/AmazonRDS/latest/UserGuide/Concepts.DBInstanceClass.Summary.html
@@ -25,7 +25,7 @@ _SMALL_GIB = {"micro": 1, "small": 2, "medium": 4}
 _LARGE_GIB = {"m": 8, "r": 16}
 _CLASS = re.compile(r"db\.([a-z])\d[a-z]*\.(?:(micro|small|medium|large)|(\d*)xlarge)")
 CALLS_OF_SPARK = {"small": 2, "medium": 5, "large": 10}
-"""Maximum concurrent runs on a Spark of a size: about two for each CPU. With more, each would exceed a call's time."""
+"""Maximum number of concurrent runs by Spark's size: about two per CPU. More would exceed the function's timeout."""
 _OUTSIDE = {
     "CatalogUri": "--catalog-uri",
     "SparkUrl": "--spark-url",
@@ -33,14 +33,14 @@ _OUTSIDE = {
     "SlackSecretArn": "--slack-secret-arn",
 }
 _DISK_GROWS_BY = 1.1
-"""RDS takes no smaller maximum: https://docs.aws.amazon.com/AmazonRDS/latest/UserGuide/USER_PIOPS.Autoscaling.html."""
+"""RDS's minimum for the maximum: https://docs.aws.amazon.com/AmazonRDS/latest/UserGuide/USER_PIOPS.Autoscaling.html."""
 
 
 def require_fitting(values: Mapping[str, str]) -> None:
     """Refuse parameters that don't fit together, reporting all problems at once.
 
     Raises:
-        InputError: Calls would be throttled, connections or Spark would run out, or the disk couldn't grow.
+        InputError: If calls would be throttled, connections or Spark would run out, or the disk couldn't grow.
     """
     problems = [*_concurrency(values), *_connections(values), *_spark(values), *_disk(values), *_layout(values)]
     if problems:
@@ -48,7 +48,7 @@ def require_fitting(values: Mapping[str, str]) -> None:
 
 
 def max_connections(database_class: str) -> int | None:
-    """Return RDS's default limit of connections for an instance class; ``None`` for an unknown class.
+    """Return RDS's default connection limit for an instance class; ``None`` for an unknown class.
 
     Example:
         >>> max_connections("db.t4g.micro"), max_connections("db.m7g.2xlarge"), max_connections("db.x9.huge")
@@ -82,7 +82,7 @@ def _concurrency(values: Mapping[str, str]) -> Iterator[str]:
 
 def _connections(values: Mapping[str, str]) -> Iterator[str]:
     if values["JournalUrl"] and (values["CatalogUri"] or values["CatalogStore"] != "postgres"):
-        return  # no database is made
+        return  # no database is created
     allowed = max_connections(values["DatabaseClass"])
     if allowed is None:
         return
@@ -92,7 +92,7 @@ def _connections(values: Mapping[str, str]) -> Iterator[str]:
     if needed > allowed:
         yield (
             f"--maximum-concurrency {values['MaximumConcurrency']} needs up to {needed} connections to the database "
-            f"({CONNECTIONS_OF_A_CALL} a call, {nessie} for Nessie, {_CONNECTIONS_KEPT_FREE} kept free), and "
+            f"({CONNECTIONS_OF_A_CALL} per call, {nessie} for Nessie, {_CONNECTIONS_KEPT_FREE} in reserve), and "
             f"{values['DatabaseClass']} has about {allowed}: lower it, or choose a larger --database-class."
         )
 
@@ -130,7 +130,7 @@ def _layout(values: Mapping[str, str]) -> Iterator[str]:
 PRICES_OF = "2026-11"
 SOURCE = "https://aws.amazon.com/pricing, us-east-1, on demand, without free tiers and taxes"
 _HOURS = 730
-# USD. An hour, unless said otherwise.
+# In USD; per hour, unless the name has another unit.
 _NAT_GATEWAY = 0.045
 _PUBLIC_ADDRESS = 0.005
 _INTERFACE_ENDPOINT = 0.01
@@ -142,10 +142,10 @@ _SECRET_MONTH = 0.40
 _ALARM_MONTH = 0.10
 _PRIVATE_ZONE_MONTH = 0.50
 _DATABASES = {"db.t4g.micro": 0.016, "db.t4g.small": 0.032, "db.t4g.medium": 0.065, "db.t4g.large": 0.129}
-# As the template makes them: processors, GB of memory, GB of disk beyond the 20 that cost nothing.
+# The template's sizes: CPUs, GB of memory, GB of disk beyond the free 20.
 _NESSIE = (0.5, 2, 0)
 _SPARK = {"small": (1, 4, 30), "medium": (2, 8, 30), "large": (4, 16, 30)}
-_ENDPOINTS = 2  # of secrets and of the queue
+_ENDPOINTS = 2  # for secrets and for the queue
 
 
 def idle_costs(values: Mapping[str, str]) -> Costs:

@@ -1,4 +1,4 @@
-"""A CloudFormation stack: prepared as a change set, executed, followed by its events, deleted."""
+"""A CloudFormation stack: prepare and execute change sets, follow its events, delete it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakegate.errors import LakegateError, RetryableError
 from lakegate.integrations.aws.clients import DeploymentError, error_code, error_text, translated
-from lakegate.integrations.aws.parameters import NAMES, TEMPLATE, Change, Resource, defaults, template_body
+from lakegate.integrations.aws.parameters import NAMES, TEMPLATE, Resource, ResourceChange, defaults, template_body
 from lakegate.integrations.aws.sizing import require_fitting
 from lakegate.ports import Narrator
 
@@ -32,8 +32,8 @@ _CHANGE_TIMEOUT_S = 7200.0
 
 
 @dataclass(frozen=True, slots=True)
-class StackState:
-    """The state of a stack."""
+class CloudStackState:
+    """The state of a CloudFormation stack."""
 
     id: str
     status: str
@@ -49,7 +49,7 @@ class ChangeSet:
     id: str
     stack_id: str
     is_new: bool
-    changes: tuple[Change, ...]
+    changes: tuple[ResourceChange, ...]
     values: Mapping[str, str]
 
 
@@ -59,7 +59,7 @@ class Stack:
     Args:
         role: ARN of the role for CloudFormation to assume; by default, the caller's own. The last role
             that was passed remains the stack's, also for its deletion.
-        poll_s: Seconds between two requests about CloudFormation's progress.
+        poll_s: Seconds between two requests for CloudFormation's progress.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class Stack:
         self._role = role
         self._poll_s = poll_s
 
-    def state(self, stack_id: str | None = None) -> StackState | None:
+    def state(self, stack_id: str | None = None) -> CloudStackState | None:
         """Return the stack's state; ``None`` if it doesn't exist.
 
         Args:
-            stack_id: Also finds a stack that was deleted; by default the current one of this name.
+            stack_id: The stack's id, which also finds a deleted stack; by default the current one with this name.
         """
         from botocore.exceptions import ClientError
 
@@ -113,10 +113,9 @@ class Stack:
         """Create a change set; ``None`` if nothing would change. Other parameters keep their values.
 
         Raises:
-            DeploymentError: The stack is in a state in which it can't be changed, or the template or a value is
-                refused.
-            InputError: Values can't be combined, see :func:`lakegate.integrations.aws.sizing.require_fitting`.
-            RetryableError: Something else is changing the stack.
+            DeploymentError: If the stack's state doesn't allow changes, or the template or a value is refused.
+            InputError: If values can't be combined, see :func:`lakegate.integrations.aws.sizing.require_fitting`.
+            RetryableError: If something else is changing the stack.
         """
         before = self.state()
         is_new = before is None or before.status == NEW
@@ -133,7 +132,7 @@ class Stack:
             "TemplateBody": template_body(self._template),
             "Parameters": [
                 *({"ParameterKey": name, "ParameterValue": value} for name, value in given.items()),
-                # An earlier version's template may have had others.
+                # Except those that only an earlier version's template had.
                 *({"ParameterKey": name, "UsePreviousValue": True} for name in known if name in NAMES - given.keys()),
             ],
             "Capabilities": list(_CAPABILITIES),
@@ -144,18 +143,18 @@ class Stack:
         }
         with translated(f"planning stack {self.name}"):
             made = self._client.create_change_set(**request)
-        changes = self._ready(made["Id"], made["StackId"], is_new=is_new)
+        changes = self._await_changes(made["Id"], made["StackId"], is_new=is_new)
         return None if changes is None else ChangeSet(made["Id"], made["StackId"], is_new, changes, values)
 
     def discard(self, change_set: ChangeSet) -> None:
         """Delete a change set, and the empty stack that CloudFormation created for it."""
-        self._drop(change_set.id, change_set.stack_id, is_new=change_set.is_new)
+        self._delete_change_set(change_set.id, change_set.stack_id, is_new=change_set.is_new)
 
-    def execute(self, change_set: ChangeSet) -> StackState:
-        """Execute a change set and wait for its end.
+    def execute(self, change_set: ChangeSet) -> CloudStackState:
+        """Execute a change set and wait for the result.
 
         Raises:
-            DeploymentError: A change failed, and all were rolled back. The message names the resource and why.
+            DeploymentError: If a change failed and all were rolled back. The message names the resource and the reason.
         """
         total = len(change_set.changes)
         before = self._newest_event(change_set.stack_id)
@@ -167,10 +166,10 @@ class Stack:
         return end
 
     def delete(self) -> None:
-        """Delete the stack, if it exists, and wait for that.
+        """Delete the stack if it exists, and wait for the result.
 
         Raises:
-            DeploymentError: A resource can't be deleted. The message names it and why.
+            DeploymentError: If a resource can't be deleted. The message names the resource and the reason.
         """
         found = self.state()
         if found is None:
@@ -187,7 +186,7 @@ class Stack:
         """Return the resources that were changed outside CloudFormation."""
         with translated(f"detecting drift of stack {self.name}"), self._narrator.step("Detecting drift"):
             detection = self._client.detect_stack_drift(StackName=self.name)["StackDriftDetectionId"]
-            for _ in self._looks(_PREPARE_TIMEOUT_S):
+            for _ in self._polls(_PREPARE_TIMEOUT_S):
                 found = self._client.describe_stack_drift_detection_status(StackDriftDetectionId=detection)
                 if found["DetectionStatus"] != "DETECTION_IN_PROGRESS":
                     break
@@ -196,7 +195,7 @@ class Stack:
             )
         return tuple(one["LogicalResourceId"] for one in drifts["StackResourceDrifts"])
 
-    def _require_changeable(self, found: StackState) -> None:
+    def _require_changeable(self, found: CloudStackState) -> None:
         name = self.name.removeprefix("lakegate-")
         if found.status in _DEAD_ENDS:
             raise DeploymentError(
@@ -217,8 +216,8 @@ class Stack:
                 stack=self.name,
             )
 
-    def _ready(self, change_set: str, stack_id: str, *, is_new: bool) -> tuple[Change, ...] | None:
-        for _ in self._looks(_PREPARE_TIMEOUT_S):
+    def _await_changes(self, change_set: str, stack_id: str, *, is_new: bool) -> tuple[ResourceChange, ...] | None:
+        for _ in self._polls(_PREPARE_TIMEOUT_S):
             with translated(f"planning stack {self.name}"):
                 found = self._client.describe_change_set(ChangeSetName=change_set)
             if found["Status"] == "CREATE_COMPLETE":
@@ -227,7 +226,7 @@ class Stack:
                 reason = found.get("StatusReason", "")
                 is_change = not any(text in reason for text in _NO_CHANGES)
                 invalid = self._invalid(ChangeSetName=change_set) if is_change else None
-                self._drop(change_set, stack_id, is_new=is_new)
+                self._delete_change_set(change_set, stack_id, is_new=is_new)
                 if is_change:
                     raise self._refused(reason, invalid)
                 return None
@@ -243,33 +242,33 @@ class Stack:
             f"Stack {self.name} can't be planned{where}: {reason}", hint=_hint(reason, name), stack=self.name
         )
 
-    def _drop(self, change_set: str, stack_id: str, *, is_new: bool) -> None:
+    def _delete_change_set(self, change_set: str, stack_id: str, *, is_new: bool) -> None:
         with translated(f"deleting a change set of stack {self.name}"):
             self._client.delete_change_set(ChangeSetName=change_set)
             if is_new:
                 self._client.delete_stack(StackName=stack_id)
 
-    def _changes(self, change_set: str) -> tuple[Change, ...]:
+    def _changes(self, change_set: str) -> tuple[ResourceChange, ...]:
         with translated(f"planning stack {self.name}"):
             pages = self._client.get_paginator("describe_change_set").paginate(ChangeSetName=change_set)
             return tuple(_change(one["ResourceChange"]) for page in pages for one in page["Changes"])
 
     def _follow(
         self, stack_id: str, text: str, total: int, before: datetime | None
-    ) -> tuple[StackState, Sequence[Any]]:
+    ) -> tuple[CloudStackState, Sequence[Any]]:
         """Wait until the stack stops changing; return its state, and its events since ``before``."""
         seen: dict[str, Any] = {}
         with self._narrator.step(text) as step:
-            for _ in self._looks(_CHANGE_TIMEOUT_S):
+            for _ in self._polls(_CHANGE_TIMEOUT_S):
                 state = self.state(stack_id)
-                # After the state, so that the last state comes with all events.
+                # Read events after the state, so that the final state comes with all events.
                 for event in self._events(stack_id, before):
                     if event["EventId"] not in seen:
                         seen[event["EventId"]] = event
-                        self._tell(event)
+                        self._report_failure(event)
                 step.progress(min(self._done(seen.values()), total), total, "resources")
                 if state is None:
-                    return StackState(stack_id, "DELETE_COMPLETE", None, {}, {}), tuple(seen.values())
+                    return CloudStackState(stack_id, "DELETE_COMPLETE", None, {}, {}), tuple(seen.values())
                 if not state.status.endswith("_IN_PROGRESS") or state.status == NEW:
                     return state, tuple(seen.values())
         raise RetryableError(f"Stack {self.name} is still being changed after {_CHANGE_TIMEOUT_S / 3600:g} hours.")
@@ -277,7 +276,7 @@ class Stack:
     def _done(self, events: Iterable[Any]) -> int:
         return len({one["LogicalResourceId"] for one in events if one.get("ResourceStatus", "").endswith("_COMPLETE")})
 
-    def _tell(self, event: Any) -> None:
+    def _report_failure(self, event: Any) -> None:
         status = event.get("ResourceStatus", "")
         if status.endswith("_FAILED"):
             self._narrator.note(f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', status)}")
@@ -288,7 +287,7 @@ class Stack:
         return events[0]["Timestamp"] if events else None
 
     def _events(self, stack_id: str, after: datetime | None) -> list[Any]:
-        """Return the stack's events since ``after``, the oldest first."""
+        """Return the stack's events since ``after``, oldest first."""
         events: list[Any] = []
         with translated(f"following stack {self.name}"):
             for page in self._client.get_paginator("describe_stack_events").paginate(StackName=stack_id):
@@ -298,7 +297,7 @@ class Stack:
                     break
         return events[::-1]
 
-    def _failed(self, doing: str, end: StackState, events: Sequence[Any]) -> DeploymentError:
+    def _failed(self, doing: str, end: CloudStackState, events: Sequence[Any]) -> DeploymentError:
         culprit = next((event for event in events if self._is_cause(event)), None)
         culprit = culprit or self._invalid(StackName=end.id)
         undone = " All changes were rolled back." if _is_undone(end.status) else ""
@@ -317,7 +316,7 @@ class Stack:
         )
 
     def _invalid(self, **of: Any) -> Any:
-        """Return an error that CloudFormation found in advance, which isn't among the stack's events."""
+        """Return an error that CloudFormation found before executing, which isn't among the stack's events."""
         with suppress(LakegateError), translated(f"following stack {self.name}"):
             found = self._client.describe_events(**of, Filters={"FailedEvents": True})["OperationEvents"]
             return next((event for event in found if event.get("EventType") == "VALIDATION_ERROR"), None)
@@ -331,7 +330,7 @@ class Stack:
             and not any(word in reason for word in _CANCELLED)
         )
 
-    def _looks(self, timeout_s: float) -> Iterator[None]:
+    def _polls(self, timeout_s: float) -> Iterator[None]:
         deadline = time.monotonic() + timeout_s
         while True:
             yield
@@ -340,8 +339,8 @@ class Stack:
             time.sleep(self._poll_s)
 
 
-def _state(found: Any) -> StackState:
-    return StackState(
+def _state(found: Any) -> CloudStackState:
+    return CloudStackState(
         id=found["StackId"],
         status=found["StackStatus"],
         reason=found.get("StackStatusReason"),
@@ -350,11 +349,11 @@ def _state(found: Any) -> StackState:
     )
 
 
-def _change(found: Any) -> Change:
+def _change(found: Any) -> ResourceChange:
     targets = (detail.get("Target", {}) for detail in found.get("Details", ()))
     names = (target.get("Name") or target.get("Attribute", "") for target in targets)
     replacement = found.get("Replacement")
-    return Change(
+    return ResourceChange(
         action=found["Action"].lower(),
         resource=found["LogicalResourceId"],
         type=found["ResourceType"],

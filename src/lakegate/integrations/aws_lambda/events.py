@@ -1,9 +1,9 @@
-"""Events: S3's notifications, whichever way they come.
+"""Events: S3's notifications, by whatever service they arrive.
 
-The forms are those that AWS documents: "Event message structure" of S3, "Amazon EventBridge event message structure" of
-S3, "Amazon SNS message and JSON formats", and "Using Lambda with" SQS, SNS and S3. Only what is used of them is
-declared, so other fields do no harm. (The models of Powertools for AWS Lambda declare all of it, are refused
-by other stores' notifications for what these leave out, and would be one more package in the function.)
+AWS documents the formats: "Event message structure" and "Amazon EventBridge event message structure" of S3, "Amazon SNS
+message and JSON formats", and "Using Lambda with" SQS, SNS and S3. We declare only the fields that we use and ignore
+others. (The models of Powertools for AWS Lambda declare every field, so they reject notifications from other stores
+that leave some out. They'd also add a package to the function.)
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from lakegate.errors import InputError
 
-_DEEPEST = 4
-"""The longest chain of wrappers: S3 → EventBridge → SNS → SQS."""
+_MAX_DEPTH = 4
+"""Depth of the longest chain of wrappers: S3 → EventBridge → SNS → SQS."""
 _CREATED = "ObjectCreated:"
 _CREATED_BY_BRIDGE = "Object Created"
-_SHOWN_PROBLEMS = 3
-_Model = TypeVar("_Model", bound="_Part")
+_MAX_PROBLEMS = 3
+_Model = TypeVar("_Model", bound="_EventPart")
 
 
 class MalformedEventError(InputError):
-    """The function's event isn't a notification of S3, or not a complete one."""
+    """The function's event isn't a complete S3 notification."""
 
     code = "malformed-event"
 
 
 @dataclass(frozen=True, slots=True)
-class Notified:
+class AnnouncedObject:
     """An object that an event announces.
 
     Attributes:
         etag: Its entity tag; ``None`` if the event has none.
-        sequencer: Orders the events of one key: of two, the later one's is the greater text (when as long).
+        sequencer: Orders the events of one key: the later event's text is greater (if both have the same length).
     """
 
     bucket: str
@@ -56,17 +56,17 @@ class Notified:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One message: it's done as a whole, or delivered again.
+class EventMessage:
+    """One message. It's finished as a whole, or delivered again.
 
     Attributes:
-        files: The objects that it announces; none if it's about something else.
-        id: Its id in the queue; ``None`` if it didn't come from one.
+        files: The objects that it announces; empty if it's about something else.
+        id: Its id in the queue; ``None`` if it didn't come from a queue.
         times: How often it was received from its queue.
-        receipt: The queue's handle of this delivery.
+        receipt: The queue's handle for this delivery.
     """
 
-    files: tuple[Notified, ...]
+    files: tuple[AnnouncedObject, ...]
     id: str | None = None
     sent_at: datetime | None = None
     times: int = 1
@@ -76,22 +76,22 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class MessageBatch:
     """The messages of one call.
 
     Attributes:
-        by_queue: Whether they came from SQS, which redelivers each by itself.
+        by_queue: Whether they came from SQS, which redelivers each message separately.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[EventMessage, ...]
     by_queue: bool
 
 
-def read_event(event: object) -> Delivery:
-    """Return the messages of an event. An unreadable message of a queue has an ``error``.
+def read_event(event: object) -> MessageBatch:
+    """Return the messages of an event. Unreadable messages from a queue have an ``error``.
 
     Raises:
-        MalformedEventError: The event can't be read, or a message of a queue has no id.
+        MalformedEventError: If the event can't be read, or a message from a queue has no id.
 
     Example:
         >>> s3 = {"bucket": {"name": "landing"}, "object": {"key": "nyc/a+b.csv"}}
@@ -101,57 +101,57 @@ def read_event(event: object) -> Delivery:
     """
     records = event.get("Records") if isinstance(event, Mapping) else None
     if isinstance(records, Sequence) and records and _source(records[0]) == "aws:sqs":
-        return Delivery(tuple(_of_queue(record) for record in records), by_queue=True)
-    return Delivery((Message(tuple(_unwrapped(event))),), by_queue=False)
+        return MessageBatch(tuple(_sqs_message(record) for record in records), by_queue=True)
+    return MessageBatch((EventMessage(tuple(_unwrapped(event))),), by_queue=False)
 
 
-class _Part(BaseModel):
+class _EventPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class _Bucket(_Part):
+class _Bucket(_EventPart):
     name: str = Field(pattern=r"^[A-Za-z0-9._-]{3,255}$")
 
 
-class _Object(_Part):
+class _Object(_EventPart):
     key: str
     etag: str | None = Field(default=None, validation_alias=AliasChoices("eTag", "etag"))
     version_id: str | None = Field(default=None, validation_alias=AliasChoices("versionId", "version-id"))
     sequencer: str | None = None
 
 
-class _Place(_Part):
+class _ObjectLocation(_EventPart):
     bucket: _Bucket
     object: _Object
 
 
-class _S3Record(_Part):
+class _S3Record(_EventPart):
     name: str = Field(validation_alias="eventName")
     time: datetime | None = Field(default=None, validation_alias="eventTime")
-    s3: _Place
+    s3: _ObjectLocation
 
 
-class _SnsMessage(_Part):
+class _SnsMessage(_EventPart):
     text: str = Field(validation_alias="Message")
 
 
-class _SnsRecord(_Part):
+class _SnsRecord(_EventPart):
     sns: _SnsMessage = Field(validation_alias="Sns")
 
 
-class _BridgeEvent(_Part):
+class _BridgeEvent(_EventPart):
     source: Literal["aws.s3"]
     kind: str = Field(validation_alias="detail-type")
     time: datetime | None = None
-    detail: _Place
+    detail: _ObjectLocation
 
 
-class _SqsAttributes(_Part):
+class _SqsAttributes(_EventPart):
     times: int = Field(default=1, ge=1, validation_alias="ApproximateReceiveCount")
     sent_ms: int | None = Field(default=None, ge=0, le=4_102_444_800_000, validation_alias="SentTimestamp")
 
 
-class _SqsRecord(_Part):
+class _SqsRecord(_EventPart):
     id: str = Field(min_length=1, validation_alias="messageId")
     body: str
     attributes: _SqsAttributes = _SqsAttributes()
@@ -159,7 +159,7 @@ class _SqsRecord(_Part):
     receipt: str | None = Field(default=None, validation_alias="receiptHandle")
 
 
-def _of_queue(record: object) -> Message:
+def _sqs_message(record: object) -> EventMessage:
     known = _validated(_SqsRecord, record)
     sent_ms = known.attributes.sent_ms
     sent_at = None if sent_ms is None else datetime.fromtimestamp(sent_ms / 1000, UTC)
@@ -167,28 +167,28 @@ def _of_queue(record: object) -> Message:
         files, error = tuple(_unwrapped(_parsed(known.body))), None
     except MalformedEventError as malformed:
         files, error = (), malformed
-    return Message(files, known.id, sent_at, known.attributes.times, error, known.queue, known.receipt)
+    return EventMessage(files, known.id, sent_at, known.attributes.times, error, known.queue, known.receipt)
 
 
-def _unwrapped(payload: object, depth: int = 1) -> Iterator[Notified]:
+def _unwrapped(payload: object, depth: int = 1) -> Iterator[AnnouncedObject]:
     """Yield the objects that a payload announces, whatever it's wrapped in."""
-    if not isinstance(payload, Mapping) or depth > _DEEPEST:
+    if not isinstance(payload, Mapping) or depth > _MAX_DEPTH:
         raise MalformedEventError("The event isn't from S3, SQS, SNS or EventBridge.")
     if payload.get("Event") == "s3:TestEvent":
         return
     records = payload.get("Records")
     if isinstance(records, list):
         for record in records:
-            yield from _of_record(record, depth)
+            yield from _record_objects(record, depth)
     elif payload.get("Type") == "Notification":
         yield from _unwrapped(_parsed(_validated(_SnsMessage, payload).text), depth + 1)
     elif "detail-type" in payload:
-        yield from _of_bridge(payload)
+        yield from _bridge_objects(payload)
     else:
         raise MalformedEventError("The event isn't from S3, SQS, SNS or EventBridge.")
 
 
-def _of_record(record: object, depth: int) -> Iterator[Notified]:
+def _record_objects(record: object, depth: int) -> Iterator[AnnouncedObject]:
     source = _source(record)
     if source == "aws:sns":
         yield from _unwrapped(_parsed(_validated(_SnsRecord, record).sns.text), depth + 1)
@@ -198,24 +198,24 @@ def _of_record(record: object, depth: int) -> Iterator[Notified]:
         raise MalformedEventError(f"A record of the event isn't from S3, but from '{source[:40]}'.")
     read = _validated(_S3Record, record)
     if read.name.removeprefix("s3:").startswith(_CREATED):
-        yield from _notified(read.s3, unquote_plus(read.s3.object.key), read.time)
+        yield from _announced(read.s3, unquote_plus(read.s3.object.key), read.time)
 
 
-def _of_bridge(payload: object) -> Iterator[Notified]:
+def _bridge_objects(payload: object) -> Iterator[AnnouncedObject]:
     read = _validated(_BridgeEvent, payload)
     if read.kind == _CREATED_BY_BRIDGE:
-        yield from _notified(read.detail, read.detail.object.key, read.time)
+        yield from _announced(read.detail, read.detail.object.key, read.time)
 
 
-def _notified(place: _Place, key: str, time: datetime | None) -> Iterator[Notified]:
-    # Damaged keys; libraries below would report them less clearly.
+def _announced(place: _ObjectLocation, key: str, time: datetime | None) -> Iterator[AnnouncedObject]:
+    # Reject damaged keys here, since libraries would report them less clearly.
     if not key or "\0" in key or any("\ud800" <= character <= "\udfff" for character in key):
         raise MalformedEventError("The event names an object with an invalid key.")
-    if key.endswith("/"):  # a folder, created in a console: there is nothing in it
+    if key.endswith("/"):  # an empty marker that a console created for a folder
         return
     about = place.object
     at = time if time is None or time.tzinfo else time.replace(tzinfo=UTC)
-    yield Notified(place.bucket.name, key, about.etag, about.version_id, about.sequencer, at)
+    yield AnnouncedObject(place.bucket.name, key, about.etag, about.version_id, about.sequencer, at)
 
 
 def _source(record: object) -> str:
@@ -237,6 +237,6 @@ def _validated(model: type[_Model], value: object) -> _Model:
     except ValidationError as error:
         problems = (
             f"{'.'.join(map(str, problem['loc'])) or 'event'}: {problem['msg']}"
-            for problem in error.errors()[:_SHOWN_PROBLEMS]
+            for problem in error.errors()[:_MAX_PROBLEMS]
         )
         raise MalformedEventError(f"The event is incomplete: {'; '.join(problems)}.") from None

@@ -1,4 +1,4 @@
-"""The function's entry point: ingests the files that a call announces; what isn't done is delivered again."""
+"""The function's entry point: ingests the files that a call announces. Unfinished messages are delivered again."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from typing import Any, Protocol
 
 from lakegate.config import find_home, load_settings
 from lakegate.errors import RetryableError
-from lakegate.integrations.aws_lambda.events import Delivery, Message, Notified, read_event
+from lakegate.integrations.aws_lambda.events import EventMessage, MessageBatch, Notified, read_event
 from lakegate.integrations.aws_lambda.work import (
     FileOutcome,
     Function,
+    check_canary,
     delay_s,
     deliver_again,
-    look_after_canary,
-    take_in,
+    ingest_files,
 )
 from lakegate.progress import LogNarrator, bound
 from lakegate.telemetry import tracing
 from lakegate.wap.deadline import Deadline
 
 _NOTIFY_LATE = {"lakegate": "notify late"}
-"""The event of the schedule, on which the function does what that command does."""
+"""The schedule's event, on which the function does the same as that command."""
 _CANARY = "lakegate canary"
-"""The key of the event of `lakegate aws deploy --smoke`, whose value is the address of its file."""
-_TOLD_FILES = 3
+"""The key in the event of `lakegate aws deploy --smoke`. The value is the URI of the test file."""
+_MAX_FILES_SHOWN = 3
 _OFTEN_TIMES = 8
 _GOOD = frozenset({"published", "left out"})
 
 
 class NotDoneError(RetryableError):
-    """Some of the files that an event announced aren't done: AWS must call again with that event."""
+    """Some files of an event aren't done, so AWS must call again with that event."""
 
     code = "not-done"
 
 
-class Context(Protocol):
-    """What AWS passes to a function besides the event."""
+class LambdaContext(Protocol):
+    """The context object that AWS passes to a function with the event."""
 
     aws_request_id: str
 
@@ -53,34 +53,34 @@ class Context(Protocol):
 _FUNCTIONS: list[Function] = []
 
 
-def handler(event: Any, context: Context) -> dict[str, Any]:
-    """Ingest the files that an event announces: the entry point of AWS Lambda.
+def handler(event: Any, context: LambdaContext) -> dict[str, Any]:
+    """Ingest the files that an event announces: the entry point for AWS Lambda.
 
     Args:
-        event: A notification of S3, or a batch of them from SQS, SNS or EventBridge. Or, from a schedule,
-            ``{"lakegate": "notify late"}``, to do what that command does. Or, from `lakegate aws deploy --smoke`,
-            ``{"lakegate canary": URI}``, to get the outcome of its file.
+        event: A notification from S3, or a batch of them from SQS, SNS or EventBridge. A schedule sends
+            ``{"lakegate": "notify late"}`` to run that command, and `lakegate aws deploy --smoke` sends
+            ``{"lakegate canary": URI}`` to get its test file's outcome.
 
     Returns:
         For SQS, the messages that aren't done, in the form of ``ReportBatchItemFailures``; otherwise nothing.
 
     Raises:
-        NotDoneError: A file isn't done that wasn't announced by SQS, so AWS must call again.
-        RetryableError: The journal is unavailable, in a call by the schedule.
-        InputError: The settings or routes are wrong.
-        MalformedEventError: The event can't be read at all.
+        NotDoneError: If a file isn't done and SQS didn't announce it, so that AWS must call again.
+        RetryableError: If the journal is unavailable in a scheduled call.
+        InputError: If the settings or routes are wrong.
+        MalformedEventError: If the event can't be read at all.
     """
     with bound(aws_request_id=getattr(context, "aws_request_id", None)):
-        function = _started()
+        function = _function()
         if event == _NOTIFY_LATE:
             _notify_late(function)
             return {}
         if isinstance(event, dict) and isinstance(event.get(_CANARY), str):
-            return look_after_canary(function, event[_CANARY])
+            return check_canary(function, event[_CANARY])
         left_s = context.get_remaining_time_in_millis() / 1000 - function.settings.function.margin_s
         deadline = Deadline.after(max(0.0, left_s))
         delivery = read_event(event)
-        outcomes = _take(function, delivery, deadline)
+        outcomes = _ingest(function, delivery, deadline)
         tracing.flush()  # AWS may never resume this process
         for message in delivery.messages:
             _log_message(function.narrator, message, outcomes)
@@ -93,14 +93,14 @@ def handler(event: Any, context: Context) -> dict[str, Any]:
         return {}
 
 
-def _started() -> Function:
-    """Return this process's function, which its first call starts."""
+def _function() -> Function:
+    """Return this process's function, created by the first call."""
     if not _FUNCTIONS:
         _FUNCTIONS.append(Function(load_settings(find_home()), open_log()))
     return _FUNCTIONS[0]
 
 
-def _take(function: Function, delivery: Delivery, deadline: Deadline) -> Mapping[str, FileOutcome]:
+def _ingest(function: Function, delivery: MessageBatch, deadline: Deadline) -> Mapping[str, FileOutcome]:
     """Ingest all files that a delivery announces; return the outcome of each by URI."""
     by_bucket = defaultdict[str, dict[str, datetime | None]](dict)
     for message in delivery.messages:
@@ -110,13 +110,13 @@ def _take(function: Function, delivery: Delivery, deadline: Deadline) -> Mapping
     often = {file.uri for one in delivery.messages if one.times >= _OFTEN_TIMES for file in one.files}
     outcomes: dict[str, FileOutcome] = {}
     for bucket, files in by_bucket.items():
-        outcomes |= take_in(function, bucket, files, deadline, often=often)
+        outcomes |= ingest_files(function, bucket, files, deadline, often=often)
     function.is_warm = "lake" in function.__dict__
     return outcomes
 
 
 def _notify_late(function: Function) -> None:
-    """Send alerts about late tables and about what was counted, and what is due to downstream systems."""
+    """Send alerts about late tables, summaries of grouped alerts, and due events to downstream systems."""
     try:
         late = function.lake.notify_late()
         function.lake.send_downstream()
@@ -135,13 +135,13 @@ def _notify_late(function: Function) -> None:
         )
 
 
-def _announced_at(message: Message, file: Notified, known: datetime | None) -> datetime | None:
-    """Return when a file was announced, by the latest message."""
+def _announced_at(message: EventMessage, file: Notified, known: datetime | None) -> datetime | None:
+    """Return when a file was last announced."""
     at = message.sent_at or file.at
     return at if known is None or (at is not None and at > known) else known
 
 
-def _is_done(message: Message, outcomes: Mapping[str, FileOutcome]) -> bool:
+def _is_done(message: EventMessage, outcomes: Mapping[str, FileOutcome]) -> bool:
     return message.error is None and all(outcomes[file.uri].is_done for file in message.files)
 
 
@@ -149,12 +149,12 @@ def _require_done(outcomes: Mapping[str, FileOutcome]) -> None:
     left = {uri: outcome for uri, outcome in outcomes.items() if not outcome.is_done}
     if not left:
         return
-    told = "; ".join(f"{uri}: {outcome.reason}" for uri, outcome in list(left.items())[:_TOLD_FILES])
-    more = f"; and {len(left) - _TOLD_FILES:,} more" if len(left) > _TOLD_FILES else ""
-    raise NotDoneError(f"{len(left):,} of {len(outcomes):,} file(s) aren't done: {told}{more}", files=list(left))
+    shown = "; ".join(f"{uri}: {outcome.reason}" for uri, outcome in list(left.items())[:_MAX_FILES_SHOWN])
+    more = f"; and {len(left) - _MAX_FILES_SHOWN:,} more" if len(left) > _MAX_FILES_SHOWN else ""
+    raise NotDoneError(f"{len(left):,} of {len(outcomes):,} file(s) aren't done: {shown}{more}", files=list(left))
 
 
-def _log_message(narrator: LogNarrator, message: Message, outcomes: Mapping[str, FileOutcome]) -> None:
+def _log_message(narrator: LogNarrator, message: EventMessage, outcomes: Mapping[str, FileOutcome]) -> None:
     """Log that a message can't be read, or the outcome of each of its files."""
     if message.error is not None:
         narrator.line(logging.ERROR, message.error.message, message_id=message.id, code=message.error.code)
@@ -179,13 +179,13 @@ def _log_message(narrator: LogNarrator, message: Message, outcomes: Mapping[str,
 
 _SECRETS_OF_AWS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _SHORTEST_SECRET = 16
-"""Characters: AWS's own have more; a stand-in's may be an ordinary word."""
+"""AWS's secrets are longer. Shorter values come from emulators and may be ordinary words, which mustn't be hidden."""
 
 
 def open_log() -> LogNarrator:
-    """Return the function's narrator, and send lakegate's own log the same way.
+    """Return the function's narrator, and route lakegate's own log through it.
 
-    Secrets that the settings refer to are hidden once they're read (:func:`lakegate.progress.hide`).
+    Secrets in the settings are hidden from the moment they're read (:func:`lakegate.progress.hide`).
     """
     secrets = [os.environ.get(name, "") for name in _SECRETS_OF_AWS]
     hidden = tuple(text for text in secrets if len(text) >= _SHORTEST_SECRET)
@@ -193,6 +193,6 @@ def open_log() -> LogNarrator:
     log = logging.getLogger("lakegate")
     log.addHandler(narrator.handler())
     log.setLevel(logging.INFO)
-    # Lambda's own handler would write each line a second time.
+    # Otherwise Lambda's own handler would write each line again.
     log.propagate = False
     return narrator

@@ -1,4 +1,4 @@
-"""One call of the function: the files of a bucket, ingested chunk by chunk while there is time."""
+"""One call of the function: ingest a bucket's files chunk by chunk while there's time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lakegate.errors import (
     OutcomeUnknownError,
     RetryableError,
 )
-from lakegate.integrations.aws_lambda.events import Message
+from lakegate.integrations.aws_lambda.events import EventMessage
 from lakegate.lake import Lake, connect
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, Clock, Intake, Scan
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 
 
 Outcome = Literal["published", "rejected", "failed", "left out", "not done", "put off"]
-"""``left out``: no route matches it, or it doesn't exist anymore. ``not done``: no time was left, or another run is
-ingesting it. ``put off``: the catalog, engine or journal is unavailable, or the engine failed.
+"""``left out``: no route matches the file, or it no longer exists. ``not done``: the time was over, or another run is
+ingesting the file. ``put off``: the catalog, engine or journal is unavailable, or the engine failed.
 """
 
 CANARY_NAMESPACE = "lakegate_canary"
-"""Namespace of the file of `lakegate aws deploy --smoke`, which goes to a new table each time."""
+"""Namespace for the test files of `lakegate aws deploy --smoke`. Each goes to a new table."""
 
 _LOG = logging.getLogger(__name__)
-_NAME = re.compile(r"\{[^{}]*\}")
-_TROUBLES = 2
-"""After so many in a row, the files aren't the cause, and the others would fail, too."""
+_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
+_MAX_FAILURES = 2
+"""After so many failures in a row, the files aren't the cause, and the rest would fail too."""
 _NO_TIME = "No time was left for it."
-_ALONE = "lambda/alone"
-_CROWDED = "Another run must finish first."
-_ALONE_TIMEOUT_S = 1.0
+_TURN_LOCK = "lambda/alone"
+_BLOCKED = "Another run must finish first."
+_TURN_TIMEOUT_S = 1.0
 
 
 _NEEDED = {
@@ -63,7 +63,7 @@ _NEEDED = {
 
 
 class Function:
-    """A function that was started: its settings, and a lake that stays open from one call to the next.
+    """The function in this process: its settings, and a lake that stays open between calls.
 
     Attributes:
         is_warm: Whether the lake's connections are from an earlier call.
@@ -83,17 +83,17 @@ class Function:
 
     @cached_property
     def lake(self) -> Lake:
-        """The lake."""
+        """The lake, opened on first use."""
         return connect(find_home(), settings=self.settings, narrator=self.narrator, orchestrator="aws-lambda")
 
     def prepare(self) -> None:
-        """Make sure that connections of an earlier call still lead to the engine."""
+        """Reconnect if the connections are from an earlier call."""
         if self.is_warm:
-            # A function sleeps between its calls, and a server that was replaced meanwhile doesn't say so.
+            # The process is frozen between calls. If a server was replaced meanwhile, its connections look alive.
             self.lake.reconnect()
 
     def reopen(self) -> Lake:
-        """Return the lake with new connections."""
+        """Return a lake with new connections."""
         self.close()
         return self.lake
 
@@ -111,9 +111,9 @@ class FileOutcome:
     """The outcome of a file in this call.
 
     Attributes:
-        is_done: Whether its message is done; otherwise it must be delivered again.
-        reason: Why, unless that is obvious.
-        is_given_up: Whether it failed too often to be tried again.
+        is_done: Whether it's finished. Otherwise its message must be delivered again.
+        reason: Why, unless that's obvious.
+        is_given_up: Whether it failed too often to be retried.
     """
 
     outcome: Outcome
@@ -124,7 +124,7 @@ class FileOutcome:
     is_given_up: bool = False
 
 
-def take_in(
+def ingest_files(
     function: Function,
     bucket: str,
     files: Mapping[str, datetime | None],
@@ -132,55 +132,55 @@ def take_in(
     *,
     often: AbstractSet[str] = frozenset(),
 ) -> Mapping[str, FileOutcome]:
-    """Ingest files of one bucket; return the outcome of each by URI.
+    """Ingest files of one bucket; return each one's outcome by URI.
 
     Args:
-        files: URIs of objects, and when they were announced, as far as that is known.
-        often: Those that were delivered many times. Their suspended runs are resumed one at a time, over all calls:
-            side by side they may take so long that none ever ends.
+        files: When each object was announced, by URI; ``None`` if unknown.
+        often: Files that were delivered many times. Their suspended runs are resumed one at a time across all calls,
+            since concurrent ones may slow each other down so much that none ever finishes.
     """
-    patterns = [_absolute(pattern, bucket) for pattern in function.settings.watch.routes or ()]
-    tables, outcomes = _routed(Routes(patterns), files)
+    patterns = [_absolute_route(pattern, bucket) for pattern in function.settings.watch.routes or ()]
+    tables, outcomes = _route_files(Routes(patterns), files)
     if not tables:
         return outcomes
     announced = {uri: at for uri, at in files.items() if at is not None}
-    work = _Work(function, patterns, announced, deadline, often)
+    work = _Call(function, patterns, announced, deadline, often)
     work.run(list(tables))
     return outcomes | work.outcomes(tables)
 
 
-def look_after_canary(function: Function, uri: str) -> dict[str, str | None]:
-    """Return the outcome of a file that `lakegate aws deploy --smoke` uploaded, and revert it if it was published.
+def check_canary(function: Function, uri: str) -> dict[str, str | None]:
+    """Return the outcome of a test file of `lakegate aws deploy --smoke`, and revert its run if it was published.
 
     Returns:
-        ``outcome`` (``no route``, ``not canary``, ``waiting``, or a landing's), and where known table, run and reason.
+        ``outcome`` (``no route``, ``not canary``, ``waiting``, or a checkpoint's), and if known table, run and reason.
     """
     bucket = uri.removeprefix("s3://").partition("/")[0]
-    patterns = [_absolute(pattern, bucket) for pattern in function.settings.watch.routes or ()]
+    patterns = [_absolute_route(pattern, bucket) for pattern in function.settings.watch.routes or ()]
     table = Routes(patterns).table(uri)
     if table is None:
         return {"outcome": "no route"}
-    if not table.startswith(f"{CANARY_NAMESPACE}."):  # no other run may be reverted this way
+    if not table.startswith(f"{CANARY_NAMESPACE}."):  # never revert any other run
         return {"outcome": "not canary", "table": table}
-    landing = function.lake.file_checkpoints(table, [uri]).get(uri)
-    if landing is None:
+    checkpoint = function.lake.file_checkpoints(table, [uri]).get(uri)
+    if checkpoint is None:
         return {"outcome": "waiting", "table": table}
-    if landing.outcome == "done" and landing.run_id is not None:
-        with suppress(InputError):  # a call whose response was lost has reverted it
-            function.lake.revert(landing.run_id)
-    is_final = landing.outcome in ("done", "rejected") or landing.tries >= function.settings.watch.max_tries
-    outcome = landing.outcome if is_final else "waiting"
-    return {"outcome": outcome, "table": table, "run_id": landing.run_id, "reason": landing.reason}
+    if checkpoint.outcome == "done" and checkpoint.run_id is not None:
+        with suppress(InputError):  # an earlier call, whose response was lost, has reverted it
+            function.lake.revert(checkpoint.run_id)
+    is_final = checkpoint.outcome in ("done", "rejected") or checkpoint.tries >= function.settings.watch.max_tries
+    outcome = checkpoint.outcome if is_final else "waiting"
+    return {"outcome": outcome, "table": table, "run_id": checkpoint.run_id, "reason": checkpoint.reason}
 
 
-def _absolute(pattern: str, bucket: str) -> str:
-    """Return a route as an absolute one: without a location, it's about any bucket that events come from."""
+def _absolute_route(pattern: str, bucket: str) -> str:
+    """Return a route as an absolute one. A route without a bucket applies to every bucket that sends events."""
     route, arrow, target = pattern.partition("=>")
     place = route if "://" in route else f"s3://{bucket}/{route.strip().lstrip('/')}"
     return f"{place} {arrow} {target}".strip()
 
 
-def _routed(routes: Routes, files: Mapping[str, object]) -> tuple[dict[str, str], dict[str, FileOutcome]]:
+def _route_files(routes: Routes, files: Mapping[str, object]) -> tuple[dict[str, str], dict[str, FileOutcome]]:
     tables: dict[str, str] = {}
     outcomes: dict[str, FileOutcome] = {}
     for uri in files:
@@ -196,7 +196,7 @@ def _routed(routes: Routes, files: Mapping[str, object]) -> tuple[dict[str, str]
     return tables, outcomes
 
 
-class _Work:
+class _Call:
     def __init__(
         self,
         function: Function,
@@ -209,16 +209,16 @@ class _Work:
         self._function = function
         self._deadline = deadline
         self._often = often
-        self._troubles = 0
+        self._failures_in_a_row = 0
         self._unreadable: dict[str, str] = {}
         self._stopped_by: LakegateError | None = None
-        self._troubled: dict[str, LakegateError] = {}
+        self._errors: dict[str, LakegateError] = {}
         self._is_late = False
-        self._crowded: set[str] = set()
-        self._noted: set[str] = set()
+        self._blocked: set[str] = set()
+        self._saved: set[str] = set()
         self._intake = Intake(
             function.lake,
-            [_NAME.sub("*", pattern.partition("=>")[0].strip()) for pattern in patterns],
+            [_PLACEHOLDER.sub("*", pattern.partition("=>")[0].strip()) for pattern in patterns],
             Routes(patterns),
             settle_s=0.0,
             max_files=watch.max_files,
@@ -229,7 +229,7 @@ class _Work:
         )
 
     def run(self, uris: Sequence[str]) -> None:
-        """Ingest files until all are done or the time is over."""
+        """Ingest files until all are done or the time is up."""
         try:
             self._function.prepare()
             self._intake.lake = self._function.lake
@@ -237,7 +237,7 @@ class _Work:
         except LakegateError as error:
             self._stopped_by = error
             _LOG.warning("Stopped: %s", error.message, extra={"facts": {"code": error.code, "hint": error.hint}})
-        if self._troubles:
+        if self._failures_in_a_row:
             self._function.close()
 
     def outcomes(self, tables: Mapping[str, str]) -> dict[str, FileOutcome]:
@@ -256,25 +256,25 @@ class _Work:
         return outcomes
 
     def _run(self, uris: Sequence[str]) -> None:
-        look_at = uris
+        to_scan = uris
         while not self._deadline.is_over:
-            found = self._look(look_at)
-            chunks = [chunk for chunk in found.chunks if self._crowded.isdisjoint(chunk.uris)]
+            found = self._scan(to_scan)
+            chunks = [chunk for chunk in found.chunks if self._blocked.isdisjoint(chunk.uris)]
             if not chunks:
                 return
             for chunk in chunks:
                 if not self._deadline.is_over:
-                    self._take_in_turn(chunk)
-            look_at = uris if found.more else ()
+                    self._ingest_in_turn(chunk)
+            to_scan = uris if found.more else ()
         self._is_late = True
 
-    def _look(self, uris: Sequence[str]) -> Scan:
+    def _scan(self, uris: Sequence[str]) -> Scan:
         try:
             return self._intake.scan(uris)
         except (RetryableError, ConfigurationError):
             raise
         except LakegateError:
-            # A file that can't even be listed stops no other.
+            # A file that can't even be listed must not block the others.
             return self._intake.scan([uri for uri in uris if self._is_readable(uri)])
 
     def _is_readable(self, uri: str) -> bool:
@@ -287,123 +287,123 @@ class _Work:
             return False
         return True
 
-    def _take_in_turn(self, chunk: Chunk) -> None:
+    def _ingest_in_turn(self, chunk: Chunk) -> None:
         if chunk.run_id is None or self._often.isdisjoint(chunk.uris):
-            self._take(chunk)
+            self._ingest(chunk)
             return
-        with self._intake.lake.lock(_ALONE, timeout_s=_ALONE_TIMEOUT_S) as is_ours:
+        with self._intake.lake.lock(_TURN_LOCK, timeout_s=_TURN_TIMEOUT_S) as is_ours:
             if is_ours:
-                self._take(chunk)
+                self._ingest(chunk)
             else:
-                self._crowded.update(chunk.uris)
+                self._blocked.update(chunk.uris)
 
-    def _take(self, chunk: Chunk) -> None:
+    def _ingest(self, chunk: Chunk) -> None:
         try:
             if not self._intake.is_free(chunk):
                 return
             self._intake.ingest(chunk, timeout_s=self._deadline.left_s)
-            self._troubles = 0
+            self._failures_in_a_row = 0
         except DeadlineReachedError:
             return
         except (RetryableError, OutcomeUnknownError) as error:
             if not self._function.is_warm:
                 self._record_trouble(chunk, error)
                 return
-            # A function sleeps between its calls; the server may have been replaced meanwhile.
+            # The connections are from an earlier call, and the server may have been replaced since.
             self._intake.lake = self._function.reopen()
-            self._take(self._resumed(chunk))
+            self._ingest(self._resumed(chunk))
         finally:
-            self._noted.update(landing.uri for landing in self._intake.saved if landing.outcome != "parked")
+            self._saved.update(checkpoint.uri for checkpoint in self._intake.saved if checkpoint.outcome != "parked")
 
     def _resumed(self, chunk: Chunk) -> Chunk:
-        """Return the chunk with the suspended run of the attempt that just failed, if it started one."""
-        runs = [landing.run_id for landing in self._intake.saved if landing.outcome == "parked"]
+        """Return the chunk with the run that the failed attempt left suspended, if any."""
+        runs = [checkpoint.run_id for checkpoint in self._intake.saved if checkpoint.outcome == "parked"]
         return replace(chunk, run_id=runs[0]) if runs else chunk
 
     def _record_trouble(self, chunk: Chunk, error: LakegateError) -> None:
-        """Continue with other files after trouble with some, unless they would fail, too."""
-        self._troubled |= dict.fromkeys(chunk.uris, error)
+        """Continue with other files after a failure, unless they would fail too."""
+        self._errors |= dict.fromkeys(chunk.uris, error)
         _LOG.warning(error.message, extra={"facts": {"code": error.code, "hint": error.hint}})
         if isinstance(error, EngineError):
             return
-        self._troubles += 1
-        if self._troubles == _TROUBLES:
+        self._failures_in_a_row += 1
+        if self._failures_in_a_row == _MAX_FAILURES:
             raise error
 
-    def _outcome(self, table: str, uri: str, landing: FileCheckpoint | None) -> FileOutcome:
+    def _outcome(self, table: str, uri: str, checkpoint: FileCheckpoint | None) -> FileOutcome:
         if uri in self._unreadable:
             return FileOutcome("failed", is_done=False, reason=self._unreadable[uri], table=table)
         if self._is_waiting(uri):
-            return self._outcome_of_pending(table, uri, landing)
-        if landing is None:
-            return FileOutcome("left out", is_done=True, reason="It doesn't exist anymore.", table=table)
-        outcome = partial(FileOutcome, reason=landing.reason, table=table, run_id=landing.run_id)
-        if landing.outcome == "done":
+            return self._outcome_of_pending(table, uri, checkpoint)
+        if checkpoint is None:
+            return FileOutcome("left out", is_done=True, reason="It no longer exists.", table=table)
+        outcome = partial(FileOutcome, reason=checkpoint.reason, table=table, run_id=checkpoint.run_id)
+        if checkpoint.outcome == "done":
             return outcome("published", is_done=True)
-        if landing.outcome == "rejected":
+        if checkpoint.outcome == "rejected":
             return outcome("rejected", is_done=True)
         return outcome("failed", is_done=False, is_given_up=True)
 
-    def _outcome_of_pending(self, table: str, uri: str, landing: FileCheckpoint | None) -> FileOutcome:
-        run_id = None if landing is None else landing.run_id
-        trouble = self._troubled.get(uri) or (None if uri in self._noted else self._stopped_by)
+    def _outcome_of_pending(self, table: str, uri: str, checkpoint: FileCheckpoint | None) -> FileOutcome:
+        run_id = None if checkpoint is None else checkpoint.run_id
+        trouble = self._errors.get(uri) or (None if uri in self._saved else self._stopped_by)
         if trouble is not None:
             return _put_off(trouble, table, run_id)
-        if landing is not None and landing.outcome == "failed" and uri in self._noted:
-            return FileOutcome("failed", is_done=False, reason=landing.reason, table=table, run_id=run_id)
-        why = _CROWDED if uri in self._crowded else _NO_TIME if self._is_late else "Another run is ingesting it."
-        return FileOutcome("not done", is_done=False, reason=why, table=table, run_id=run_id)
+        if checkpoint is not None and checkpoint.outcome == "failed" and uri in self._saved:
+            return FileOutcome("failed", is_done=False, reason=checkpoint.reason, table=table, run_id=run_id)
+        reason = _BLOCKED if uri in self._blocked else _NO_TIME if self._is_late else "Another run is ingesting it."
+        return FileOutcome("not done", is_done=False, reason=reason, table=table, run_id=run_id)
 
     def _is_waiting(self, uri: str) -> bool:
-        """Return whether the file must be retried or wasn't reached; what the journal knows of it may be outdated."""
+        """Return whether the file must be retried or wasn't reached, so that its checkpoint may be outdated."""
         was_stopped = self._is_late or self._stopped_by is not None
-        return uri in self._intake.pending or (was_stopped and uri not in self._noted)
+        return uri in self._intake.pending or (was_stopped and uri not in self._saved)
 
 
 def _put_off(error: LakegateError, table: str, run_id: str | None = None) -> FileOutcome:
     return FileOutcome("put off", is_done=False, reason=error.message, table=table, run_id=run_id)
 
 
-_MOST_ENTRIES = 10
+_MAX_ENTRIES = 10
 """SQS's limit: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibilityBatch.html."""
 _TIMEOUT_S = 3
-_FIRST_S = 30.0
+_FIRST_DELAY_S = 30.0
 _GROWTH = 1.5
-_LONGEST_TURN_S = 300.0
-"""Other files come first, which won't take long: there is no outage."""
-_LONGEST_AT_FIRST_S = 3600.0
-_PATIENT_TIMES = 30
-"""Deliveries after which an outage may last for days, so that delays must grow, or deliveries would run out."""
+_MAX_DELAY_S = 300.0
+"""Limit while other files come first: they won't take long, since there's no outage."""
+_MAX_OUTAGE_DELAY_S = 3600.0
+_SLOW_AFTER = 30
+"""After so many deliveries an outage may last for days. Delays must grow from then on, or deliveries would run out."""
 _SLOW_GROWTH = 1.1
 _GIVEN_UP_S = 20.0
-"""The file isn't tried again: its message is only received until it's a dead letter, which raises an alarm."""
+"""Delay for a file that isn't retried: its message is only received until it becomes a dead letter, with an alarm."""
 
 
-def delay_s(message: Message, outcomes: Mapping[str, FileOutcome], settings: FunctionSettings) -> int:
-    """Return the seconds after which a message should be delivered again.
+def delay_s(message: EventMessage, outcomes: Mapping[str, FileOutcome], settings: FunctionSettings) -> int:
+    """Return the seconds until a message should be delivered again.
 
-    Unless its files failed, delays grow with each delivery: fast up to minutes, or to an hour after trouble; slowly
-    beyond that, so that some deliveries are left after an outage of a week, and calls crowd each other out less. They
-    have jitter, so that messages that were postponed together don't all come back at once.
+    If its files failed, the delay is fixed. Otherwise it grows with each delivery: fast up to minutes, or during an
+    outage up to an hour, and slowly after that, so that some deliveries are left after an outage of a week and calls
+    compete less. Jitter spreads out messages that were postponed together.
     """
     left = [outcomes[file.uri] for file in message.files if not outcomes[file.uri].is_done]
     if all(one.outcome == "failed" for one in left):
         given_up = all(one.is_given_up for one in left)
         return _with_jitter(min(_GIVEN_UP_S, settings.retry_s) if given_up else settings.retry_s)
     is_trouble = any(one.outcome == "put off" for one in left)
-    longest_at_first_s = _LONGEST_AT_FIRST_S if is_trouble else _LONGEST_TURN_S
-    at_first_s = min(_FIRST_S * _GROWTH ** min(message.times - 1, 50), longest_at_first_s)
-    patience = _SLOW_GROWTH ** min(max(0, message.times - _PATIENT_TIMES), 100)
+    max_at_first_s = _MAX_OUTAGE_DELAY_S if is_trouble else _MAX_DELAY_S
+    at_first_s = min(_FIRST_DELAY_S * _GROWTH ** min(message.times - 1, 50), max_at_first_s)
+    patience = _SLOW_GROWTH ** min(max(0, message.times - _SLOW_AFTER), 100)
     return _with_jitter(min(at_first_s * patience, settings.longest_retry_s))
 
 
-def deliver_again(delays: Iterable[tuple[Message, int]]) -> None:
-    """Ask SQS to deliver messages again after some seconds instead of the queue's visibility timeout.
+def deliver_again(delays: Iterable[tuple[EventMessage, int]]) -> None:
+    """Ask SQS to redeliver messages after some seconds instead of after the queue's visibility timeout.
 
-    If that fails, SQS delivers them after that timeout, so no failure is an error.
+    If that fails, SQS redelivers them after that timeout, so failures are only logged.
 
     Args:
-        delays: Messages that were just delivered and aren't done, and the seconds from now.
+        delays: Messages of this call that aren't done, each with its delay in seconds.
     """
     by_queue = defaultdict[str, list[tuple[str, int]]](list)
     for message, after_s in delays:
@@ -428,11 +428,11 @@ def _change(queue: str, receipts: Sequence[tuple[str, int]]) -> None:
     config = Config(retries={"total_max_attempts": 1}, connect_timeout=_TIMEOUT_S, read_timeout=_TIMEOUT_S)
     client = boto3.client("sqs", region_name=region, config=config)
     url = client.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
-    for start in range(0, len(receipts), _MOST_ENTRIES):
+    for start in range(0, len(receipts), _MAX_ENTRIES):
         client.change_message_visibility_batch(
             QueueUrl=url,
             Entries=[
                 {"Id": str(number), "ReceiptHandle": receipt, "VisibilityTimeout": after_s}
-                for number, (receipt, after_s) in enumerate(receipts[start : start + _MOST_ENTRIES])
+                for number, (receipt, after_s) in enumerate(receipts[start : start + _MAX_ENTRIES])
             ],
         )

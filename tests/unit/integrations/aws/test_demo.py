@@ -75,7 +75,7 @@ def test_a_project_without_settings_is_left_alone_too(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match="can't be used"):
+    with pytest.raises(ConfigurationError, match="Can't use"):
         DemoHome(tmp_path / "file" / "demo").write(ENDPOINT, TABLE, CHECKS)
 
 
@@ -183,8 +183,8 @@ def test_a_file_is_waited_for_until_its_run_has_ended(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("lake", "cloud", "message"),
     [
-        (FakeLake("rejected"), FakeCloud(), "was rejected, it should have been published."),
-        (FakeLake("failed"), FakeCloud(LETTER), "was dead-lettered, it should have been published."),
+        (FakeLake("rejected"), FakeCloud(), "was rejected but should have been published."),
+        (FakeLake("failed"), FakeCloud(LETTER), "was dead-lettered but should have been published."),
         (FakeLake(), FakeCloud(), "wasn't published within 0 s."),
     ],
 )

@@ -20,7 +20,13 @@ from lakegate.integrations.aws.clients import Clients, DeploymentError, Deployme
 from lakegate.integrations.aws.data import Data
 from lakegate.integrations.aws.deployment import Deployment, database_authority
 from lakegate.integrations.aws.inspection import last_put_off, server_status
-from lakegate.integrations.aws.parameters import BucketContent, Change, LoggedError, Plan, Survey
+from lakegate.integrations.aws.parameters import (
+    BucketContent,
+    DeploymentInventory,
+    DeploymentPlan,
+    LoggedError,
+    ResourceChange,
+)
 from lakegate.integrations.aws.stack import ChangeSet, Stack
 from lakegate.progress import SilentNarrator
 
@@ -194,7 +200,7 @@ def test_a_plan_leaves_nothing_behind(aws: Aws, demo: Deployment, package: Path)
     planned = demo.plan({}, package)
 
     properties = ("VisibilityTimeout",)
-    change = Change(
+    change = ResourceChange(
         action="modify", resource="Queue", type="AWS::SQS::Queue", replacement="false", properties=properties
     )
     assert (planned.stack, planned.is_new, planned.changes) == (STACK, True, (change,))
@@ -419,7 +425,7 @@ def test_a_deployment_that_is_not_approved_leaves_nothing(
         aws.answers("delete_stack", {}, {"StackName": STACK_ID})
     shown = []
 
-    def refuse(plan: Plan) -> bool:
+    def refuse(plan: DeploymentPlan) -> bool:
         shown.append(plan)
         return False
 
@@ -437,7 +443,7 @@ def test_a_deployment_that_is_broken_off_at_the_question_leaves_nothing(
     aws.answers("delete_change_set", {}, {"ChangeSetName": CHANGES})
     aws.answers("delete_stack", {}, {"StackName": STACK_ID})
 
-    def interrupt(_: Plan) -> bool:
+    def interrupt(_: DeploymentPlan) -> bool:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -576,7 +582,7 @@ def test_a_bucket_that_is_written_to_while_it_is_emptied(
             aws.refuses("delete_bucket", "BucketNotEmpty", "", 409, "s3")
         else:
             aws.answers("delete_bucket", {}, {"Bucket": BUCKET}, "s3")
-    found = Survey(stack=STACK, state=None, data=(CONTENT,))
+    found = DeploymentInventory(stack=STACK, state=None, data=(CONTENT,))
 
     if is_deleted:
         demo.destroy(found)
@@ -596,7 +602,7 @@ def test_data_that_is_kept_bears_the_tag_by_which_it_is_found_and_is_not_touched
     aws.answers("get_bucket_tagging", {"TagSet": tags}, {"Bucket": BUCKET}, "s3")
     if not is_tagged:
         aws.answers("put_bucket_tagging", {}, {"Bucket": BUCKET, "Tagging": {"TagSet": [others, ours]}}, "s3")
-    found = Survey(stack=STACK, state=None, data=(CONTENT,), tables=("t",), snapshots=("s",))
+    found = DeploymentInventory(stack=STACK, state=None, data=(CONTENT,), tables=("t",), snapshots=("s",))
 
     demo.destroy(found, keep_data=True)  # any further request would have no answer
 
@@ -667,7 +673,7 @@ def test_a_change_set_of_a_stack_that_is_there_leaves_the_stack(aws: Aws) -> Non
     ],
 )
 def test_changes_that_part_from_data(action: str, kind: str, replacement: str | None, *, leaves: bool) -> None:
-    assert Change(action=action, resource="X", type=kind, replacement=replacement).leaves_data is leaves
+    assert ResourceChange(action=action, resource="X", type=kind, replacement=replacement).leaves_data is leaves
 
 
 @pytest.mark.parametrize("name", ["", "Demo", "a_b", "1st", "demo-", "x" * 21])

@@ -20,7 +20,7 @@ _BROUGHT = {"SparkUrl": "sc://spark:15002", "CatalogUri": "https://nessie/api/v2
         ),
         (
             {"MaximumConcurrency": "20", "SparkSize": "large"},
-            ["needs up to 108 connections to the database (4 a call, 20 for Nessie, 8 kept free)", "has about 78"],
+            ["needs up to 108 connections to the database (4 per call, 20 for Nessie, 8 in reserve)", "has about 78"],
         ),
         ({"MaximumConcurrency": "10"}, ["is too much for --spark-size small, which runs 2 ingests at a time"]),
         (

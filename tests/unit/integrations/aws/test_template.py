@@ -20,7 +20,7 @@ from lakegate.integrations.aws import sizing
 from lakegate.integrations.aws.building import SPARK_JARS, spark_source
 from lakegate.integrations.aws.deployment import database_authority
 from lakegate.integrations.aws.parameters import FILLED_IN, PARAMETERS, TEMPLATE, defaults, template_body
-from lakegate.integrations.aws_lambda.events import Message, Notified
+from lakegate.integrations.aws_lambda.events import AnnouncedObject, EventMessage
 from lakegate.integrations.aws_lambda.work import CANARY_NAMESPACE, FileOutcome, delay_s
 from lakegate.loading.routes import Routes
 from support.deploy_files import DEPLOY, load, load_template
@@ -173,11 +173,11 @@ def test_spark_on_demand_starts_by_the_first_message_and_stops_when_none_is_left
 def test_a_message_outlasts_a_start_of_spark_many_times(template: dict[str, Any]) -> None:
     """On demand, Spark takes minutes: what waits for it meanwhile must be nowhere near the dead letters."""
     away = {"s3://lake/a": FileOutcome("put off", is_done=False)}
-    file = Notified("lake", "a")
+    file = AnnouncedObject("lake", "a")
     waited, fetched = 0, 0
     while waited < 1800:  # three times what a slow start takes
         fetched += 1
-        waited += delay_s(Message((file,), times=fetched), away, Settings().function)
+        waited += delay_s(EventMessage((file,), times=fetched), away, Settings().function)
 
     assert fetched < template["Parameters"]["MaxReceiveCount"]["Default"] / 5
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakegate.integrations.aws_lambda.events import Delivery, MalformedEventError, read_event
+from lakegate.integrations.aws_lambda.events import MalformedEventError, MessageBatch, read_event
 from support.lambda_support import Queue, bridge_event, s3_event, sns_envelope, sns_event
 
 DOCUMENTED = {
@@ -83,7 +83,7 @@ json_values = st.recursive(
 )
 
 
-def uris(delivery: Delivery) -> list[str]:
+def uris(delivery: MessageBatch) -> list[str]:
     return [file.uri for message in delivery.messages for file in message.files]
 
 

@@ -10,7 +10,7 @@ import pytest
 from botocore.stub import Stubber
 
 from lakegate.config import FunctionSettings
-from lakegate.integrations.aws_lambda.events import Message, Notified
+from lakegate.integrations.aws_lambda.events import AnnouncedObject, EventMessage
 from lakegate.integrations.aws_lambda.work import FileOutcome, delay_s, deliver_again
 
 QUEUE = "arn:aws:sqs:eu-central-1:123456789012:lakegate-demo-Queue"
@@ -47,13 +47,13 @@ def test_ten_at_a_time_and_each_after_a_time_of_its_own(sqs: Stubber) -> None:
     for numbers in (range(10), range(10, 12)):
         sqs.add_response("change_message_visibility_batch", {"Successful": [], "Failed": []}, change(*numbers))
 
-    deliver_again((Message((), id=f"m{one}", queue=QUEUE, receipt=f"r{one}"), 60 + one) for one in range(12))
+    deliver_again((EventMessage((), id=f"m{one}", queue=QUEUE, receipt=f"r{one}"), 60 + one) for one in range(12))
 
     sqs.assert_no_pending_responses()
 
 
 def test_by_no_queue_nobody_is_asked(sqs: Stubber) -> None:
-    deliver_again([(Message(()), 60)])  # asked, the stub would fail: it has no answer
+    deliver_again([(EventMessage(()), 60)])  # asked, the stub would fail: it has no answer
 
     sqs.assert_no_pending_responses()
 
@@ -63,16 +63,16 @@ def test_a_queue_that_cannot_be_asked_is_no_error(sqs: Stubber, queue: str, capl
     sqs.add_client_error("get_queue_url", "AccessDenied")
 
     with caplog.at_level(logging.WARNING, "lakegate"):
-        deliver_again([(Message((), queue=queue, receipt="r"), 60)])
+        deliver_again([(EventMessage((), queue=queue, receipt="r"), 60)])
 
     assert "Couldn't ask queue" in caplog.text
 
 
 def delays(*fates: FileOutcome, times: int = 1) -> set[int]:
     """Return the delays that a message of files with these fates is given, drawn again and again."""
-    files = tuple(Notified("b", str(number)) for number in range(len(fates)))
+    files = tuple(AnnouncedObject("b", str(number)) for number in range(len(fates)))
     known = {file.uri: fate for file, fate in zip(files, fates, strict=True)}
-    return {delay_s(Message(files, times=times), known, SETTINGS) for _ in range(300)}
+    return {delay_s(EventMessage(files, times=times), known, SETTINGS) for _ in range(300)}
 
 
 DONE = FileOutcome("published", is_done=True)

@@ -24,9 +24,9 @@ from lakegate.errors import (
     SourceError,
 )
 from lakegate.integrations.aws_lambda import function, handler
-from lakegate.integrations.aws_lambda.events import Message
+from lakegate.integrations.aws_lambda.events import EventMessage
 from lakegate.integrations.aws_lambda.function import NotDoneError, open_log
-from lakegate.integrations.aws_lambda.work import Function, take_in
+from lakegate.integrations.aws_lambda.work import Function, ingest_files
 from lakegate.journal.factory import open_journal
 from lakegate.lake import Lake
 from lakegate.model.downstream import Notice
@@ -99,7 +99,7 @@ class FakeLakes:
         return uris
 
     def take(self, *uris: str, deadline: Deadline = NEVER, bucket: str = "landing") -> dict[str, tuple[str, bool]]:
-        fates = take_in(self.function, bucket, dict.fromkeys(uris), deadline)
+        fates = ingest_files(self.function, bucket, dict.fromkeys(uris), deadline)
         return {uri.rpartition("/")[2]: (fate.outcome, fate.is_done) for uri, fate in fates.items()}
 
 
@@ -123,7 +123,7 @@ def test_a_route_with_a_bucket_is_of_that_bucket_only(lakes: FakeLakes) -> None:
 
 
 def test_what_leads_nowhere_or_is_gone_is_done_with(lakes: FakeLakes) -> None:
-    fates = take_in(
+    fates = ingest_files(
         lakes.function,
         "landing",
         dict.fromkeys(["s3://landing/x.txt", "s3://landing/in/-/a.csv", *lakes.put()]),
@@ -168,7 +168,7 @@ def test_engine_failures_stop_no_other(lakes: FakeLakes) -> None:
 def test_two_troubles_in_a_row_stop_the_call(lakes: FakeLakes) -> None:
     uris = lakes.put(*(f"{table}/x.csv" for table in "abcd"))
     lakes.stepping.becomes = lambda _: AWAY
-    fates = take_in(lakes.function, "landing", dict.fromkeys(uris), NEVER)
+    fates = ingest_files(lakes.function, "landing", dict.fromkeys(uris), NEVER)
     assert {(fate.outcome, fate.is_done, fate.reason) for fate in fates.values()} == {("put off", False, "Away.")}
     assert len(lakes.stepping.taken) == 2
     assert lakes.closed == 1
@@ -223,15 +223,15 @@ def test_of_runs_that_came_often_one_is_gone_on_with_at_a_time(lakes: FakeLakes)
     uris = lakes.put("trips/a.csv")
     files = dict.fromkeys(uris)
     lakes.stepping.becomes = lambda _: AWAY
-    take_in(lakes.function, "landing", files, NEVER)  # begun, and parked
+    ingest_files(lakes.function, "landing", files, NEVER)  # begun, and parked
     lakes.stepping.becomes = lambda _: "published"
     lakes.stepping.taken.clear()
 
     with lakes.stepping.lock("lambda/alone", timeout_s=1.0):
-        [crowded] = take_in(lakes.function, "landing", files, NEVER, often=set(uris)).values()
+        [crowded] = ingest_files(lakes.function, "landing", files, NEVER, often=set(uris)).values()
         assert (crowded.outcome, crowded.reason) == ("not done", "Another run must finish first.")
         assert lakes.stepping.taken == []
-    [alone] = take_in(lakes.function, "landing", files, NEVER, often=set(uris)).values()
+    [alone] = ingest_files(lakes.function, "landing", files, NEVER, often=set(uris)).values()
     assert alone.outcome == "published"
 
 
@@ -276,7 +276,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | None, int]]:
     """Ids of messages that SQS was asked to deliver again soon, and after how many seconds."""
     asked: list[tuple[str | None, int]] = []
 
-    def ask(delays: Iterable[tuple[Message, int]]) -> None:
+    def ask(delays: Iterable[tuple[EventMessage, int]]) -> None:
         asked.extend((message.id, after_s) for message, after_s in delays)
 
     monkeypatch.setattr(function, "deliver_again", ask)

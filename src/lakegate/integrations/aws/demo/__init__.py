@@ -1,4 +1,4 @@
-"""``lakegate demo --aws``: the whole way from an upload to S3 to a published table, on one machine.
+"""``lakegate demo --aws``: everything from an upload to S3 to a published table, on one machine.
 
-``tour.py`` plays the demo, with a stand-in for Slack; ``cloud.py`` is its project, and what it deploys and asks of AWS.
+``tour.py`` runs the demo, with a local stand-in for Slack. ``cloud.py`` has its project, and what it does on AWS.
 """

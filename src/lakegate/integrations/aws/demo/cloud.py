@@ -1,4 +1,4 @@
-"""The demo's project, and what it does on AWS: deploy the function, upload files, wait for their outcomes."""
+"""The demo's project, and its work on AWS: deploy the function, upload files, wait for their outcomes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BUCKET = "lakegate-demo"
 WAREHOUSE = f"s3://{BUCKET}/warehouse"
 _MARK = "# Written by `lakegate demo --aws`"
 _PASSED_ON = "LAKEGATE_LOCAL_"
-# Otherwise, an alert like that of an earlier demo would only be counted, and the demo would take minutes longer.
+# Without grouping, since repeated demos would otherwise only count the alert; with short retries to save minutes.
 _HASTE = '[notify]\ngroup = "0s"\n\n[function]\nretry_s = 3\n'
 _HINT = "Choose another folder: lakegate demo --aws --dir FOLDER"
 
@@ -69,14 +69,15 @@ class Cloud:
         self._clients = clients
 
     def upload(self, path: Path, key: str) -> str:
-        """Put a file into the bucket, and return its URI."""
+        """Upload a file to the bucket and return its URI."""
         self._clients.s3.upload_file(str(path), self.bucket, key)
         return f"s3://{self.bucket}/{key}"
 
     def dead_letter(self, key: str) -> DeadLetter | None:
-        """Return the dead letter of an object, if there is one yet. It stays in its queue.
+        """Return an object's dead letter, if there is one yet. It stays in its queue.
 
-        Each call counts as a receive, so only the first one that finds it knows how often the function received it.
+        Each call counts as a receive, so only the first call that finds the letter knows how often the function
+        received it.
         """
         answer = self._clients.sqs.receive_message(
             QueueUrl=self._dead_letters,
@@ -92,7 +93,7 @@ class Cloud:
         return None
 
     def log_tail(self, lines: int) -> Sequence[str]:
-        """Return the last lines of the function's log, without possible secrets."""
+        """Return the last lines of the function's log, with secrets removed."""
         with translated("reading the function's log"):
             pages = self._clients.logs.get_paginator("filter_log_events").paginate(logGroupName=self._log_group)
             texts = [line for page in pages for event in page["events"] for line in event["message"].splitlines()]
@@ -114,7 +115,7 @@ _DEPLOY_POLL_S = 0.3
 
 
 def deploy(home: DemoHome, stack: StackState, webhook: str, narrator: Narrator) -> Cloud:
-    """Build the function for this machine, and deploy it."""
+    """Build the function for this machine and deploy it."""
     with narrator.step("Building the function"):
         package = build_package(home.function, _wanted(home))
     clients = open_clients()
@@ -130,7 +131,7 @@ def deploy(home: DemoHome, stack: StackState, webhook: str, narrator: Narrator) 
 
 
 def is_deployed(narrator: Narrator) -> bool:
-    """Return whether the function is deployed, in whatever state."""
+    """Return whether the function is deployed, in any state."""
     return Deployment(_NAME, open_clients(), narrator).survey().state is not None
 
 
@@ -138,16 +139,16 @@ def _wanted(home: DemoHome) -> FunctionPackage:
     machine = _SPELLINGS.get(platform.machine().lower(), platform.machine().lower())
     if sys.platform != "linux" or machine not in get_args(Architecture):
         raise ConfigurationError(
-            f"The function is built for Linux on {' or '.join(get_args(Architecture))}, and this machine is "
+            f"The function needs Linux on {' or '.join(get_args(Architecture))}, but this machine runs "
             f"{platform.system()} on {platform.machine()}.",
             hint="Run it on a Linux machine, or deploy to AWS: lakegate aws deploy --help",
         )
-    python = f"{sys.version_info[0]}.{sys.version_info[1]}"  # MiniStack runs functions on its own
-    return FunctionPackage(python=python, architecture=machine, settings=home.function_settings)  # type: ignore[arg-type]  # looked at above
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"  # MiniStack runs functions with its own Python
+    return FunctionPackage(python=python, architecture=machine, settings=home.function_settings)  # type: ignore[arg-type]  # checked above
 
 
 def _secret(clients: Clients, kind: str, value: str) -> str:
-    """Return a secret's ARN. A new value is a new secret, so that no running function keeps the old one."""
+    """Return a secret's ARN, creating it if needed. Each value is its own secret, so functions never use an old one."""
     manager: Any = clients.session.client("secretsmanager")
     name = f"lakegate-{_NAME}/{kind}-{hashlib.sha256(value.encode()).hexdigest()[:16]}"
     try:
@@ -168,7 +169,7 @@ class Upload:
     """The outcome of an uploaded file.
 
     Attributes:
-        letter: Its message in the dead-letter queue, if there.
+        letter: Its message in the dead-letter queue, if there is one.
     """
 
     file: DemoFile
@@ -192,7 +193,7 @@ class Patience:
         """Wait for the outcome of a file.
 
         Raises:
-            RetryableError: It has none in time, or not the expected one; with the end of the function's log.
+            RetryableError: If it has no outcome in time, or not the expected one. The message has the log's end.
         """
         began = time.monotonic()
 
@@ -202,15 +203,15 @@ class Patience:
             outcome = "dead-lettered" if letter else _ENDED.get(run.status) if run else None
             return outcome and Upload(file, uri, outcome, run, letter, time.monotonic() - began)
 
-        found = self.wait(f"{file.kind} file: waiting until it is {file.expected}", look)
+        found = self.wait(f"{file.kind} file: waiting until it's {file.expected}", look)
         if found is None:
             raise self._trouble(f"{uri} wasn't {file.expected} within {self._timeout_s:g} s.")
         if found.outcome != file.expected:
-            raise self._trouble(f"{uri} was {found.outcome}, it should have been {file.expected}.")
+            raise self._trouble(f"{uri} was {found.outcome} but should have been {file.expected}.")
         return found
 
     def wait(self, what: str, look: Callable[[], _T | None]) -> _T | None:
-        """Return what ``look`` finds, or ``None`` when it finds nothing in time."""
+        """Call ``look`` until it returns a result, and return that; ``None`` after a timeout."""
         deadline = time.monotonic() + self._timeout_s
         with self._narrator.step(what[:1].upper() + what[1:]):
             while True:
@@ -236,10 +237,10 @@ class Patience:
 
 
 class DemoHome:
-    """The folder.
+    """The demo's folder.
 
     Args:
-        path: Where it is; doesn't have to exist.
+        path: Its path. It doesn't have to exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -254,7 +255,7 @@ class DemoHome:
 
     @property
     def function_settings(self) -> Path:
-        """The function's ``lakegate.toml``. It has no addresses, so it never changes."""
+        """Path of the function's ``lakegate.toml``. It contains no addresses, so it's always the same."""
         return self.function / FILE_NAME
 
     def write(self, endpoint: str, table: str, checks: Sequence[str]) -> None:
@@ -276,11 +277,11 @@ class DemoHome:
 
     @property
     def was_played_in(self) -> bool:
-        """Whether an earlier demo had runs."""
+        """Whether an earlier demo left runs."""
         return (self.path / HOME_NAME / "journal.db").exists()
 
     def require_ours(self) -> None:
-        """Make sure that the folder is the demo's."""
+        """Raise an error if the folder is the user's own project."""
         settings = self.path / FILE_NAME
         try:
             known = settings.read_text(encoding="utf-8", errors="replace") if settings.exists() else None
@@ -292,7 +293,7 @@ class DemoHome:
             )
 
     def clear(self) -> None:
-        """Delete everything of earlier demos, none of which may be running."""
+        """Delete everything that earlier demos left. None may be running."""
         self.require_ours()
         try:
             shutil.rmtree(self.path / HOME_NAME)
@@ -300,13 +301,11 @@ class DemoHome:
             raise self._unusable(error) from error
 
     def settings(self, variables: Mapping[str, str]) -> Settings:
-        """Return the settings. Of the variables, only those about the local stack count."""
+        """Return the settings. Only variables for the local stack apply."""
         return load_settings(self.path, env={k: v for k, v in variables.items() if k.startswith(_PASSED_ON)})
 
     def _unusable(self, error: OSError) -> ConfigurationError:
-        return ConfigurationError(
-            f"{error.filename or self.path} can't be used: {error.strerror or error}.", hint=_HINT
-        )
+        return ConfigurationError(f"Can't use {error.filename or self.path}: {error.strerror or error}.", hint=_HINT)
 
 
 def _places(endpoint: str) -> str:
@@ -341,7 +340,7 @@ class DemoFile:
 
 
 def make_files(folder: Path, generate: Callable[..., tuple[Path, ...]], *, rows: int) -> tuple[DemoFile, ...]:
-    """Write three new files, and return them in the order of their upload.
+    """Write three new files, and return them in upload order.
 
     Args:
         generate: :func:`lakegate.sources.synthetic.generate`.

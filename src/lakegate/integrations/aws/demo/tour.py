@@ -1,4 +1,4 @@
-"""The demo: starts and deploys everything, then uploads three files; a local webhook stands in for Slack."""
+"""The demo: starts and deploys everything, then uploads three files. A local webhook stands in for Slack."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Tour:
     """The result of the demo.
 
     Attributes:
-        alert: The alert about the rejected one.
-        rows: Number of rows of the table on ``main``, and its upper bound.
+        alert: The alert about the rejected file.
+        rows: The number of rows in the table on ``main``, and its upper bound.
     """
 
     home: Path
@@ -70,7 +70,7 @@ def play(
     rows: int,
     generate: Callable[..., tuple[Path, ...]],
 ) -> Tour:
-    """Start what is needed, deploy the function, upload the files, and wait for their outcomes.
+    """Start the servers, deploy the function, upload the files, and wait for their outcomes.
 
     Args:
         generate: Writes synthetic files: :func:`lakegate.sources.synthetic.generate`.
@@ -96,7 +96,7 @@ def _started(ministack: MiniStack, home: DemoHome, narrator: Narrator) -> str:
     with in_environment(ministack.environment):
         if not home.was_played_in or is_deployed(narrator):
             return endpoint
-        narrator.note("MiniStack was killed and lost its deployments: the demo starts over, without tables.")
+        narrator.note("MiniStack was killed and lost its deployments. Starting over without tables.")
         local_stack(home.path, home.settings(os.environ), narrator).down()
     ministack.stop()
     home.clear()
@@ -132,10 +132,10 @@ def _alert(outcomes: Sequence[Upload], slack: SlackStandIn, patience: Patience) 
 
 
 class SlackStandIn:
-    """The messages that were sent to the webhook.
+    """The messages that the webhook received.
 
     Attributes:
-        url: The webhook's address, secret as with Slack's own.
+        url: The webhook's URL, a secret like Slack's own.
     """
 
     def __init__(self, url: str) -> None:
@@ -149,7 +149,7 @@ class SlackStandIn:
 
 @contextmanager
 def slack_stand_in() -> Iterator[SlackStandIn]:
-    """Serve until the body ends."""
+    """Serve the webhook while the body runs."""
     path = f"/services/{secrets.token_urlsafe(16)}"
     with _Server(("127.0.0.1", 0), _Handler) as server:
         server.path = path
@@ -164,7 +164,7 @@ def slack_stand_in() -> Iterator[SlackStandIn]:
 
 
 def text_of(message: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a message's lines as people read them.
+    """Return a message's lines as plain text.
 
     Example:
         >>> text_of({"text": "x", "blocks": [{"type": "section", "text": {"text": "*2* rows &lt; 3"}}]})
