@@ -37,11 +37,11 @@ EXECUTOR_VARIABLE = "DBOS__VMID"
 _REFERENCE = re.compile(r"\$\{([^}]+)\}")
 
 
-class _Section(BaseModel):
+class _ConfigSection(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _Runtime(_Section):
+class _Runtime(_ConfigSection):
     start: list[str] = Field(default_factory=list)
     setup: list[str] | None = None
     max_executor_threads: int | None = None
@@ -51,30 +51,30 @@ class _Runtime(_Section):
     observability_query_timeout_sec: float | None = None
 
 
-class _Database(_Section):
+class _Database(_ConfigSection):
     sys_db_pool_size: int | None = None
     sys_db_polling_concurrency: int | None = None
     sys_db_idle_transaction_timeout_sec: float | None = None
     migrate: list[str] | None = None
 
 
-class _Logs(_Section, alias_generator=to_camel):
+class _Logs(_ConfigSection, alias_generator=to_camel):
     log_level: str | None = None
     console_log_level: str | None = None
     otlp_log_level: str | None = None
 
 
-class _Exporter(_Section, alias_generator=to_camel):
+class _Exporter(_ConfigSection, alias_generator=to_camel):
     logs_endpoint: list[str] | None = None
     traces_endpoint: list[str] | None = None
 
 
-class _Telemetry(_Section):
+class _Telemetry(_ConfigSection):
     logs: _Logs = _Logs()
     OTLPExporter: _Exporter | None = None
 
 
-class _File(_Section):
+class _File(_ConfigSection):
     name: str = Field(default="lakegate", pattern=r"^[a-z0-9_-]{3,256}$")
     language: str | None = None
     system_database_url: str | None = None

@@ -71,7 +71,7 @@ class Outcome(TypedDict):
     detail: str | None
 
 
-class Maintenance(TypedDict):
+class MaintenanceResult(TypedDict):
     """What one maintenance run did.
 
     Attributes:
@@ -215,18 +215,18 @@ def wap(order: Order) -> Outcome:
 
 
 @DBOS.step(name="lakegate.maintain-round", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
-def _maintain(tables: Sequence[str], within: str | None) -> Maintenance:
+def _maintain(tables: Sequence[str], within: str | None) -> MaintenanceResult:
     with open_lake() as lake:
         report = lake.maintain(tables, within=within)
     failed = {
         f"{one.table} {one.action}".strip(): one.error.message for one in report.failures if one.error is not None
     }
     done = sum(one.status == "done" for one in report.steps)
-    return Maintenance(tables=report.tables, done=done, left=len(report.steps) - done - len(failed), failed=failed)
+    return MaintenanceResult(tables=report.tables, done=done, left=len(report.steps) - done - len(failed), failed=failed)
 
 
 @DBOS.workflow(name=MAINTAIN)
-def maintain(tables: Sequence[str] = (), within: str | None = None) -> Maintenance:
+def maintain(tables: Sequence[str] = (), within: str | None = None) -> MaintenanceResult:
     """Compact tables, rewrite manifests, expire snapshots and collect garbage, where the settings say it's due.
 
     After a restart, it continues where it stopped, since each step on a table is a run of its own.

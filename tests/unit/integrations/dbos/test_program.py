@@ -88,8 +88,8 @@ def test_variables_win_over_the_file(project: Path) -> None:
         ("runtimeConfig: {max_executor_threads: many}", "runtimeConfig.max_executor_threads: "),
         ("- a", "has no keys"),
         ("name: [", "isn't valid YAML"),
-        ("system_database_url: mysql://me:correct-horse@db/x", "system_database_url isn't a URL"),
-        ("system_database_url: correct-horse", "system_database_url isn't a URL"),
+        ("system_database_url: mysql://me:correct-horse@db/x", "system_database_url isn't the URL"),
+        ("system_database_url: correct-horse", "system_database_url isn't the URL"),
         ("system_database_url: postgresql://me:${NO_SUCH}@db/x", "refers to the variable NO_SUCH, which isn't set"),
     ],
 )
