@@ -275,12 +275,8 @@ def _failures(run: Run, *, examples: bool, masked: Sequence[str]) -> Iterator[Fa
         for report in run.reports:
             for result in report.failures if severity == "error" else report.warnings:
                 shown = result.shown(rows=MAX_EXAMPLES if examples else 0, masked=masked)
-                kept = tuple(map(_shown, shown.examples))
-                yield Failure(report.table, shown.model_copy(update={"examples": kept}))
-
-
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not name.startswith("_")}
+                rows = tuple({name: row[name] for name in row if not name.startswith("_")} for row in shown.examples)
+                yield Failure(report.table, shown.model_copy(update={"examples": rows}))
 
 
 def _commands(notice: Notice, settings: NotifySettings, group: AlertGroup) -> Iterator[tuple[str, str]]:

@@ -352,11 +352,8 @@ def _require_whole(text: str, names: set[str]) -> None:
     known = {_FIELDS[name][0] for name in names} | ({"month"} if "j" in names else set())
     for unit in UNITS[: max(UNITS.index(unit) for unit in known)]:
         if unit not in known:
-            raise _unusable(text, f"has no {unit}", f"Add %{_name_of(unit)}")
-
-
-def _name_of(unit: Unit) -> str:
-    return next(name for name, (of, _) in _FIELDS.items() if of == unit)
+            name = next(name for name, (of, _) in _FIELDS.items() if of == unit)
+            raise _unusable(text, f"has no {unit}", f"Add %{name}")
 
 
 def _unusable(text: str, why: str, what_to_do: str) -> InputError:

@@ -104,7 +104,7 @@ def trust_options(cache: Path) -> tuple[str, ...]:
     for store in _SYSTEM_STORES:
         if os.access(store, os.R_OK):
             return (f"-Djavax.net.ssl.trustStore={store}",)
-    bundle = _python_bundle()
+    bundle = next((path for path in _bundle_candidates() if path.is_file() and os.access(path, os.R_OK)), None)
     store_or_none = None if bundle is None else build_trust_store(bundle, cache)
     if store_or_none is None:
         return ()
@@ -155,10 +155,6 @@ def _serialize(content: bytes) -> bytes | None:
             return None
         encryption = serialization.BestAvailableEncryption(_PASSWORD.encode())
         return pkcs12.serialize_java_truststore(entries, encryption)
-
-
-def _python_bundle() -> Path | None:
-    return next((path for path in _bundle_candidates() if path.is_file() and os.access(path, os.R_OK)), None)
 
 
 def _bundle_candidates() -> Iterator[Path]:

@@ -46,10 +46,8 @@ _SPARK_JAVA_OPTIONS = (
 _HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 _HTTP2_SETTINGS = 4
 _HTTP2_FRAME_HEADER_BYTES = 9
-_NESSIE_QUESTION = b"GET /api/v2/config HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-_NESSIE_ANSWER = b"HTTP/1.1 200 "
-_MINISTACK_QUESTION = b"GET /_ministack/health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-_MINISTACK_ANSWER = b"HTTP/1.1 200 "
+_HTTP_REQUEST = b"GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+_HTTP_OK = b"HTTP/1.1 200 "
 
 _TAIL_BYTES = 65536
 _MAX_LINE = 300
@@ -59,7 +57,7 @@ _BIND_FAILED = re.compile(r"BindException|[Aa]ddress already in use|Port \d+ see
 
 def nessie_answers(port: int, *, timeout_s: float = 1.0) -> bool:
     """Return whether Nessie's API v2 answers on ``port``."""
-    return _exchange(port, _NESSIE_QUESTION, len(_NESSIE_ANSWER), timeout_s) == _NESSIE_ANSWER
+    return _exchange(port, _HTTP_REQUEST % b"/api/v2/config", len(_HTTP_OK), timeout_s) == _HTTP_OK
 
 
 def spark_answers(port: int, *, timeout_s: float = 1.0) -> bool:
@@ -70,7 +68,7 @@ def spark_answers(port: int, *, timeout_s: float = 1.0) -> bool:
 
 def ministack_answers(port: int) -> bool:
     """Return whether MiniStack answers on ``port``."""
-    return _exchange(port, _MINISTACK_QUESTION, len(_MINISTACK_ANSWER), 1.0) == _MINISTACK_ANSWER
+    return _exchange(port, _HTTP_REQUEST % b"/_ministack/health", len(_HTTP_OK), 1.0) == _HTTP_OK
 
 
 def most_relevant_line(log: Path) -> str | None:

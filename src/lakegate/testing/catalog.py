@@ -149,7 +149,7 @@ class CatalogContract:
 
     # References and their history
 
-    def test_names_with_slashes_and_dots_are_found_again(self, sandbox: Sandbox) -> None:
+    def test_names_may_have_slashes_and_dots(self, sandbox: Sandbox) -> None:
         assert "/" in sandbox.branch
         assert "." in sandbox.branch
         assert sandbox.head().name == sandbox.branch
@@ -157,7 +157,7 @@ class CatalogContract:
         assert sandbox.branch in [ref.name for ref in sandbox.catalog.list_refs()]
 
     @pytest.mark.parametrize("name", ["nowhere", "-", "main~1", "a@b", "a b", "ü", "", "a..b", "a/", "@", "main*2099"])
-    def test_a_name_that_does_not_exist_or_cannot_is_not_found(self, catalog: Catalog, name: str) -> None:
+    def test_a_missing_or_impossible_name_is_not_found(self, catalog: Catalog, name: str) -> None:
         with pytest.raises(NotFoundError, match="branch or tag"):
             catalog.get_ref(name)
         with pytest.raises(NotFoundError):
@@ -195,7 +195,7 @@ class CatalogContract:
         assert sandbox.version("trips", branch) == 0
         assert sandbox.version("trips") == 1
 
-    def test_a_bare_commit_can_be_looked_up(self, sandbox: Sandbox) -> None:
+    def test_a_bare_commit_can_be_resolved(self, sandbox: Sandbox) -> None:
         head = sandbox.head()
         detached = sandbox.catalog.get_ref(head.hash)
         assert (detached.name, detached.hash, detached.kind) == (head.hash, head.hash, "detached")
@@ -203,7 +203,7 @@ class CatalogContract:
         with pytest.raises(NotFoundError):
             sandbox.catalog.get_ref(NO_SUCH_HASH)
 
-    def test_assigning_needs_the_hash_it_was_seen_at(self, sandbox: Sandbox) -> None:
+    def test_assigning_needs_the_current_hash(self, sandbox: Sandbox) -> None:
         seen = sandbox.create("trips")
         moved = sandbox.move("trips", 1)
         with pytest.raises(ConflictError) as caught:
@@ -221,7 +221,7 @@ class CatalogContract:
         with pytest.raises(InputError):
             sandbox.catalog.assign_ref(sandbox.catalog.get_ref(sandbox.head().hash), sandbox.root)
 
-    def test_deleting_needs_the_hash_it_was_seen_at(self, sandbox: Sandbox) -> None:
+    def test_deleting_needs_the_current_hash(self, sandbox: Sandbox) -> None:
         branch = sandbox.catalog.create_branch(f"{sandbox.branch}-gone", sandbox.root)
         with pytest.raises(ConflictError):
             sandbox.catalog.delete_ref(branch.model_copy(update={"hash": sandbox.head().hash}))
@@ -255,12 +255,12 @@ class CatalogContract:
         assert [commit.hash for commit in sandbox.catalog.history(sandbox.branch, until=base.hash)] == heads[::-1]
         assert list(sandbox.catalog.history(sandbox.branch, until=sandbox.head().hash)) == []
 
-    def test_history_tells_what_a_commit_changed_when_asked(self, sandbox: Sandbox) -> None:
+    def test_history_reports_changed_keys_on_request(self, sandbox: Sandbox) -> None:
         sandbox.commit(sandbox.pointer("trips"), namespaces=((sandbox.namespace, "deep"),))
         newest = next(sandbox.catalog.history(sandbox.branch, operations=True))
         assert set(newest.tables) == {f"{sandbox.namespace}.trips", f"{sandbox.namespace}.deep"}
 
-    def test_history_tells_the_tables_as_commits_left_them_when_asked(self, sandbox: Sandbox) -> None:
+    def test_history_reports_table_pointers_on_request(self, sandbox: Sandbox) -> None:
         names = [f"t{number}" for number in range(self.page_size + 1)]
         sandbox.commit(*(sandbox.pointer(name) for name in names), namespaces=((sandbox.namespace, "deep"),))
         for version in range(1, self.page_size + 1):
@@ -341,7 +341,7 @@ class CatalogContract:
         future = commits[0].time + timedelta(days=900)
         assert sandbox.catalog.resolve(sandbox.branch, future).hash == sandbox.head().hash
 
-    def test_resolving_a_time_minds_its_zone(self, sandbox: Sandbox) -> None:
+    def test_resolving_a_time_respects_its_zone(self, sandbox: Sandbox) -> None:
         commits = [next(sandbox.catalog.history(sandbox.create(name).hash)) for name in ("a", "b")]
         elsewhere = commits[0].time.astimezone(timezone(timedelta(hours=-11)))
         assert sandbox.catalog.resolve(sandbox.branch, elsewhere).hash == commits[0].hash
@@ -352,7 +352,7 @@ class CatalogContract:
         with pytest.raises(NotFoundError, match=sandbox.branch):
             sandbox.catalog.resolve(sandbox.branch, datetime(1999, 1, 1, tzinfo=UTC))
 
-    def test_diff_tells_added_removed_and_changed(self, sandbox: Sandbox) -> None:
+    def test_diff_reports_added_removed_and_changed(self, sandbox: Sandbox) -> None:
         for name in ("stays", "changes", "goes"):
             sandbox.create(name)
         left = sandbox.head()
@@ -374,7 +374,7 @@ class CatalogContract:
         assert found[f"{sandbox.namespace}.deep"].kind == "namespace"
         assert list(sandbox.catalog.diff(left, left)) == []
 
-    def test_diff_goes_through_all_pages_and_from_nothing(self, sandbox: Sandbox) -> None:
+    def test_diff_from_an_empty_commit_goes_through_all_pages(self, sandbox: Sandbox) -> None:
         names = {f"{sandbox.namespace}.t{number}" for number in range(2 * self.page_size + 1)}
         head = sandbox.commit(*(sandbox.pointer(name.rpartition(".")[2]) for name in names))
         found = {item.table for item in sandbox.catalog.diff(sandbox.root, head)}
@@ -421,7 +421,7 @@ class CatalogContract:
             with pytest.raises(NotFoundError):
                 sandbox.catalog.get_ref_with_tables(name, [trips])
 
-    def test_a_table_without_a_snapshot_keeps_its_minus_one(self, sandbox: Sandbox) -> None:
+    def test_a_table_without_a_snapshot_keeps_snapshot_id_minus_one(self, sandbox: Sandbox) -> None:
         sandbox.commit(sandbox.pointer("empty", -1))
         assert sandbox.version("empty") == -1
 
@@ -455,7 +455,7 @@ class CatalogContract:
         with pytest.raises(ConflictError, match="no_such_ns"):
             sandbox.commit(pointer)
 
-    def test_a_key_that_moved_after_the_base_conflicts(self, sandbox: Sandbox) -> None:
+    def test_a_table_that_changed_after_the_base_conflicts(self, sandbox: Sandbox) -> None:
         base = sandbox.create("trips")
         sandbox.move("trips", 1)
         with pytest.raises(ConflictError) as caught:
@@ -465,14 +465,14 @@ class CatalogContract:
         assert str(sandbox.table("trips")) in caught.value.message
         assert sandbox.version("trips") == 1
 
-    def test_another_key_that_moved_after_the_base_does_not_conflict(self, sandbox: Sandbox) -> None:
+    def test_another_tables_change_after_the_base_does_not_conflict(self, sandbox: Sandbox) -> None:
         sandbox.create("zones")
         base = sandbox.create("trips")
         sandbox.move("zones", 1)
         sandbox.move("trips", 2, base)
         assert (sandbox.version("zones"), sandbox.version("trips")) == (1, 2)
 
-    def test_relying_on_a_table_that_moved_conflicts(self, sandbox: Sandbox) -> None:
+    def test_relying_on_a_table_that_changed_conflicts(self, sandbox: Sandbox) -> None:
         sandbox.create("zones")
         base = sandbox.create("trips")
         trips = sandbox.catalog.get_table(sandbox.table("trips"), base)
@@ -485,7 +485,7 @@ class CatalogContract:
         sandbox.commit(put, unchanged=("zones",))
         assert sandbox.version("trips") == 1
 
-    def test_relying_on_a_table_that_stood_still_passes(self, sandbox: Sandbox) -> None:
+    def test_relying_on_an_unchanged_table_passes(self, sandbox: Sandbox) -> None:
         sandbox.create("zones")
         base = sandbox.create("trips")
         sandbox.create("other")
@@ -505,13 +505,13 @@ class CatalogContract:
         with pytest.raises(ConflictError, match="zones"):
             sandbox.commit(sandbox.pointer("new"), base=base, unchanged=("zones",))
 
-    def test_relying_on_an_absent_table_conflicts_when_anything_moved(self, sandbox: Sandbox) -> None:
+    def test_relying_on_an_absent_table_conflicts_if_the_head_moved(self, sandbox: Sandbox) -> None:
         base = sandbox.head()
         sandbox.create("trips")
         with pytest.raises(ConflictError, match="zones"):
             sandbox.commit(sandbox.pointer("new"), base=base, unchanged=("zones",))
 
-    def test_a_commit_at_the_head_conflicts_when_anything_moved(self, sandbox: Sandbox) -> None:
+    def test_a_commit_at_the_head_conflicts_if_the_head_moved(self, sandbox: Sandbox) -> None:
         base = sandbox.head()
         sandbox.create("zones")
         with pytest.raises(ConflictError, match="its head moved"):
@@ -529,14 +529,14 @@ class CatalogContract:
         with pytest.raises(ConflictError, match="its head moved"):
             sandbox.commit(base=base, at_head=True)
 
-    def test_relying_on_what_is_written_too_is_allowed(self, sandbox: Sandbox) -> None:
+    def test_relying_on_a_table_that_the_commit_writes_is_allowed(self, sandbox: Sandbox) -> None:
         base = sandbox.create("trips")
         trips = sandbox.catalog.get_table(sandbox.table("trips"), base)
         assert trips is not None
         sandbox.commit(sandbox.pointer("trips", 1, trips.content_id), unchanged=("trips", "trips"))
         assert sandbox.version("trips") == 1
 
-    def test_creating_what_was_created_after_the_base_conflicts(self, sandbox: Sandbox) -> None:
+    def test_creating_a_table_that_was_created_after_the_base_conflicts(self, sandbox: Sandbox) -> None:
         base = sandbox.head()
         sandbox.create("trips")
         with pytest.raises(ConflictError, match="trips"):
@@ -552,7 +552,7 @@ class CatalogContract:
             with pytest.raises(ConflictError, match="deep"):
                 sandbox.commit(namespaces=((sandbox.namespace, "deep"),), base=at)
 
-    def test_a_namespace_where_a_table_is_conflicts(self, sandbox: Sandbox) -> None:
+    def test_a_namespace_with_a_tables_name_conflicts(self, sandbox: Sandbox) -> None:
         sandbox.create("trips")
         with pytest.raises(ConflictError, match="trips"):
             sandbox.commit(namespaces=((sandbox.namespace, "trips"),))
@@ -572,7 +572,7 @@ class CatalogContract:
         with pytest.raises(ConflictError, match="trips"):
             sandbox.commit(deletes=("trips",), base=base)
 
-    def test_a_table_made_anew_after_the_base_conflicts(self, sandbox: Sandbox) -> None:
+    def test_a_table_recreated_after_the_base_conflicts(self, sandbox: Sandbox) -> None:
         base = sandbox.create("trips")
         sandbox.commit(deletes=("trips",))
         sandbox.create("trips")
@@ -581,7 +581,7 @@ class CatalogContract:
         with pytest.raises(ConflictError, match="trips"):
             sandbox.commit(sandbox.pointer("new"), base=base, unchanged=("trips",))
 
-    def test_dropping_what_does_not_exist_conflicts(self, sandbox: Sandbox) -> None:
+    def test_dropping_a_missing_table_conflicts(self, sandbox: Sandbox) -> None:
         with pytest.raises(ConflictError, match="nothing"):
             sandbox.commit(deletes=("nothing",))
 
@@ -608,7 +608,7 @@ class CatalogContract:
         with pytest.raises(InputError):
             sandbox.commit(sandbox.pointer("t"), sandbox.pointer("t", 1))
 
-    def test_a_tag_is_not_committed_to(self, sandbox: Sandbox) -> None:
+    def test_committing_to_a_tag_is_an_error(self, sandbox: Sandbox) -> None:
         tag = sandbox.catalog.create_tag(f"{sandbox.branch}-tag", sandbox.head())
         with pytest.raises(LakegateError):
             sandbox.catalog.commit(

@@ -22,7 +22,7 @@ class FeedContract:
         """Return the feed under test. Override it."""
         raise NotImplementedError("Override the fixture 'feed' so that it returns the feed to test.")
 
-    def test_a_wait_ends_when_its_time_is_over(self, feed: Feed) -> None:
+    def test_a_wait_ends_after_its_timeout(self, feed: Feed) -> None:
         feed.wait(0.0)
         began = time.monotonic()
         found = feed.wait(0.2)
@@ -37,14 +37,14 @@ class FeedContract:
         feed.wait(30.0)
         assert time.monotonic() - began < 10.0
 
-    def test_being_woken_early_is_not_lost(self, feed: Feed) -> None:
+    def test_waking_before_a_wait_is_not_lost(self, feed: Feed) -> None:
         feed.wait(0.0)
         feed.wake()
         began = time.monotonic()
         feed.wait(30.0)
         assert time.monotonic() - began < 10.0
 
-    def test_files_that_it_never_named_can_be_acknowledged(self, feed: Feed) -> None:
+    def test_files_that_were_never_named_can_be_acknowledged(self, feed: Feed) -> None:
         feed.acknowledge(["file:///never/named.csv"])
         feed.acknowledge([])
 

@@ -222,7 +222,7 @@ class MemoryCatalog:
         conflicts = [_changed(key, base, now) for key in _required(request, behind=behind)]
         conflicts += [KeyConflict("its head", "UNEXPECTED_HASH")] if request.at_head and behind else []
         conflicts += [_wrong_id(pointer, base) for pointer in request.puts]
-        conflicts += [_present(namespace, now) for namespace in request.namespaces]
+        conflicts += [KeyConflict(".".join(name), "KEY_EXISTS") for name in request.namespaces if name in now]
         for table in request.deletes:
             now.pop(table.parts, None)
         now |= {namespace: namespace for namespace in request.namespaces}
@@ -300,10 +300,6 @@ def _wrong_id(pointer: TablePointer, base: Mapping[Key, Content]) -> KeyConflict
     if pointer.content_id == expected:
         return None
     return KeyConflict(str(pointer.table), "KEY_EXISTS" if pointer.content_id is None else "CONTENT_ID_DIFFERS")
-
-
-def _present(namespace: Key, now: Mapping[Key, Content]) -> KeyConflict | None:
-    return KeyConflict(".".join(namespace), "KEY_EXISTS") if namespace in now else None
 
 
 def _without_namespace(namespace: Key, now: Mapping[Key, Content]) -> KeyConflict | None:

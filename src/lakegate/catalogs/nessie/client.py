@@ -178,11 +178,7 @@ def path_of(name: str, commit: str | None = None) -> str:
         >>> path_of("wap/nyc.trips_01", "2e1cfa82b035c26c")
         'wap%2Fnyc.trips_01@2e1cfa82b035c26c'
     """
-    return _segment(name) + (f"@{commit}" if commit else "")
-
-
-def _segment(text: str) -> str:
-    return quote(text, safe="")
+    return quote(name, safe="") + (f"@{commit}" if commit else "")
 
 
 def _parse(uri: str) -> httpx.URL:

@@ -107,9 +107,7 @@ def open_clients(region: str | None = None, profile: str | None = None) -> Clien
     except BotoCoreError as error:
         raise ConfigurationError(f"{str(error).rstrip('.')}.", hint="See `aws configure list-profiles`.") from error
     if session.region_name is None:
-        raise ConfigurationError(
-            "No AWS region is set.", hint="Set one: --region eu-central-1, AWS_REGION, or in the profile."
-        )
+        raise ConfigurationError("No AWS region is set.", hint=_REGION_HINT)
     return Clients(session)
 
 

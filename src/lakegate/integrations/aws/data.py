@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lakegate.integrations.aws.clients import (
+    DENIED,
     GONE,
     SHARED_NAMESPACE_ONLY,
     Clients,
@@ -19,7 +20,7 @@ from lakegate.integrations.aws.parameters import BucketContent
 from lakegate.ports import Narrator
 
 _TAG = "lakegate:stack"
-_DENIED = frozenset({"403", "AccessDenied"})
+
 _AMERICA = "us-east-1"  # the only region that must not be passed when creating a bucket
 _EMPTYINGS = 6
 
@@ -133,7 +134,7 @@ class Data:
             try:
                 tags = self._tags(bucket)
             except ClientError as error:
-                if is_ours or error_code(error) not in _DENIED:
+                if is_ours or error_code(error) not in DENIED:
                     raise
                 self._narrator.note(f"Bucket {bucket} can't be read, or belongs to another account; it's left alone.")
                 return None

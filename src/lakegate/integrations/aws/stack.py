@@ -300,7 +300,8 @@ class Stack:
     def _failed(self, doing: str, end: CloudStackState, events: Sequence[Any]) -> DeploymentError:
         culprit = next((event for event in events if self._is_cause(event)), None)
         culprit = culprit or self._invalid(StackName=end.id)
-        undone = " All changes were rolled back." if _is_undone(end.status) else ""
+        is_undone = "ROLLBACK" in end.status or end.status == "DELETE_COMPLETE"
+        undone = " All changes were rolled back." if is_undone else ""
         if culprit is None:
             return DeploymentError(
                 f"{doing} stack {self.name} failed: {end.reason or end.status}.{undone}", stack=self.name
@@ -370,7 +371,3 @@ def _hint(reason: str, name: str) -> str:
     if "not authorized" in reason.lower() or "access denied" in reason.lower():
         return "The user or role that deploys needs this permission."
     return f"For the options, run lakegate aws plan --help; for the stack's state, lakegate aws status --name {name}."
-
-
-def _is_undone(status: str) -> bool:
-    return "ROLLBACK" in status or status == "DELETE_COMPLETE"

@@ -155,7 +155,7 @@ def ingest_new(table: str, watch: ScheduledScan) -> dict[str, int]:
         save_outcomes(chunk, watch, error, others_worked=bool(ended.keys() - {"failed"}))
         status = "failed" if outcome is None else outcome["status"]
         ended[status] = ended.get(status, 0) + 1
-        if error is not None and _is_unreachable(_error(*error)):
+        if error is not None and _is_unreachable(error_class(error[0])(error[1])):
             # Other chunks would fail too.
             break
     return ended
@@ -196,7 +196,7 @@ def save_outcomes(
     """Save the outcomes of the files, so that a bad one isn't retried forever."""
     with open_lake() as lake:
         run = find_run(lake, chunk["run_id"])
-        known = None if error is None else _error(*error)
+        known = None if error is None else error_class(error[0])(error[1])
         open_intake(lake, watch).save_outcomes(_chunk(chunk), run, known, others_worked=others_worked)
 
 
@@ -238,10 +238,6 @@ def _is_unreachable(error: LakegateError) -> bool:
 def _chunk(chunk: NextChunk) -> Chunk:
     given = chunk["chunk"]
     return Chunk(**{**given, "uris": tuple(given["uris"]), "stamps": tuple(given["stamps"])})
-
-
-def _error(code: str, message: str) -> LakegateError:
-    return error_class(code)(message)
 
 
 def error_class(code: str) -> type[LakegateError]:

@@ -15,7 +15,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from lakegate.errors import InputError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
 from lakegate.lake import IngestOptions, Lake, connect
-from lakegate.model.checks import CheckResult
 from lakegate.model.request import ModeName, OnBusy, OnChanged, OnFailure, OnSameContent
 from lakegate.model.run import Run
 from lakegate.ports import Narrator, Step
@@ -222,7 +221,9 @@ def _maintain(tables: Sequence[str], within: str | None) -> MaintenanceResult:
         f"{one.table} {one.action}".strip(): one.error.message for one in report.failures if one.error is not None
     }
     done = sum(one.status == "done" for one in report.steps)
-    return MaintenanceResult(tables=report.tables, done=done, left=len(report.steps) - done - len(failed), failed=failed)
+    return MaintenanceResult(
+        tables=report.tables, done=done, left=len(report.steps) - done - len(failed), failed=failed
+    )
 
 
 @DBOS.workflow(name=MAINTAIN)
@@ -249,13 +250,9 @@ def outcome_of(run: Run) -> Outcome:
         table=run.table,
         branch=run.branch,
         rows=sum(staged.rows for staged in run.staged),
-        failures=[_failure(result) for result in run.failures[:_MAX_FAILURES]],
+        failures=[f"{r.check}: {r.failing_rows:,} of {r.total_rows:,} rows" for r in run.failures[:_MAX_FAILURES]],
         detail=detail,
     )
-
-
-def _failure(result: CheckResult) -> str:
-    return f"{result.check}: {result.failing_rows:,} of {result.total_rows:,} rows"
 
 
 def _try_undo(run_id: str, cause: Exception) -> Outcome | None:

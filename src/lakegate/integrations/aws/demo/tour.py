@@ -171,17 +171,14 @@ def text_of(message: Mapping[str, Any]) -> tuple[str, ...]:
         ('2 rows < 3',)
     """
     texts = [text for block in message.get("blocks", ()) for text in _texts(block)] or [str(message.get("text", ""))]
-    return tuple(line for text in texts for line in _plain(text).splitlines() if line.strip())
+    plain = (html.unescape(_WEIGHT.sub("", _LINK.sub(r"\1", text))) for text in texts)
+    return tuple(line for text in plain for line in text.splitlines() if line.strip())
 
 
 def _texts(block: Mapping[str, Any]) -> list[str]:
     fields = [str(field.get("text", "")).replace("\n", ": ", 1) for field in block.get("fields", ())]
     parts = [block.get("text"), *block.get("elements", ())]
     return [*fields, *(str(part["text"]) for part in parts if isinstance(part, Mapping) and "text" in part)]
-
-
-def _plain(text: str) -> str:
-    return html.unescape(_WEIGHT.sub("", _LINK.sub(r"\1", text)))
 
 
 class _Server(ThreadingHTTPServer):
