@@ -515,7 +515,7 @@ def find_run(lake: Lake, run_id: str) -> Run | None:
 def has_published(lake: Lake, run_id: str) -> bool:
     """Return whether a run that had claimed a file has published it."""
     run = find_run(lake, run_id)
-    # If the journal lost the run, only its publish can have told us of it.
+    # If the journal lost the run, the claim came from what the run published.
     return run is None or run.status in _ENDED_WELL
 
 

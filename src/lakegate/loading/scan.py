@@ -264,11 +264,11 @@ class Intake:
                 self._unlisted = iter(self.lake.list_files(self._paths, format=self._format))
                 return self._unlisted
             return chain(self._passed_files(), self._unlisted)
-        asked = [*dict.fromkeys([*self._stable.pending, *changed])]
+        paths = [*dict.fromkeys([*self._stable.pending, *changed])]
         # A key that ends in "/" is an empty marker that a console created for a folder. Listing it would list the
         # whole folder.
-        asked = [uri for uri in asked if "://" not in uri or not uri.endswith("/")]
-        found = self.lake.list_files(asked, format=self._format) if asked else iter(())
+        paths = [uri for uri in paths if "://" not in uri or not uri.endswith("/")]
+        found = self.lake.list_files(paths, format=self._format) if paths else iter(())
         return (file for file in found if self._places.hold(file.uri))
 
     def _passed_files(self) -> Sequence[FoundFile]:
@@ -284,9 +284,9 @@ class Intake:
                 next_ones[table] = min(uri, next_ones.get(table, uri))
             elif len(others) < _BATCH_SIZE:
                 others.append(uri)
-        asked = [*next_ones.values(), *others]
-        found = self._listed(asked) if asked else {}
-        self._stable.forget(set(asked) - found.keys())
+        paths = [*next_ones.values(), *others]
+        found = self._listed(paths) if paths else {}
+        self._stable.forget(set(paths) - found.keys())
         return list(found.values())
 
     def _classify_all(self, files: Iterable[FoundFile], state: _ScanState) -> None:

@@ -188,9 +188,9 @@ class MiniStack:
 
     def _failed(self, what: str) -> LocalStackError:
         line = servers.most_relevant_line(self.log)
-        said = f'says: "{line}"' if line else "is empty."
+        quote = f'says: "{line}"' if line else "is empty."
         return LocalStackError(
-            f"MiniStack didn't start: {what}. Its log ({self.log}) {said}",
+            f"MiniStack didn't start: {what}. Its log ({self.log}) {quote}",
             hint=f"Read the log {self.log}, then try again.",
             log=str(self.log),
         )

@@ -28,8 +28,8 @@ def failing_rows(check: Check | str, frame: DataFrame) -> list[dict[str, Any]]:
     from lakegate.spark.reader import iceberg_schema
 
     schema = iceberg_schema(frame.schema)
-    (asked,) = validate_checks([parse_check(check) if isinstance(check, str) else check], schema)
-    question = find_check(asked.kind).ask(asked, schema)
+    (validated,) = validate_checks([parse_check(check) if isinstance(check, str) else check], schema)
+    question = find_check(validated.kind).ask(validated, schema)
     if not isinstance(question, FailingRows):
-        raise TypeError(f"{asked} isn't about single rows.")
+        raise TypeError(f"{validated} isn't about single rows.")
     return [row.asDict(recursive=True) for row in frame.where(question.predicate).collect()]

@@ -490,8 +490,8 @@ class ImageBuilder:
                 context.get("message", "") for one in build.get("phases", ()) for context in one.get("contexts", ())
             )
             reason = next((text for text in phases if text.strip()), build["buildStatus"])
-            said = order.log.read_text(encoding="utf-8") if order.log.is_file() else ""
-            raise _failed("CodeBuild", order, f"{said}\n{reason}")
+            output = order.log.read_text(encoding="utf-8") if order.log.is_file() else ""
+            raise _failed("CodeBuild", order, f"{output}\n{reason}")
         exported = {one["name"]: one.get("value", "") for one in build.get("exportedEnvironmentVariables", ())}
         return exported.get("RESOLVED") or order.source.base
 
@@ -529,19 +529,19 @@ def _engine(wanted: Builder) -> str | None:
 def _answers(engine: str) -> bool:
     """Return whether an engine's server is running. Its command alone can't build anything."""
     try:
-        asked = subprocess.run([engine, "info"], check=False, capture_output=True, timeout=_ANSWER_TIMEOUT_S)
+        checked = subprocess.run([engine, "info"], check=False, capture_output=True, timeout=_ANSWER_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return asked.returncode == 0
+    return checked.returncode == 0
 
 
-def _failed(builder: str, order: _Build, said: str) -> DeploymentError:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _failed(builder: str, order: _Build, output: str) -> DeploymentError:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = " ".join(lines[-3:])[-400:] or "no output"
     hint = f"Full log: {order.log}."
-    if "exec format error" in said:
+    if "exec format error" in output:
         hint = f"This machine can't run programs for {order.source.architecture}. Pass --builder codebuild. {hint}"
-    elif "toomanyrequests" in said:
+    elif "toomanyrequests" in output:
         hint = (
             f"Docker Hub's rate limit is reached: retry later, or pass --base with an image of another registry. {hint}"
         )

@@ -229,8 +229,8 @@ def translated(doing: str, *, unless: Collection[str] = ()) -> Iterator[None]:
     except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.TokenRetrievalError) as error:
         raise ConfigurationError("No AWS credentials were found.", hint=_CREDENTIALS_HINT) from error
     except exceptions.HTTPClientError as error:
-        said = str(error).rstrip(".")
-        raise RetryableError(f"AWS didn't answer while {doing} ({said}).", hint="Check the network.") from error
+        reason = str(error).rstrip(".")
+        raise RetryableError(f"AWS didn't answer while {doing} ({reason}).", hint="Check the network.") from error
     except exceptions.BotoCoreError as error:
         text = f"{doing[:1].upper()}{doing[1:]} failed: {str(error).rstrip('.')}."
         raise ConfigurationError(text, hint=_CREDENTIALS_HINT) from error
@@ -239,15 +239,15 @@ def translated(doing: str, *, unless: Collection[str] = ()) -> Iterator[None]:
 def _refusal(error: Any, doing: str) -> LakegateError:
     code, text = error_code(error), error_text(error)
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    said = f"{code}: {text}" if text else code
+    reason = f"{code}: {text}" if text else code
     if code in _REFUSED:
-        return ConfigurationError(f"AWS rejected these credentials ({said}).", hint=_CREDENTIALS_HINT)
+        return ConfigurationError(f"AWS rejected these credentials ({reason}).", hint=_CREDENTIALS_HINT)
     if code in DENIED:
         return ConfigurationError(
-            f"These credentials don't allow {doing} ({said}).",
+            f"These credentials don't allow {doing} ({reason}).",
             hint=f"The user or role needs the permission for {error.operation_name}.",
             operation=error.operation_name,
         )
     if code in _BUSY or status >= _SERVER_ERROR:
-        return RetryableError(f"AWS is unavailable; it failed while {doing} ({said}).", hint="Try again.")
-    return DeploymentError(f"AWS refused {doing} ({said}).", operation=error.operation_name)
+        return RetryableError(f"AWS is unavailable; it failed while {doing} ({reason}).", hint="Try again.")
+    return DeploymentError(f"AWS refused {doing} ({reason}).", operation=error.operation_name)

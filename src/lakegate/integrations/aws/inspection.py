@@ -210,8 +210,8 @@ def _ask(clients: Clients, outputs: Mapping[str, str], uri: str) -> dict[str, An
     except (RetryableError, DeploymentError) as error:
         return {"outcome": "waiting", "reason": error.message}
     if got.get("FunctionError"):
-        said = payload.get("errorMessage") if isinstance(payload, dict) else payload
-        return {"outcome": "waiting", "reason": f"The function failed: {said}"}
+        message = payload.get("errorMessage") if isinstance(payload, dict) else payload
+        return {"outcome": "waiting", "reason": f"The function failed: {message}"}
     return payload if isinstance(payload, dict) else {"outcome": "waiting"}
 
 
@@ -230,9 +230,9 @@ def _stuck(
         )
     except LakegateError as error:
         facts.append(error.message)
-    told = "; ".join(fact.rstrip(".") for fact in facts)
+    details = "; ".join(fact.rstrip(".") for fact in facts)
     return DeploymentError(
-        f"The deployment succeeded, but its test file was {what}: {told}.",
+        f"The deployment succeeded, but its test file was {what}: {details}.",
         hint=f"Read the logs: aws logs tail {outputs.get('LogGroup')} --since 30m; or run lakegate aws status.",
         run=answer.get("run_id"),
     )

@@ -175,8 +175,8 @@ def _interpreter(python: str) -> tuple[str, str] | None:
     if found.returncode:
         return None
     path = found.stdout.strip()
-    asked = _run([path, "-c", "import sys; print(sys.version)"])
-    return None if asked.returncode else (path, asked.stdout)
+    printed = _run([path, "-c", "import sys; print(sys.version)"])
+    return None if printed.returncode else (path, printed.stdout)
 
 
 def _digest(wanted: FunctionPackage, interpreter: tuple[str, str] | None) -> str:
@@ -212,10 +212,10 @@ def _install(installed: Path, tree: Path, wanted: FunctionPackage) -> None:
                 strip_symbols(target)
 
 
-def _refused(said: str, wanted: FunctionPackage) -> ConfigurationError | RetryableError:
-    last = " ".join(said.split())[-400:]
+def _refused(output: str, wanted: FunctionPackage) -> ConfigurationError | RetryableError:
+    last = " ".join(output.split())[-400:]
     message = f"Couldn't get the function's packages for Python {wanted.python} on {wanted.architecture}: "
-    if "No solution found" in said:
+    if "No solution found" in output:
         hint = "Choose another --python-version or --architecture."
         return ConfigurationError(message + last, hint=hint)
     return RetryableError(message + last, hint="Check the network and the package index, and try again.")

@@ -137,7 +137,7 @@ def template(path: Path = TEMPLATE) -> Mapping[str, Any]:
     """Return a template as data, with short forms expanded: ``!Ref X`` becomes ``{"Ref": "X"}``."""
     import yaml  # type: ignore[import-untyped]
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc] # untyped, as said
+    class Loader(yaml.SafeLoader):  # type: ignore[misc] # untyped, as above
         pass
 
     def spell_out(loader: Any, tag: str, node: Any) -> dict[str, Any]:
@@ -344,7 +344,7 @@ class ServerStatus(Value):
 
 
 class LoggedError(Value):
-    """A line of the logs about an error."""
+    """A log line about an error."""
 
     time: datetime
     text: str

@@ -248,8 +248,8 @@ def _wait(workflow_id: str) -> None:
 
 
 def _explained(error: SQLAlchemyError, url: str) -> LakegateError:
-    said = str(getattr(error, "orig", None) or error).strip().splitlines()
-    text = said[0] if said else type(error).__name__
+    message = str(getattr(error, "orig", None) or error).strip().splitlines()
+    text = message[0] if message else type(error).__name__
     place = location_of(url)
     if any(words in text for words in _REFUSALS):
         return ConfigurationError(
@@ -290,10 +290,10 @@ class _ReadableFilter(logging.Filter):
         if self._quiet and not own and record.levelno < logging.WARNING:
             return False
         if not self._tracebacks:
-            said = record.getMessage()
+            message = record.getMessage()
             if record.exc_info:
-                said = f"{said.rstrip(':')}: {record.exc_info[1]}"
-            record.msg = said.strip().splitlines()[0] if said.strip() else said
+                message = f"{message.rstrip(':')}: {record.exc_info[1]}"
+            record.msg = message.strip().splitlines()[0] if message.strip() else message
             record.args = record.exc_info = record.exc_text = None
         run_id = getattr(record, "operationUUID", None)
         if run_id and run_id not in record.getMessage():

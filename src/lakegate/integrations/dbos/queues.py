@@ -83,13 +83,13 @@ def enqueuing(order: Order, *, run_id: str | None, version: str, queue: str = QU
         queue: One of :data:`QUEUES`.
     """
     table = str(TableIdentifier.parse(order["table"]))
-    said = hashlib.sha256(json.dumps(order, sort_keys=True).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps(order, sort_keys=True).encode()).hexdigest()[:16]
     return {
         "workflow_name": WAP,
         "queue_name": queue,
         "workflow_id": validate_run_id(run_id or new_run_id()),
         "app_version": version,
-        "deduplication_id": f"{table}:{said}",
+        "deduplication_id": f"{table}:{digest}",
         "duplication_policy": "return-existing",
     }
 
@@ -139,7 +139,7 @@ def find_new_files(scheduled_at: datetime, watch: ScheduledScan) -> None:  # noq
 
 @DBOS.workflow(name="lakegate.take_new")
 def ingest_new(table: str, watch: ScheduledScan) -> dict[str, int]:
-    """Ingest the new files of a table, chunk by chunk, each by its own :func:`wap`.
+    """Ingest a table's new files chunk by chunk, each in its own :func:`wap`.
 
     Returns:
         The number of runs by status.

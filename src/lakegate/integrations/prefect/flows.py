@@ -87,8 +87,8 @@ def wap_flow(
         partition_by: Partitioning of a new table, such as ``days(pickup)``.
         on_failure: Keep or drop the branch of a rejected batch: ``keep`` or ``drop``. Default: the settings.
         on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
-        on_same_content: Files with the bytes of others: ``append``, ``skip`` or ``refuse``. Default: the settings.
-        on_busy: Files that other runs are ingesting: ``wait`` for them, or ``skip`` these. Default: the settings.
+        on_same_content: For files with the same bytes as others: ``append``, ``skip`` or ``refuse``. Default: the settings.
+        on_busy: For files that other runs are ingesting: ``wait`` or ``skip``. Default: the settings.
         home: The project's folder, where the flow runs. Default: the nearest one upwards from the working folder.
         with_examples: Whether the report in Prefect shows failing rows.
         run_id: A suspended run of this table to resume instead of starting a new one.
@@ -129,7 +129,7 @@ def wap_flow(
 
 
 def _resume_problem(table: str, run_id: str, home: str | None) -> LakegateError | None:
-    """Return why a run can't be resumed; ``None`` if it can. Otherwise a mistaken id would undo the run."""
+    """Return why a run can't be resumed; ``None`` if it can. Checked first, since a failed flow run undoes its run."""
     try:
         with open_lake(home) as lake:
             run = lake.run(run_id)
@@ -228,7 +228,7 @@ def backfill_flow(
         checks: Checks of each chunk, in addition to those of the table's settings.
         on_failure: Keep or drop the branch of a rejected chunk: ``keep`` or ``drop``. Default: the settings.
         on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
-        on_same_content: Files with the bytes of others: ``append``, ``skip`` or ``refuse``. Default: the settings.
+        on_same_content: For files with the same bytes as others: ``append``, ``skip`` or ``refuse``. Default: the settings.
         home: The project's folder, where the flow runs.
 
     Returns:

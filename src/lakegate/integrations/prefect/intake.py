@@ -90,7 +90,7 @@ def intake_flow(
         checks: Checks of each chunk, in addition to those of the tables' settings.
         on_failure: Keep or drop the branch of a rejected chunk: ``keep`` or ``drop``. Default: the settings.
         on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
-        on_same_content: Files with the bytes of others: ``append``, ``skip`` or ``refuse``. Default: the settings.
+        on_same_content: For files with the same bytes as others: ``append``, ``skip`` or ``refuse``. Default: the settings.
         settle_s: Seconds for which a file must stay unchanged before it is ingested.
         max_files: Maximum number of files in a chunk.
         home: The project's folder, where the flow runs.
@@ -117,8 +117,8 @@ def intake_flow(
             ended = _ingest_all(lake, intake, settle_s, {**given, "home": home, "with_examples": with_examples})
     except LakegateError as error:
         return Failed(message=error_line(error), data=error)
-    said = ", ".join(f"{count} {name.lower()}" for name, count in sorted(ended.items()))
-    words = f"Chunks: {said}." if said else "Nothing new."
+    counts = ", ".join(f"{count} {name.lower()}" for name, count in sorted(ended.items()))
+    words = f"Chunks: {counts}." if counts else "Nothing new."
     return Completed(message=f"{words} Announced files restarted: {again}." if again else words, data=dict(ended))
 
 

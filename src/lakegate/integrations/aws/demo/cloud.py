@@ -60,7 +60,7 @@ class DeadLetter:
 
 
 class Cloud:
-    """AWS, or MiniStack in its place."""
+    """The deployed function's bucket, queues and log, on AWS or MiniStack."""
 
     def __init__(self, outputs: Mapping[str, str], clients: Clients) -> None:
         self.bucket = outputs["Bucket"]
@@ -97,8 +97,8 @@ class Cloud:
         with translated("reading the function's log"):
             pages = self._clients.logs.get_paginator("filter_log_events").paginate(logGroupName=self._log_group)
             texts = [line for page in pages for event in page["events"] for line in event["message"].splitlines()]
-        told = (text for text in texts if text.strip() and not text.startswith(_FRAME))
-        return [redact(text) for text in deque(told, maxlen=lines)]
+        messages = (text for text in texts if text.strip() and not text.startswith(_FRAME))
+        return [redact(text) for text in deque(messages, maxlen=lines)]
 
 
 _NAME = "demo"
@@ -229,9 +229,9 @@ class Patience:
             log = self._cloud.log_tail(_LOG_LINES)
         except LakegateError as error:
             log = [error.message]
-        said = "\n".join(f"  {line}" for line in log) or "  (nothing)"
+        log_text = "\n".join(f"  {line}" for line in log) or "  (nothing)"
         return RetryableError(
-            f"{message} The function's log ends:\n{said}",
+            f"{message} The function's log ends:\n{log_text}",
             hint="Read the log above, then try again: lakegate demo --aws",
         )
 
