@@ -87,7 +87,7 @@ def wap_flow(
         partition_by: Partitioning of a new table, such as ``days(pickup)``.
         on_failure: Keep or drop the branch of a rejected batch: ``keep`` or ``drop``. Default: the settings.
         on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
-        on_same_content: For files with the same bytes as others: ``append``, ``skip`` or ``refuse``. Default: the settings.
+        on_same_content: For files with the same bytes as others: ``append``, ``skip`` or ``refuse``. Default: settings.
         on_busy: For files that other runs are ingesting: ``wait`` or ``skip``. Default: the settings.
         home: The project's folder, where the flow runs. Default: the nearest one upwards from the working folder.
         with_examples: Whether the report in Prefect shows failing rows.
@@ -228,7 +228,7 @@ def backfill_flow(
         checks: Checks of each chunk, in addition to those of the table's settings.
         on_failure: Keep or drop the branch of a rejected chunk: ``keep`` or ``drop``. Default: the settings.
         on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
-        on_same_content: For files with the same bytes as others: ``append``, ``skip`` or ``refuse``. Default: the settings.
+        on_same_content: For files with the same bytes as others: ``append``, ``skip`` or ``refuse``. Default: settings.
         home: The project's folder, where the flow runs.
 
     Returns:

@@ -90,7 +90,7 @@ def intake_flow(
         checks: Checks of each chunk, in addition to those of the tables' settings.
         on_failure: Keep or drop the branch of a rejected chunk: ``keep`` or ``drop``. Default: the settings.
         on_changed: Files published before with other content: ``refuse``, ``append`` or ``replace``. Default: settings.
-        on_same_content: For files with the same bytes as others: ``append``, ``skip`` or ``refuse``. Default: the settings.
+        on_same_content: For files with the same bytes as others: ``append``, ``skip`` or ``refuse``. Default: settings.
         settle_s: Seconds for which a file must stay unchanged before it is ingested.
         max_files: Maximum number of files in a chunk.
         home: The project's folder, where the flow runs.
