@@ -80,7 +80,7 @@ def stored(house: FakeLakehouse, run_id: str = "r1") -> Run:
         (WITH_NULLS, "not_null(passengers)", ("rejected", False, "error")),
     ],
 )
-def test_an_ingest_that_ended_is_told_of_once(
+def test_a_finished_ingest_is_reported_once(
     house: FakeLakehouse, teller: Teller, rows: Any, checks: str, told: tuple[str, bool, str]
 ) -> None:
     run = ingest(context(house, teller), ordered(house, rows, checks=(checks,)))
@@ -90,13 +90,13 @@ def test_an_ingest_that_ended_is_told_of_once(
     assert teller.notices[0].run == run.model_copy(update={"notifications": ()})
 
 
-def test_a_run_that_is_skipped_is_not_told_of(house: FakeLakehouse, teller: Teller) -> None:
+def test_a_skipped_run_is_not_reported(house: FakeLakehouse, teller: Teller) -> None:
     ingest(house.context, ordered(house))
     assert ingest(context(house, teller), ordered(house, file="r1", run="r2")).status == "skipped"
     assert teller.told == []
 
 
-def test_a_run_that_fails_is_told_of_and_fails(
+def test_a_failed_run_is_reported_and_raises(
     house: FakeLakehouse, teller: Teller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
@@ -108,7 +108,7 @@ def test_a_run_that_fails_is_told_of_and_fails(
     assert [one.outcome for one in stored(house).notifications] == ["sent"]
 
 
-def test_a_run_that_is_suspended_is_told_of_when_it_ends(house: FakeLakehouse, teller: Teller) -> None:
+def test_a_suspended_run_is_reported_when_it_ends(house: FakeLakehouse, teller: Teller) -> None:
     telling = context(house, teller)
     ingest(telling, ordered(house, WITH_NULLS), until="write", suspends=True)
     assert teller.told == []
@@ -118,7 +118,7 @@ def test_a_run_that_is_suspended_is_told_of_when_it_ends(house: FakeLakehouse, t
     assert teller.told == [("rejected", False, "error")]
 
 
-def test_a_run_that_is_undone_is_told_of_as_failed(house: FakeLakehouse, teller: Teller) -> None:
+def test_an_undone_run_is_reported_as_failed(house: FakeLakehouse, teller: Teller) -> None:
     telling = context(house, teller)
     ingest(telling, ordered(house), until="write", suspends=True)
     undo(telling, "r1", reason="Nobody wants it.")
@@ -129,7 +129,7 @@ def test_a_run_that_is_undone_is_told_of_as_failed(house: FakeLakehouse, teller:
     ("point", "told"),
     [("after-claim", ("failed", True, "error")), ("after-publish", ("published", True, "warn"))],
 )
-def test_a_run_that_recovery_ended_is_told_of_as_such(
+def test_a_recovered_run_is_reported_as_recovered(
     house: FakeLakehouse, teller: Teller, monkeypatch: pytest.MonkeyPatch, point: str, told: tuple[str, bool, str]
 ) -> None:
     house.dies_at(monkeypatch, point, lambda: ingest(context(house, teller), ordered(house)))
@@ -141,7 +141,7 @@ def test_a_run_that_recovery_ended_is_told_of_as_such(
     assert len(run.notifications) == 1
 
 
-def test_a_run_that_had_ended_is_not_told_of_again_by_recovery(house: FakeLakehouse, teller: Teller) -> None:
+def test_recovery_does_not_report_a_finished_run_again(house: FakeLakehouse, teller: Teller) -> None:
     ingest(context(house, teller), ordered(house, WITH_NULLS))
     assert house.journal.resume("r1", ended=True) is not None  # by somebody who is to publish its branch
     house.kill()
@@ -150,7 +150,7 @@ def test_a_run_that_had_ended_is_not_told_of_again_by_recovery(house: FakeLakeho
     assert teller.told == [("rejected", False, "error")]
 
 
-def test_a_transaction_that_is_rejected_is_told_of(house: FakeLakehouse, teller: Teller) -> None:
+def test_a_rejected_transaction_is_reported(house: FakeLakehouse, teller: Teller) -> None:
     with (
         pytest.raises(AuditFailedError),
         transaction(
@@ -170,7 +170,7 @@ def test_a_transaction_that_is_rejected_is_told_of(house: FakeLakehouse, teller:
     assert len(stored(house, "t1").notifications) == 1
 
 
-def test_a_branch_that_is_published_later_is_told_of_again(house: FakeLakehouse, teller: Teller) -> None:
+def test_a_branch_published_later_is_reported_again(house: FakeLakehouse, teller: Teller) -> None:
     telling = context(house, teller)
     rejected = ingest(telling, ordered(house, WITH_NULLS))
     with pytest.raises(AuditFailedError):
@@ -190,7 +190,7 @@ def test_a_notifier_that_breaks_changes_nothing(house: FakeLakehouse, teller: Te
     assert stored(house) == run
 
 
-def test_who_is_interrupted_while_telling_keeps_what_was_done(house: FakeLakehouse, teller: Teller) -> None:
+def test_an_interrupt_while_alerting_keeps_the_work(house: FakeLakehouse, teller: Teller) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -201,7 +201,7 @@ def test_who_is_interrupted_while_telling_keeps_what_was_done(house: FakeLakehou
     assert house.rows_on("main", "nyc.trips") == CLEAN
 
 
-def test_a_journal_that_goes_away_while_telling_changes_nothing(
+def test_a_journal_outage_while_alerting_changes_nothing(
     house: FakeLakehouse, teller: Teller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> None:
@@ -211,7 +211,7 @@ def test_a_journal_that_goes_away_while_telling_changes_nothing(
     assert ingest(context(house, teller), ordered(house)).status == "published"
 
 
-def test_what_changed_while_telling_is_not_lost(house: FakeLakehouse, teller: Teller) -> None:
+def test_changes_made_while_alerting_are_not_lost(house: FakeLakehouse, teller: Teller) -> None:
     def change() -> None:
         house.journal.save(stored(house).model_copy(update={"status": "reverted"}))
 
@@ -245,7 +245,7 @@ def test_a_rejected_run_is_a_message(house: FakeLakehouse, server: SlackServer) 
     assert f"lakegate publish {run.branch} --accept REASON" in str(message["blocks"])
 
 
-def test_an_accepted_run_tells_who_accepted_what(
+def test_an_accepted_run_shows_who_accepted_it_and_why(
     house: FakeLakehouse, server: SlackServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEGATE_ACTOR", "ada")
@@ -256,7 +256,7 @@ def test_an_accepted_run_tells_who_accepted_what(
     assert "1 check failed; ada published it anyway: the meters were off" in str(message)
 
 
-def test_a_run_is_rejected_all_the_same_when_nobody_can_be_told(
+def test_a_run_is_rejected_even_if_the_alert_fails(
     house: FakeLakehouse, server: SlackServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOOK_URL", "http://127.0.0.1:9/services/x")
@@ -291,12 +291,12 @@ def test_a_table_is_late_when_nothing_was_published_for_too_long() -> None:
     assert late() == [("nyc.trips", None)]
 
 
-def test_what_was_rejected_or_taken_back_was_not_published() -> None:
+def test_rejected_and_reverted_runs_do_not_count_as_published() -> None:
     assert late(published(1, 2, status="rejected"), published(2, 30)) == [("nyc.trips", "r2")]
     assert late(published(1, 2, status="reverted"), published(2, 1, kind="revert")) == [("nyc.trips", None)]
 
 
-def test_a_late_table_is_told_of_once_until_it_is_published_to(teller: Teller) -> None:
+def test_a_late_table_is_reported_once_until_its_next_publish(teller: Teller) -> None:
     journal = Journal(MemoryDatabase())
     journal.save(published(1, 30))
     found = find_late(journal, {"nyc.trips": "1d"}, NOW)

@@ -64,7 +64,7 @@ def journal(clock: Clock) -> Journal:
     return Journal(MemoryDatabase(clock=clock))
 
 
-def test_three_hundred_of_the_same_are_one_message(server: SlackServer) -> None:
+def test_three_hundred_repeats_are_one_message(server: SlackServer) -> None:
     journal = Journal(MemoryDatabase())
     settings = channels(server, WEBHOOK)
     told = [dispatcher(settings, journal).send(rejection(rejected_run(number)))[0] for number in range(300)]
@@ -73,7 +73,7 @@ def test_three_hundred_of_the_same_are_one_message(server: SlackServer) -> None:
     assert len(server.received) == 1
 
 
-def test_a_bot_puts_the_same_into_one_thread(server: SlackServer) -> None:
+def test_a_bot_puts_repeats_into_one_thread(server: SlackServer) -> None:
     journal = Journal(MemoryDatabase())
     settings = channels(server, BOT)
     for number in range(300):
@@ -85,18 +85,18 @@ def test_a_bot_puts_the_same_into_one_thread(server: SlackServer) -> None:
     assert "256 of these so far" in json.dumps(replies[-1])
 
 
-def test_other_tables_and_reasons_are_told_of_by_themselves(server: SlackServer) -> None:
+def test_other_tables_and_reasons_get_their_own_message(server: SlackServer) -> None:
     teller = dispatcher(channels(server, WEBHOOK))
     other = REJECTED.model_copy(update={"tables": ("nyc.other",)})
     assert [teller.send(rejection(run))[0].outcome for run in (REJECTED, other)] == ["sent", "sent"]
 
 
-def test_without_grouping_everything_is_told(server: SlackServer) -> None:
+def test_without_grouping_every_message_is_sent(server: SlackServer) -> None:
     teller = dispatcher(channels(server, WEBHOOK, group="0s"))
     assert [teller.send(rejection())[0].outcome for _ in range(3)] == ["sent"] * 3
 
 
-def test_a_journal_that_is_away_keeps_nobody_from_being_told(server: SlackServer) -> None:
+def test_alerts_are_sent_without_a_journal(server: SlackServer) -> None:
     def away() -> Journal:
         raise RetryableError("The journal is away.")
 
@@ -107,7 +107,7 @@ def test_a_journal_that_is_away_keeps_nobody_from_being_told(server: SlackServer
 # groups that are over -------------------------------------------------------------------------------------------------
 
 
-def test_how_many_there_were_is_told_when_the_hour_is_over(server: SlackServer, journal: Journal, clock: Clock) -> None:
+def test_the_count_is_sent_when_the_hour_is_over(server: SlackServer, journal: Journal, clock: Clock) -> None:
     settings = channels(server, WEBHOOK)
     for number in range(300):
         dispatcher(settings, journal).send(rejection(rejected_run(number)))
@@ -125,7 +125,7 @@ def test_how_many_there_were_is_told_when_the_hour_is_over(server: SlackServer, 
     assert len(server.messages) == 2
 
 
-def test_a_thread_ends_with_how_many_there_were(server: SlackServer, journal: Journal, clock: Clock) -> None:
+def test_a_thread_ends_with_the_count(server: SlackServer, journal: Journal, clock: Clock) -> None:
     settings = channels(server, BOT)
     for number in range(7):
         dispatcher(settings, journal).send(rejection(rejected_run(number)))
@@ -137,7 +137,7 @@ def test_a_thread_ends_with_how_many_there_were(server: SlackServer, journal: Jo
     assert replies[-1]["text"].startswith("nyc.trips: 3 more rejected")
 
 
-def test_a_message_of_the_same_tells_what_was_counted_so_nothing_else_does(
+def test_the_next_alert_includes_the_count_instead_of_a_separate_message(
     server: SlackServer, journal: Journal, clock: Clock
 ) -> None:
     settings = channels(server, WEBHOOK)
@@ -150,7 +150,7 @@ def test_a_message_of_the_same_tells_what_was_counted_so_nothing_else_does(
     assert dispatcher(settings, journal).send_counted() == ()
 
 
-def test_what_cannot_be_told_when_it_is_over_is_told_later(server: SlackServer, journal: Journal, clock: Clock) -> None:
+def test_a_count_that_cannot_be_sent_is_sent_later(server: SlackServer, journal: Journal, clock: Clock) -> None:
     settings = channels(server, SIGNED)
     for _ in range(3):
         dispatcher(settings, journal).send(rejection())
@@ -164,7 +164,7 @@ def test_what_cannot_be_told_when_it_is_over_is_told_later(server: SlackServer, 
 
 
 @pytest.mark.parametrize("channel", [WEBHOOK, BOT, SIGNED], ids=lambda one: str(one["name"]))
-def test_what_could_not_be_told_is_told_in_full_when_the_channel_is_back(
+def test_an_undelivered_alert_is_sent_in_full_when_the_channel_is_back(
     server: SlackServer, journal: Journal, clock: Clock, channel: dict[str, Any]
 ) -> None:
     settings = channels(server, channel)
@@ -193,9 +193,7 @@ def test_a_run_that_the_journal_has_lost_is_counted(server: SlackServer, journal
     assert (server.messages[0]["counted"], server.messages[0]["run"]) == (1, None)
 
 
-def test_a_channel_that_fails_is_not_asked_again_for_what_was_counted(
-    server: SlackServer, journal: Journal, clock: Clock
-) -> None:
+def test_a_failing_channel_is_not_retried_for_counts(server: SlackServer, journal: Journal, clock: Clock) -> None:
     settings = channels(server, SIGNED)
     for table in ("nyc.a", "nyc.b", "nyc.c"):
         for _ in range(2):
@@ -218,7 +216,7 @@ def test_a_table_that_is_late_is_not_counted(server: SlackServer, journal: Journ
     assert "of these" not in json.dumps(server.messages)
 
 
-def test_somebody_else_leads_when_the_first_died_while_it_told(
+def test_another_process_sends_when_the_first_died_while_sending(
     server: SlackServer, journal: Journal, clock: Clock
 ) -> None:
     settings = channels(server, BOT)
@@ -236,7 +234,7 @@ def test_somebody_else_leads_when_the_first_died_while_it_told(
 # files that were given up ---------------------------------------------------------------------------------------------
 
 
-def test_a_file_is_told_of_once_in_each_of_its_states(server: SlackServer, journal: Journal, clock: Clock) -> None:
+def test_a_file_is_reported_once_per_version(server: SlackServer, journal: Journal, clock: Clock) -> None:
     settings = channels(server, WEBHOOK, SIGNED, group="0s")
     tellers = [dispatcher(settings, journal) for _ in range(3)]
     told = [outcomes(teller.send(given_up(lost_file()))) for teller in tellers]
@@ -247,9 +245,7 @@ def test_a_file_is_told_of_once_in_each_of_its_states(server: SlackServer, journ
     assert tellers[0].send(given_up(lost_file(stamp="2")))[0].outcome == "sent"
 
 
-def test_a_file_that_nobody_could_be_told_of_is_told_of_when_somebody_can(
-    server: SlackServer, journal: Journal, clock: Clock
-) -> None:
+def test_an_undelivered_file_alert_is_sent_later(server: SlackServer, journal: Journal, clock: Clock) -> None:
     teller = dispatcher(channels(server, SIGNED), journal)
     server.odd.append("302")
     assert teller.send(given_up(lost_file()))[0].outcome == "failed"

@@ -87,7 +87,7 @@ def test_a_rejection_says_what_failed_and_what_to_type() -> None:
     assert "For the next 1h, repeats are counted" in told
 
 
-def test_rows_are_shown_only_when_that_is_allowed() -> None:
+def test_rows_are_shown_only_if_allowed() -> None:
     rejected = notice(REJECTED)
     assert EXAMPLES
     for allowed in (False, True):
@@ -107,7 +107,7 @@ def test_a_failure_says_why_without_secrets() -> None:
     assert "hunter22" not in told
 
 
-def test_a_dropped_branch_is_not_named_and_publishing_tells_rows() -> None:
+def test_a_dropped_branch_is_not_named_and_a_publish_shows_its_rows() -> None:
     dropped = REJECTED.model_copy(update={"branch_kept": False})
     assert BRANCH not in text_of(message(notice(dropped)))
     assert "100,000 rows in commit" in text_of(message(notice(PUBLISHED)))
@@ -147,13 +147,13 @@ def test_a_file_that_was_given_up_says_which_and_why_and_what_to_type() -> None:
 
 
 @pytest.mark.parametrize("name", ["a`;touch x;`b", "a\nb", "a$(touch x)", "a\u202eb", "x" * 300, "a;b", 'a"b', "a\\"])
-def test_a_name_that_is_not_shown_as_it_is_is_no_part_of_a_command(name: str) -> None:
+def test_a_name_that_channels_alter_is_not_put_into_a_command(name: str) -> None:
     one = message(given_up(lost_file(name)))
     assert one.commands == ()
     assert "touch x;'" not in text_of(one)
 
 
-def test_a_group_tells_how_many() -> None:
+def test_a_group_shows_its_count() -> None:
     later = text_of(message(notice(REJECTED), AlertGroup(number=64, missed=31, thread="1.2")))
     assert "64 of these so far" in later
     assert "lakegate runs --table nyc.trips --status rejected --since 1h" in later
@@ -232,7 +232,7 @@ def test_rules(rule: dict[str, Any], rejected: bool, published: bool, recovered:
     assert concerns(asks, notice(PUBLISHED, recovered=True, severity="warn")) == recovered
 
 
-def test_what_says_the_same_has_one_key() -> None:
+def test_equal_alerts_have_the_same_key() -> None:
     again = REJECTED.model_copy(update={"run_id": "other", "branch": "wap/other"})
     assert alert_key(notice(REJECTED)) == alert_key(notice(again))
     other_check = make_run(

@@ -46,7 +46,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlackServer]:
         yield running
 
 
-def test_each_kind_of_channel_is_told(server: SlackServer) -> None:
+def test_each_kind_of_channel_gets_the_alert(server: SlackServer) -> None:
     told = dispatcher(channels(server, WEBHOOK, BOT, SIGNED, MAIL)).send(rejection())
     assert outcomes(told) == [(name, "sent", None) for name in ("ops", "bot", "signed", "mail")]
     by_path = {one.path.partition("?")[0]: one for one in server.received}
@@ -69,7 +69,7 @@ def test_a_webhook_is_signed_over_time_and_body(server: SlackServer) -> None:
     assert [check["failing_rows"] for check in told["checks"]] == [1003, 2]
 
 
-def test_what_the_page_says_about_checking_a_signature_works(server: SlackServer) -> None:
+def test_the_documented_signature_check_works(server: SlackServer) -> None:
     dispatcher(channels(server, SIGNED)).send(rejection())
     (received,) = server.received
     page = (Path(__file__).parents[3] / "docs/how-to/get-alerts.md").read_text(encoding="utf-8")
@@ -88,7 +88,7 @@ def test_what_the_page_says_about_checking_a_signature_works(server: SlackServer
     assert not is_from_lakegate(SECRET, old, body)
 
 
-def test_the_page_shows_all_that_a_webhook_is_told(server: SlackServer) -> None:
+def test_the_documentation_shows_every_webhook_field(server: SlackServer) -> None:
     dispatcher(channels(server, SIGNED)).send(rejection())
     page = (Path(__file__).parents[3] / "docs/how-to/get-alerts.md").read_text(encoding="utf-8")
     shown = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
@@ -98,7 +98,7 @@ def test_the_page_shows_all_that_a_webhook_is_told(server: SlackServer) -> None:
     assert [*shown["checks"][0]] == [*told["checks"][0]]
 
 
-def test_a_mail_is_sent_in_which_data_is_text(server: SlackServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mail_shows_data_as_plain_text(server: SlackServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with mail_server() as mails:
         to = "from=lake@example.com&to=team@example.com&mode=insecure"
         monkeypatch.setenv("APPRISE_URL", f"mailto://127.0.0.1:{mails.port}?{to}")
@@ -115,14 +115,14 @@ def test_a_mail_is_sent_in_which_data_is_text(server: SlackServer, monkeypatch: 
         assert "evil.example" in text
 
 
-def test_one_without_a_secret_is_not_signed(server: SlackServer) -> None:
+def test_a_webhook_without_a_secret_is_not_signed(server: SlackServer) -> None:
     dispatcher(channels(server, {key: value for key, value in SIGNED.items() if key != "secret"})).send(rejection())
     assert "Lakegate-Signature" not in server.received[0].headers
 
 
 @pytest.mark.parametrize("channel", [WEBHOOK, BOT, SIGNED], ids=lambda one: str(one["name"]))
 @pytest.mark.parametrize("odd", ["429", "500", "cut"])
-def test_what_passes_is_tried_again(server: SlackServer, channel: dict[str, Any], odd: Any) -> None:
+def test_temporary_failures_are_retried(server: SlackServer, channel: dict[str, Any], odd: Any) -> None:
     server.odd.extend([odd, odd])
     (told,) = dispatcher(channels(server, channel)).send(rejection())
     assert (told.outcome, told.reason) == ("sent", None)
@@ -131,9 +131,7 @@ def test_what_passes_is_tried_again(server: SlackServer, channel: dict[str, Any]
 
 
 @pytest.mark.parametrize("channel", [WEBHOOK, BOT, SIGNED], ids=lambda one: str(one["name"]))
-def test_it_waits_for_as_long_as_it_is_asked_to(
-    server: SlackServer, monkeypatch: pytest.MonkeyPatch, channel: dict[str, Any]
-) -> None:
+def test_retry_after_is_honoured(server: SlackServer, monkeypatch: pytest.MonkeyPatch, channel: dict[str, Any]) -> None:
     waited: list[float] = []
     monkeypatch.setattr(tenacity.nap, "time", SimpleNamespace(sleep=waited.append))
     server.retry_after = "7"
@@ -145,7 +143,7 @@ def test_it_waits_for_as_long_as_it_is_asked_to(
 
 
 @pytest.mark.parametrize("channel", [WEBHOOK, BOT, SIGNED], ids=lambda one: str(one["name"]))
-def test_what_does_not_pass_is_given_up(server: SlackServer, channel: dict[str, Any]) -> None:
+def test_permanent_failures_are_not_retried(server: SlackServer, channel: dict[str, Any]) -> None:
     server.odd.extend(["500"] * 9)
     (told,) = dispatcher(channels(server, channel)).send(rejection())
     assert (told.outcome, told.reason) == ("failed", "it answered 500")
@@ -153,7 +151,7 @@ def test_what_does_not_pass_is_given_up(server: SlackServer, channel: dict[str, 
 
 
 @pytest.mark.parametrize("channel", [WEBHOOK, BOT, SIGNED], ids=lambda one: str(one["name"]))
-def test_nobody_waits_for_longer_than_is_allowed(server: SlackServer, channel: dict[str, Any]) -> None:
+def test_sending_never_exceeds_its_timeout(server: SlackServer, channel: dict[str, Any]) -> None:
     server.retry_after = "3600"
     server.odd.append("429")
     (told,) = dispatcher(channels(server, channel)).send(rejection())
@@ -165,14 +163,14 @@ def test_nobody_waits_for_longer_than_is_allowed(server: SlackServer, channel: d
     ("channel", "odd"),
     [*((one, "hang") for one in (WEBHOOK, BOT, SIGNED, MAIL)), *((one, "drip") for one in (WEBHOOK, BOT, MAIL))],
 )
-def test_one_that_is_slow_holds_up_nobody(server: SlackServer, channel: dict[str, Any], odd: Any) -> None:
+def test_a_slow_channel_does_not_delay_others(server: SlackServer, channel: dict[str, Any], odd: Any) -> None:
     server.odd.append(odd)
     (told,) = dispatcher(channels(server, channel, timeout_s=0.5)).send(rejection())
     assert told.outcome == "failed"
     assert told.reason in ("it took longer than 0.5 s", "it didn't answer in time; the message may have arrived")
 
 
-def test_a_secret_that_is_slow_to_come_holds_up_nobody(server: SlackServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_secret_does_not_delay_others(server: SlackServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def resolve(*_: object, **__: object) -> str | None:
         server.over.wait(60)
         return None
@@ -182,14 +180,12 @@ def test_a_secret_that_is_slow_to_come_holds_up_nobody(server: SlackServer, monk
     assert (told.outcome, told.reason) == ("failed", "it took longer than 0.2 s")
 
 
-def test_what_a_webhook_answers_after_its_status_is_not_waited_for(server: SlackServer) -> None:
+def test_a_webhooks_response_body_is_not_waited_for(server: SlackServer) -> None:
     server.odd.append("drip")
     assert outcomes(dispatcher(channels(server, SIGNED)).send(rejection())) == [("signed", "sent", None)]
 
 
-def test_one_that_fails_does_not_keep_others_from_being_told(
-    server: SlackServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_channel_does_not_stop_others(server: SlackServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOOK_URL", "http://127.0.0.1:9/services/verysecretpath")
     monkeypatch.delenv("HOOK_SECRET")
     bad_mail = MAIL | {"name": "bad", "url": "env:BAD_URL"}
@@ -216,7 +212,7 @@ def test_one_that_fails_does_not_keep_others_from_being_told(
         ("OTHER_URL", "verysecretpath", "its address doesn't start with https:// or http://"),
     ],
 )
-def test_wrong_secrets_are_told_without_them(
+def test_errors_about_secrets_do_not_reveal_them(
     server: SlackServer, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, reason: str | None
 ) -> None:
     monkeypatch.setenv(variable, value.format(url=server.url))
@@ -245,7 +241,7 @@ def test_no_secret_is_ever_logged_or_kept(
         assert secret not in everything, everything
 
 
-def test_a_test_message_goes_to_one_or_all(server: SlackServer) -> None:
+def test_a_test_message_goes_to_one_channel_or_all(server: SlackServer) -> None:
     teller = dispatcher(channels(server, WEBHOOK, SIGNED | {"events": ["late"]}))
     assert outcomes(teller.test()) == [("ops", "sent", None), ("signed", "sent", None)]
     assert outcomes(teller.test("ops")) == [("ops", "sent", None)]

@@ -76,14 +76,14 @@ def test_a_missing_reference_is_named() -> None:
     assert server.asked[0].url.raw_path == b"/api/v2/trees/wap%2Fx"
 
 
-def test_who_goes_on_with_a_closed_lake_is_told_so() -> None:
+def test_using_a_closed_lake_is_a_clear_error() -> None:
     closed = client(Server(answer({})))
     closed.close()
     with pytest.raises(CatalogUnavailableError, match="The lake was closed"):
         find_main(closed)
 
 
-def test_a_broken_body_is_no_answer() -> None:
+def test_a_broken_body_is_not_a_response() -> None:
     def handler(_: httpx.Request) -> httpx.Response:
         return httpx.Response(200, headers={"content-encoding": "gzip"}, stream=httpx.ByteStream(b"not gzip"))
 
@@ -107,7 +107,7 @@ def test_a_broken_body_is_no_answer() -> None:
     ],
     ids=repr,
 )
-def test_reading_is_tried_again(away: httpx.Response | Exception) -> None:
+def test_reads_are_retried(away: httpx.Response | Exception) -> None:
     server = Server(away, away, answer(FOUND))
     assert find_main(client(server)).hash == HASH
     assert len(server.asked) == 3
@@ -118,20 +118,20 @@ def test_reading_is_tried_again(away: httpx.Response | Exception) -> None:
     assert 1 < len(gone.asked) < 10
 
 
-def test_reading_many_keys_is_tried_again() -> None:
+def test_reads_of_many_keys_are_retried() -> None:
     server = Server(httpx.ReadError(""), answer(contents()))
     assert catalog(server).get_table(TableIdentifier.parse("nyc.trips"), MAIN) is None
     assert len(server.asked) == 2
 
 
-def test_trying_again_is_bounded_in_time() -> None:
+def test_retries_are_bounded_in_time() -> None:
     server = Server(httpx.ReadTimeout("slow"))
     with pytest.raises(CatalogUnavailableError, match="in time"):
         find_main(client(server, timeout_s=1e-9))
     assert len(server.asked) == 1
 
 
-def test_answers_are_not_asked_for_again() -> None:
+def test_refusals_are_not_retried() -> None:
     server = Server(refusal(404, "REFERENCE_NOT_FOUND", "gone"))
     with pytest.raises(NotFoundError):
         find_main(client(server))
@@ -174,7 +174,7 @@ def test_changes_are_sent_once(change: Callable[[NessieCatalog], object], lost: 
     ],
     ids=repr,
 )
-def test_a_commit_without_a_usable_answer_is_of_unknown_outcome(lost: httpx.Response | Exception) -> None:
+def test_a_commit_without_a_usable_response_has_an_unknown_outcome(lost: httpx.Response | Exception) -> None:
     server = Server(lost)
     with pytest.raises(OutcomeUnknownError) as caught:
         catalog(server).commit(CHANGE)
@@ -188,7 +188,7 @@ def test_a_commit_without_a_usable_answer_is_of_unknown_outcome(lost: httpx.Resp
     [httpx.ConnectError("refused"), httpx.ConnectTimeout(""), httpx.PoolTimeout(""), answer({}, 429)],
     ids=repr,
 )
-def test_a_commit_that_was_never_taken_may_be_tried_again(refused: httpx.Response | Exception) -> None:
+def test_a_commit_that_was_never_received_may_be_retried(refused: httpx.Response | Exception) -> None:
     server = Server(refused)
     with pytest.raises(CatalogUnavailableError):
         catalog(server).commit(CHANGE)
@@ -216,7 +216,7 @@ def test_conflicts_name_their_keys(kind: str, told: str) -> None:
     assert caught.value.context["base"] == HASH
 
 
-def test_a_conflict_without_details_tells_the_catalogs_words() -> None:
+def test_a_conflict_without_details_quotes_the_catalog() -> None:
     reply = answer({"status": 409, "message": "Retry-Failure.", "errorCode": "REFERENCE_CONFLICT"}, 409)
     with pytest.raises(ConflictError, match="Retry-Failure"):
         catalog(Server(reply)).commit(CHANGE)
@@ -235,7 +235,7 @@ def test_wrong_content_ids_are_conflicts(message: str) -> None:
         catalog(Server(refusal(400, "BAD_REQUEST", message))).commit(CHANGE)
 
 
-def test_a_reference_that_moved_is_told_with_both_hashes() -> None:
+def test_a_moved_reference_is_reported_with_both_hashes() -> None:
     message = f"Named-reference 'main' is not at expected hash '{HASH}', but at '{'cd' * 32}'."
     with pytest.raises(ConflictError) as caught:
         catalog(Server(refusal(409, "REFERENCE_CONFLICT", message, [("UNEXPECTED_HASH", None)]))).delete_ref(MAIN)
@@ -314,7 +314,7 @@ def test_a_history_begins_with_small_pages_and_a_search_with_one_commit() -> Non
         assert [request.url.params["max-records"] for request in server.asked] == sizes
 
 
-def test_commits_are_made_of_what_nessie_says() -> None:
+def test_commits_are_built_from_nessies_responses() -> None:
     meta = {
         "hash": HASH,
         "message": "m",
@@ -342,7 +342,7 @@ def test_a_user_without_a_name_can_commit(monkeypatch: pytest.MonkeyPatch) -> No
     assert json.loads(server.asked[0].content)["commitMeta"]["authors"] == ["lakegate"]
 
 
-def test_a_base_that_is_no_hash_is_refused_before_asking() -> None:
+def test_an_invalid_base_is_refused_before_any_request() -> None:
     server = Server(answer({}))
     with pytest.raises(InputError, match="isn't a commit hash"):
         catalog(server).commit(CHANGE.model_copy(update={"base": "main"}))

@@ -31,7 +31,7 @@ from support.nessie_answers import (
 )
 
 
-def test_the_token_travels_in_the_header_and_nowhere_else(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_token_is_sent_only_in_the_header(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     server = Server(answer(FOUND), answer({}, 401), httpx.ReadError("reset"), httpx.Response(200, text="<html>"))
     lake = catalog(server, token=GivenToken(TOKEN))
@@ -62,7 +62,7 @@ def test_a_refused_token_is_renewed_and_sent_once_more() -> None:
     assert sent == ["expired", "renewed", "renewed", "again"]
 
 
-def test_a_catalog_that_wants_a_token_says_so() -> None:
+def test_a_catalog_that_requires_a_token_says_so() -> None:
     with pytest.raises(ConfigurationError, match="requires a token") as caught:
         catalog(Server(answer({}, 401))).get_ref("main")
     assert "catalog.token" in str(caught.value.hint)
@@ -89,20 +89,20 @@ def test_spark_is_pinned_to_a_bare_commit() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\nb", "tökén"])
-def test_a_token_that_no_header_can_hold_is_refused_unseen(token: str) -> None:
+def test_a_token_that_is_invalid_in_a_header_is_refused_without_showing_it(token: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         catalog(Server(answer(FOUND)), token=GivenToken(token)).get_ref("main")
     assert not token or token not in f"{caught.value} {caught.value.hint} {caught.value.context}"
 
 
-def test_credentials_in_the_address_are_refused_unseen() -> None:
+def test_credentials_in_the_url_are_refused_without_showing_them() -> None:
     with pytest.raises(ConfigurationError, match=r"catalog\.uri contains") as caught:
         NessieCatalog("http://user:hunter2@nessie.test/api/v2", "file:///lake")
     assert "hunter2" not in json.dumps(caught.value.to_dict())
 
 
 @pytest.mark.parametrize("uri", ["", "nessie", "ftp://host/api/v2", "http://", "http://host:port/", "http://[::1/"])
-def test_an_address_that_is_none_is_refused(uri: str) -> None:
+def test_an_invalid_url_is_refused(uri: str) -> None:
     with pytest.raises(ConfigurationError, match=r"catalog\.uri"):
         NessieCatalog(uri, "file:///lake")
 

@@ -23,7 +23,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points.select(group=group))
 
 
-def test_nessie_is_always_there() -> None:
+def test_nessie_is_built_in() -> None:
     assert find_catalog("nessie") is NessieCatalog
 
 
@@ -32,12 +32,12 @@ def test_third_parties_are_found_by_entry_point(registered: None) -> None:
     assert found is MemoryCatalog
 
 
-def test_an_unknown_name_tells_the_known_ones(registered: None) -> None:
+def test_an_unknown_name_lists_the_known_ones(registered: None) -> None:
     with pytest.raises(ConfigurationError) as caught:
         find_catalog("glue")
     assert caught.value.hint == "Known catalogs: broken, memory, nessie."
 
 
-def test_a_broken_package_is_told(registered: None) -> None:
+def test_a_broken_package_is_reported(registered: None) -> None:
     with pytest.raises(ConfigurationError, match="no_such_package"):
         find_catalog("broken")

@@ -61,7 +61,7 @@ def test_the_plan_has_a_chunk_for_each_day_of_the_range_oldest_first(archive: Ar
     assert BackfillPlan.model_validate_json(plan.model_dump_json()) == plan
 
 
-def test_a_file_that_is_partly_in_the_range_is_taken_whole_and_told_of(archive: Archive, tmp_path: Path) -> None:
+def test_a_file_partly_in_the_range_is_ingested_whole_and_reported(archive: Archive, tmp_path: Path) -> None:
     (tmp_path / "green_2024-01.parquet").touch()
     (tmp_path / "green_2024-02.parquet").touch()
     plan = backfill(archive, tmp_path, since="2024-01-20", until="2024-01-25").plan()
@@ -89,7 +89,7 @@ def test_chunks(archive: Archive, tmp_path: Path, chunk: str | None, expected: l
     assert names(backfill(archive, tmp_path, chunk=chunk).plan()) == expected
 
 
-def test_a_template_says_where_the_date_stands(archive: Archive, tmp_path: Path) -> None:
+def test_a_template_marks_the_date(archive: Archive, tmp_path: Path) -> None:
     for name in ("2024/01/exported_2025-05-05.parquet", "2024/02/exported_2025-05-05.parquet"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()
@@ -98,7 +98,7 @@ def test_a_template_says_where_the_date_stands(archive: Archive, tmp_path: Path)
     assert names(backfill(archive, tmp_path).plan()) == ["2025-05-05"]
 
 
-def test_by_modified_goes_by_the_time_of_last_change(archive: Archive, tmp_path: Path) -> None:
+def test_by_modified_uses_modification_times(archive: Archive, tmp_path: Path) -> None:
     for name, second in (("a.parquet", 0), ("b.parquet", 86_400), ("c.parquet", 86_401)):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (second, second))
@@ -114,7 +114,7 @@ def test_a_file_without_a_date_is_named(archive: Archive, tmp_path: Path) -> Non
     assert "--by modified" in str(caught.value.hint)
 
 
-def test_nothing_to_do_is_told_from_nothing_there(archive: Archive, tmp_path: Path) -> None:
+def test_nothing_to_do_differs_from_nothing_found(archive: Archive, tmp_path: Path) -> None:
     day_files(tmp_path, 1)
     with pytest.raises(InputError, match="No files in the range"):
         backfill(archive, tmp_path, since="2025").plan()
@@ -127,7 +127,7 @@ def test_nothing_to_do_is_told_from_nothing_there(archive: Archive, tmp_path: Pa
 # The work
 
 
-def test_all_is_published_some_at_a_time_each_thread_with_its_own_lake(archive: Archive, tmp_path: Path) -> None:
+def test_all_chunks_are_published_in_parallel_with_a_lake_per_thread(archive: Archive, tmp_path: Path) -> None:
     day_files(tmp_path, 1, 2, 3, 4, 5, 6)
     archive.published = {"green_2024-01-01.parquet": "r0"}
     work = backfill(archive, tmp_path)
@@ -147,13 +147,13 @@ def test_all_is_published_some_at_a_time_each_thread_with_its_own_lake(archive: 
     assert all(options["on_busy"] == "skip" and options["run_id"] is None for options in archive.options)
 
 
-def test_one_at_a_time_goes_by_age(archive: Archive, tmp_path: Path) -> None:
+def test_one_at_a_time_runs_oldest_first(archive: Archive, tmp_path: Path) -> None:
     day_files(tmp_path, 3, 1, 2)
     run_all(archive, tmp_path, parallel=1)
     assert archive.ingested == [(f"green_2024-01-0{day}.parquet",) for day in (1, 2, 3)]
 
 
-def test_chunks_of_a_new_table_go_alone_until_it_is_there(archive: Archive, tmp_path: Path) -> None:
+def test_chunks_of_a_new_table_run_alone_until_it_exists(archive: Archive, tmp_path: Path) -> None:
     day_files(tmp_path, 1, 2, 3, 4)
     alone: list[int] = []
     archive.troubles = {
@@ -182,7 +182,7 @@ def test_chunks_of_a_new_table_go_alone_until_it_is_there(archive: Archive, tmp_
         ("discarded", "failed", False),
     ],
 )
-def test_what_happens_to_one_chunk_stops_no_other(
+def test_one_chunks_failure_does_not_stop_others(
     archive: Archive, tmp_path: Path, trouble: BaseException | str, outcome: str, again: bool
 ) -> None:
     day_files(tmp_path, 1, 2, 3)
@@ -195,7 +195,7 @@ def test_what_happens_to_one_chunk_stops_no_other(
     assert told is None or str(trouble) in told.message
 
 
-def test_a_second_backfill_does_what_is_left_and_a_third_nothing(archive: Archive, tmp_path: Path) -> None:
+def test_a_second_backfill_does_the_rest_and_a_third_nothing(archive: Archive, tmp_path: Path) -> None:
     day_files(tmp_path, 1, 2, 3)
     archive.troubles = {"green_2024-01-02.parquet": "rejected", "green_2024-01-03.parquet": EngineError("Gone.")}
     run_all(archive, tmp_path)
@@ -212,7 +212,7 @@ def test_a_second_backfill_does_what_is_left_and_a_third_nothing(archive: Archiv
     assert len(archive.ingested) == done
 
 
-def test_a_chunk_that_got_more_files_ingests_those(archive: Archive, tmp_path: Path) -> None:
+def test_a_chunk_with_more_files_ingests_only_the_new_ones(archive: Archive, tmp_path: Path) -> None:
     day_files(tmp_path / "a", 1)
     run_all(archive, tmp_path)
     (tmp_path / "a" / "more_2024-01-01.parquet").touch()
@@ -220,7 +220,7 @@ def test_a_chunk_that_got_more_files_ingests_those(archive: Archive, tmp_path: P
     assert archive.ingested[-1] == ("more_2024-01-01.parquet",)
 
 
-def test_stop_on_failure_begins_no_more(archive: Archive, tmp_path: Path) -> None:
+def test_stop_on_failure_starts_no_more_chunks(archive: Archive, tmp_path: Path) -> None:
     day_files(tmp_path, 1, 2, 3)
     archive.troubles = {"green_2024-01-02.parquet": "rejected"}
     report = run_all(archive, tmp_path, parallel=1, stop_on_failure=True)
@@ -228,7 +228,7 @@ def test_stop_on_failure_begins_no_more(archive: Archive, tmp_path: Path) -> Non
     assert report.again
 
 
-def test_chunks_that_may_change_rows_of_others_go_in_order_and_stop_at_a_failure(
+def test_chunks_that_may_change_earlier_rows_run_in_order_and_stop_at_a_failure(
     archive: Archive, tmp_path: Path
 ) -> None:
     day_files(tmp_path, 1, 2, 3)
@@ -240,7 +240,7 @@ def test_chunks_that_may_change_rows_of_others_go_in_order_and_stop_at_a_failure
         backfill(archive, tmp_path, options={"mode": "overwrite"}).plan()
 
 
-def test_when_the_catalog_is_gone_for_good_the_rest_waits(archive: Archive, tmp_path: Path) -> None:
+def test_a_lasting_catalog_outage_leaves_the_rest_waiting(archive: Archive, tmp_path: Path) -> None:
     days = range(1, 8)
     day_files(tmp_path, *days)
     gone = CatalogUnavailableError("No answer.")
@@ -251,7 +251,7 @@ def test_when_the_catalog_is_gone_for_good_the_rest_waits(archive: Archive, tmp_
     assert len(archive.lakes) == 1 + 4, "one to plan, and a fresh one after each trouble"
 
 
-def test_a_lake_that_does_not_open_is_a_chunks_trouble(archive: Archive, tmp_path: Path) -> None:
+def test_a_lake_that_does_not_open_fails_the_chunk(archive: Archive, tmp_path: Path) -> None:
     day_files(tmp_path, 1)
     work = backfill(archive, tmp_path)
     plan = work.plan()
@@ -287,7 +287,7 @@ def press_ctrl_c() -> None:
     signal.pthread_kill(main, signal.SIGINT)
 
 
-def test_an_interrupt_finishes_what_is_under_way_and_begins_no_more(archive: Archive, tmp_path: Path) -> None:
+def test_an_interrupt_finishes_running_chunks_and_starts_no_more(archive: Archive, tmp_path: Path) -> None:
     day_files(tmp_path, 1, 2)
     told = Told()
 
@@ -326,7 +326,7 @@ def test_a_second_interrupt_waits_for_nothing(archive: Archive, tmp_path: Path) 
     assert outcomes(report) == {"01": "waiting", "02": "waiting"}
 
 
-def test_an_orchestrator_runs_chunks_itself_with_run_ids_of_its_own(archive: Archive, tmp_path: Path) -> None:
+def test_an_orchestrator_runs_chunks_with_its_own_run_ids(archive: Archive, tmp_path: Path) -> None:
     day_files(tmp_path, 1)
     work = backfill(archive, tmp_path, options={"checks": ("not_null(id)",)})
     (chunk,) = work.plan().to_do
@@ -340,7 +340,7 @@ def test_an_orchestrator_runs_chunks_itself_with_run_ids_of_its_own(archive: Arc
     assert all(lake.closed for lake in archive.lakes)
 
 
-def test_chunks_that_replace_partitions_go_in_order_too(archive: Archive, tmp_path: Path) -> None:
+def test_chunks_that_replace_partitions_run_in_order_too(archive: Archive, tmp_path: Path) -> None:
     day_files(tmp_path, 1, 2)
     assert backfill(archive, tmp_path, options={"mode": "replace-partitions"}).plan().in_order
     assert not backfill(archive, tmp_path).plan().in_order

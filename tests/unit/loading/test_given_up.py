@@ -50,9 +50,7 @@ def told(lake: FolderLake) -> list[tuple[str, int, str]]:
     return [(file.uri.rpartition("/")[2], file.tries, file.code) for file in lake.given_up]
 
 
-def test_only_the_bad_file_of_a_chunk_is_told_of_and_only_when_it_is_given_up(
-    lake: FolderLake, clock: FakeClock
-) -> None:
+def test_only_the_bad_file_of_a_chunk_is_reported_once_it_is_given_up(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv")
     lake.becomes = lambda names: SourceError("2.csv is cut off.") if "2.csv" in names else "published"
     work(make_intake(lake, clock, max_tries=3), clock)
@@ -61,7 +59,7 @@ def test_only_the_bad_file_of_a_chunk_is_told_of_and_only_when_it_is_given_up(
     assert (file.table, file.stamp, file.reason, file.run_id) == (TABLE, "1", "2.csv is cut off.", None)
 
 
-def test_what_an_audit_rejected_is_told_of_by_its_run(lake: FolderLake, clock: FakeClock) -> None:
+def test_the_run_reports_a_rejected_file(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
     lake.becomes = lambda _: "rejected"
     work(make_intake(lake, clock), clock)
@@ -79,7 +77,7 @@ def test_a_run_that_fails_is_named(lake: FolderLake, clock: FakeClock) -> None:
     ]
 
 
-def test_a_file_that_changed_is_told_of_anew(lake: FolderLake, clock: FakeClock) -> None:
+def test_a_changed_file_is_reported_again(lake: FolderLake, clock: FakeClock) -> None:
     lake.becomes = lambda _: SourceError("no")
     for version in (1, 2):
         lake.put("1.csv", version=version)
@@ -99,7 +97,7 @@ def test_trouble_gives_nothing_up(lake: FolderLake, clock: FakeClock, error: Lak
     assert lake.given_up == []
 
 
-def test_it_is_told_of_before_it_is_written_down_that_nothing_is_left_to_do(
+def test_the_alert_precedes_the_final_checkpoint(
     lake: FolderLake, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.put("1.csv")
@@ -145,7 +143,7 @@ def attempt(home: Path, lake: Lake, clock: FakeClock) -> Scan:
     return found
 
 
-def test_a_file_that_is_cut_off_reaches_every_channel_whoever_takes_it_in(
+def test_every_way_in_reports_a_truncated_file_to_every_channel(
     home: Path, server: SlackServer, clock: FakeClock
 ) -> None:
     for _ in range(3):
@@ -160,7 +158,7 @@ def test_a_file_that_is_cut_off_reaches_every_channel_whoever_takes_it_in(
             assert part in told, part
 
 
-def test_a_file_that_nobody_can_be_told_of_is_given_up_all_the_same(
+def test_a_file_is_given_up_even_if_the_alert_fails(
     home: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HOOK_URL", "OTHER_URL"):
@@ -180,7 +178,7 @@ def test_a_file_that_nobody_can_be_told_of_is_given_up_all_the_same(
     assert "verysecretpath" not in log.getvalue()
 
 
-def test_its_last_run_shows_who_was_told(home: Path, server: SlackServer) -> None:
+def test_its_last_run_shows_the_notifications(home: Path, server: SlackServer) -> None:
     with closing(open_journal(JournalSettings(), home)) as journal, connect(home) as lake:
         journal.save(make_run("failed", run_id="r9"))
         lake.notify_given_up(lost_file(run_id="r9"))

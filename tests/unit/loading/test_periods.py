@@ -39,7 +39,7 @@ def filled(text: str) -> str:
 
 
 @given(moments, dates, wildcards)
-def test_a_date_formatted_by_a_template_is_read_back(moment: datetime, fields: str, wildcard: str) -> None:
+def test_a_template_reads_back_the_dates_it_formats(moment: datetime, fields: str, wildcard: str) -> None:
     template = Template(f"s3://bucket/{wildcard}/{fields}{wildcard}.csv")
     path = filled(moment.strftime(template.text))
     assert template.read(path) == Period.of(moment, TEMPLATE_UNITS.get(fields, "day"))
@@ -47,7 +47,7 @@ def test_a_date_formatted_by_a_template_is_read_back(moment: datetime, fields: s
 
 
 @given(moments, dates, moments, st.integers(0, 4000))
-def test_what_is_in_a_range_is_listed_and_little_else(
+def test_globs_match_the_files_of_a_range_and_few_others(
     moment: datetime, fields: str, start: datetime, days: int
 ) -> None:
     template = Template(f"trips/{fields}_*.csv")
@@ -64,7 +64,7 @@ def test_what_is_in_a_range_is_listed_and_little_else(
 
 
 @given(moments, units)
-def test_a_period_holds_its_moment_and_is_read_back_from_its_text(moment: datetime, unit: Unit) -> None:
+def test_a_period_contains_its_moment_and_survives_text(moment: datetime, unit: Unit) -> None:
     period = Period.of(moment, unit)
     assert period.start <= moment < period.end
     assert parse_period(str(period)) == period
@@ -73,7 +73,7 @@ def test_a_period_holds_its_moment_and_is_read_back_from_its_text(moment: dateti
 
 
 @given(moments, units, moments, units)
-def test_what_is_covered_overlaps(start: datetime, unit: Unit, other: datetime, length: Unit) -> None:
+def test_a_covered_period_overlaps(start: datetime, unit: Unit, other: datetime, length: Unit) -> None:
     wanted, period = parse_range(str(Period.of(start, unit)), None), Period.of(other, length)
     assert wanted.overlaps(period) or not wanted.covers(period)
 
@@ -90,7 +90,7 @@ def test_what_is_covered_overlaps(start: datetime, unit: Unit, other: datetime, 
         ("9999-12-31", "9999-12-31", "9999-12-31T00:00", "9999-12-31T23:59:59.999999"),
     ],
 )
-def test_both_ends_are_in_the_range(since: str | date, until: str | date, start: str, end: str | None) -> None:
+def test_a_range_includes_both_ends(since: str | date, until: str | date, start: str, end: str | None) -> None:
     if end is None:
         with pytest.raises(InputError, match="before it starts"):
             parse_range(since, until)
@@ -101,7 +101,7 @@ def test_both_ends_are_in_the_range(since: str | date, until: str | date, start:
 @pytest.mark.parametrize(
     "text", ["", "yesterday", "2024-13", "2024-02-30", "24-01-01", "2024-1-1", "0000", "2024-01-01T25"]
 )
-def test_what_is_no_time_is_refused_by_name(text: str) -> None:
+def test_an_invalid_time_is_refused_by_name(text: str) -> None:
     with pytest.raises(InputError, match=re.escape(f"'{text}'")):
         parse_period(text)
 
@@ -147,7 +147,7 @@ def test_the_date_of_a_path(path: str, told: str | None) -> None:
         ("t/%Y.csv", "/t/x/2024.csv"),
     ],
 )
-def test_a_path_that_does_not_fit_its_template_tells_nothing(template: str, path: str) -> None:
+def test_a_path_that_does_not_match_its_template_has_no_date(template: str, path: str) -> None:
     assert Template(template).read(path) is None
 
 
@@ -161,7 +161,7 @@ def test_a_path_that_does_not_fit_its_template_tells_nothing(template: str, path
         ("s3://bucket/%Y-%m-%dT%H%M%S.csv", "s3://bucket/2024-01-31T070509.csv", "2024-01-31T07:05:09"),
     ],
 )
-def test_templates_are_read_wherever_they_lie(template: str, path: str, told: str) -> None:
+def test_templates_match_in_any_folder(template: str, path: str, told: str) -> None:
     assert str(Template(template).read(path)) == told
 
 

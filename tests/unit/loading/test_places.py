@@ -50,7 +50,7 @@ def tree(tmp_path: Path) -> Path:
         "gone",
     ],
 )
-def test_what_a_place_holds_is_what_a_listing_finds(tree: Path, path: str) -> None:
+def test_places_hold_exactly_the_files_that_a_listing_finds(tree: Path, path: str) -> None:
     watched = str(tree / path) if path else str(tree)
     places = Places([watched])
     held = {to_uri(tree / name) for name in TREE if places.hold(to_uri(tree / name))}
@@ -64,14 +64,14 @@ def test_a_place_may_be_relative_or_a_uri(tree: Path, monkeypatch: pytest.Monkey
         assert not Places([path]).hold(to_uri(tree / "1.csv"))
 
 
-def test_a_prefix_of_a_store_holds_what_starts_with_it() -> None:
+def test_a_store_prefix_holds_all_keys_that_start_with_it() -> None:
     places = Places(["s3a://bucket/landing/"])
     assert places.hold("s3://bucket/landing/2024/1.csv")
     assert not places.hold("s3://bucket/other/1.csv")
     assert (places.missing(), places.folders(), places.are_local) == ((), (), False)
 
 
-def test_missing_paths_and_the_folders_of_the_others(tree: Path) -> None:
+def test_missing_paths_and_existing_folders(tree: Path) -> None:
     paths = [str(tree / name) for name in ("day", "none", "none/*.csv", "*.none", "1.csv", "day/**/*.csv")]
     places = Places(paths)
     assert places.missing() == (paths[1], paths[2])
@@ -101,7 +101,7 @@ def test_routes(pattern: str, uri: str, table: str | None) -> None:
     assert Routes([pattern]).table(uri) == table
 
 
-def test_the_first_route_that_fits_decides() -> None:
+def test_the_first_matching_route_wins() -> None:
     routes = Routes(["/l/special/* => nyc.special", "/l/{table}/* => nyc.{table}"])
     assert [routes.table(f"file:///l/{name}/a.csv") for name in ("special", "trips")] == ["nyc.special", "nyc.trips"]
 
@@ -131,7 +131,7 @@ def test_names_in_paths_are_validated(name: str) -> None:
         "/l/{namespace:a||b}/{table}",
     ],
 )
-def test_routes_that_say_no_table(pattern: str) -> None:
+def test_routes_without_a_table_are_refused(pattern: str) -> None:
     with pytest.raises(InputError, match="route"):
         Routes([pattern])
 

@@ -43,9 +43,7 @@ def take(taking: Intake, changed: Sequence[str] | None = None) -> None:
         found = taking.scan(())
 
 
-def test_a_run_that_was_left_is_gone_on_with_whichever_of_its_files_comes_again(
-    lake: SteppingLake, clock: FakeClock
-) -> None:
+def test_any_of_its_files_resumes_a_suspended_run(lake: SteppingLake, clock: FakeClock) -> None:
     lake.put("a.csv", "b.csv", "c.csv")
     lake.becomes = lambda _: LATE
     take(intake(lake, clock))
@@ -58,7 +56,7 @@ def test_a_run_that_was_left_is_gone_on_with_whichever_of_its_files_comes_again(
     assert lake.outcomes() == dict.fromkeys(("a.csv", "b.csv", "c.csv"), ("done", 1))
 
 
-def test_a_chunk_that_died_without_a_word_is_the_same_run_again(lake: SteppingLake, clock: FakeClock) -> None:
+def test_a_chunk_whose_process_died_gets_the_same_run_again(lake: SteppingLake, clock: FakeClock) -> None:
     lake.put("a.csv", "b.csv")
     lake.becomes = lambda _: KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
@@ -69,7 +67,7 @@ def test_a_chunk_that_died_without_a_word_is_the_same_run_again(lake: SteppingLa
     assert len(lake.made) == 1
 
 
-def test_a_run_that_waits_and_is_gone_meanwhile_is_no_obstacle(lake: SteppingLake, clock: FakeClock) -> None:
+def test_a_suspended_run_that_disappears_blocks_nothing(lake: SteppingLake, clock: FakeClock) -> None:
     lake.put("a.csv")
     lake.becomes = lambda _: LATE
     take(intake(lake, clock))
@@ -79,7 +77,7 @@ def test_a_run_that_waits_and_is_gone_meanwhile_is_no_obstacle(lake: SteppingLak
     assert lake.outcomes() == {"a.csv": ("done", 1)}
 
 
-def test_a_file_that_is_replaced_while_its_run_waits_is_not_done_with_it(lake: SteppingLake, clock: FakeClock) -> None:
+def test_a_file_replaced_while_its_run_is_suspended_is_ingested_again(lake: SteppingLake, clock: FakeClock) -> None:
     lake.put("a.csv", "b.csv")
     lake.becomes = lambda _: LATE
     take(intake(lake, clock))
@@ -94,7 +92,7 @@ def test_a_file_that_is_replaced_while_its_run_waits_is_not_done_with_it(lake: S
     assert len(lake.made) == 2
 
 
-def test_trouble_with_a_run_that_waits_does_not_repeat_at_once(lake: SteppingLake, clock: FakeClock) -> None:
+def test_a_suspended_run_is_not_retried_at_once_after_trouble(lake: SteppingLake, clock: FakeClock) -> None:
     lake.put("a.csv", "b.csv")
     lake.becomes = lambda _: CatalogUnavailableError("Away.")
     for _ in range(2):
@@ -104,7 +102,9 @@ def test_trouble_with_a_run_that_waits_does_not_repeat_at_once(lake: SteppingLak
     assert len(lake.made) == 1
 
 
-def test_files_at_which_the_engine_fails_together_go_apart_at_once(lake: SteppingLake, clock: FakeClock) -> None:
+def test_files_that_the_engine_fails_at_together_are_retried_alone_at_once(
+    lake: SteppingLake, clock: FakeClock
+) -> None:
     lake.put("a.csv", "bad.csv", "c.csv")
     lake.becomes = lambda names: EngineError("Out of memory.") if "bad.csv" in names else "published"
     take(intake(lake, clock))
@@ -113,7 +113,7 @@ def test_files_at_which_the_engine_fails_together_go_apart_at_once(lake: Steppin
     assert lake.made[next(iter(lake.made))].status == "failed"
 
 
-def test_after_a_run_that_left_a_file_to_another_there_can_be_one_more(lake: SteppingLake, clock: FakeClock) -> None:
+def test_a_file_left_to_another_run_can_get_a_run_of_its_own(lake: SteppingLake, clock: FakeClock) -> None:
     lake.put("a.csv")
     lake.becomes = lambda _: "skipped"
     chunk = intake(lake, clock).scan().chunks[0]
@@ -123,9 +123,7 @@ def test_after_a_run_that_left_a_file_to_another_there_can_be_one_more(lake: Ste
     assert len(lake.made) == 2
 
 
-def test_what_was_rejected_before_somebody_told_of_it_again_is_tried_again(
-    lake: SteppingLake, clock: FakeClock
-) -> None:
+def test_a_rejected_file_is_retried_when_it_is_announced_again(lake: SteppingLake, clock: FakeClock) -> None:
     lake.put("a.csv")
     lake.becomes = lambda _: "rejected"
     uri = "file:///landing/a.csv"
@@ -155,7 +153,7 @@ def die(lake: SteppingLake, clock: FakeClock, *, run_known: bool = True, **optio
 
 
 @pytest.mark.parametrize("run_known", [True, False], ids=["in its run", "before its run was begun"])
-def test_a_file_that_kills_who_reads_it_goes_alone_and_is_given_up(
+def test_a_file_that_crashes_its_process_is_tried_alone_and_given_up(
     lake: SteppingLake, clock: FakeClock, run_known: bool
 ) -> None:
     lake.put("a.csv", "bad.csv", "c.csv")
@@ -173,7 +171,7 @@ def test_a_file_that_kills_who_reads_it_goes_alone_and_is_given_up(
     assert len(lake.taken) == taken
 
 
-def test_trouble_before_a_run_was_begun_counts_no_try(lake: SteppingLake, clock: FakeClock) -> None:
+def test_trouble_before_a_run_starts_does_not_count_as_a_try(lake: SteppingLake, clock: FakeClock) -> None:
     lake.put("a.csv")
 
     def away(*_: object, **__: object) -> Any:
@@ -190,7 +188,7 @@ def test_trouble_before_a_run_was_begun_counts_no_try(lake: SteppingLake, clock:
     assert (lake.outcomes(), lake.given_up) == ({"a.csv": ("done", 1)}, [])
 
 
-def test_who_shares_a_chunk_with_a_damaged_file_has_not_been_tried(lake: SteppingLake, clock: FakeClock) -> None:
+def test_sharing_a_chunk_with_a_damaged_file_does_not_count_as_a_try(lake: SteppingLake, clock: FakeClock) -> None:
     lake.put("a.csv", "bad.csv", "c.csv")
     bad = "/landing/bad.csv"
     lake.becomes = lambda names: SourceError("Damaged.", path=bad) if "bad.csv" in names else "published"
@@ -199,7 +197,7 @@ def test_who_shares_a_chunk_with_a_damaged_file_has_not_been_tried(lake: Steppin
     assert lake.outcomes() == {"a.csv": ("done", 1), "bad.csv": ("failed", 1), "c.csv": ("done", 1)}
 
 
-def test_a_file_at_which_only_the_engine_fails_is_given_up_once_it_works_for_others(
+def test_a_file_that_only_the_engine_fails_at_is_given_up_once_others_succeed(
     lake: SteppingLake, clock: FakeClock
 ) -> None:
     lake.put("bad.csv")
@@ -217,7 +215,7 @@ def test_a_file_at_which_only_the_engine_fails_is_given_up_once_it_works_for_oth
     assert [one.tries for one in lake.given_up] == [2]
 
 
-def test_ids_of_runs_name_table_files_and_states(lake: SteppingLake, clock: FakeClock) -> None:
+def test_derived_run_ids_depend_on_table_files_and_fingerprints(lake: SteppingLake, clock: FakeClock) -> None:
     lake.put("a.csv", "b.csv")
     (chunk,) = intake(lake, clock).scan().chunks
     lake.put("b.csv", version=2)

@@ -71,7 +71,7 @@ def test_files_come_in_chunks_by_table_number_and_size(lake: FolderLake, clock: 
 
 
 @pytest.mark.parametrize("options", [{"mode": "upsert", "key": ("id",)}, {"mode": "replace-partitions"}])
-def test_files_that_may_change_the_same_rows_go_one_after_the_other(
+def test_files_that_may_change_the_same_rows_run_in_order(
     lake: FolderLake, clock: FakeClock, options: IngestOptions
 ) -> None:
     lake.put("2.csv", "3.csv", "1.csv")
@@ -83,7 +83,7 @@ def test_files_that_may_change_the_same_rows_go_one_after_the_other(
 
 
 @pytest.mark.parametrize("left", ["failed", "settling", "busy"])
-def test_a_file_that_waits_holds_back_those_behind_it_where_they_may_change_the_same_rows(
+def test_a_waiting_file_blocks_later_files_that_may_change_the_same_rows(
     lake: FolderLake, clock: FakeClock, left: str
 ) -> None:
     """Taken later, its older rows would be put over theirs."""
@@ -105,7 +105,7 @@ def test_a_file_that_waits_holds_back_those_behind_it_where_they_may_change_the_
     assert lake.names()[-3:] == [["1.csv"], ["2.csv"], ["3.csv"]]
 
 
-def test_a_file_that_vanishes_before_the_second_look_holds_nothing_back(lake: FolderLake, clock: FakeClock) -> None:
+def test_a_file_that_vanishes_before_the_second_check_blocks_nothing(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv")
 
     def vanish(seconds: float) -> None:
@@ -124,7 +124,7 @@ def test_a_file_that_vanishes_before_the_second_look_holds_nothing_back(lake: Fo
 UPSERT: IngestOptions = {"mode": "upsert", "key": ("id",)}
 
 
-def test_a_file_of_a_long_queue_costs_as_much_as_one_of_a_short_one(lake: FolderLake, clock: FakeClock) -> None:
+def test_a_files_cost_is_independent_of_the_queues_length(lake: FolderLake, clock: FakeClock) -> None:
     lake.put(*(f"{number:03}.csv" for number in range(600)))
     intake = make_intake(lake, clock, settle_s=0.0, options=UPSERT)
     while take_all(intake).chunks:
@@ -133,7 +133,7 @@ def test_a_file_of_a_long_queue_costs_as_much_as_one_of_a_short_one(lake: Folder
     assert lake.listed <= 5 * 600
 
 
-def test_a_file_of_a_queue_that_vanishes_holds_nothing_back(lake: FolderLake, clock: FakeClock) -> None:
+def test_a_queued_file_that_vanishes_blocks_nothing(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv", "4.csv")
     intake = make_intake(lake, clock, settle_s=0.0, options=UPSERT)
     take_all(intake)
@@ -143,7 +143,7 @@ def test_a_file_of_a_queue_that_vanishes_holds_nothing_back(lake: FolderLake, cl
     assert (lake.names(), found.more, found.waiting) == ([["1.csv"], ["3.csv"]], False, 0)
 
 
-def test_a_file_that_waits_holds_back_those_that_are_not_listed_yet(lake: FolderLake, clock: FakeClock) -> None:
+def test_a_waiting_file_blocks_files_that_are_not_listed_yet(lake: FolderLake, clock: FakeClock) -> None:
     """However many files of other tables there are before it."""
     lake.put(*(f"a{table}/{number:02}.csv" for table in range(10) for number in range(60)))
     lake.put(*(f"b/{number:03}.csv" for number in range(600)))
@@ -161,7 +161,7 @@ def test_a_file_that_waits_holds_back_those_that_are_not_listed_yet(lake: Folder
     assert not any("/b/" in uri for uris in lake.taken for uri in uris)
 
 
-def test_a_file_that_is_given_up_holds_nothing_back(lake: FolderLake, clock: FakeClock) -> None:
+def test_a_given_up_file_blocks_nothing(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
     lake.becomes = bad("1.csv")  # type: ignore[assignment]
     intake = make_intake(lake, clock, settle_s=0.0, options={"mode": "upsert", "key": ("id",)})
@@ -171,7 +171,7 @@ def test_a_file_that_is_given_up_holds_nothing_back(lake: FolderLake, clock: Fak
     assert lake.outcomes() == {"1.csv": ("rejected", 1), "2.csv": ("done", 1)}
 
 
-def test_what_is_published_is_not_taken_again(lake: FolderLake, clock: FakeClock) -> None:
+def test_a_published_file_is_not_ingested_again(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
     assert take_all(make_intake(lake, clock)).done == 0
     found = make_intake(lake, clock).scan()
@@ -192,7 +192,7 @@ def test_a_file_settles(lake: FolderLake, clock: FakeClock) -> None:
     assert names(intake.scan(())) == [["1.csv"]]
 
 
-def test_a_time_that_cannot_be_right_is_not_believed(lake: FolderLake, clock: FakeClock) -> None:
+def test_an_impossible_modification_time_is_ignored(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("tomorrow.csv", modified_at=START + timedelta(days=1))
     intake = make_intake(lake, clock, settle_s=5.0)
     assert intake.scan().settling == 1
@@ -200,7 +200,7 @@ def test_a_time_that_cannot_be_right_is_not_believed(lake: FolderLake, clock: Fa
     assert names(intake.scan()) == [["tomorrow.csv"]]
 
 
-def test_an_old_file_that_grows_is_seen_by_the_second_look(lake: FolderLake, clock: FakeClock) -> None:
+def test_the_second_check_sees_an_old_file_grow(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("still.csv", "grows.csv")
 
     def grow(seconds: float) -> None:
@@ -212,14 +212,14 @@ def test_an_old_file_that_grows_is_seen_by_the_second_look(lake: FolderLake, clo
     assert (names(found), found.settling) == ([["still.csv"]], 1)
 
 
-def test_objects_of_a_store_need_no_second_look(lake: FolderLake, clock: FakeClock) -> None:
+def test_objects_in_a_store_need_no_second_check(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("s3://landing/1.csv")
     intake = Intake(lake, ["s3://landing/"], Routes.to(TABLE), clock=clock)  # type: ignore[arg-type]  # a fake
     assert names(intake.scan()) == [["1.csv"]]
     assert clock.seconds == 0.0
 
 
-def test_a_file_that_changes_before_it_is_taken_is_left(lake: FolderLake, clock: FakeClock) -> None:
+def test_a_file_that_changes_before_its_ingest_is_left_for_later(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv")
     intake = make_intake(lake, clock)
     [chunk] = intake.scan().chunks
@@ -230,7 +230,7 @@ def test_a_file_that_changes_before_it_is_taken_is_left(lake: FolderLake, clock:
     assert lake.outcomes() == {"1.csv": ("done", 1)}
 
 
-def test_nothing_left_of_a_chunk_is_no_run(lake: FolderLake, clock: FakeClock) -> None:
+def test_a_chunk_without_remaining_files_starts_no_run(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
     intake = make_intake(lake, clock)
     [chunk] = intake.scan().chunks
@@ -239,7 +239,7 @@ def test_nothing_left_of_a_chunk_is_no_run(lake: FolderLake, clock: FakeClock) -
     assert (lake.taken, lake.known) == ([], {})
 
 
-def test_a_rejected_chunk_is_taken_file_by_file(lake: FolderLake, clock: FakeClock) -> None:
+def test_a_rejected_chunk_is_retried_file_by_file(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv")
     lake.becomes = bad("2.csv")  # type: ignore[assignment]
     intake = make_intake(lake, clock, options={"on_failure": "keep"})
@@ -254,7 +254,7 @@ def test_a_rejected_chunk_is_taken_file_by_file(lake: FolderLake, clock: FakeClo
     assert not intake.pending
 
 
-def test_the_files_that_an_error_names_go_alone_and_the_others_on_together(lake: FolderLake, clock: FakeClock) -> None:
+def test_files_named_by_an_error_are_retried_alone_and_the_rest_together(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv")
     lake.becomes = bad("2.csv", outcome=SourceError("cut off", path="/landing/2.csv"))  # type: ignore[assignment]
     intake = make_intake(lake, clock)
@@ -280,7 +280,7 @@ def test_a_file_that_fails_is_given_up_until_it_changes(lake: FolderLake, clock:
     assert names(intake.scan()) == [["1.csv"]]
 
 
-def test_between_tries_there_is_a_pause_but_not_for_who_starts_anew(lake: FolderLake, clock: FakeClock) -> None:
+def test_retries_pause_but_not_after_a_restart(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
     lake.becomes = lambda _: SourceError("no")
     intake = make_intake(lake, clock)
@@ -291,7 +291,7 @@ def test_between_tries_there_is_a_pause_but_not_for_who_starts_anew(lake: Folder
     assert names(make_intake(lake, clock).scan()) == [["1.csv"]]
 
 
-def test_again_takes_up_what_was_given_up(lake: FolderLake, clock: FakeClock) -> None:
+def test_again_retries_given_up_files(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
     lake.becomes = bad("1.csv")  # type: ignore[assignment]
     intake = make_intake(lake, clock)
@@ -322,7 +322,7 @@ def test_trouble_is_not_the_files_fault(lake: FolderLake, clock: FakeClock, erro
     assert set(lake.outcomes().values()) == {("done", 1)}
 
 
-def test_an_engine_that_fails_at_one_file_only_is_that_files_fault(lake: FolderLake, clock: FakeClock) -> None:
+def test_an_engine_failure_at_one_file_only_is_that_files_fault(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
     lake.becomes = bad("2.csv", outcome=EngineError("out of memory"))  # type: ignore[assignment]
     intake = make_intake(lake, clock, max_tries=2)
@@ -338,9 +338,7 @@ def test_an_engine_that_fails_at_one_file_only_is_that_files_fault(lake: FolderL
     assert {lake.outcomes()[name] for name in ("1.csv", "good0.csv", "good19.csv")} == {("done", 1)}
 
 
-def test_a_run_that_was_given_up_because_the_engine_failed_counts_where_others_worked(
-    lake: FolderLake, clock: FakeClock
-) -> None:
+def test_a_run_given_up_after_engine_failures_counts_if_others_succeeded(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
     [chunk] = make_intake(lake, clock).scan().chunks
     ended = make_run("failed", run_id="r1")
@@ -354,7 +352,7 @@ def test_a_run_that_was_given_up_because_the_engine_failed_counts_where_others_w
     assert lake.outcomes() == {"1.csv": ("failed", 0)}
 
 
-def test_wrong_settings_are_nobodys_try(lake: FolderLake, clock: FakeClock) -> None:
+def test_wrong_settings_do_not_count_as_a_try(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
     lake.becomes = lambda _: ConfigurationError("no token")
     intake = make_intake(lake, clock)
@@ -363,7 +361,7 @@ def test_wrong_settings_are_nobodys_try(lake: FolderLake, clock: FakeClock) -> N
     assert lake.known == {}
 
 
-def test_a_file_that_trips_us_up_counts_as_failed(lake: FolderLake, clock: FakeClock) -> None:
+def test_an_internal_error_counts_as_a_failure_of_the_file(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
     lake.becomes = lambda _: ZeroDivisionError("s3://me:hunter22@host/x")
     intake = make_intake(lake, clock)
@@ -372,7 +370,7 @@ def test_a_file_that_trips_us_up_counts_as_failed(lake: FolderLake, clock: FakeC
     assert (checkpoint.outcome, checkpoint.reason) == ("failed", "Internal error: ZeroDivisionError: s3://…@host/x")
 
 
-def test_what_another_run_is_at_is_looked_at_later(lake: FolderLake, clock: FakeClock) -> None:
+def test_a_file_that_another_run_holds_is_checked_later(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
     lake.run_status = {"theirs": "running", "before": "published"}
     [chunk] = make_intake(lake, clock).scan().chunks
@@ -402,7 +400,9 @@ def test_what_another_run_is_at_is_looked_at_later(lake: FolderLake, clock: Fake
         (None, {"1.csv": ("failed", 1)}),
     ],
 )
-def test_orchestrators_note_what_they_ran(lake: FolderLake, clock: FakeClock, run: object, noted: object) -> None:
+def test_orchestrators_save_outcomes_of_their_runs(
+    lake: FolderLake, clock: FakeClock, run: object, noted: object
+) -> None:
     lake.put("1.csv")
     intake = make_intake(lake, clock)
     [chunk] = intake.scan().chunks
@@ -410,7 +410,7 @@ def test_orchestrators_note_what_they_ran(lake: FolderLake, clock: FakeClock, ru
     assert lake.outcomes() == noted
 
 
-def test_only_what_changed_is_looked_at(lake: FolderLake, clock: FakeClock) -> None:
+def test_only_changed_files_are_scanned(lake: FolderLake, clock: FakeClock) -> None:
     lake.put(*(f"{number}.csv" for number in range(50)))
     lake.put("notes.txt", "_hidden.csv", "file:///elsewhere/1.csv")
     intake = make_intake(lake, clock)
@@ -419,14 +419,14 @@ def test_only_what_changed_is_looked_at(lake: FolderLake, clock: FakeClock) -> N
     assert names(found) == [["7.csv"]]
 
 
-def test_files_that_go_nowhere_are_told_of(lake: FolderLake, clock: FakeClock) -> None:
+def test_files_without_a_table_are_reported(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("nyc/trips/1.csv", "nyc/b@d/1.csv", "loose.csv")
     found = make_intake(lake, clock, routes=Routes(["/landing/{namespace}/{table}/*.csv"])).scan()
     assert [chunk.table for chunk in found.chunks] == [TABLE]
     assert {uri for uri, _ in found.unrouted} == {"file:///landing/nyc/b@d/1.csv", "file:///landing/loose.csv"}
 
 
-def test_a_burst_is_taken_in_bounded_looks(lake: FolderLake, clock: FakeClock) -> None:
+def test_a_burst_is_ingested_in_bounded_scans(lake: FolderLake, clock: FakeClock) -> None:
     lake.put(*(f"{number:05}.csv" for number in range(10_000)))
     intake = make_intake(lake, clock, max_files=100)
     most = 0
@@ -470,7 +470,7 @@ MOVES = st.lists(
 
 @settings(max_examples=examples(80, 150))
 @given(moves=MOVES, bad_ones=st.sets(st.integers(0, 11)), max_files=st.integers(1, 4))
-def test_each_state_of_a_file_is_published_once_or_given_up(
+def test_each_version_of_a_file_is_published_once_or_given_up(
     moves: list[tuple[str, int]], bad_ones: set[int], max_files: int
 ) -> None:
     lake, clock = FolderLake(), FakeClock()
@@ -516,7 +516,7 @@ def _remember(intake: Intake, chunk: Chunk, good: list[tuple[str, str]], alone: 
         alone += zip(chunk.uris, chunk.stamps, strict=True)
 
 
-def test_a_look_that_stopped_goes_on_behind_the_last_file_and_finds_what_landed_before_it(
+def test_a_stopped_scan_resumes_after_the_last_file_and_still_finds_earlier_arrivals(
     lake: FolderLake, clock: FakeClock
 ) -> None:
     names = [f"{number:05}.csv" for number in range(10_000)]

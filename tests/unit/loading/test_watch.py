@@ -90,7 +90,7 @@ def failing_on(*names: str, outcome: Any = "rejected") -> Any:
     return lambda taken: outcome if set(names) & set(taken) else "published"
 
 
-def test_a_watch_takes_what_is_there_and_what_comes() -> None:
+def test_a_watch_ingests_existing_and_new_files() -> None:
     lake = FolderLake()
     lake.put("1.csv", "2.csv")
 
@@ -106,7 +106,7 @@ def test_a_watch_takes_what_is_there_and_what_comes() -> None:
     assert feed.acknowledged == [{"file:///landing/3.csv"}]
 
 
-def test_upkeep_comes_after_what_a_scan_found_but_not_with_once() -> None:
+def test_maintenance_follows_a_scans_ingests_but_not_with_once() -> None:
     for once, calls in ((False, 2), (True, 0)):
         lake, seen = FolderLake(), list[Any]()
         lake.put("1.csv")
@@ -115,7 +115,7 @@ def test_upkeep_comes_after_what_a_scan_found_but_not_with_once() -> None:
         assert seen[:2] == [lake] * calls
 
 
-def test_only_files_with_nothing_left_to_do_are_acknowledged() -> None:
+def test_only_finished_files_are_acknowledged() -> None:
     lake = FolderLake()
     lake.becomes = failing_on("1.csv", outcome=SourceError("no"))
 
@@ -129,7 +129,7 @@ def test_only_files_with_nothing_left_to_do_are_acknowledged() -> None:
     assert set().union(*feed.acknowledged) == {"file:///landing/2.csv", "file:///landing/gone.csv"}
 
 
-def test_a_bad_file_stops_no_other_and_is_told_of_at_the_end() -> None:
+def test_a_bad_file_does_not_stop_others_and_is_reported_at_the_end() -> None:
     lake = FolderLake()
     lake.put("1.csv", "2.csv", "3.csv")
     lake.becomes = failing_on("2.csv")
@@ -142,7 +142,7 @@ def test_a_bad_file_stops_no_other_and_is_told_of_at_the_end() -> None:
     assert (list(again.given_up), again.ended_badly) == (["file:///landing/2.csv"], 0)
 
 
-def test_after_trouble_the_lake_is_opened_again() -> None:
+def test_the_lake_is_reopened_after_trouble() -> None:
     lake, other, clock = FolderLake(), FolderLake(), FakeClock()
     for one in (lake, other):
         one.put("1.csv")
@@ -161,7 +161,7 @@ def test_after_trouble_the_lake_is_opened_again() -> None:
     assert (summary.left, summary.trouble, summary.exit_code) == (set(), None, ExitCode.OK)
 
 
-def test_what_another_did_after_trouble_is_not_left() -> None:
+def test_files_that_another_watch_finished_after_trouble_are_not_left() -> None:
     lake, other, clock = FolderLake(), FolderLake(), FakeClock()
     for one in (lake, other):
         one.put("1.csv", "gone.csv")
@@ -176,7 +176,7 @@ def test_what_another_did_after_trouble_is_not_left() -> None:
     assert (summary.left, summary.exit_code) == (set(), ExitCode.OK)
 
 
-def test_a_run_that_another_is_at_is_left_to_him_and_stops_no_other() -> None:
+def test_a_run_held_elsewhere_is_left_alone_and_does_not_stop_others() -> None:
     lake = SteppedLake()
     lake.leave("1.csv", run_id="files-1")
     lake.at_work.add("files-1")
@@ -189,7 +189,7 @@ def test_a_run_that_another_is_at_is_left_to_him_and_stops_no_other() -> None:
 
 
 @pytest.mark.parametrize("first", ["trying", "parked", "running", "failed"])
-def test_once_tells_of_the_files_behind_one_that_waits(first: str) -> None:
+def test_once_reports_files_queued_behind_a_waiting_one(first: str) -> None:
     """They are not on ``main``, though this watch has not tried them."""
     lake, clock = SteppedLake(), FakeClock()
     lake.ingest = partial(FolderLake.ingest, lake)  # type: ignore[method-assign]
@@ -232,7 +232,7 @@ def test_once(becomes: Any, code: ExitCode, looks: ExitCode) -> None:
     assert codes == [code, looks]
 
 
-def test_once_gives_up_when_the_catalog_stays_away() -> None:
+def test_once_gives_up_when_the_catalog_stays_unreachable() -> None:
     lake = FolderLake()
     lake.put("1.csv")
     lake.list_files = raising(CatalogUnavailableError("away"))  # type: ignore[method-assign]
@@ -248,7 +248,7 @@ def raising(error: Exception) -> Any:
     return method
 
 
-def test_once_waits_for_files_to_settle_and_leaves_those_that_do_not() -> None:
+def test_once_waits_for_files_to_settle_and_leaves_the_rest() -> None:
     lake, clock = FolderLake(), FakeClock()
     lake.put("1.csv", "grows.csv", modified_at=START)
 
@@ -265,7 +265,7 @@ def test_once_waits_for_files_to_settle_and_leaves_those_that_do_not() -> None:
     assert (summary.settling, summary.exit_code) == (1, ExitCode.OK)
 
 
-def test_a_place_that_cannot_be_looked_at_ends_the_first_look_only() -> None:
+def test_an_unreadable_path_ends_only_the_first_scan() -> None:
     lake = FolderLake()
     lake.list_files = raising(SourceError("permission denied"))  # type: ignore[method-assign]
     with pytest.raises(SourceError):
@@ -285,7 +285,7 @@ def test_a_place_that_cannot_be_looked_at_ends_the_first_look_only() -> None:
     assert seen.troubles == ["permission denied"]
 
 
-def test_wrong_settings_end_it() -> None:
+def test_wrong_settings_end_a_watch() -> None:
     lake = FolderLake()
     lake.put("1.csv")
     lake.becomes = lambda _: ConfigurationError("no token")
@@ -369,7 +369,7 @@ def test_events_of_a_real_folder(tmp_path: Path) -> None:
     assert "notes.txt" not in lake.outcomes()
 
 
-def test_a_folder_that_comes_later_or_anew_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_or_recreated_folder_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakegate.loading.watch._FOLDER_CHECK_S", 0.05)
     landing = tmp_path / "landing"
     feed = EventFeed(lambda: [str(landing)], every_s=3600)
@@ -390,7 +390,7 @@ def test_a_folder_that_comes_later_or_anew_is_watched(tmp_path: Path, monkeypatc
         feed.close()
 
 
-def test_a_flood_of_events_asks_for_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_events_requests_a_full_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakegate.loading.watch._MAX_NAMED", 3)
     feed = EventFeed(lambda: [str(tmp_path)], every_s=3600)
     try:

@@ -100,12 +100,12 @@ def test_an_archive_belongs_to_a_server_its_jre_and_its_jars(
 
 
 @pytest.mark.parametrize("option", ["-Xshare:off", "-XX:SharedArchiveFile=/mine.jsa"])
-def test_users_who_chose_an_archive_keep_theirs(jars: Path, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+def test_a_users_own_archive_options_win(jars: Path, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dx=y {option}")
     assert find("spark", ("-cp", str(jars / "a.jar"))) is None
 
 
-def test_there_is_none_for_jars_that_are_missing_or_a_cache_that_java_would_take_for_two(
+def test_missing_jars_or_a_colon_in_the_path_prevent_an_archive(
     cache: Path, jars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert find("spark", ()) is None
@@ -144,7 +144,7 @@ def test_a_failure_leaves_nothing_and_is_not_repeated_that_day(
     assert archive.options(_LIST) == (f"-XX:DumpLoadedClassList={_LIST}",)
 
 
-def test_java_that_hangs_is_ended(jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_java_is_killed(jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_java(tmp_path, monkeypatch, then="time.sleep(600)")
     monkeypatch.setattr(archives, "_TIMEOUT_S", 0.5)
     archive = found(jars)
@@ -152,7 +152,7 @@ def test_java_that_hangs_is_ended(jars: Path, tmp_path: Path, monkeypatch: pytes
     assert leftovers(archive) == {archive.path.with_suffix(".failed").name}
 
 
-def test_one_makes_it_while_others_go_on_without(jars: Path, tmp_path: Path) -> None:
+def test_one_process_builds_it_while_others_continue_without(jars: Path, tmp_path: Path) -> None:
     archive = found(jars)
     job = job_for(archive, tmp_path)
     with filelock.FileLock(f"{archive.path}.lock"):
@@ -161,7 +161,7 @@ def test_one_makes_it_while_others_go_on_without(jars: Path, tmp_path: Path) -> 
     assert leftovers(archive) == set()
 
 
-def test_what_a_killed_maker_left_is_removed(jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftovers_of_a_killed_builder_are_removed(jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = use_java(tmp_path, monkeypatch, then="time.sleep(600)")
     archive = found(jars)
     job = job_for(archive, tmp_path)
@@ -184,7 +184,7 @@ def test_what_a_killed_maker_left_is_removed(jars: Path, tmp_path: Path, monkeyp
     assert not list(archive.path.parent.glob("*.draft"))
 
 
-def test_a_full_disk_and_a_read_only_cache_leave_it_at_that(
+def test_a_full_disk_or_read_only_cache_is_tolerated(
     cache: Path, jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = found(jars)
@@ -203,7 +203,7 @@ def test_a_full_disk_and_a_read_only_cache_leave_it_at_that(
     assert (cache / "archives").read_text() == "not a folder"
 
 
-def test_archives_that_nothing_uses_any_more_are_removed(cache: Path, jars: Path, tmp_path: Path) -> None:
+def test_unused_archives_are_removed(cache: Path, jars: Path, tmp_path: Path) -> None:
     folder = cache / "archives"
     folder.mkdir(parents=True)
     for name in ("spark-old.jsa", "nessie-old.jsa", "spark-new.jsa"):
@@ -228,7 +228,7 @@ def test_the_five_last_used_of_a_server_are_kept(cache: Path, jars: Path, tmp_pa
     assert leftovers(found(jars)) == kept
 
 
-def test_the_background_waits_and_passes_by_when_memory_is_short(
+def test_the_background_process_waits_and_skips_when_memory_is_short(
     jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = found(jars)
@@ -249,7 +249,7 @@ def test_the_background_waits_and_passes_by_when_memory_is_short(
     assert niceness == [19, 19]
 
 
-def test_the_process_in_the_background_knows_neither_the_project_nor_the_users_options(
+def test_the_background_process_gets_neither_the_project_nor_the_users_options(
     jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spawned: list[tuple[tuple[str, ...], dict[str, str]]] = []

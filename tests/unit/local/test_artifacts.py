@@ -81,27 +81,27 @@ def test_a_damaged_jar_is_fetched_again(tmp_path: Path, repository: _Repository,
     assert repository.fetches == 2
 
 
-def test_a_jar_put_there_by_hand_needs_no_network(tmp_path: Path, repository: _Repository) -> None:
+def test_a_manually_copied_jar_needs_no_network(tmp_path: Path, repository: _Repository) -> None:
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / _SMALL.file_name).write_bytes(_CONTENT)
     _prepare(tmp_path)
     assert repository.fetches == 0
 
 
-def test_another_jar_than_expected_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_jar_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "_run_ivy", _Repository(b"not it"))
     with pytest.raises(LocalStackError, match="isn't the expected jar"):
         _prepare(tmp_path)
     assert not (tmp_path / "jars" / _SMALL.file_name).exists()
 
 
-def test_what_a_killed_fetch_left_is_cleared(tmp_path: Path, repository: _Repository) -> None:
+def test_leftovers_of_a_killed_fetch_are_removed(tmp_path: Path, repository: _Repository) -> None:
     (tmp_path / "fetch-old").mkdir()
     _prepare(tmp_path)
     assert not list(tmp_path.glob("fetch-*"))
 
 
-def test_a_full_disk_is_told_before_the_fetch(
+def test_a_full_disk_is_reported_before_the_fetch(
     tmp_path: Path, repository: _Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)

@@ -55,32 +55,32 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _World:
     return _World(tmp_path, monkeypatch)
 
 
-def test_servers_that_nobody_uses_are_stopped_in_time(world: _World) -> None:
+def test_idle_servers_are_stopped_in_time(world: _World) -> None:
     assert idle.watch(world.folder.home)
     assert world.stopped_at == 6
 
 
-def test_a_session_keeps_them_and_the_time_runs_from_its_end(world: _World) -> None:
+def test_a_session_keeps_servers_alive_until_it_ends(world: _World) -> None:
     world.usage.hold(1)
     world.released_at = 10
     assert idle.watch(world.folder.home)
     assert world.stopped_at == 15
 
 
-def test_a_connection_of_another_program_keeps_them(world: _World) -> None:
+def test_another_programs_connection_keeps_servers_alive(world: _World) -> None:
     world.connected_until = 20
     assert idle.watch(world.folder.home)
     assert world.stopped_at == 25
 
 
-def test_it_ends_with_servers_that_somebody_else_stopped(world: _World) -> None:
+def test_it_ends_when_someone_else_stops_the_servers(world: _World) -> None:
     world.gone_at = 3
     assert not idle.watch(world.folder.home)
     assert world.stopped_at is None
 
 
 @pytest.mark.parametrize(("limit", "stopped_at"), [("120", 12), ("0", None)])
-def test_the_limit_of_servers_started_since_holds_for_them(world: _World, limit: str, stopped_at: int | None) -> None:
+def test_a_later_start_sets_its_own_limit(world: _World, limit: str, stopped_at: int | None) -> None:
     world.limit = limit
     assert idle.watch(world.folder.home) == (stopped_at is not None)
     assert world.stopped_at == stopped_at
@@ -101,7 +101,7 @@ def test_a_pause_ends_with_the_servers(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows connections that ended")
-def test_a_client_that_came_and_went_is_seen() -> None:
+def test_a_short_lived_client_is_noticed() -> None:
     with contextlib.ExitStack() as servers:
         port = 0
         while not port or idle.was_connected({port}):  # another test's connection may have had the port's number

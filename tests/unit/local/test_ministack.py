@@ -49,7 +49,7 @@ def test_it_is_installed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert not list((tmp_path / "ministack").glob("making-*"))
 
 
-def test_one_whose_python_is_gone_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_without_its_python_is_reinstalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_uv(monkeypatch, MAKES_IT)
     python = prepare(tmp_path)
     python.unlink()
@@ -95,7 +95,7 @@ def test_without_uv_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert caught.value.hint == "pip install 'lakegate[aws]'"
 
 
-def test_in_its_environment_no_account_of_the_users_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_environment_hides_the_users_aws_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = {
         "AWS_PROFILE": "work",
         "AWS_SESSION_TOKEN": "t",
@@ -114,7 +114,7 @@ def test_in_its_environment_no_account_of_the_users_is_found(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("state", ["", "[]", "{}", '{"pid": "1", "instance": 2, "port": "x"}', '{"pid": 1'])
-def test_a_state_that_cannot_be_understood_is_none(tmp_path: Path, state: str) -> None:
+def test_an_unreadable_state_is_ignored(tmp_path: Path, state: str) -> None:
     folder = tmp_path / ".lakegate" / "ministack"
     folder.mkdir(parents=True)
     (folder / "state.json").write_text(state)
@@ -124,9 +124,7 @@ def test_a_state_that_cannot_be_understood_is_none(tmp_path: Path, state: str) -
         _ = server.environment
 
 
-def test_a_program_that_ends_at_once_is_told_with_its_last_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_ends_at_once_is_reported_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'RuntimeError: no such thing'\nexit 3\n")
     python.chmod(0o755)

@@ -34,7 +34,7 @@ def _spawn(tmp_path: Path, script: str, instance: str) -> subprocess.Popen[bytes
     return process.spawn(command, env=process.environment({}), cwd=tmp_path, log=tmp_path / "log")
 
 
-def test_a_process_is_known_by_its_instance(tmp_path: Path, spawned: list[subprocess.Popen[bytes]]) -> None:
+def test_a_process_is_recognised_by_its_instance(tmp_path: Path, spawned: list[subprocess.Popen[bytes]]) -> None:
     child = _spawn(tmp_path, _SLEEP, "one")
     spawned.append(child)
     assert process.is_instance(child.pid, "one")
@@ -57,7 +57,7 @@ def test_stop_leaves_others_alone(tmp_path: Path, spawned: list[subprocess.Popen
     process.stop([StopTarget.instance(mine.pid, "mine")], grace_s=10)
 
 
-def test_stop_forces_who_does_not_listen(tmp_path: Path, spawned: list[subprocess.Popen[bytes]]) -> None:
+def test_stop_kills_processes_that_ignore_term(tmp_path: Path, spawned: list[subprocess.Popen[bytes]]) -> None:
     child = _spawn(tmp_path, _STUBBORN, "deaf")
     spawned.append(child)
     while not (tmp_path / "log").read_bytes():
@@ -90,7 +90,7 @@ def test_the_previous_log_is_kept(tmp_path: Path, spawned: list[subprocess.Popen
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_process_that_runs_on_is_nothing_to_warn_of(tmp_path: Path) -> None:
+def test_a_surviving_process_causes_no_warning(tmp_path: Path) -> None:
     program = (
         "import os, sys\nfrom pathlib import Path\nfrom lakegate.local import process\nhere = Path(sys.argv[1])\n"
         f"command = (sys.executable, '-c', {_SLEEP!r})\n"
@@ -108,7 +108,7 @@ def test_a_program_that_is_missing_is_a_clear_error(tmp_path: Path) -> None:
         process.spawn((str(tmp_path / "java"),), env={}, cwd=tmp_path, log=tmp_path / "log")
 
 
-def test_secrets_around_are_not_passed_on() -> None:
+def test_secrets_are_not_passed_to_servers() -> None:
     source = {"PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "x", "SPARK_CONF_DIR": "/etc/spark", "QUARKUS_HTTP_PORT": "1"}
     assert process.environment({}, source) == {"PATH": "/bin"}
 
@@ -119,7 +119,7 @@ def test_free_ports_are_free_and_avoid_others() -> None:
     assert process.free_port({port}) != port
 
 
-def test_nobody_answers_on_a_free_port() -> None:
+def test_nothing_answers_on_a_free_port() -> None:
     port = process.free_port()
     assert not nessie_answers(port)
     assert not spark_answers(port)
@@ -144,5 +144,5 @@ def test_the_most_relevant_line(tmp_path: Path, text: str, line: str | None) -> 
         assert not failed_to_bind(log)
 
 
-def test_a_log_that_is_missing_tells_nothing(tmp_path: Path) -> None:
+def test_a_missing_log_has_no_relevant_line(tmp_path: Path) -> None:
     assert most_relevant_line(tmp_path / "none") is None

@@ -53,7 +53,7 @@ def with_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def test_credentials_travel_in_the_environment_only(tmp_path: Path, with_credentials: None) -> None:
+def test_credentials_are_passed_only_in_the_environment(tmp_path: Path, with_credentials: None) -> None:
     start = launch(tmp_path, S3Settings(endpoint="https://s3.example.com", region="eu-west-1", path_style=True))
     command, variables = SERVERS["spark"].command(start), SERVERS["spark"].variables(start)
     assert variables.items() >= SECRETS.items()
@@ -80,7 +80,7 @@ def test_sparks_own_folder_is_inside_a_project_with_any_name(tmp_path: Path) -> 
     assert setting.removeprefix("spark.sql.warehouse.dir=file://").startswith(f"{folder.path}/")
 
 
-def test_without_s3_nothing_of_it_is_there(tmp_path: Path, with_credentials: None) -> None:
+def test_without_s3_spark_has_none_of_its_settings(tmp_path: Path, with_credentials: None) -> None:
     start = launch(tmp_path, None)
     for server in SERVERS.values():
         assert not [name for name in server.variables(start) if name.startswith("AWS_")]
@@ -92,7 +92,7 @@ def test_without_s3_nothing_of_it_is_there(tmp_path: Path, with_credentials: Non
     assert not [word for word in SERVERS["spark"].command(reading) if "fs.s3a.endpoint" in word]
 
 
-def test_a_mark_tells_credentials_apart_and_not_what_they_are(
+def test_a_credentials_mark_differs_without_revealing_them(
     with_credentials: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark = credentials_mark("one", REACHED)
@@ -110,7 +110,7 @@ def usage(home: Path) -> Usage:
     return Usage(folder, folder.usage_path, "restarting the local Spark")
 
 
-def test_any_number_may_use_it_and_one_alone(tmp_path: Path) -> None:
+def test_usage_is_shared_or_exclusive(tmp_path: Path) -> None:
     first, second = usage(tmp_path), usage(tmp_path)
     for user in (first, first, second):
         user.hold(1)
@@ -131,7 +131,7 @@ def test_any_number_may_use_it_and_one_alone(tmp_path: Path) -> None:
     second.release()
 
 
-def test_who_is_not_a_user_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_non_user_leaves_nothing_behind(tmp_path: Path) -> None:
     visitor, user = usage(tmp_path), usage(tmp_path)
     with visitor.alone() as was_alone:
         assert was_alone
@@ -144,7 +144,7 @@ def test_who_is_not_a_user_leaves_nothing_behind(tmp_path: Path) -> None:
     user.release()
 
 
-def test_a_user_that_is_killed_is_none_any_more(tmp_path: Path) -> None:
+def test_a_killed_user_no_longer_counts(tmp_path: Path) -> None:
     mine = usage(tmp_path)
     with subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(tmp_path)],

@@ -136,13 +136,13 @@ def test_the_token_is_long_private_and_not_shown(home: Path) -> None:
     assert folder.path.stat().st_mode & 0o777 == 0o700
 
 
-def test_servers_get_a_session_of_their_own(home: Path) -> None:
+def test_servers_run_in_their_own_session(home: Path) -> None:
     state = _stack(home).up()
     assert os.getsid(state.nessie.pid) == state.nessie.pid
     assert os.getsid(state.nessie.pid) != os.getsid(0)
 
 
-def test_down_ends_both_and_ports_are_remembered(home: Path) -> None:
+def test_down_stops_both_and_keeps_their_ports(home: Path) -> None:
     first = _stack(home).up()
     assert _stack(home).down() == ("spark", "nessie")
     assert not any(process.command_line(pid) for pid in _pids(first))
@@ -153,7 +153,7 @@ def test_down_ends_both_and_ports_are_remembered(home: Path) -> None:
 
 
 @pytest.mark.parametrize("victim", SERVICE_NAMES)
-def test_only_the_dead_server_is_started_again(home: Path, victim: str) -> None:
+def test_only_the_dead_server_is_restarted(home: Path, victim: str) -> None:
     first = _stack(home).up()
     dead, other = (first.nessie, first.spark) if victim == "nessie" else (first.spark, first.nessie)
     _kill(dead.pid)
@@ -164,7 +164,7 @@ def test_only_the_dead_server_is_started_again(home: Path, victim: str) -> None:
     assert dead.pid not in _pids(second)
 
 
-def test_an_unresponsive_server_is_started_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unresponsive_server_is_restarted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = _stack(home).up()
     os.kill(first.nessie.pid, signal.SIGSTOP)
     monkeypatch.setattr(stack, "_UNRESPONSIVE_GRACE_S", 0.1)
@@ -210,7 +210,7 @@ def test_a_port_lost_between_choice_and_start_is_replaced(home: Path, monkeypatc
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", '{"home": 1}', '{"home": "/x", "services": {"nessie": {}}}', "\x00"]
 )
-def test_a_broken_state_file_is_healed(home: Path, content: str) -> None:
+def test_a_broken_state_file_is_replaced(home: Path, content: str) -> None:
     first = _stack(home).up()
     StackFolder(home).state_path.write_text(content, encoding="utf-8")
     assert {status.state for status in _stack(home).status()} == {"stopped"}
@@ -219,7 +219,7 @@ def test_a_broken_state_file_is_healed(home: Path, content: str) -> None:
     assert set(process.find_marked(home)) == set(_pids(second))
 
 
-def test_down_ends_servers_whose_folder_was_removed(home: Path) -> None:
+def test_down_stops_servers_whose_folder_was_deleted(home: Path) -> None:
     first = _stack(home).up()
     shutil.rmtree(StackFolder(home).path)
     assert {status.state for status in _stack(home).status()} == {"stopped"}
@@ -239,7 +239,7 @@ def test_a_reused_pid_is_not_taken_for_ours(home: Path) -> None:
     assert _stack(home).down() == ()
 
 
-def test_a_copy_of_the_project_gets_servers_of_its_own(home: Path) -> None:
+def test_a_copy_of_the_project_gets_its_own_servers(home: Path) -> None:
     first = _stack(home).up()
     copy = home.with_name("copy")
     shutil.copytree(home, copy)
@@ -271,7 +271,7 @@ def test_when_one_dies_none_is_left_and_the_log_is_quoted(home: Path, scripts: C
     assert _stack(home).up().spark.pid in process.find_marked(home)
 
 
-def test_a_failed_start_leaves_the_one_that_ran_before(home: Path, scripts: Callable[[str, str], None]) -> None:
+def test_a_failed_start_keeps_the_server_that_was_running(home: Path, scripts: Callable[[str, str], None]) -> None:
     first = _stack(home).up()
     _kill(first.spark.pid)
     scripts("spark", _DIE)
@@ -290,7 +290,7 @@ def test_a_server_that_never_answers_is_given_up(home: Path, scripts: Callable[[
     assert process.find_marked(home) == {}
 
 
-def test_an_interrupt_ends_what_was_started(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_stops_the_started_servers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(port: int) -> bool:
         raise KeyboardInterrupt
 
@@ -324,7 +324,7 @@ def test_two_at_once_start_one_stack(home: Path) -> None:
     assert len(process.find_marked(home)) == 2
 
 
-def test_who_waits_too_long_for_the_lock_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_too_long_for_the_lock_is_an_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = StackFolder(home)
     folder.create()
     monkeypatch.setattr(stack, "_LOCK_MARGIN_S", 0.1)
@@ -374,7 +374,7 @@ def test_a_full_disk_is_a_clear_error(home: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_is_a_clear_error(home: Path) -> None:
+def test_a_read_only_folder_is_a_clear_error(home: Path) -> None:
     home.chmod(0o500)
     try:
         with pytest.raises(LocalStackError, match="Permission denied"):
@@ -383,7 +383,7 @@ def test_a_folder_that_may_not_be_written_is_a_clear_error(home: Path) -> None:
         home.chmod(0o700)
 
 
-def test_a_state_file_that_cannot_be_written_leaves_no_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_state_file_leaves_no_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(source: Path, target: Path) -> None:
         raise OSError(28, "No space left on device", str(source))
 
@@ -395,7 +395,7 @@ def test_a_state_file_that_cannot_be_written_leaves_no_server(home: Path, monkey
     assert not list(StackFolder(home).path.glob("stack.json*"))
 
 
-def test_spark_is_started_anew_to_read_from_s3_once_and_remembers_it(home: Path) -> None:
+def test_spark_is_restarted_once_to_read_from_s3(home: Path) -> None:
     plain = _stack(home).up()
     recorder = _Recorder()
     reading = _stack(home, recorder).up(S3)
@@ -409,7 +409,7 @@ def test_spark_is_started_anew_to_read_from_s3_once_and_remembers_it(home: Path)
     assert _stack(home).up(ELSEWHERE).spark.stores == ELSEWHERE
 
 
-def test_spark_is_not_started_anew_under_its_users(home: Path) -> None:
+def test_spark_is_not_restarted_while_it_is_used(home: Path) -> None:
     user, other = _stack(home), _stack(home)
     using = user.use()
     for act in (other.up, other.use):
@@ -424,7 +424,7 @@ def test_spark_is_not_started_anew_under_its_users(home: Path) -> None:
     assert other.up(ELSEWHERE).spark.stores == ELSEWHERE
 
 
-def test_other_credentials_are_no_reason_to_end_the_work_of_others(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_credentials_do_not_restart_a_spark_in_use(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     user, other = _stack(home), _stack(home)
     first = user.use(S3)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-new-secret")
@@ -435,7 +435,7 @@ def test_other_credentials_are_no_reason_to_end_the_work_of_others(home: Path, m
     assert "a-new-secret" not in StackFolder(home).state_path.read_text(encoding="utf-8")
 
 
-def test_switching_tells_whether_spark_is_another_one(home: Path) -> None:
+def test_switching_reports_whether_spark_was_restarted(home: Path) -> None:
     local = _stack(home)
     local.use()
     with pytest.raises(LocalStackError, match="a transaction of this program is using it"):
@@ -446,7 +446,7 @@ def test_switching_tells_whether_spark_is_another_one(home: Path) -> None:
     local.release()
 
 
-def test_spark_reaches_the_warehouse_from_the_start_and_other_stores_beside_it(home: Path) -> None:
+def test_spark_reaches_the_warehouse_from_the_start_and_other_stores_too(home: Path) -> None:
     recorder, google = _Recorder(), GcsSettings()
     local = LocalStack(home, LocalSettings(), recorder, lambda: S3)
     assert local.up().spark.stores == S3
@@ -456,7 +456,7 @@ def test_spark_reaches_the_warehouse_from_the_start_and_other_stores_beside_it(h
     local.release()
 
 
-def test_a_spark_that_does_not_reach_the_warehouse_is_started_anew_to_be_used(home: Path) -> None:
+def test_a_spark_that_does_not_reach_the_warehouse_is_restarted_for_use(home: Path) -> None:
     plain, local = _stack(home).up(), LocalStack(home, LocalSettings(), _Recorder(), lambda: S3)
     assert (local.up(), local.use().spark.stores) == (plain, S3)
     local.release()

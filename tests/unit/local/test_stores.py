@@ -35,7 +35,7 @@ AZURE = "abfss://lake@acme.dfs.core.windows.net/x"
 GOOGLE = SparkStores(gcs=GcsSettings(endpoint="http://127.0.0.1:1"))
 
 
-def test_files_tell_which_stores() -> None:
+def test_files_determine_the_stores() -> None:
     storage = StorageSettings(
         s3=S3Settings(endpoint="http://127.0.0.1:1", region="eu-west-1"), gcs=GcsSettings(endpoint="http://h:2")
     )
@@ -48,7 +48,7 @@ def test_files_tell_which_stores() -> None:
         stores_of(["s3://"], storage)
 
 
-def test_stores_are_added_up_and_the_newest_place_wins() -> None:
+def test_stores_are_merged_and_the_newest_settings_win() -> None:
     here, there = SparkStores(s3=S3Settings(region="a")), SparkStores(s3=S3Settings(region="b"))
     both = here.merged(GOOGLE)
     assert (both.s3, both.gcs) == (here.s3, GOOGLE.gcs)
@@ -114,7 +114,7 @@ def test_each_store_has_its_jars_settings_and_credentials() -> None:
     assert not [value for value in store_properties(everywhere).values() if value in around.values()]
 
 
-def test_files_that_the_local_spark_cannot_read_are_told_of(tmp_path: Path) -> None:
+def test_files_that_the_local_spark_cannot_read_are_reported(tmp_path: Path) -> None:
     settings = Settings(catalog=CatalogSettings(warehouse=f"{AZURE}/lake"))
     made = Components(tmp_path, settings, session=None, narrator=SilentNarrator())
     file = SourceFile(uri=AZURE, size_bytes=1, rows=1, version="v")

@@ -33,13 +33,13 @@ def run(folder: Path, method: str, tests: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_a_catalog_of_ones_own_is_tested_by_one_import(tmp_path: Path) -> None:
+def test_your_own_catalog_is_tested_with_one_import(tmp_path: Path) -> None:
     done = run(tmp_path, "pass", "TestCatalog")
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout
 
 
-def test_what_a_catalog_does_wrong_is_shown(tmp_path: Path) -> None:
+def test_a_catalogs_mistake_is_shown(tmp_path: Path) -> None:
     done = run(tmp_path, "def list_tables(self, ref): return iter([])", "TestCatalog")
     assert done.returncode == 1
     assert "assert [] == ['t0', 't1'" in done.stdout

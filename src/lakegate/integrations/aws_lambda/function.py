@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from lakegate.config import find_home, load_settings
 from lakegate.errors import RetryableError
-from lakegate.integrations.aws_lambda.events import EventMessage, MessageBatch, Notified, read_event
+from lakegate.integrations.aws_lambda.events import AnnouncedObject, EventMessage, MessageBatch, read_event
 from lakegate.integrations.aws_lambda.work import (
     FileOutcome,
     Function,
@@ -135,7 +135,7 @@ def _notify_late(function: Function) -> None:
         )
 
 
-def _announced_at(message: EventMessage, file: Notified, known: datetime | None) -> datetime | None:
+def _announced_at(message: EventMessage, file: AnnouncedObject, known: datetime | None) -> datetime | None:
     """Return when a file was last announced."""
     at = message.sent_at or file.at
     return at if known is None or (at is not None and at > known) else known

@@ -36,7 +36,7 @@ def test_the_smallest_that_makes_all() -> None:
     assert [one.option for one in found.smaller] == ["--catalog-store dynamodb --journal-url URL"]
 
 
-def test_nothing_that_is_brought_is_counted() -> None:
+def test_your_own_servers_cost_nothing() -> None:
     brought = {"CatalogUri": "https://n/api/v2", "SparkUrl": "sc://s:1", "JournalUrl": "postgresql://j@d/j"}
 
     [small] = idle_costs({**defaults(), **brought}).parts
@@ -45,7 +45,7 @@ def test_nothing_that_is_brought_is_counted() -> None:
     assert small.usd < 2
 
 
-def test_a_price_that_is_not_known_is_said_to_be() -> None:
+def test_unknown_prices_are_reported() -> None:
     found = idle_costs({**defaults(), "DatabaseClass": "db.m7g.large"})
 
     assert found.unknown == ("database",)

@@ -51,7 +51,7 @@ def test_the_folder_leads_to_ministack_and_the_function_knows_no_address(tmp_pat
     assert "127.0.0.1" not in home.function_settings.read_text()
 
 
-def test_it_is_written_anew_but_never_over_somebodys_project(tmp_path: Path) -> None:
+def test_the_demo_overwrites_itself_but_never_a_users_project(tmp_path: Path) -> None:
     home = DemoHome(tmp_path)
     home.write(ENDPOINT, TABLE, CHECKS)
     home.write("http://127.0.0.1:5", TABLE, CHECKS)
@@ -73,13 +73,13 @@ def test_a_project_without_settings_is_left_alone_too(tmp_path: Path) -> None:
         DemoHome(tmp_path).require_ours()
 
 
-def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="Can't use"):
         DemoHome(tmp_path / "file" / "demo").write(ENDPOINT, TABLE, CHECKS)
 
 
-def test_beginning_anew_leaves_nothing(tmp_path: Path) -> None:
+def test_starting_over_deletes_everything(tmp_path: Path) -> None:
     home = DemoHome(tmp_path)
     home.write(ENDPOINT, TABLE, CHECKS)
     (tmp_path / ".lakegate" / "journal.db").write_text("")
@@ -92,7 +92,7 @@ def test_beginning_anew_leaves_nothing(tmp_path: Path) -> None:
 # --- its files
 
 
-def test_one_file_is_right_one_has_nulls_one_has_no_end(tmp_path: Path) -> None:
+def test_one_file_is_clean_one_has_nulls_one_is_truncated(tmp_path: Path) -> None:
     first = make_files(tmp_path, generate, rows=1000)
     clean, nulls, truncated = first
     assert pq.read_table(clean.path).num_rows == 1000
@@ -103,7 +103,7 @@ def test_one_file_is_right_one_has_nulls_one_has_no_end(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {file.path.name for file in first}
 
 
-def test_each_time_the_files_are_others(tmp_path: Path) -> None:
+def test_each_demo_has_different_files(tmp_path: Path) -> None:
     one, other = (make_files(tmp_path / name, generate, rows=1000)[0].path.read_bytes() for name in ("a", "b"))
     assert one != other
 
@@ -111,7 +111,7 @@ def test_each_time_the_files_are_others(tmp_path: Path) -> None:
 # --- its Slack
 
 
-def test_the_stand_in_takes_messages_on_its_secret_path_only() -> None:
+def test_the_stand_in_accepts_messages_only_on_its_secret_path() -> None:
     with slack_stand_in() as slack:
         assert httpx.post(slack.url, json={"text": "run r1"}).text == "ok"
         assert httpx.post(slack.url + "x", json={"text": "r2"}).status_code == 404
@@ -124,7 +124,7 @@ def test_the_stand_in_takes_messages_on_its_secret_path_only() -> None:
     assert slack.url.startswith("http://127.0.0.1:")
 
 
-def test_of_a_message_the_text_is_shown() -> None:
+def test_a_messages_text_is_shown() -> None:
     message = {
         "text": "fallback",
         "blocks": [
@@ -188,7 +188,7 @@ def test_a_file_is_waited_for_until_its_run_has_ended(monkeypatch: pytest.Monkey
         (FakeLake(), FakeCloud(), "wasn't published within 0 s."),
     ],
 )
-def test_what_goes_wrong_is_told_with_the_functions_log(lake: FakeLake, cloud: FakeCloud, message: str) -> None:
+def test_failures_are_reported_with_the_functions_log(lake: FakeLake, cloud: FakeCloud, message: str) -> None:
     with pytest.raises(RetryableError) as caught:
         outcome(lake, cloud, timeout_s=0.0)
     assert caught.value.message == f"{URI} {message} The function's log ends:\n  ImportError: no such module"
@@ -202,7 +202,7 @@ def cloud_with(answers: Mapping[str, Any]) -> Cloud:
     return Cloud({"Bucket": "b", "DeadLettersUrl": "http://127.0.0.1/dead", "LogGroup": "g"}, cast("Any", clients))
 
 
-def test_a_dead_letter_is_found_by_the_key_it_tells_of() -> None:
+def test_a_dead_letter_is_found_by_its_objects_key() -> None:
     record = {"eventName": "ObjectCreated:Put", "s3": {"object": {"key": "landing/a+b%2B.parquet"}}}
     message = {"Body": json.dumps({"Records": [record]}), "Attributes": {"ApproximateReceiveCount": "4"}}
     cloud = cloud_with({"Messages": [{"Body": json.dumps({"Event": "s3:TestEvent"})}, message]})
@@ -212,9 +212,7 @@ def test_a_dead_letter_is_found_by_the_key_it_tells_of() -> None:
     assert cloud_with({}).dead_letter("landing/other") is None
 
 
-def test_on_another_machine_than_the_function_is_built_for_it_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unsupported_machine_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     stack = SimpleNamespace()
     with pytest.raises(ConfigurationError, match="riscv64") as caught:
@@ -258,7 +256,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize(("deployed", "is_kept"), [(True, True), (False, False)])
-def test_a_killed_ministack_has_forgotten_what_was_deployed_so_the_demo_begins_anew(
+def test_after_a_killed_ministack_the_demo_starts_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: list[str], *, deployed: bool, is_kept: bool
 ) -> None:
     home = DemoHome(tmp_path)
@@ -273,7 +271,7 @@ def test_a_killed_ministack_has_forgotten_what_was_deployed_so_the_demo_begins_a
     assert (tmp_path / ".lakegate" / "ministack").is_dir()
 
 
-def test_the_first_demo_asks_nothing_of_what_was_before(
+def test_the_first_demo_does_not_look_for_earlier_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: list[str]
 ) -> None:
     monkeypatch.delattr(tour, "is_deployed")
@@ -334,7 +332,7 @@ def test_the_command_shows_each_file_the_alert_and_the_dead_letter(
         assert part in outcome.stdout
 
 
-def test_the_command_tells_the_same_to_machines(tmp_path: Path, played: list[tuple[Path, int, str]]) -> None:
+def test_the_command_prints_the_same_as_json(tmp_path: Path, played: list[tuple[Path, int, str]]) -> None:
     told = json.loads(invoke(f"demo --aws --dir {tmp_path / 'mine'} -o json").stdout)
     assert told["home"] == str(tmp_path / "mine")
     assert [(file["file"], file["outcome"]) for file in told["files"]] == [

@@ -210,7 +210,7 @@ def test_a_plan_leaves_nothing_behind(aws: Aws, demo: Deployment, package: Path)
     assert "no one is alerted" in warning
 
 
-def test_who_is_to_hear_alarms_is_not_asked_for_again(aws: Aws, demo: Deployment, package: Path) -> None:
+def test_the_alarm_email_is_kept(aws: Aws, demo: Deployment, package: Path) -> None:
     aws.has_stack("CREATE_COMPLETE", {"AlarmEmail": "ops@example.com"})
     aws.prepares()
     aws.answers("delete_change_set", {}, {"ChangeSetName": CHANGES})
@@ -223,9 +223,7 @@ def test_who_is_to_hear_alarms_is_not_asked_for_again(aws: Aws, demo: Deployment
     [(None, False), ("InvalidInput", False), ("AccessDenied", True)],
     ids=["made", "there already", "not allowed"],
 )
-def test_the_role_of_ecs_is_there_before_its_first_service(
-    aws: Aws, package: Path, code: str | None, *, told: bool
-) -> None:
+def test_the_ecs_role_exists_before_the_first_service(aws: Aws, package: Path, code: str | None, *, told: bool) -> None:
     narrator = Notes()
     demo = Deployment("demo", Clients(aws), narrator, poll_s=0)
     aws.has_code()
@@ -248,7 +246,7 @@ def test_the_role_of_ecs_is_there_before_its_first_service(
     assert any("aws iam create-service-linked-role" in note for note in narrator.notes) is told
 
 
-def test_what_is_not_given_stays_as_it_was(aws: Aws, demo: Deployment, package: Path) -> None:
+def test_omitted_parameters_keep_their_values(aws: Aws, demo: Deployment, package: Path) -> None:
     before = {"BatchSize": "7", "LogDays": "90", "CodeKey": "old", "CodeBucket": "code", "OfAnEarlierVersion": "1"}
     aws.has_stack("UPDATE_COMPLETE", before)
     parameters: list[dict[str, Any]] = [
@@ -285,7 +283,7 @@ def test_deploying_again_changes_nothing(aws: Aws, demo: Deployment, package: Pa
     assert (done.changed, done.outputs) == (False, OUTPUTS)
 
 
-def test_what_was_deployed_counts_for_what_fits(aws: Aws, demo: Deployment, package: Path) -> None:
+def test_deployed_parameters_count_in_validation(aws: Aws, demo: Deployment, package: Path) -> None:
     aws.has_stack("CREATE_COMPLETE", {"ReservedConcurrency": "5"})
 
     with pytest.raises(InputError, match="--reserved-concurrency 5 is below --maximum-concurrency 10"):
@@ -310,7 +308,7 @@ def test_a_deployment_follows_the_stack_to_its_end(aws: Aws, demo: Deployment, p
 
 @pytest.mark.parametrize("changes", [True, False], ids=["from on demand to always", "by the next deployment"])
 @pytest.mark.parametrize(("schedule", "wanted"), [("always", 0), ("always", 1), ("on-demand", 0)])
-def test_spark_that_is_always_to_run_is_started_when_it_stands_still(
+def test_a_stopped_spark_that_should_always_run_is_started(
     aws: Aws, demo: Deployment, package: Path, schedule: str, wanted: int, *, changes: bool
 ) -> None:
     """The alarm that stops it on demand goes on doing so until the very end of the change that deletes it."""
@@ -346,7 +344,7 @@ def test_spark_that_is_always_to_run_is_started_when_it_stands_still(
     assert any("Spark was stopped" in note for note in done.notes) is started
 
 
-def test_status_tells_why_a_server_stopped_and_a_file_was_put_off() -> None:
+def test_status_shows_why_a_server_stopped_and_a_file_was_postponed() -> None:
     aws = Aws()
     tasks = [f"arn:aws:ecs:eu-central-1:{ACCOUNT}:task/cluster-1/{name}" for name in ("a", "b")]
     asked = {"cluster": "cluster-1", "serviceName": "spark-1", "desiredStatus": "STOPPED"}
@@ -371,9 +369,7 @@ def test_status_tells_why_a_server_stopped_and_a_file_was_put_off() -> None:
     assert unread == LoggedError(time=START, text="not JSON")
 
 
-def test_a_function_that_runs_other_code_than_was_deployed_is_told_loudly(
-    aws: Aws, demo: Deployment, package: Path
-) -> None:
+def test_a_function_with_replaced_code_is_an_error(aws: Aws, demo: Deployment, package: Path) -> None:
     aws.has_code()
     aws.has_stack("CREATE_COMPLETE")
     aws.prepares()
@@ -392,7 +388,7 @@ def test_a_function_that_runs_other_code_than_was_deployed_is_told_loudly(
 
 
 @pytest.mark.parametrize("region", ["eu-central-1", "us-east-1", "me-south-1"])
-def test_the_bucket_of_code_is_made_in_the_account_s_own_namespace(region: str) -> None:
+def test_the_code_bucket_is_created_in_the_accounts_own_namespace(region: str) -> None:
     aws = Aws(region)
     aws.answers("get_caller_identity", {"Account": ACCOUNT}, None, "sts")
     name = DeploymentName("x" * 20).code_bucket(ACCOUNT, region)
@@ -435,9 +431,7 @@ def test_a_deployment_that_is_not_approved_leaves_nothing(
     assert [change.resource for change in shown[0].changes] == ["Queue"]
 
 
-def test_a_deployment_that_is_broken_off_at_the_question_leaves_nothing(
-    aws: Aws, demo: Deployment, package: Path
-) -> None:
+def test_a_deployment_interrupted_at_the_confirmation_leaves_nothing(aws: Aws, demo: Deployment, package: Path) -> None:
     aws.has_no_stack()
     aws.prepares()
     aws.answers("delete_change_set", {}, {"ChangeSetName": CHANGES})
@@ -450,9 +444,7 @@ def test_a_deployment_that_is_broken_off_at_the_question_leaves_nothing(
         demo.deploy({}, package, approve=interrupt)
 
 
-def test_a_failing_resource_is_named_not_those_that_were_cancelled_for_it(
-    aws: Aws, demo: Deployment, package: Path
-) -> None:
+def test_the_failing_resource_is_named_not_the_cancelled_ones(aws: Aws, demo: Deployment, package: Path) -> None:
     aws.has_code()
     aws.has_stack("CREATE_COMPLETE")
     aws.prepares()
@@ -493,7 +485,7 @@ def test_a_failing_resource_is_named_not_those_that_were_cancelled_for_it(
         ("UPDATE_IN_PROGRESS", RetryableError, "See its progress: lakegate aws status --name demo"),
     ],
 )
-def test_a_stack_from_which_nothing_leads_on(
+def test_a_stack_that_can_only_be_deleted(
     aws: Aws, demo: Deployment, package: Path, status: str, kind: type[LakegateError], hint: str
 ) -> None:
     aws.has_stack(status)
@@ -544,7 +536,7 @@ def test_a_template_that_is_refused(aws: Aws, demo: Deployment, package: Path) -
         demo.plan({}, package)
 
 
-def test_a_refusal_that_cannot_be_looked_into(aws: Aws, demo: Deployment, package: Path) -> None:
+def test_a_refusal_without_details(aws: Aws, demo: Deployment, package: Path) -> None:
     aws.has_no_stack()
     aws.answers("create_change_set", {"Id": CHANGES, "StackId": STACK_ID})
     aws.answers("describe_change_set", {"Status": "FAILED", "StatusReason": "Transform failed"})
@@ -592,9 +584,7 @@ def test_a_bucket_that_is_written_to_while_it_is_emptied(
 
 
 @pytest.mark.parametrize("is_tagged", [True, False])
-def test_data_that_is_kept_bears_the_tag_by_which_it_is_found_and_is_not_touched(
-    aws: Aws, demo: Deployment, *, is_tagged: bool
-) -> None:
+def test_kept_data_is_tagged_and_otherwise_untouched(aws: Aws, demo: Deployment, *, is_tagged: bool) -> None:
     others = {"Key": "team", "Value": "lake"}
     ours = {"Key": "lakegate:stack", "Value": STACK}
     aws.has_no_stack()
@@ -607,7 +597,7 @@ def test_data_that_is_kept_bears_the_tag_by_which_it_is_found_and_is_not_touched
     demo.destroy(found, keep_data=True)  # any further request would have no answer
 
 
-def test_buckets_are_found_by_their_tag_whatever_they_are_called(aws: Aws, demo: Deployment) -> None:
+def test_buckets_are_found_by_tag_whatever_their_names(aws: Aws, demo: Deployment) -> None:
     ours = {"TagSet": [{"Key": "lakegate:stack", "Value": STACK}]}
     aws.has_no_stack()
     filters = {"TagFilters": [{"Key": "lakegate:stack", "Values": [STACK]}], "ResourceTypeFilters": ["s3"]}
@@ -654,7 +644,7 @@ def test_deleting_names_what_cannot_be_deleted(aws: Aws) -> None:
         stack.delete()
 
 
-def test_a_change_set_of_a_stack_that_is_there_leaves_the_stack(aws: Aws) -> None:
+def test_discarding_a_change_set_keeps_an_existing_stack(aws: Aws) -> None:
     stack = Stack(aws.clients["cloudformation"], STACK, SilentNarrator(), poll_s=0)
     aws.answers("delete_change_set", {}, {"ChangeSetName": CHANGES})
 
@@ -672,12 +662,12 @@ def test_a_change_set_of_a_stack_that_is_there_leaves_the_stack(aws: Aws) -> Non
         ("modify", "AWS::SQS::Queue", "true", False),
     ],
 )
-def test_changes_that_part_from_data(action: str, kind: str, replacement: str | None, *, leaves: bool) -> None:
+def test_changes_that_abandon_data(action: str, kind: str, replacement: str | None, *, leaves: bool) -> None:
     assert ResourceChange(action=action, resource="X", type=kind, replacement=replacement).leaves_data is leaves
 
 
 @pytest.mark.parametrize("name", ["", "Demo", "a_b", "1st", "demo-", "x" * 21])
-def test_names_that_no_bucket_may_have(name: str) -> None:
+def test_invalid_deployment_names(name: str) -> None:
     with pytest.raises(InputError, match="can't name a deployment"):
         Deployment(name, Clients(Aws()), SilentNarrator())
 
@@ -702,14 +692,14 @@ def test_without_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         open_clients("eu-central-1").account  # noqa: B018 - asking is what fails
 
 
-def test_a_profile_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
 
     with pytest.raises(ConfigurationError, match="nowhere"):
         open_clients("eu-central-1", "nowhere")
 
 
-def test_cloudformation_works_as_the_role_that_is_given(aws: Aws, package: Path) -> None:
+def test_cloudformation_assumes_the_given_role(aws: Aws, package: Path) -> None:
     role = f"arn:aws:iam::{ACCOUNT}:role/lakegate-deployer"
     aws.has_no_stack()
     request = _create(ANY, "CREATE")

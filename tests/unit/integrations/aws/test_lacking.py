@@ -7,7 +7,7 @@ from pathlib import Path
 from lakegate.integrations.aws.package import lacking_in_function
 
 
-def test_a_function_without_the_connector_queues_for_snowflake_and_says_so(tmp_path: Path) -> None:
+def test_without_the_connector_snowflake_events_are_queued_with_a_note(tmp_path: Path) -> None:
     settings = tmp_path / "lakegate.toml"
     settings.write_text('[downstream.sf]\ntype = "snowflake"\n[downstream.hook]\ntype = "webhook"\n')
     (note,) = lacking_in_function(settings)

@@ -38,7 +38,7 @@ _BROUGHT = {"SparkUrl": "sc://spark:15002", "CatalogUri": "https://nessie/api/v2
         ({"DatabaseGb": "100"}, ["--database-max-gb 100 is below 1.1 times --database-gb 100", "at least 111"]),
     ],
 )
-def test_what_does_not_fit_is_refused_with_the_reason(given: dict[str, str], reasons: list[str]) -> None:
+def test_invalid_combinations_are_refused_with_a_reason(given: dict[str, str], reasons: list[str]) -> None:
     with pytest.raises(InputError) as caught:
         require_fitting({**defaults(), **given})
 
@@ -56,7 +56,7 @@ def test_what_does_not_fit_is_refused_with_the_reason(given: dict[str, str], rea
         {"MaximumConcurrency": "100", **_BROUGHT},
     ],
 )
-def test_what_fits_is_not_refused(given: dict[str, str]) -> None:
+def test_valid_combinations_are_accepted(given: dict[str, str]) -> None:
     require_fitting({**defaults(), **given})
 
 

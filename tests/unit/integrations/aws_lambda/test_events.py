@@ -135,7 +135,7 @@ def test_whatever_it_is_wrapped_in(wrap: Any, event: dict[str, Any]) -> None:
         {"Records": []},
     ],
 )
-def test_what_is_none_of_our_business(event: dict[str, Any]) -> None:
+def test_unrelated_events_are_ignored(event: dict[str, Any]) -> None:
     assert uris(read_event(event)) == []
     delivery = read_event(queued(event))
     assert uris(delivery) == []
@@ -143,7 +143,7 @@ def test_what_is_none_of_our_business(event: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("event", NOT_OURS)
-def test_what_cannot_be_read(event: Any) -> None:
+def test_unreadable_events(event: Any) -> None:
     with pytest.raises(MalformedEventError):
         read_event(event)
 
@@ -168,7 +168,7 @@ def test_how_often_and_since_when_a_message_comes() -> None:
 
 
 @given(st.one_of(json_values, st.fixed_dictionaries({"Records": st.lists(json_values, max_size=3)})))
-def test_odd_json_is_refused_in_our_words(event: Any) -> None:
+def test_odd_json_is_refused_with_our_own_error(event: Any) -> None:
     with suppress(MalformedEventError):
         assert all(uri.startswith("s3://") for uri in uris(read_event(event)))
 

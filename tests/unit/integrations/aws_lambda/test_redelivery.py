@@ -41,7 +41,7 @@ def change(*numbers: int) -> dict[str, Any]:
     return {"QueueUrl": URL, "Entries": entries}
 
 
-def test_ten_at_a_time_and_each_after_a_time_of_its_own(sqs: Stubber) -> None:
+def test_messages_are_postponed_ten_at_a_time_each_with_its_own_delay(sqs: Stubber) -> None:
     account = {"QueueName": "lakegate-demo-Queue", "QueueOwnerAWSAccountId": "123456789012"}
     sqs.add_response("get_queue_url", {"QueueUrl": URL}, account)
     for numbers in (range(10), range(10, 12)):
@@ -52,14 +52,14 @@ def test_ten_at_a_time_and_each_after_a_time_of_its_own(sqs: Stubber) -> None:
     sqs.assert_no_pending_responses()
 
 
-def test_by_no_queue_nobody_is_asked(sqs: Stubber) -> None:
+def test_without_a_queue_nothing_is_sent(sqs: Stubber) -> None:
     deliver_again([(EventMessage(()), 60)])  # asked, the stub would fail: it has no answer
 
     sqs.assert_no_pending_responses()
 
 
 @pytest.mark.parametrize("queue", [QUEUE, "nonsense"])
-def test_a_queue_that_cannot_be_asked_is_no_error(sqs: Stubber, queue: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreachable_queue_is_not_an_error(sqs: Stubber, queue: str, caplog: pytest.LogCaptureFixture) -> None:
     sqs.add_client_error("get_queue_url", "AccessDenied")
 
     with caplog.at_level(logging.WARNING, "lakegate"):

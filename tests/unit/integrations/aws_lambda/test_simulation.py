@@ -42,7 +42,7 @@ DAY = 86_400.0
         pytest.param(replace(SOME, batch=500, concurrency=2, duplicates=0.05), 6_000.0, id="batches too large"),
     ],
 )
-def test_healthy_files_are_published_once_and_bad_ones_told_of(numbers: Numbers, drained_within_s: float) -> None:
+def test_healthy_files_are_published_once_and_bad_ones_reported(numbers: Numbers, drained_within_s: float) -> None:
     result = simulate(numbers)
 
     told = asdict(result)

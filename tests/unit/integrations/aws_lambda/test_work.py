@@ -122,7 +122,7 @@ def test_a_route_with_a_bucket_is_of_that_bucket_only(lakes: FakeLakes) -> None:
     assert lakes.take("s3://other/a.csv", bucket="other") == {"a.csv": ("left out", True)}
 
 
-def test_what_leads_nowhere_or_is_gone_is_done_with(lakes: FakeLakes) -> None:
+def test_unrouted_and_missing_files_are_done(lakes: FakeLakes) -> None:
     fates = ingest_files(
         lakes.function,
         "landing",
@@ -134,7 +134,7 @@ def test_what_leads_nowhere_or_is_gone_is_done_with(lakes: FakeLakes) -> None:
     assert lakes.take("s3://landing/in/trips/gone.csv") == {"gone.csv": ("left out", True)}
 
 
-def test_a_poison_file_stops_no_other(lakes: FakeLakes) -> None:
+def test_a_poison_file_does_not_stop_others(lakes: FakeLakes) -> None:
     uris = lakes.put("trips/a.csv", "trips/bad.csv", "trips/c.csv")
     lakes.stepping.becomes = lambda names: InputError("Damaged.") if "bad.csv" in names else "published"
     for _ in range(3):
@@ -146,7 +146,7 @@ def test_a_poison_file_stops_no_other(lakes: FakeLakes) -> None:
     assert sum(names == ["bad.csv"] for names in lakes.stepping.names()) == 2, "it is given up, and told to be so"
 
 
-def test_a_rejected_file_is_done_with(lakes: FakeLakes) -> None:
+def test_a_rejected_file_is_done(lakes: FakeLakes) -> None:
     uris = lakes.put("trips/a.csv", "trips/bad.csv")
     lakes.stepping.becomes = lambda names: "rejected" if "bad.csv" in names else "published"
     for _ in range(2):
@@ -154,7 +154,7 @@ def test_a_rejected_file_is_done_with(lakes: FakeLakes) -> None:
     assert [options["on_failure"] for options in lakes.stepping.options if "on_failure" in options] == ["drop"]
 
 
-def test_engine_failures_stop_no_other(lakes: FakeLakes) -> None:
+def test_engine_failures_do_not_stop_others(lakes: FakeLakes) -> None:
     uris = lakes.put(*(f"trips/{name}.csv" for name in "abcd"))
 
     def become(names: Sequence[str]) -> Outcome:
@@ -174,7 +174,7 @@ def test_two_troubles_in_a_row_stop_the_call(lakes: FakeLakes) -> None:
     assert lakes.closed == 1
 
 
-def test_a_lake_of_an_earlier_call_is_opened_anew_once(lakes: FakeLakes) -> None:
+def test_a_lake_of_an_earlier_call_is_reopened_once(lakes: FakeLakes) -> None:
     lakes.is_warm = True
     uris = lakes.put("trips/a.csv", "trips/b.csv")
     outcomes: Iterator[Outcome] = iter([AWAY, "published"])
@@ -183,7 +183,7 @@ def test_a_lake_of_an_earlier_call_is_opened_anew_once(lakes: FakeLakes) -> None
     assert (lakes.reopened, len(lakes.stepping.made)) == (1, 1)
 
 
-def test_what_may_not_be_looked_at_stops_no_other(lakes: FakeLakes) -> None:
+def test_an_inaccessible_file_does_not_stop_others(lakes: FakeLakes) -> None:
     uris = lakes.put("trips/a.csv", "trips/denied.csv")
     assert lakes.take(*uris) == {"a.csv": ("published", True), "denied.csv": ("failed", False)}
 
@@ -194,7 +194,7 @@ def test_without_time_nothing_is_done(lakes: FakeLakes) -> None:
     assert lakes.stepping.taken == []
 
 
-def test_without_time_what_is_known_of_a_file_says_nothing_of_its_new_content(lakes: FakeLakes) -> None:
+def test_without_time_an_old_checkpoint_says_nothing_about_new_content(lakes: FakeLakes) -> None:
     uris = lakes.put("trips/a.csv")
     assert lakes.take(*uris) == {"a.csv": ("published", True)}
     lakes.stepping.put(*uris, version=2)
@@ -219,7 +219,7 @@ def test_the_deadline_in_the_middle(lakes: FakeLakes, monkeypatch: pytest.Monkey
     assert len(lakes.stepping.made) == 2
 
 
-def test_of_runs_that_came_often_one_is_gone_on_with_at_a_time(lakes: FakeLakes) -> None:
+def test_often_delivered_runs_are_resumed_one_at_a_time(lakes: FakeLakes) -> None:
     uris = lakes.put("trips/a.csv")
     files = dict.fromkeys(uris)
     lakes.stepping.becomes = lambda _: AWAY
@@ -235,7 +235,7 @@ def test_of_runs_that_came_often_one_is_gone_on_with_at_a_time(lakes: FakeLakes)
     assert alone.outcome == "published"
 
 
-def test_a_run_that_another_call_is_at_is_left_to_it(lakes: FakeLakes) -> None:
+def test_a_run_held_by_another_call_is_left_alone(lakes: FakeLakes) -> None:
     uris = lakes.put("trips/a.csv")
     lakes.stepping.becomes = lambda _: AWAY
     assert lakes.take(*uris) == {"a.csv": ("put off", False)}
@@ -245,7 +245,7 @@ def test_a_run_that_another_call_is_at_is_left_to_it(lakes: FakeLakes) -> None:
 
 
 @pytest.mark.parametrize("missing", ["catalog", "engine", "journal", "watch"])
-def test_what_it_cannot_do_without(missing: str) -> None:
+def test_required_settings(missing: str) -> None:
     settings = SETTINGS.model_copy(update={missing: getattr(Settings(), missing)})
     with pytest.raises(ConfigurationError) as caught:
         Function(settings, LogNarrator(io.StringIO()))
@@ -284,7 +284,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | None, int]]:
 
 
 @pytest.mark.usefixtures("log_of_before")
-def test_each_message_that_is_not_done_comes_again_in_its_own_time(
+def test_each_unfinished_message_is_redelivered_after_its_own_delay(
     lakes: FakeLakes, monkeypatch: pytest.MonkeyPatch, soon: list[tuple[str | None, int]]
 ) -> None:
     settings = SETTINGS.model_copy(update={"function": FunctionSettings(retry_s=7)})
@@ -353,7 +353,7 @@ def scheduled(home: Path, **settings: Any) -> Function:
 
 
 @pytest.mark.usefixtures("log_of_before")
-def test_by_a_schedule_it_tells_of_late_tables_and_counts_with_the_journal_alone(
+def test_a_scheduled_call_reports_late_tables_and_counts_with_only_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "lakegate.toml").write_text(
@@ -378,7 +378,7 @@ def test_by_a_schedule_it_tells_of_late_tables_and_counts_with_the_journal_alone
 
 
 @pytest.mark.usefixtures("log_of_before")
-def test_by_a_schedule_with_nobody_to_tell_nothing_is_asked(
+def test_a_scheduled_call_without_channels_sends_no_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(function, "_FUNCTIONS", [scheduled(tmp_path)])
@@ -388,9 +388,7 @@ def test_by_a_schedule_with_nobody_to_tell_nothing_is_asked(
 
 
 @pytest.mark.usefixtures("log_of_before")
-def test_by_a_schedule_without_the_journal_aws_has_to_call_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scheduled_call_without_the_journal_must_be_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lakegate.toml").write_text('[notify.late]\n"nyc.trips" = "1d"\n')
     made = scheduled(tmp_path, **{"journal.url": "postgresql://lake@127.0.0.1:9/lake"})
     made.is_warm = True

@@ -42,7 +42,7 @@ def take(watch: ScheduledScan = WATCH) -> dict[str, int]:
     return DBOS.start_workflow(queues.ingest_new, TABLE, watch).get_result()
 
 
-def test_a_run_that_somebody_left_is_gone_on_with(lake: SteppedLake) -> None:
+def test_a_suspended_run_is_resumed(lake: SteppedLake) -> None:
     lake.leave("a.csv", "b.csv", run_id="files-1")
     lake.put("c.csv")
     assert take() == {"published": 2}
@@ -52,7 +52,7 @@ def test_a_run_that_somebody_left_is_gone_on_with(lake: SteppedLake) -> None:
     assert take() == {}
 
 
-def test_a_run_that_somebody_is_at_is_left_to_him_and_stops_no_other(lake: SteppedLake) -> None:
+def test_a_run_held_elsewhere_is_left_alone_and_does_not_stop_others(lake: SteppedLake) -> None:
     lake.leave("a.csv", run_id="files-1")
     lake.at_work.add("files-1")
     lake.put("b.csv")
@@ -60,7 +60,7 @@ def test_a_run_that_somebody_is_at_is_left_to_him_and_stops_no_other(lake: Stepp
     assert lake.names() == [["b.csv"]]
 
 
-def test_a_run_whose_process_died_is_settled_and_its_files_begun_anew(lake: SteppedLake) -> None:
+def test_a_dead_run_is_recovered_and_its_files_are_ingested_again(lake: SteppedLake) -> None:
     lake.leave("a.csv", run_id="files-1")
     lake.dead.add("files-1")
     assert take() == {}
@@ -68,21 +68,21 @@ def test_a_run_whose_process_died_is_settled_and_its_files_begun_anew(lake: Step
     assert lake.made["files-1"].status == "failed"
 
 
-def test_a_file_at_which_the_engine_fails_goes_apart_and_stops_no_other(lake: SteppedLake) -> None:
+def test_a_file_that_the_engine_fails_at_is_isolated_and_does_not_stop_others(lake: SteppedLake) -> None:
     lake.put("a.csv", "bad.csv", "c.csv")
     lake.becomes = lambda names: EngineError("Out of memory.") if "bad.csv" in names else "published"
     assert take() == {"failed": 2, "published": 2}
     assert lake.outcomes() == {"a.csv": ("done", 1), "bad.csv": ("failed", 1), "c.csv": ("done", 1)}
 
 
-def test_a_file_that_meets_trouble_stops_no_other(lake: SteppedLake) -> None:
+def test_trouble_with_a_file_does_not_stop_others(lake: SteppedLake) -> None:
     lake.put("a.csv", "b.csv")
     lake.becomes = lambda names: EngineError("Out of memory.") if "a.csv" in names else "published"
     assert take({**WATCH, "max_files": 1}) == {"failed": 1, "published": 1}
     assert lake.outcomes() == {"b.csv": ("done", 1)}
 
 
-def test_when_the_lake_is_away_the_other_chunks_wait_for_the_next_look(lake: SteppedLake) -> None:
+def test_an_unreachable_lake_leaves_other_chunks_to_the_next_scan(lake: SteppedLake) -> None:
     lake.put("a.csv", "b.csv")
     lake.becomes = lambda _: CatalogUnavailableError("Away.")
     assert take({**WATCH, "max_files": 1}) == {"failed": 1}
@@ -90,9 +90,7 @@ def test_when_the_lake_is_away_the_other_chunks_wait_for_the_next_look(lake: Ste
     assert lake.outcomes() == {}
 
 
-def test_a_run_that_was_left_once_more_is_gone_on_with_once_more(
-    lake: SteppedLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_can_be_suspended_and_resumed_twice(lake: SteppedLake, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object, **__: object) -> Run:
         raise CatalogUnavailableError("Away.")
 

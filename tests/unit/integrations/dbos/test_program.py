@@ -48,7 +48,7 @@ def test_dbos_shares_the_journals_postgres(project: Path, monkeypatch: pytest.Mo
     assert config["system_database_url"] == "postgresql://me:p%40ss%3Aword@db.example.com/lake"
 
 
-def test_the_file_says_what_dbos_is_given(project: Path) -> None:
+def test_the_file_configures_dbos(project: Path) -> None:
     text = """
 name: my-app
 language: python
@@ -72,7 +72,7 @@ env: {TABLE_NAME: trips, NAMESPACE: nyc}
     assert configuration.logs_all
 
 
-def test_variables_win_over_the_file(project: Path) -> None:
+def test_variables_override_the_file(project: Path) -> None:
     given = {"DBOS_SYSTEM_DATABASE_URL": "sqlite:///x.db", "DBOS__APPVERSION": "7", "DBOS__VMID": "pod-1"}
     config = load(project, "system_database_url: sqlite:///y.db", **given).dbos
     assert config["system_database_url"] == "sqlite:///x.db"
@@ -93,14 +93,14 @@ def test_variables_win_over_the_file(project: Path) -> None:
         ("system_database_url: postgresql://me:${NO_SUCH}@db/x", "refers to the variable NO_SUCH, which isn't set"),
     ],
 )
-def test_what_is_wrong_with_the_file_is_said_by_name(project: Path, text: str, said: str) -> None:
+def test_errors_in_the_file_name_the_key(project: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(project, text)
     assert said in caught.value.message
     assert SECRET not in f"{caught.value.message} {caught.value.hint} {caught.value.context}"
 
 
-def test_a_file_that_is_named_must_be_there(project: Path) -> None:
+def test_a_named_file_must_exist(project: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"Can't read no\.yaml"):
         load_configuration(Path("no.yaml"), home=project, journal=JournalSettings(), environ={})
 
@@ -166,7 +166,7 @@ def test_a_table_may_be_given_in_one_or_in_two(
     assert orders == [{"table": "nyc.trips", "paths": [str(project / "x")], "checks": [], "branch": "b"}]
 
 
-def test_dbos_database_away_at_the_start_is_said_without_the_password(
+def test_an_unreachable_dbos_database_is_reported_without_the_password(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DBOS_SYSTEM_DATABASE_URL", f"postgresql://me:{SECRET}@127.0.0.1:1/lake?connect_timeout=2")
@@ -214,7 +214,7 @@ def test_an_error_of_the_lake_ends_with_its_exit_code(
     assert capsys.readouterr().err == "error: It failed.\nhint:  Do this.\n"
 
 
-def test_a_rejection_names_the_branch_and_what_to_type_next() -> None:
+def test_a_rejection_names_the_branch_and_the_next_command() -> None:
     outcome = workflows.Outcome(
         run_id="20260131T070000-1", status="rejected", table="nyc.trips", branch="wap/x", rows=9,
         failures=["not_null_id: 3 of 9 rows"], detail=None,
@@ -227,7 +227,7 @@ def test_a_rejection_names_the_branch_and_what_to_type_next() -> None:
     ]
 
 
-def test_chunks_that_go_in_order_stop_at_one_that_is_not_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ordered_chunks_stop_at_the_first_unpublished_one(monkeypatch: pytest.MonkeyPatch) -> None:
     chunks = [SimpleNamespace(name=name) for name in ("01", "02", "03")]
     plan = SimpleNamespace(creates=True, in_order=True, to_do=chunks)
     monkeypatch.setattr(program, "Backfill", lambda *_, **__: SimpleNamespace(plan=lambda: plan))

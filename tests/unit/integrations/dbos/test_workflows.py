@@ -183,7 +183,7 @@ def test_a_round_of_maintenance_is_a_workflow_too(lake: FakeLake) -> None:
     assert lake.given == {"tables": ["nyc.*"], "within": "1h"}
 
 
-def test_started_twice_is_once(lake: FakeLake) -> None:
+def test_starting_twice_runs_once(lake: FakeLake) -> None:
     first = program.run_one(ORDER, "twice")
     assert program.run_one(ORDER, "twice") == first
     with SetWorkflowID("twice"):
@@ -208,7 +208,7 @@ def test_other_files_under_a_known_id_are_refused(
 
 @pytest.mark.parametrize("step", ["write", "audit", "publish"])
 @pytest.mark.parametrize("error", [AWAY, OutcomeUnknownError("No answer came.")], ids=["away", "unknown"])
-def test_a_step_is_called_again_when_that_may_help(lake: FakeLake, step: str, error: LakegateError) -> None:
+def test_a_step_is_retried_when_that_may_help(lake: FakeLake, step: str, error: LakegateError) -> None:
     run_id = f"again-{step}-{error.code}"
     lake.raises[step] = [error, error]
     assert program.run_one(ORDER, run_id)["status"] == "published"
@@ -216,7 +216,7 @@ def test_a_step_is_called_again_when_that_may_help(lake: FakeLake, step: str, er
     assert "undo" not in lake.steps(run_id)
 
 
-def test_a_final_error_is_not_tried_again_and_the_run_undone(lake: FakeLake) -> None:
+def test_a_final_error_is_not_retried_and_the_run_is_undone(lake: FakeLake) -> None:
     lake.raises["publish"] = [InputError("No.", hint="Do this.")]
     with pytest.raises(InputError, match="No") as caught:
         program.run_one(ORDER, "final")
@@ -226,7 +226,7 @@ def test_a_final_error_is_not_tried_again_and_the_run_undone(lake: FakeLake) -> 
     assert status_of("final") == "ERROR"
 
 
-def test_who_asks_later_is_told_the_same_error(lake: FakeLake) -> None:
+def test_a_later_caller_gets_the_same_error(lake: FakeLake) -> None:
     lake.raises["write"] = [InputError("'x' doesn't exist.")]
     for _ in range(2):
         with pytest.raises(InputError, match="'x' doesn't exist"):
@@ -234,7 +234,7 @@ def test_who_asks_later_is_told_the_same_error(lake: FakeLake) -> None:
     assert lake.steps("later") == ["write", "undo"]
 
 
-def test_a_run_that_is_given_up_is_undone_and_the_last_error_told(lake: FakeLake) -> None:
+def test_a_given_up_run_is_undone_and_raises_the_last_error(lake: FakeLake) -> None:
     lake.raises["audit"] = [AWAY] * 100
     with pytest.raises(CatalogUnavailableError):
         program.run_one(ORDER, "away")
@@ -242,7 +242,7 @@ def test_a_run_that_is_given_up_is_undone_and_the_last_error_told(lake: FakeLake
     assert lake.steps("away")[-1] == "undo"
 
 
-def test_what_was_published_though_no_answer_came_is_a_success(lake: FakeLake) -> None:
+def test_a_publish_whose_response_was_lost_is_a_success(lake: FakeLake) -> None:
     real = lake.publish_run
 
     def publish_run(run_id: str) -> Run:
@@ -254,7 +254,7 @@ def test_what_was_published_though_no_answer_came_is_a_success(lake: FakeLake) -
     assert status_of("unheard") == "SUCCESS"
 
 
-def test_the_first_error_is_told_when_undoing_fails_too(lake: FakeLake) -> None:
+def test_the_first_error_is_raised_if_undoing_fails_too(lake: FakeLake) -> None:
     lake.raises = {"publish": [InputError("No.")], "undo": [AWAY] * 100}
     with pytest.raises(InputError, match="No"):
         program.run_one(ORDER, "both")
@@ -288,7 +288,7 @@ def test_a_cancelled_workflow_leaves_no_run_behind(lake: FakeLake) -> None:
         program.run_one(ORDER, "cancelled")
 
 
-def test_one_workflow_begun_twice_in_a_process_works_one_after_the_other(lake: FakeLake) -> None:
+def test_a_workflow_started_twice_in_a_process_runs_sequentially(lake: FakeLake) -> None:
     lake.gate.clear()
     with SetWorkflowID("crowded"):
         handle = DBOS.start_workflow(workflows.wap, ORDER)
@@ -301,7 +301,7 @@ def test_one_workflow_begun_twice_in_a_process_works_one_after_the_other(lake: F
     assert lake.crowd == 1
 
 
-def test_a_fork_goes_on_with_the_run_that_was_begun(lake: FakeLake) -> None:
+def test_a_fork_continues_the_original_run(lake: FakeLake) -> None:
     program.run_one(ORDER, "original")
     forked = DBOS.fork_workflow("original", 2)
     assert forked.get_result()["run_id"] == "original"
@@ -320,13 +320,13 @@ def test_the_same_order_is_queued_once_and_another_one_too(lake: FakeLake) -> No
     after.get_result()
 
 
-def test_who_enqueues_from_outside_is_worked_off_here(lake: FakeLake, configuration: DbosConfiguration) -> None:
+def test_workflows_enqueued_from_outside_run_here(lake: FakeLake, configuration: DbosConfiguration) -> None:
     queued = program.enqueue(configuration, ORDER, "outside")
     assert queued == "outside"
     assert program.result_of(DBOS.retrieve_workflow("outside"))["status"] == "published"
 
 
-def test_no_more_than_so_many_chunks_of_a_backfill_at_a_time(lake: FakeLake) -> None:
+def test_a_backfill_limits_concurrent_chunks(lake: FakeLake) -> None:
     lake.gate.clear()
     orders = [Order(table="nyc.trips", paths=[f"{number}.parquet"]) for number in range(5)]
     handles = [queues.enqueue(order, queue=queues.BACKFILL) for order in orders]
@@ -337,7 +337,7 @@ def test_no_more_than_so_many_chunks_of_a_backfill_at_a_time(lake: FakeLake) -> 
     assert {handle.get_result()["status"] for handle in handles} == {"published"}
 
 
-def test_what_a_process_that_died_left_is_recovered_and_what_a_living_one_does_is_not(
+def test_only_dead_processes_workflows_are_recovered(
     lake: FakeLake, configuration: DbosConfiguration, database: Path
 ) -> None:
     for name in ("dead", "living", "stranger"):

@@ -106,7 +106,7 @@ def begun(deployment: UUID, case: str, state: State[Any]) -> FlowRun:
     return run
 
 
-def test_a_file_that_nobody_took_in_is_begun_once(deployment: UUID) -> None:
+def test_a_file_that_was_never_ingested_is_restarted_once(deployment: UUID) -> None:
     assert looked("never begun") == 1
     (run,) = flow_runs(deployment, "never begun")
     assert run.parameters == {"table": "nyc.never_begun", "path": "nyc.never_begun.parquet"}
@@ -114,13 +114,13 @@ def test_a_file_that_nobody_took_in_is_begun_once(deployment: UUID) -> None:
 
 
 @pytest.mark.parametrize("case", ENDED)
-def test_what_was_decided_on_is_left_alone(deployment: UUID, case: str) -> None:
+def test_files_with_an_outcome_are_left_alone(deployment: UUID, case: str) -> None:
     begun(deployment, case, ENDED[case])
     assert looked(case) == 0
 
 
 @pytest.mark.parametrize("case", LOST)
-def test_what_came_to_nothing_is_begun_again(deployment: UUID, case: str) -> None:
+def test_files_without_an_outcome_are_restarted(deployment: UUID, case: str) -> None:
     begun(deployment, case, LOST[case])
     assert looked(case) == 1
 
@@ -131,14 +131,14 @@ def test_three_flow_runs_are_enough(deployment: UUID) -> None:
     assert looked("three times") == 0
 
 
-def test_a_flow_run_whose_run_was_settled_is_no_more_at_work(deployment: UUID) -> None:
+def test_a_flow_run_whose_run_was_recovered_is_dead(deployment: UUID) -> None:
     run = begun(deployment, "settled", Running())
     assert looked("settled", KnownRuns({f"prefect-{run.id}": "staged"})) == 0
     assert looked("settled", KnownRuns({f"prefect-{run.id}": "failed"})) == 1
 
 
 @pytest.mark.parametrize(("case", "state"), [("silent", Running()), ("pending", Pending())])
-def test_a_flow_run_that_fell_silent_is_given_up(
+def test_a_silent_flow_run_is_given_up(
     deployment: UUID, monkeypatch: pytest.MonkeyPatch, case: str, state: State[Any]
 ) -> None:
     begun(deployment, case, state)
@@ -147,25 +147,25 @@ def test_a_flow_run_that_fell_silent_is_given_up(
     assert looked(case) == 1
 
 
-def test_an_event_that_is_on_its_way_is_left_to_its_trigger(deployment: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recent_event_is_left_to_its_trigger(deployment: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "_GRACE", timedelta(hours=1))
     assert looked("young") == 0
     assert flow_runs(deployment, "young") == []
 
 
-def test_trouble_stops_no_look(deployment: UUID, caplog: pytest.LogCaptureFixture) -> None:
+def test_trouble_does_not_stop_the_scan(deployment: UUID, caplog: pytest.LogCaptureFixture) -> None:
     assert intake.restart_lost_files(cast("Lake", KnownRuns()), "lakegate-wap/nobody", None) == 0
     begun(deployment, "no lake", Running())
     assert looked("no lake", KnownRuns(error=CatalogUnavailableError("The catalog is away."))) == 0
     assert [text.partition(":")[0] for text in caplog.messages].count("Couldn't look for announced files") == 2
 
 
-def test_every_table_is_looked_through(deployment: UUID) -> None:
+def test_every_table_is_checked(deployment: UUID) -> None:
     intake.restart_lost_files(cast("Lake", KnownRuns()), NAME, None)
     assert all(flow_runs(deployment, case) for case in (*ENDED, *LOST, *OTHERS))
 
 
-def test_an_announced_file_is_an_event_that_the_server_has(deployment: UUID) -> None:
+def test_an_announced_file_becomes_an_event_on_the_server(deployment: UUID) -> None:
     announce("nyc.told", "told.parquet")
     with get_client(sync_client=True) as client:
         kept = EventFilter(resource=EventResourceFilter(id=["lakegate.table.nyc.told"]))
@@ -173,7 +173,7 @@ def test_an_announced_file_is_an_event_that_the_server_has(deployment: UUID) -> 
     assert [one.payload for one in page.events] == [{"table": "nyc.told", "path": "told.parquet"}]
 
 
-def test_an_event_that_does_not_arrive_is_an_error() -> None:
+def test_an_undelivered_event_is_an_error() -> None:
     nobody = {PREFECT_API_URL: "http://127.0.0.1:1/api", PREFECT_CLIENT_MAX_RETRIES: 0}
     with temporary_settings(nobody), pytest.raises(RetryableError, match=r"didn't accept the event that a\.csv"):
         announce("nyc.trips", "a.csv")

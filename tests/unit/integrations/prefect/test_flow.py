@@ -166,7 +166,7 @@ def test_a_flow_run_that_is_retried_after_its_rejection_stays_rejected(monkeypat
     assert (state.name, state.is_failed()) == ("Rejected", True)
 
 
-def test_a_run_that_somebody_discards_between_two_steps_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_discarded_between_two_steps_is_not_a_success(monkeypatch: pytest.MonkeyPatch) -> None:
     lake = ScriptedLake()
     monkeypatch.setattr(lake, "publish", lambda: lake._change(status="discarded"))  # noqa: SLF001 - somebody else's
     state = ran(monkeypatch, lake)
@@ -175,7 +175,7 @@ def test_a_run_that_somebody_discards_between_two_steps_is_no_success(monkeypatc
     assert "is discarded. lakegate runs" in str(state.message)
 
 
-def test_a_step_is_tried_again_without_undoing_the_ones_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_retried_without_undoing_earlier_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     away = EngineUnavailableError("The engine went away.")
     unknown = OutcomeUnknownError("No answer came.")
     lake = ScriptedLake(does={"audit": [away, away], "publish": [unknown]})
@@ -195,7 +195,7 @@ def test_a_step_that_never_succeeds_is_undone_at_the_end(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("step", ["write", "audit", "publish"])
-def test_what_no_other_try_can_mend_is_not_tried_again(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_permanent_errors_are_not_retried(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     lake = ScriptedLake(does={step: [InputError("No such file.")]})
     state = ran(monkeypatch, lake)
     assert (state.name, state.message) == ("Failed", "No such file.")
@@ -204,7 +204,7 @@ def test_what_no_other_try_can_mend_is_not_tried_again(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("step", ["write", "audit", "publish"])
-def test_a_process_that_is_told_to_end_undoes_its_run(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_a_terminated_process_undoes_its_run(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     # Prefect passes the signal on to whoever handled it before: that must not be the end of the tests.
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     lake = ScriptedLake(does={step: [TerminationSignal(signal=15)]})
@@ -216,7 +216,7 @@ def test_a_process_that_is_told_to_end_undoes_its_run(monkeypatch: pytest.Monkey
     assert lake.calls[-2:] == [step, "undo"]
 
 
-def test_a_publish_that_turns_out_to_have_happened_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publish_that_succeeded_after_all_is_reported_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = 1 + len(steps.RETRY_DELAYS_S)
     lake = ScriptedLake(does={"publish": [OutcomeUnknownError("No answer came.") for _ in range(tries)]})
     lake.does["undo"] = [lake.publish]
@@ -224,7 +224,7 @@ def test_a_publish_that_turns_out_to_have_happened_is_told_so(monkeypatch: pytes
     assert state.name == "Published"
 
 
-def test_an_undo_that_cannot_be_done_says_who_will(
+def test_a_failed_undo_names_the_command_that_will_do_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lake = ScriptedLake(does={"audit": [InputError("Bad.")], "undo": [EngineUnavailableError("Away.")]})
@@ -234,7 +234,7 @@ def test_an_undo_that_cannot_be_done_says_who_will(
 
 
 @pytest.mark.parametrize(("step", "calls"), [("write", ["write", "undo"]), ("audit", ["write", "audit", "undo"])])
-def test_a_flow_run_that_is_cancelled_where_no_worker_is_stops_before_the_next_step(
+def test_a_flow_run_cancelled_without_a_worker_stops_before_the_next_step(
     monkeypatch: pytest.MonkeyPatch, step: str, calls: list[str]
 ) -> None:
     def cancel() -> None:

@@ -29,7 +29,7 @@ def look() -> State[Any]:
     return state
 
 
-def test_a_run_that_somebody_left_is_gone_on_with(lake: SteppedLake) -> None:
+def test_a_suspended_run_is_resumed(lake: SteppedLake) -> None:
     lake.leave("a.csv", "b.csv", run_id="files-1")
     lake.put("c.csv")
     assert look().message == "Chunks: 2 published."
@@ -39,7 +39,7 @@ def test_a_run_that_somebody_left_is_gone_on_with(lake: SteppedLake) -> None:
     assert look().message == "Nothing new."
 
 
-def test_a_run_that_somebody_is_at_is_left_to_him_and_stops_no_other(lake: SteppedLake) -> None:
+def test_a_run_held_elsewhere_is_left_alone_and_does_not_stop_others(lake: SteppedLake) -> None:
     lake.leave("a.csv", run_id="files-1")
     lake.at_work.add("files-1")
     lake.put("b.csv")
@@ -47,7 +47,7 @@ def test_a_run_that_somebody_is_at_is_left_to_him_and_stops_no_other(lake: Stepp
     assert lake.names() == [["b.csv"]]
 
 
-def test_a_run_whose_process_died_is_settled_and_its_files_begun_anew(lake: SteppedLake) -> None:
+def test_a_dead_run_is_recovered_and_its_files_are_ingested_again(lake: SteppedLake) -> None:
     lake.leave("a.csv", run_id="files-1")
     lake.dead.add("files-1")
     look()
@@ -69,14 +69,14 @@ def test_a_published_state_that_the_server_sends_without_its_result_counts_as_pu
     assert look().message == "Nothing new."
 
 
-def test_a_file_at_which_the_engine_fails_goes_apart_and_stops_no_other(lake: SteppedLake) -> None:
+def test_a_file_that_the_engine_fails_at_is_isolated_and_does_not_stop_others(lake: SteppedLake) -> None:
     lake.put("a.csv", "bad.csv", "c.csv")
     lake.becomes = lambda names: EngineError("Out of memory.") if "bad.csv" in names else "published"
     assert look().message == "Chunks: 2 failed, 2 published."
     assert lake.outcomes() == {"a.csv": ("done", 1), "bad.csv": ("failed", 1), "c.csv": ("done", 1)}
 
 
-def test_when_the_lake_is_away_the_other_chunks_wait_for_the_next_look(lake: SteppedLake) -> None:
+def test_an_unreachable_lake_leaves_other_chunks_to_the_next_scan(lake: SteppedLake) -> None:
     lake.put("a.csv", "b.csv")
     lake.becomes = lambda _: CatalogUnavailableError("Away.")
     state = intake.intake_flow(FOLDER, TABLE, settle_s=0.0, max_files=1, return_state=True)

@@ -25,7 +25,7 @@ PROGRAM = (sys.executable, "-m", "lakegate.integrations.prefect")
 
 
 @pytest.mark.parametrize("found", ["3.8.8", "3.8.12", "3.8.9rc1", "3.8.8.post1", "3.8.10+local.1"])
-def test_a_version_in_the_range_will_do(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
+def test_a_version_in_the_range_is_accepted(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
     monkeypatch.setattr("lakegate.integrations.version", lambda _package: found)
     require_extra("prefect", "prefect", "3.8.8", "3.9")
 
@@ -49,7 +49,7 @@ def test_without_prefect_the_first_use_names_the_extra(monkeypatch: pytest.Monke
     assert caught.value.hint == "pip install 'lakegate[prefect]'"
 
 
-def test_everything_that_is_promised_is_there() -> None:
+def test_every_exported_name_exists() -> None:
     assert all(getattr(adapter, name) is not None for name in dir(adapter))
     with pytest.raises(AttributeError, match="no_such_flow"):
         _ = adapter.no_such_flow
@@ -105,7 +105,7 @@ def test_a_missing_option_value_names_the_command_and_its_help(
     assert "For help, run: python -m lakegate.integrations.prefect serve --help" in capsys.readouterr().err
 
 
-def test_the_program_ends_as_its_command_line_says() -> None:
+def test_the_program_exits_with_the_documented_codes() -> None:
     done = subprocess.run(PROGRAM, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: Pass --table_name and --s3_path, or a command.")
@@ -146,7 +146,7 @@ def rejected() -> Run:
     )
 
 
-def test_a_report_names_the_check_its_rows_and_what_to_type(rejected: Run) -> None:
+def test_a_report_names_the_check_its_rows_and_the_next_commands(rejected: Run) -> None:
     text = audit_markdown(rejected, report(rejected), with_examples=True)
     assert "# Audit of nyc.trips: failed" in text
     assert "| `not_null(fare)` | ✗ fail | 1 | 9 | scan |" in text
@@ -155,7 +155,7 @@ def test_a_report_names_the_check_its_rows_and_what_to_type(rejected: Run) -> No
     assert all(f"\nlakegate {command}\n" in text for command in commands)
 
 
-def test_data_in_a_report_is_no_markup(rejected: Run) -> None:
+def test_data_in_a_report_is_escaped(rejected: Run) -> None:
     text = audit_markdown(rejected, report(rejected), with_examples=True)
     row = next(line for line in text.splitlines() if line.startswith("| NULL"))
     assert len(re.findall(r"(?<!\\)\|", row)) == 4
@@ -164,11 +164,11 @@ def test_data_in_a_report_is_no_markup(rejected: Run) -> None:
     assert len(row) < 300
 
 
-def test_examples_are_left_out_when_they_should_be(rejected: Run) -> None:
+def test_examples_can_be_disabled(rejected: Run) -> None:
     assert "NULL" not in audit_markdown(rejected, report(rejected), with_examples=False)
 
 
-def test_a_report_leads_to_the_dashboard(rejected: Run) -> None:
+def test_a_report_links_to_the_dashboard(rejected: Run) -> None:
     link = "https://lake.example.com/run?run=r1"
     text = audit_markdown(rejected, report(rejected), with_examples=False, link=link)
     assert text.endswith(f"\n\n[Report of the run](<{link}>)")
@@ -190,7 +190,7 @@ def test_the_trigger_is_for_one_table_or_all() -> None:
         adapter.landed_trigger("trips")
 
 
-def test_what_is_served_knows_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deployments_have_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     intake, wap = adapter.deployments(
         ["in", "s3://b/in"],
