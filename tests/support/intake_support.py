@@ -31,7 +31,7 @@ Outcome = str | LakegateError | BaseException
 
 
 class FakeClock(Clock):
-    """Stands still unless somebody sleeps."""
+    """A clock that only advances in sleep."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -48,7 +48,7 @@ class FakeClock(Clock):
 
 @dataclass
 class FolderLake:
-    """A lake that knows of files and landings only; ``becomes`` says how an ingest of some files ends."""
+    """A lake with only files and checkpoints; ``becomes`` scripts the outcome of an ingest."""
 
     files: dict[str, FoundFile] = field(default_factory=dict)
     known: dict[tuple[str, str], FileCheckpoint] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class FolderLake:
 
 @dataclass
 class SteppingLake(FolderLake):
-    """A lake whose runs can be left, gone on with and undone.
+    """A lake whose runs can be suspended, resumed and undone.
 
     ``at_work`` are runs of others, ``dead`` those whose process died.
     """
@@ -188,7 +188,7 @@ class SteppingLake(FolderLake):
 
 @dataclass
 class SteppedLake(SteppingLake):
-    """A lake whose runs orchestrators take step by step."""
+    """A lake whose runs orchestrators run step by step."""
 
     steps: list[tuple[str, str]] = field(default_factory=list)
     settings: Settings = field(default_factory=Settings)
@@ -200,7 +200,7 @@ class SteppedLake(SteppingLake):
         pass
 
     def leave(self, *names: str, run_id: str) -> None:
-        """Put files there that somebody wrote to a branch, before he left the run to its next step."""
+        """Add files that were written to a branch by a run that's suspended before its next step."""
         self.put(*names)
         uris = [f"file://{FOLDER}/{name}" for name in names]
         self.write(TABLE, uris, run_id=run_id)

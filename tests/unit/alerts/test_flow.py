@@ -1,4 +1,4 @@
-"""Runs that end are told of, and whatever comes of that, they stay as they ended."""
+"""Finished runs are reported, and a failing alert never changes a run's outcome."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOW = datetime(2026, 1, 31, 7, 5, 9, tzinfo=UTC)
 
 @dataclass
 class Teller:
-    """Remembers what it was told to tell."""
+    """Records the alerts."""
 
     notices: list[Notice] = field(default_factory=list)
     alerts: list[tuple[str | None, float | None]] = field(default_factory=list)

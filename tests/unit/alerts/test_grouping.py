@@ -1,4 +1,4 @@
-"""What says the same is told of once, and how many there were, whoever tells and whoever dies."""
+"""Repeated alerts are sent once, with a count, across processes and crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What messages say, and that no data breaks them."""
+"""The content of messages, which no data can break."""
 
 from __future__ import annotations
 

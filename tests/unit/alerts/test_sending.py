@@ -1,4 +1,4 @@
-"""Channels against real HTTP servers: what arrives, what is tried again, what is said of failures."""
+"""Channels against real HTTP servers: what arrives, what's retried, and how failures are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nessie's answers, good and bad, without a Nessie."""
+"""Nessie's responses, good and bad, without a Nessie server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How Nessie is reached: its address, tokens, proxies, versions."""
+"""Access to Nessie: its URL, tokens, proxies and versions."""
 
 from __future__ import annotations
 

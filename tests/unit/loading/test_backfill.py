@@ -1,4 +1,4 @@
-"""Backfills: their chunks, and what becomes of them side by side."""
+"""Backfills: their chunks, and their parallel execution."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def test_a_lake_that_does_not_open_fails_the_chunk(archive: Archive, tmp_path: P
 
 
 class Told:
-    """A watcher that remembers."""
+    """An observer that records its calls."""
 
     def __init__(self) -> None:
         self.words: list[str] = []

@@ -1,4 +1,4 @@
-"""A file that failed too often is told of: once, and only when it is given up."""
+"""A file that failed too often is reported once, and only when it's given up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def clock() -> FakeClock:
 
 
 def work(intake: Intake, clock: FakeClock) -> None:
-    """Look and take until nothing is left to try."""
+    """Scan and ingest until nothing is left to try."""
     for _ in range(100):
         found = intake.scan()
         if not found.chunks and found.due_s is None:
@@ -134,7 +134,7 @@ def home(tmp_path: Path, server: SlackServer, monkeypatch: pytest.MonkeyPatch) -
 
 
 def attempt(home: Path, lake: Lake, clock: FakeClock) -> Scan:
-    """Look, and note that what was found can't be read, as orchestrators do that run the steps themselves."""
+    """Scan, and save that the files can't be read, like an orchestrator that runs the steps itself."""
     clock.sleep(1.0)
     intake = Intake(lake, [str(home / "landing")], Routes.to(TABLE), settle_s=0.0, max_tries=2, clock=clock)
     found = intake.scan()

@@ -1,4 +1,4 @@
-"""Spans of time, and which one a file's path tells."""
+"""Periods of time, and the dates in file paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking with a time limit: runs that are left, found and gone on with; messages that come again."""
+"""Ingests with a time limit: suspended runs are found and resumed, and redelivered messages are harmless."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def intake(lake: SteppingLake, clock: FakeClock, **options: Any) -> Intake:
 
 
 def take(taking: Intake, changed: Sequence[str] | None = None) -> None:
-    """Take everything that there is to take now; trouble stops only its own chunk."""
+    """Ingest everything that's ready. Trouble stops only its own chunk."""
     found = taking.scan(changed)
     while found.chunks:
         for chunk in found.chunks:
@@ -139,7 +139,7 @@ def test_a_rejected_file_is_retried_when_it_is_announced_again(lake: SteppingLak
 
 
 def die(lake: SteppingLake, clock: FakeClock, *, run_known: bool = True, **options: Any) -> None:
-    """Take everything, as a process does that dies of bad.csv; and have its run settled, as others do after a while."""
+    """Ingest everything in a process that crashes at bad.csv, then recover its run as another process would."""
     lake.becomes = lambda names: KeyboardInterrupt() if "bad.csv" in names else "published"
     try:
         take(intake(lake, clock, **options))

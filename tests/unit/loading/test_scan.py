@@ -1,4 +1,4 @@
-"""Looking and taking: which files are offered when, and what is written down of them."""
+"""Scans and ingests: which files are ready when, and which outcomes are saved."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_files_that_may_change_the_same_rows_run_in_order(
 def test_a_waiting_file_blocks_later_files_that_may_change_the_same_rows(
     lake: FolderLake, clock: FakeClock, left: str
 ) -> None:
-    """Taken later, its older rows would be put over theirs."""
+    """If it were ingested later, its older rows would overwrite theirs."""
     lake.put("1.csv", modified_at=START if left == "settling" else LONG_AGO)
     lake.put("2.csv", "3.csv")
     options: IngestOptions = {"mode": "upsert", "key": ("id",)}
@@ -144,7 +144,7 @@ def test_a_queued_file_that_vanishes_blocks_nothing(lake: FolderLake, clock: Fak
 
 
 def test_a_waiting_file_blocks_files_that_are_not_listed_yet(lake: FolderLake, clock: FakeClock) -> None:
-    """However many files of other tables there are before it."""
+    """No matter how many files of other tables come before it."""
     lake.put(*(f"a{table}/{number:02}.csv" for table in range(10) for number in range(60)))
     lake.put(*(f"b/{number:03}.csv" for number in range(600)))
     theirs = FileCheckpoint(

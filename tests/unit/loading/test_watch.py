@@ -1,4 +1,4 @@
-"""The loop, on a lake that is told how every ingest ends; and the real events of a folder."""
+"""The watch loop on a scripted lake, and real events of a folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BOUND_S = 60.0
 
 
 class Seen:
-    """Remembers what it was told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.took_names: list[list[str]] = []
@@ -53,7 +53,7 @@ class Seen:
 
 
 class ScriptedFeed:
-    """Answers waits from a script, and stops the watch at its end."""
+    """Returns scripted results from waits, and stops the watch at the end."""
 
     def __init__(self, *hints: Callable[[], Collection[str] | None]) -> None:
         self.hints = list(hints)
@@ -190,7 +190,7 @@ def test_a_run_held_elsewhere_is_left_alone_and_does_not_stop_others() -> None:
 
 @pytest.mark.parametrize("first", ["trying", "parked", "running", "failed"])
 def test_once_reports_files_queued_behind_a_waiting_one(first: str) -> None:
-    """They are not on ``main``, though this watch has not tried them."""
+    """They aren't on ``main``, though this watch hasn't tried them."""
     lake, clock = SteppedLake(), FakeClock()
     lake.ingest = partial(FolderLake.ingest, lake)  # type: ignore[method-assign]
     uri = "file:///landing/1.csv"
@@ -319,7 +319,7 @@ def test_polling() -> None:
 
 
 class RealFolderLake(FolderLake):
-    """Like its base, with files that are there."""
+    """Like its base class, with existing files."""
 
     def mode_of(self, table: str, **_: object) -> WriteMode:
         return WriteMode()

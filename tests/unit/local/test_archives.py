@@ -1,4 +1,4 @@
-"""Archives of classes: which is whose, how one is made, and that nothing that goes wrong there keeps a server down."""
+"""Archives of classes: their identity, their creation, and that no failure keeps a server from starting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that nobody uses are stopped; whoever holds their lock keeps them."""
+"""Idle servers are stopped; holding their lock keeps them alive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakegate.local.state import StackFolder, Usage
 
 
 class _World:
-    """A stack whose clock goes on by ten seconds a look, and what was done to it."""
+    """A stack whose clock advances ten seconds per check, and that records what was done to it."""
 
     def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = StackFolder(home)

@@ -1,4 +1,4 @@
-"""What can be said of MiniStack without starting it: its lock file, its installation, its variables."""
+"""MiniStack without starting it: its lock file, installation and variables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def prepare(cache: Path) -> Path:
 
 
 def pretend_uv(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    """Let a Python program stand for uv; ``{venv}`` in it is the environment to make."""
+    """Replace uv with a Python program, in which ``{venv}`` is the environment to create."""
     monkeypatch.setattr(
         ministack, "_commands", lambda venv: ((sys.executable, "-c", program.replace("{venv}", str(venv))),)
     )

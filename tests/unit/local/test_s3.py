@@ -1,4 +1,4 @@
-"""What the local Spark is given to read from S3, and who counts as its user."""
+"""The local Spark's settings for S3, and who counts as its user."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ sys.stdin.read()
 
 
 def launch(home: Path, s3: S3Settings | None) -> Launch:
-    """A start of Spark that reaches S3 there."""
+    """A started Spark that reaches S3."""
     return Launch(
         folder=StackFolder(home),
         settings=LocalSettings(),

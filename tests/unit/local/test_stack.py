@@ -1,4 +1,4 @@
-"""The stack's life with servers of ten lines in place of the real ones; the real ones are in tests/integration."""
+"""The stack's life cycle with ten-line servers; tests/integration has the real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stores the local Spark is to reach, and what it is given for each."""
+"""The stores that the local Spark must reach, and what it gets for each."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_driver_replaces_its_other_versions_and_goes_with_its_source() -> None
 
 
 def test_a_driver_that_is_fetched_ends_no_transaction(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its class is the settings' own, if they name one."""
+    """Its class is the one in the settings, if they name one."""
     source = SourceSettings.model_validate({"url": "jdbc:postgresql://h/d", "options": {"driver": "a.Driver"}})
     components = Components(tmp_path, Settings(sources={"shop": source}), session=None, narrator=SilentNarrator())
     asked: list[bool] = []

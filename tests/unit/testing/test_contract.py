@@ -1,4 +1,4 @@
-"""The contract as others run it: from a folder of their own, by one import."""
+"""The contract as users run it: from their own folder, with one import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a deployment costs while nothing lands."""
+"""The costs of an idle deployment."""
 
 from __future__ import annotations
 

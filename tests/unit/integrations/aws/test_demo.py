@@ -1,4 +1,4 @@
-"""The parts of ``lakegate demo --aws``: its folder, its files, its Slack, its waiting, and what it shows."""
+"""The parts of ``lakegate demo --aws``: folder, files, Slack stand-in, waiting, and output."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class FakeCloud:
 
 
 class FakeLake:
-    """Its runs end one look later."""
+    """Its runs end one check later."""
 
     def __init__(self, *statuses: str, uri: str = URI) -> None:
         self.statuses = list(statuses)
@@ -240,7 +240,7 @@ class FakeMiniStack:
 
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Let the story end where it would start the local stack; returns what was stopped."""
+    """End the demo where it would start the local stack; return what was stopped."""
     told: list[str] = []
     fake_stack = SimpleNamespace(down=lambda: told.append("stack"))
 
@@ -290,7 +290,7 @@ REJECTED_RUN = REJECTED.model_copy(update={"run_id": "r-nulls"})
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Path, int, str]]:
-    """Folder, rows and table of each demo that was played, all to the same end."""
+    """Records folder, rows and table of each demo, all with the same outcome."""
     monkeypatch.chdir(tmp_path)
     plays: list[tuple[Path, int, str]] = []
     outcomes = (

@@ -1,4 +1,4 @@
-"""Planning, making, changing and deleting a deployment, against answers of AWS as its library checks them."""
+"""Planning, creating, changing and deleting a deployment, with stubbed responses that boto3 validates."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ QUEUE_CHANGE = {
 
 
 class Aws:
-    """Answers for the services that are asked, in the order in which each is asked."""
+    """Responses of each service, in the order of its requests."""
 
     def __init__(self, region: str = "eu-central-1") -> None:
         self.session = boto3.Session("AKIDEXAMPLE", "no-secret", region_name=region)
@@ -123,7 +123,7 @@ class Aws:
         self.answers("describe_change_set", {"Status": "CREATE_COMPLETE", "Changes": list(changes)})
 
     def has_events(self, *events: tuple[str, str, str]) -> None:
-        """Tell of events, the newest first as AWS does: resource, status, reason."""
+        """Add events (resource, status, reason), newest first like AWS."""
         found = [
             {
                 "StackId": STACK_ID,
@@ -146,7 +146,7 @@ class Aws:
 
 
 class Notes(SilentNarrator):
-    """Keeps what it is told."""
+    """Records what it gets."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -311,7 +311,7 @@ def test_a_deployment_follows_the_stack_to_its_end(aws: Aws, demo: Deployment, p
 def test_a_stopped_spark_that_should_always_run_is_started(
     aws: Aws, demo: Deployment, package: Path, schedule: str, wanted: int, *, changes: bool
 ) -> None:
-    """The alarm that stops it on demand goes on doing so until the very end of the change that deletes it."""
+    """The alarm that stops it on demand stays active until the end of the change that deletes it."""
     given = {"Schedule": schedule}
     aws.has_stack("CREATE_COMPLETE", given)
     if changes:
@@ -410,7 +410,7 @@ def test_the_code_bucket_is_created_in_the_accounts_own_namespace(region: str) -
 def test_a_deployment_that_is_not_approved_leaves_nothing(
     aws: Aws, demo: Deployment, package: Path, *, is_new: bool
 ) -> None:
-    """No bucket, no zip in it, no change set, and no empty stack: any request for one would have no answer."""
+    """No bucket, zip, change set or empty stack: a request for one would find no response."""
     if is_new:
         aws.has_no_stack()
     else:
@@ -563,7 +563,7 @@ def test_a_bucket_of_others_is_not_used(aws: Aws, demo: Deployment, package: Pat
 def test_a_bucket_that_is_written_to_while_it_is_emptied(
     aws: Aws, demo: Deployment, writes: int, *, is_deleted: bool
 ) -> None:
-    """As by a call of the function that was under way when the function was deleted."""
+    """Like a function call that was still running when the function was deleted."""
     aws.has_no_stack()
     for number in range(writes + is_deleted):
         version = {"Key": "warehouse/a", "VersionId": str(number), "Size": 3}

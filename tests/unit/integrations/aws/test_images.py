@@ -1,4 +1,4 @@
-"""What container images are built of, and the scripts that build them, run for real as far as there is no engine."""
+"""The sources of container images, and the scripts that build them, run for real where no engine is needed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _build(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_spark_s_image_has_the_jars_of_the_local_stack(tmp_path: Path) -> None:
-    """One pin, two places: what the local Spark reaches S3 with is what the image holds."""
+    """One pin in two places: the image has the same S3 jars as the local Spark."""
     spark_source("x86_64").write(tmp_path)
 
     lines = [line.split() for line in (tmp_path / "jars.sha256").read_text(encoding="utf-8").splitlines()]
@@ -148,7 +148,7 @@ def test_a_jar_that_is_not_the_one_that_was_tested_ends_the_build(tmp_path: Path
 
 
 def test_a_library_is_stripped_without_touching_what_it_is_linked_to(tmp_path: Path) -> None:
-    """Uv's cache and other environments share the files that it installs."""
+    """uv links the files it installs to its cache and other environments."""
     header = bytearray(64)
     header[:6], header[32:40], header[40:48] = b"\x7fELF\x02\x01", (64).to_bytes(8, "little"), b"\1" * 8
     header[54:56], header[56:58] = (56).to_bytes(2, "little"), (1).to_bytes(2, "little")

@@ -1,4 +1,4 @@
-"""What the settings ask for and the function's package lacks."""
+"""What the settings need but the function's package lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contracts travel with the function's settings."""
+"""Contracts are packaged with the function's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters that do not go together are refused before anything is made, with the reason."""
+"""Invalid combinations of parameters are refused with a reason before anything is created."""
 
 from __future__ import annotations
 

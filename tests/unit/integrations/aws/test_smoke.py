@@ -1,4 +1,4 @@
-"""What `deploy --smoke` and the function call the same."""
+"""Names that `deploy --smoke` and the function share."""
 
 from __future__ import annotations
 

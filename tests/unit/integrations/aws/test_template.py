@@ -1,4 +1,4 @@
-"""The template of a deployment: what it promises of queues, secrets and permissions."""
+"""The deployment's template: what it promises about queues, secrets and permissions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def template() -> dict[str, Any]:
 
 
 def test_it_can_be_sent_without_a_bucket(template: dict[str, Any]) -> None:
-    """As JSON, and otherwise the same: a bucket for it would have to be made before anybody approved."""
+    """As JSON with the same content: a bucket for it would have to be created before the approval."""
     sent = template_body()
     descriptions = {name: {"Description": one["Description"]} for name, one in template["Parameters"].items()}
     restored = json.loads(sent)
@@ -116,7 +116,7 @@ def test_alarms_watch_what_can_go_wrong_and_tell_whoever_is_to_hear(template: di
 
 
 def test_somebody_hears_of_files_that_wait_while_none_is_done(template: dict[str, Any]) -> None:
-    """Whether Spark always runs or not: what is put off is no error, and soon left out of the age of the oldest."""
+    """Whether or not Spark always runs, postponed messages are no error and soon don't count in the oldest age."""
     stuck = template["Resources"]["StuckAlarm"]
     alarm = stuck["Properties"]
     metrics = {one["Id"]: one["MetricStat"] for one in alarm["Metrics"] if "MetricStat" in one}
@@ -171,7 +171,7 @@ def test_spark_on_demand_starts_by_the_first_message_and_stops_when_none_is_left
 
 
 def test_a_message_outlasts_a_start_of_spark_many_times(template: dict[str, Any]) -> None:
-    """On demand, Spark takes minutes: what waits for it meanwhile must be nowhere near the dead letters."""
+    """On demand, Spark takes minutes to start. Messages waiting for it must stay far from the dead-letter queue."""
     away = {"s3://lake/a": FileOutcome("put off", is_done=False)}
     file = AnnouncedObject("lake", "a")
     waited, fetched = 0, 0
@@ -249,7 +249,7 @@ def test_permissions_name_their_resources(template: dict[str, Any]) -> None:
 
 
 def test_the_function_deletes_no_object(template: dict[str, Any]) -> None:
-    """As docs/how-to/keep-tables-on-s3.md says: those who write and publish read and put, and `gc` deletes."""
+    """As in docs/how-to/keep-tables-on-s3.md: writers and publishers get and put objects, `gc` deletes them."""
     of_objects = {
         action
         for name, statement in _statements(template)
@@ -278,7 +278,7 @@ def test_roles_are_assumed_by_services_for_this_account_alone(template: dict[str
 
 
 def test_the_function_s_code_can_do_nothing_with_network_interfaces(template: dict[str, Any]) -> None:
-    """Lambda needs that right of the role to put the function in a network; the code in it doesn't."""
+    """Lambda needs this permission of the role to put the function into a network; its code doesn't."""
     rights = {one.get("Sid"): one for name, one in _statements(template) if name == "FunctionRole"}
     denied = rights["NoNetworkInterfacesForTheCode"]
 
@@ -318,7 +318,7 @@ def test_nothing_is_written_by_the_endpoint_but_to_this_account_s_buckets(templa
 def test_servers_and_function_speak_to_what_they_need_and_no_others(
     template: dict[str, Any], group: str, ports: set[int]
 ) -> None:
-    """A group without rules of this kind may speak to everybody."""
+    """A group without such rules may connect to everything."""
     rules = template["Resources"][group]["Properties"]["SecurityGroupEgress"]
     always = [rule for rule in rules if "Fn::If" not in rule]
     inside = [rule["Fn::If"][1] for rule in rules if "Fn::If" in rule and isinstance(rule["Fn::If"][1]["CidrIp"], dict)]
@@ -334,7 +334,7 @@ def test_servers_and_function_speak_to_what_they_need_and_no_others(
 def test_the_function_is_given_the_journal_s_password_where_nessie_shares_the_database(
     template: dict[str, Any],
 ) -> None:
-    """What the users may do is tried on a real Postgres, in tests/integration/test_aws_database.py."""
+    """tests/integration/test_aws_database.py tests the users' permissions on a real Postgres."""
     variables = template["Resources"]["Function"]["Properties"]["Environment"]["Variables"]
     [secrets] = [one for name, one in _statements(template) if one.get("Sid") == "Secrets" and name == "FunctionRole"]
     made = next(one["Fn::If"] for one in secrets["Resource"] if one["Fn::If"][0] == "MakeJournal")
@@ -382,7 +382,7 @@ def test_authorities_of_rds_are_known_by_region() -> None:
 
 
 def test_the_service_role_may_read_whatever_it_makes(template: dict[str, Any]) -> None:
-    """AWS's own schema of a kind of resource lists the rights by which CloudFormation reads one after making it."""
+    """AWS's schema of a resource type lists the permissions with which CloudFormation reads it after creation."""
     found = util.find_spec("cfnlint")
     assert found is not None
     assert found.origin is not None
@@ -404,7 +404,7 @@ def test_the_service_role_may_read_whatever_it_makes(template: dict[str, Any]) -
 
 
 def test_the_service_role_s_policy_speaks_of_each_kind_of_resource(template: dict[str, Any]) -> None:
-    """What a deployment itself calls is held against the deployer's policy in tests/integration/test_aws_deploy.py."""
+    """tests/integration/test_aws_deploy.py checks the deployer's policy against a deployment's own calls."""
     policy = json.loads((DEPLOY / "aws" / "service-role-policy.json").read_text(encoding="utf-8"))
     kinds = {one["Type"].split("::")[1] for one in template["Resources"].values()}
     rights = {action for statement in policy["Statement"] for action in statement["Action"]}
@@ -424,7 +424,7 @@ def test_the_service_role_s_policy_speaks_of_each_kind_of_resource(template: dic
 
 
 def test_a_function_from_an_image_can_be_made_and_looked_at_by_the_policies() -> None:
-    """As Lambda's documentation has it: who makes it may read the image, and write who else may."""
+    """As Lambda's documentation requires: the creator may read the image, and set who else may."""
     deployer, role = (
         {
             action
@@ -459,7 +459,7 @@ def test_data_outlives_a_stack_that_is_deleted_by_hand(template: dict[str, Any])
 
 @pytest.mark.parametrize("only", ["", f":{CANARY_NAMESPACE}|nyc|sales"])
 def test_the_function_s_variables_are_settings(template: dict[str, Any], tmp_path: Path, only: str) -> None:
-    """Each variable names a setting, and the two that hold JSON hold what lakegate reads."""
+    """Each variable names a setting, and lakegate can parse the two that hold JSON."""
     variables = template["Resources"]["Function"]["Properties"]["Environment"]["Variables"]
     routes = variables["LAKEGATE_WATCH_ROUTES"]["Fn::If"][2]["Fn::Sub"][0].replace("${Only}", only)
     channels = variables["LAKEGATE_NOTIFY_CHANNELS"]["Fn::If"][1]["Fn::Sub"]
@@ -495,7 +495,7 @@ def test_the_schedule_calls_the_function_with_what_it_knows(template: dict[str, 
 
 
 def test_a_function_from_an_image_names_no_runtime(template: dict[str, Any]) -> None:
-    """Lambda refuses a handler or a runtime beside an image, and an image beside a zip."""
+    """Lambda refuses a handler or runtime with an image, and an image with a zip."""
     function = template["Resources"]["Function"]["Properties"]
     as_image = {name: function[name]["Fn::If"][1] for name in ("PackageType", "Handler", "Runtime", "Code")}
 
@@ -513,7 +513,7 @@ def test_a_function_from_an_image_names_no_runtime(template: dict[str, Any]) -> 
 
 
 def test_the_tables_files_are_not_taken_for_files_that_landed(template: dict[str, Any]) -> None:
-    """Else a publish would be told of, and published again, for ever."""
+    """Otherwise each publish would announce files, which would be published again, forever."""
     allowed = re.compile(template["Parameters"]["LandingPrefix"]["AllowedPattern"])
     warehouse = template["Outputs"]["Warehouse"]["Value"]["Fn::Sub"].rpartition("/")[2]
 
@@ -549,7 +549,7 @@ def test_servers_are_started_when_their_image_can_be_fetched(template: dict[str,
 
 
 def test_the_function_s_role_has_all_its_rights_from_its_beginning(template: dict[str, Any]) -> None:
-    """CloudFormation waits for the role before it makes the function, and not for policies that are added to it."""
+    """Before it creates the function, CloudFormation waits for the role but not for separate policies."""
     assert [name for name, one in template["Resources"].items() if one["Type"] == "AWS::IAM::Policy"] == []
     rights = {statement.get("Sid") for name, statement in _statements(template) if name == "FunctionRole"}
 
@@ -586,7 +586,7 @@ def _spark_command(template: dict[str, Any], *, has_jars: bool) -> list[Any]:
 
 
 def test_nessie_on_fargate_is_set_up_as_the_one_that_was_tried(template: dict[str, Any]) -> None:
-    """The compose file's is, with a real Postgres. What leads to that is of each its own."""
+    """The compose file's setup is tested with a real Postgres. Only how it's configured differs."""
     [*_, container] = template["Resources"]["CatalogTask"]["Properties"]["ContainerDefinitions"]
     given = [one["Fn::If"][1] if "Fn::If" in one else one for one in container["Environment"]]
     ours = {one["Name"]: one["Value"] for one in given}
@@ -617,7 +617,7 @@ def test_nessie_s_image_is_one_that_its_own_changelog_recommends(template: dict[
 def test_ecs_sees_whether_a_server_serves(
     template: dict[str, Any], task: str, service: str, name: str, port: int, starts_in: int
 ) -> None:
-    """Without a check of its own a task is healthy as soon as it runs, and `deploy` is told that all is well."""
+    """Without a health check, a task counts as healthy as soon as it runs, and `deploy` reports success."""
     resources = template["Resources"]
     [*_, container] = resources[task]["Properties"]["ContainerDefinitions"]
     check = container["HealthCheck"]
@@ -636,12 +636,12 @@ def test_ecs_sees_whether_a_server_serves(
 
 
 def test_no_file_is_tried_before_the_servers_are_there(template: dict[str, Any]) -> None:
-    """CloudFormation waits for what is referred to, in metadata too, and ECS for what it was told to check."""
+    """CloudFormation waits for referenced resources, even in metadata, and ECS for health checks."""
     assert {"CatalogService", "SparkService"} <= {*_references(template["Resources"]["FunctionLanded"])}
 
 
 def test_nessie_on_fargate_is_asked_for_its_readiness(template: dict[str, Any]) -> None:
-    """As the compose file's is, which was tried."""
+    """Like the compose file's, which is tested."""
     [*_, container] = template["Resources"]["CatalogTask"]["Properties"]["ContainerDefinitions"]
     tried = load(DEPLOY / "compose.yaml")["services"]["nessie"]["healthcheck"]["test"]
 

@@ -1,4 +1,4 @@
-"""Events as AWS documents them, and as nobody does."""
+"""Events as AWS documents them, and malformed ones."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_any_key_arrives_as_it_is(key: str) -> None:
 
 
 def test_a_folder_that_is_created_in_a_console_is_no_file() -> None:
-    """Its key ends in a slash; listed as if it were one, it would mean every file below it."""
+    """Its key ends in a slash. Listing it would list every file below it."""
     s3 = s3_event("landing", "nyc/trips/", "nyc/trips/a.csv")
     assert [file.key for file in read_event(s3).messages[0].files] == ["nyc/trips/a.csv"]
     assert read_event(bridge_event("landing", "nyc/trips/")).messages[0].files == ()

@@ -1,4 +1,4 @@
-"""When SQS is asked to deliver messages again, and how."""
+"""When and how SQS is asked to redeliver messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS = FunctionSettings()
 
 @pytest.fixture
 def sqs(monkeypatch: pytest.MonkeyPatch) -> Stubber:
-    """SQS, as its library checks what it is asked."""
+    """SQS with requests that boto3 validates."""
     client = boto3.Session("AKIDEXAMPLE", "no-secret", region_name="eu-central-1").client("sqs")
     stub = Stubber(client)
     stub.activate()

@@ -1,4 +1,4 @@
-"""What becomes of files in one call, with a lake that knows of files and landings only."""
+"""The outcome of files in one call, with a lake that only has files and checkpoints."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ AWAY = CatalogUnavailableError("Away.")
 
 
 class StoreLake(SteppingLake):
-    """One whose bucket has objects that may not be looked at."""
+    """A lake whose bucket has inaccessible objects."""
 
     def mode_of(self, table: str, **_: object) -> WriteMode:
         return WriteMode()
@@ -64,7 +64,7 @@ class StoreLake(SteppingLake):
 
 @dataclass
 class FakeLakes:
-    """Who keeps a lake open that is never opened."""
+    """A function whose lake is never opened."""
 
     stepping: StoreLake = field(default_factory=StoreLake)
     settings: Settings = SETTINGS
@@ -253,7 +253,7 @@ def test_required_settings(missing: str) -> None:
 
 
 class Called:
-    """What AWS hands over."""
+    """The context that AWS passes."""
 
     aws_request_id = "8476a536-e9f4-11e8-9739-2dfe598c3fcd"
 
@@ -263,7 +263,7 @@ class Called:
 
 @pytest.fixture
 def log_of_before() -> Iterator[None]:
-    """Put lakegate's log back as it was: the function keeps it for its process."""
+    """Restore lakegate's log, which the function changes for its process."""
     log = logging.getLogger("lakegate")
     handlers, level, propagate = list(log.handlers), log.level, log.propagate
     yield
@@ -273,7 +273,7 @@ def log_of_before() -> Iterator[None]:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | None, int]]:
-    """Ids of messages that SQS was asked to deliver again soon, and after how many seconds."""
+    """Ids of messages that SQS was asked to redeliver, with their delays in seconds."""
     asked: list[tuple[str | None, int]] = []
 
     def ask(delays: Iterable[tuple[EventMessage, int]]) -> None:

@@ -1,4 +1,4 @@
-"""The workflow that takes in what is new, on SQLite, over a lake that does as it is told."""
+"""The workflow that ingests new files, on SQLite, with a scripted lake."""
 
 from __future__ import annotations
 

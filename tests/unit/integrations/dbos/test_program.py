@@ -1,4 +1,4 @@
-"""``python -m lakegate.integrations.dbos``: what it is given, and what it says when that will not do."""
+"""``python -m lakegate.integrations.dbos``: its input, and its errors."""
 
 from __future__ import annotations
 

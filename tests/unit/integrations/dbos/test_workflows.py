@@ -1,4 +1,4 @@
-"""The DBOS workflow on SQLite, over a lake that does as it is told: what each step is given, retried, undone, kept."""
+"""The DBOS workflow on SQLite with a scripted lake: what each step gets, retries, undoes and stores."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AWAY = CatalogUnavailableError("The catalog is away.")
 
 
 class FakeLake:
-    """Runs by id, and what each call is to raise before it does what it should."""
+    """Runs by id, and the errors that each call raises before it succeeds."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""Announced files that Prefect lost, found again on Prefect's own test server; the lake does as it is told."""
+"""Announced files that Prefect lost are found again on its own test server, with a scripted lake."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OTHERS = ("never begun", "three times", "settled", "silent", "pending", "at work
 
 
 class KnownRuns:
-    """A lake that knows what became of some runs, or that is away."""
+    """A lake that knows the outcome of some runs, or is unreachable."""
 
     def __init__(self, statuses: Mapping[str, str] | None = None, *, error: LakegateError | None = None) -> None:
         self._statuses = statuses or {}
@@ -55,7 +55,7 @@ class KnownRuns:
 
 @pytest.fixture(scope="module")
 def deployment(prefect_harness: None) -> UUID:
-    """The deployment, on a server that has kept an event for a file of each table."""
+    """The deployment, on a server with an event for a file of each table."""
     made: Any = wap_flow.to_deployment("announced", entrypoint_type=EntrypointType.MODULE_PATH)
     deployment_id: UUID = made.apply()
     events = [event(table_of(case)) for case in (*ENDED, *LOST, *OTHERS)]
@@ -97,7 +97,7 @@ def flow_runs(deployment: UUID, case: str) -> list[FlowRun]:
 
 
 def begun(deployment: UUID, case: str, state: State[Any]) -> FlowRun:
-    """Begin the file's flow run, and let it come into ``state``."""
+    """Start the file's flow run, and put it into ``state``."""
     before = {run.id for run in flow_runs(deployment, case)}
     assert looked(case) == 1
     (run,) = (run for run in flow_runs(deployment, case) if run.id not in before)

@@ -1,4 +1,4 @@
-"""The flow on a lake that does as it is told, under Prefect's own test server: what is retried, undone, shown."""
+"""The flow on a scripted lake, under Prefect's own test server: what's retried, undone and shown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PASSED = FAILED.model_copy(update={"verdict": "pass", "failing_rows": 0, "exampl
 
 
 class ScriptedLake:
-    """A lake of one run. ``does`` is what happens at a step, once each, before it succeeds."""
+    """A lake with one run. ``does`` lists what happens at a step, once each, before it succeeds."""
 
     def __init__(
         self, *, passes: bool = True, does: dict[str, list[BaseException | Callable[[], object]]] | None = None

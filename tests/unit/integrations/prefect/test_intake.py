@@ -1,4 +1,4 @@
-"""The flow that takes in what is new, on a lake that does as it is told: runs of others, files at which all fails."""
+"""The flow that ingests new files, on a scripted lake: other runs, and files that always fail."""
 
 from __future__ import annotations
 

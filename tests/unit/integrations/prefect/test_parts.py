@@ -1,4 +1,4 @@
-"""What the Prefect adapter says and takes, without a server."""
+"""The Prefect integration's input and output, without a server."""
 
 from __future__ import annotations
 
