@@ -615,7 +615,7 @@ def _virtual(world: World, queue: SimulatedQueue, lake: SimulatedLake, clock: Vi
         enter(patch.object(work, "secrets", SimpleNamespace(randbelow=world.random.randrange)))
         enter(patch.object(boto3, "client", lambda *_, **__: queue))
         enter(patch.object(work, "connect", lambda *_, **__: lake))
-        enter(patch.object(function, "_started", lambda: world.environments[getcurrent()]))
+        enter(patch.object(function, "_function", lambda: world.environments[getcurrent()]))
         if not world.numbers.delays:
             enter(patch.object(function, "delay_s", _old_delay_s))
             enter(patch.object(function, "deliver_again", only_failed))
