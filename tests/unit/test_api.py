@@ -82,7 +82,7 @@ def _is_required(parameter: inspect.Parameter) -> bool:
     ],
 )
 @pytest.mark.parametrize("method", ["ingest", "plan", "write"])
-def test_values_that_mean_nothing_are_refused_before_anything_begins(
+def test_invalid_values_are_refused_before_anything_starts(
     method: str, options: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     with lakegate.connect(tmp_path) as lake, pytest.raises(InputError, match=said) as caught:
@@ -91,6 +91,6 @@ def test_values_that_mean_nothing_are_refused_before_anything_begins(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_neither_paths_nor_rows_is_refused_by_its_type(tmp_path: Path) -> None:
+def test_anything_but_paths_and_rows_is_refused_by_its_type(tmp_path: Path) -> None:
     with lakegate.connect(tmp_path) as lake, pytest.raises(InputError, match=r"a list of list\."):
         lake.ingest("nyc.trips", [[1]])

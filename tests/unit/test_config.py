@@ -51,7 +51,7 @@ def test_tables_hold_checks_and_partitioning(tmp_path: Path) -> None:
         ("catalog = ", ["isn't valid TOML"]),
     ],
 )
-def test_a_wrong_setting_names_file_key_and_what_is_known(tmp_path: Path, text: str, words: list[str]) -> None:
+def test_an_invalid_setting_names_the_file_the_key_and_known_keys(tmp_path: Path, text: str, words: list[str]) -> None:
     write(tmp_path, text)
     with pytest.raises(ConfigurationError) as caught:
         load_settings(tmp_path, env={})
@@ -71,7 +71,7 @@ def test_a_table_with_an_odd_name_is_an_error(tmp_path: Path) -> None:
         load_settings(tmp_path, env={})
 
 
-def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
+def test_other_variables_are_ignored(tmp_path: Path) -> None:
     others = {"LAKEGATE_FAULT": "x:y", "LAKEGATE_": "z", "LAKEGATE_NESSIE_TOKEN": "s", "LAKEGATE_ENGINES_ROOM": "1"}
     assert load_settings(tmp_path, env=others).engine.url is None
     with pytest.raises(ConfigurationError, match="LAKEGATE_ENGINES_URL") as caught:
@@ -92,7 +92,7 @@ def test_a_run_has_a_link_where_a_setting_names_one(tmp_path: Path, text: str, l
     assert load_settings(tmp_path, env={}).link_to("r/1", "nyc.trips") == link
 
 
-def test_home_is_the_nearest_folder_upwards(tmp_path: Path) -> None:
+def test_home_is_the_nearest_folder_above(tmp_path: Path) -> None:
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
     assert find_home(deep) == deep
@@ -126,7 +126,7 @@ def test_the_section_openlineage_is_a_downstream_system(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_section_openlineage_says_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_section_openlineage_is_reported(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / FILE_NAME).write_text(text)
     with pytest.raises(ConfigurationError) as refused:
         load_settings(tmp_path, env={})

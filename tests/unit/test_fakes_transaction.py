@@ -45,7 +45,7 @@ def test_writes_of_all_kinds(house: FakeLakehouse) -> None:
     assert house.rows_on("main", "a.t") == []
 
 
-def test_what_is_refused_writes_nothing(house: FakeLakehouse) -> None:
+def test_refused_statements_write_nothing(house: FakeLakehouse) -> None:
     tx = house.transaction("wap/x", "R")
     for rows in ([{"id": 3, "v": "x"}, {"id": 3, "v": "y"}], [{"id": None, "v": "x"}]):
         with pytest.raises(InputError, match="key"):

@@ -62,7 +62,7 @@ def test_rows_come_in_batches(rows: Any) -> None:
 
 
 @pytest.mark.parametrize("given", ["a.csv", Path("a.csv"), ["a.csv"], (Path("a"), "b"), []])
-def test_names_of_files_are_no_rows(given: Any) -> None:
+def test_file_names_are_not_rows(given: Any) -> None:
     assert not are_rows(given)
 
 
@@ -87,7 +87,7 @@ def test_names_of_files_are_no_rows(given: Any) -> None:
         (pd.DataFrame({"z": [1 + 2j]}), "to Arrow: Conversion failed for column z .*: Unsupported"),
     ],
 )
-def test_what_is_no_rows_is_refused(rows: Any, words: str) -> None:
+def test_anything_but_rows_is_refused(rows: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
         to_batches(rows)
 
@@ -130,7 +130,7 @@ AWARE = dt.datetime(2024, 1, 1, 5, tzinfo=dt.timezone(dt.timedelta(hours=5)))
         ({"at": AWARE}, {"at": dt.datetime(2024, 1, 1, 5)}),
     ],
 )
-def test_values_of_two_kinds_are_refused_by_row(one: Any, other: Any) -> None:
+def test_values_of_two_types_are_refused_by_row(one: Any, other: Any) -> None:
     for rows in ([{"v": one}, {"v": None}, {"v": other}], pd.DataFrame({"v": [one, None, other]}, dtype=object)):
         with pytest.raises(InputError, match=r"The values of 'v.*' aren't of one type: row 1 has .*, row 3"):
             to_batches(rows)
@@ -152,7 +152,7 @@ def test_parts_lose_nothing(first: Any, later: Any, words: str) -> None:
         list(batches)
 
 
-def test_parts_may_come_narrower_and_in_another_order() -> None:
+def test_parts_may_have_narrower_types_and_another_order() -> None:
     schema, batches = to_batches(iter([[], pa.table({"a": [1.5], "b": ["x"]}), pa.table({"b": [None], "a": [1]})]))
     assert [row for part in batches for row in part.to_pylist()] == [{"a": 1.5, "b": "x"}, {"a": 1.0, "b": None}]
     assert schema.names == ["a", "b"]
@@ -189,7 +189,7 @@ def test_list_views_inside_are_lists(wrapped: str, tmp_path: Path) -> None:
         assert pq.read_table(tmp_path / "a.parquet")["a"].to_pylist() == expected
 
 
-def test_a_struct_may_be_null_though_its_fields_may_not() -> None:
+def test_a_struct_may_be_null_even_if_its_fields_may_not() -> None:
     field, mask = pa.field("a", pa.int64(), nullable=False), pa.array([False, True])
     at: Any = pa.StructArray.from_arrays([pa.array([5, None])], fields=[field], mask=mask)
     schema, batches = to_batches(pa.table({"at": at}))

@@ -74,7 +74,7 @@ def commit(house: FakeLakehouse, message: str) -> str:
     return house.catalog.commit(CommitRequest(branch="main", base=base, message=message, namespaces=((message,),))).hash
 
 
-def test_a_few_digits_of_a_date_name_no_run_that_is_to_be_changed(house: FakeLakehouse) -> None:
+def test_a_short_prefix_does_not_choose_a_run_to_change(house: FakeLakehouse) -> None:
     lake = open_lake(house)
     only = house.journal.save(run(1, finished_at=START))
     assert lake.run("2026") == lake.run("20260131T0700") == only
@@ -135,7 +135,7 @@ def test_recover_with_nothing_to_do(house: FakeLakehouse) -> None:
         ({"keep_rejected": "2h", "grace": timedelta(minutes=5)}, timedelta(hours=2), timedelta(minutes=5)),
     ],
 )
-def test_gc_takes_spans_or_the_settings(
+def test_gc_takes_durations_or_the_settings(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, given: Any, keep: timedelta, grace: timedelta
 ) -> None:
     asked: dict[str, Any] = {}
@@ -152,7 +152,7 @@ def test_gc_takes_spans_or_the_settings(
     assert (asked["history"], asked["dry_run"], asked["now"]) == (timedelta(days=90), False, START)
 
 
-def test_gc_refuses_what_is_no_length_of_time(house: FakeLakehouse) -> None:
+def test_gc_refuses_invalid_durations(house: FakeLakehouse) -> None:
     with pytest.raises(ConfigurationError, match="soon"):
         open_lake(house).gc(grace="soon")
 
@@ -208,7 +208,7 @@ def test_another_name_of_a_published_file_is_not_new(house: FakeLakehouse, tmp_p
     assert [file.uri for file in known.free] == [to_uri(lone)]
 
 
-def test_files_that_nobody_published_are_not_read(
+def test_files_that_were_never_published_are_not_read(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("lakegate.lake._read_version", pytest.fail)
@@ -221,12 +221,12 @@ def lake_in(folder: Path, house: FakeLakehouse) -> Any:
     return lake
 
 
-def test_rows_that_no_table_holds_are_refused(house: FakeLakehouse, tmp_path: Path) -> None:
+def test_rows_that_no_table_can_hold_are_refused(house: FakeLakehouse, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"'a' has type duration"):
         lake_in(tmp_path, house)._paths(TABLE, [{"a": timedelta(seconds=1)}], {"run_id": "r-1"})
 
 
-def test_a_call_with_files_forgets_what_rows_of_its_run_were_read_from(house: FakeLakehouse, tmp_path: Path) -> None:
+def test_a_call_with_files_forgets_the_origin_of_earlier_rows(house: FakeLakehouse, tmp_path: Path) -> None:
     lake = lake_in(tmp_path, house)
     lake._origins["r-1"] = _Origin(("nyc.a",), "c0")
     assert lake._paths(TABLE, ["a.csv"], {"run_id": "r-1"}) == ["a.csv"]
@@ -239,7 +239,7 @@ def test_a_call_with_files_forgets_what_rows_of_its_run_were_read_from(house: Fa
         lake._paths(TABLE, "source:///t", {"run_id": "r-1"})
 
 
-def test_a_look_at_a_source_is_at_all_its_rows_and_asks_no_journal(
+def test_trying_a_source_reads_all_its_rows_and_no_journal(
     house: FakeLakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A contract is tried without a lake, and proposed from all rows rather than the new ones."""
@@ -253,7 +253,7 @@ def test_a_look_at_a_source_is_at_all_its_rows_and_asks_no_journal(
     assert read == [Source.parse("shop.t")] * 2
 
 
-def test_columns_of_a_source_that_are_rounded_are_named(
+def test_rounded_columns_of_a_source_are_named(
     house: FakeLakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, notes = lake_in(tmp_path, house), list[str]()
@@ -269,7 +269,7 @@ def test_columns_of_a_source_that_are_rounded_are_named(
     ]
 
 
-def test_copies_of_a_run_that_never_began_are_dropped(house: FakeLakehouse, tmp_path: Path) -> None:
+def test_copies_of_a_run_that_never_started_are_dropped(house: FakeLakehouse, tmp_path: Path) -> None:
     lake = lake_in(tmp_path, house)
     folder = copies_of(tmp_path, "r-1")
     folder.mkdir(parents=True)
@@ -305,14 +305,14 @@ def test_copies_of_rows_that_another_run_took_are_dropped(
     assert suspended.finished_at is None
 
 
-def test_columns_stay_renamed_where_files_differ_in_what_was_inferred(house: FakeLakehouse, tmp_path: Path) -> None:
+def test_columns_stay_renamed_if_inferred_types_differ(house: FakeLakehouse, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"Fare": 1}\n', encoding="utf-8")
     (tmp_path / "b.jsonl").write_text('{"Fare": 1.5}\n', encoding="utf-8")
     batch = lake_in(tmp_path, house)._discover(tmp_path / "*.jsonl", None, None, "r-1", given={"fare": "amount"})
     assert [column.name for column in batch.columns] == ["amount"]
 
 
-def test_a_key_that_the_table_lacks_is_refused_though_rows_were_only_added(house: FakeLakehouse) -> None:
+def test_a_key_that_the_table_lacks_is_refused_even_for_added_rows(house: FakeLakehouse) -> None:
     before = house.catalog.get_ref("main").hash
     lake = open_lake(house)
     ingest(house.context, ordered(house, [{"id": 1}], checks=()))
@@ -322,7 +322,7 @@ def test_a_key_that_the_table_lacks_is_refused_though_rows_were_only_added(house
 
 
 @pytest.mark.parametrize(("written", "guess"), [("`nyc`.`trps`", "nyc.trips"), ("`trips`", "nyc.trips"), ("`x`", None)])
-def test_a_table_that_a_query_probably_meant_is_suggested(
+def test_a_similar_table_is_suggested_for_a_query(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, written: str, guess: str | None
 ) -> None:
     ingest(house.context, ordered(house, [{"id": 1}], checks=()))
@@ -355,7 +355,7 @@ def test_a_compaction_that_was_beaten_once_is_waited_for(house: FakeLakehouse, m
     assert not is_held()
 
 
-def test_who_waits_in_vain_for_a_compaction_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_waiting_in_vain_for_a_compaction_leaves_nothing_behind(tmp_path: Path) -> None:
     with closing(Journal(SqliteDatabase(tmp_path / "journal.db"))) as journal:
         context = cast("Context", SimpleNamespace(journal=journal, publish_within_s=60, narrator=SilentNarrator()))
         with journal.lock("compaction of main/nyc.trips", timeout_s=0):

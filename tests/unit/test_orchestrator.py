@@ -22,7 +22,7 @@ def request(house: FakeLakehouse) -> IngestRequest:
     return IngestRequest(run_id="r1", table=TableIdentifier.parse("nyc.trips"), branch="wap/a", batch=batch)
 
 
-def test_a_run_says_what_began_it(house: FakeLakehouse) -> None:
+def test_a_run_names_its_orchestrator(house: FakeLakehouse) -> None:
     run = ingest(replace(house.context, orchestrator="prefect"), request(house))
     assert run.orchestrator == "prefect"
     assert house.journal.pages.lines(["r1"])["r1"].orchestrator == "prefect"

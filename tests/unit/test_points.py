@@ -49,12 +49,12 @@ def hashes(catalog: MemoryCatalog) -> list[str]:
         ("now", timedelta()),
     ],
 )
-def test_so_long_ago(text: str, before: timedelta) -> None:
+def test_times_ago(text: str, before: timedelta) -> None:
     assert parse_at(text, now=NOON) == NOON - before
 
 
 @pytest.mark.parametrize("text", ["", "   ", "99999999999d ago", "999999w ago"])
-def test_what_is_no_time_at_all(text: str) -> None:
+def test_other_text_is_not_a_time(text: str) -> None:
     with pytest.raises(InputError, match="neither a time, nor a tag, nor a commit"):
         parse_at(text, now=NOON)
 
@@ -69,7 +69,7 @@ def test_times_without_a_zone_are_utc() -> None:
     assert parse_at(datetime(2026, 1, 31, 12)) == NOON
 
 
-def test_a_commit_is_found_by_how_it_begins(catalog: MemoryCatalog) -> None:
+def test_a_commit_is_found_by_a_prefix(catalog: MemoryCatalog) -> None:
     for commit in hashes(catalog):
         for digits in (12, 20, 63):
             beginning = commit[:digits]
@@ -79,9 +79,7 @@ def test_a_commit_is_found_by_how_it_begins(catalog: MemoryCatalog) -> None:
             assert expand_hash(catalog, beginning) == commit
 
 
-def test_a_beginning_of_two_commits_is_refused_with_both(
-    catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prefix_of_two_commits_is_refused_with_both(catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     commits = list(catalog.history("main"))
     twins = [
         one.model_copy(update={"hash": f"abcdef{digit}{one.hash[7:]}"})
@@ -103,24 +101,24 @@ def test_a_tag_is_a_point_in_time_and_a_branch_is_not(catalog: MemoryCatalog) ->
     assert "--ref dev" in (caught.value.hint or "")
 
 
-def test_a_name_goes_before_a_beginning(catalog: MemoryCatalog) -> None:
+def test_a_name_wins_over_a_prefix(catalog: MemoryCatalog) -> None:
     catalog.create_branch("deadbeef", catalog.get_ref("main"))
     assert find(catalog, "deadbeef").kind == "branch"
 
 
 @pytest.mark.parametrize("at", ["someday", "2026-13-01", "abcdef", "wap/../x"])
-def test_what_is_nothing(catalog: MemoryCatalog, at: str) -> None:
+def test_text_that_is_no_point_is_refused(catalog: MemoryCatalog, at: str) -> None:
     with pytest.raises(InputError, match="neither a time, nor a tag, nor a commit"):
         resolve(catalog, "main", at)
 
 
-def test_a_beginning_of_no_commit(catalog: MemoryCatalog) -> None:
+def test_a_prefix_of_no_commit(catalog: MemoryCatalog) -> None:
     for name in ("abcdef0", "abcdef0123456789abcdef"):
         with pytest.raises(NotFoundError):
             find(catalog, name)
 
 
-def test_what_was_probably_meant_is_suggested(catalog: MemoryCatalog) -> None:
+def test_a_similar_ref_is_suggested(catalog: MemoryCatalog) -> None:
     catalog.create_branch("wap/january", catalog.get_ref("main"))
     for look in (find, resolve):
         with pytest.raises(NotFoundError, match="'wap/januray' doesn't exist") as caught:
@@ -130,7 +128,7 @@ def test_what_was_probably_meant_is_suggested(catalog: MemoryCatalog) -> None:
         resolve(catalog, "wap/january", datetime(1, 1, 1, tzinfo=UTC))
 
 
-def test_a_table_that_was_probably_meant_is_suggested(catalog: MemoryCatalog) -> None:
+def test_a_similar_table_is_suggested(catalog: MemoryCatalog) -> None:
     pointer = TablePointer(
         table=TableIdentifier.parse("n0.trips"), content_id=None, metadata_location="file:/x.json",
         snapshot_id=1, schema_id=0, spec_id=0, sort_order_id=0,
@@ -142,7 +140,7 @@ def test_a_table_that_was_probably_meant_is_suggested(catalog: MemoryCatalog) ->
     assert "Did you mean 'n0.trips'?" in (error.hint or "")
 
 
-def test_a_point_of_another_branch_is_none_of_this_ones(catalog: MemoryCatalog) -> None:
+def test_a_commit_of_another_branch_is_refused(catalog: MemoryCatalog) -> None:
     base = catalog.get_ref("main")
     branch = catalog.create_branch("wap/x", base)
     unaudited = catalog.commit(
@@ -161,7 +159,7 @@ def test_a_point_of_another_branch_is_none_of_this_ones(catalog: MemoryCatalog) 
         resolve(catalog, "wap/x", later[:16])
 
 
-def test_a_time_that_is_yet_to_come_is_refused(catalog: MemoryCatalog) -> None:
+def test_a_time_in_the_future_is_refused(catalog: MemoryCatalog) -> None:
     with pytest.raises(InputError, match="is in the future: it's ") as refused:
         resolve(catalog, "main", datetime.now(UTC) + timedelta(hours=1))
     assert "zone" in (refused.value.hint or "")

@@ -59,7 +59,7 @@ def test_a_line_has_every_field_in_one_order(log: Log) -> None:
     assert told <= datetime.now(UTC)
 
 
-def test_lines_carry_what_the_work_is_about(log: Log) -> None:
+def test_lines_have_the_facts_of_the_work(log: Log) -> None:
     narrator = LogNarrator(log)
     with bound_to(PUBLISHED), bound(step="write"):
         narrator.note("inside")
@@ -96,7 +96,7 @@ def test_leaving_a_block_in_another_context_is_no_error() -> None:
     assert "run_id" not in about()
 
 
-def test_a_step_tells_its_beginning_its_end_and_its_seconds(log: Log) -> None:
+def test_a_step_logs_its_start_its_end_and_its_duration(log: Log) -> None:
     with LogNarrator(log).step("Writing"):
         pass
     began, done = log.lines
@@ -105,14 +105,16 @@ def test_a_step_tells_its_beginning_its_end_and_its_seconds(log: Log) -> None:
     assert done["seconds"] >= 0
 
 
-def test_a_step_that_fails_says_so_and_its_error_goes_on(log: Log) -> None:
+def test_a_failing_step_is_logged_and_its_error_propagates(log: Log) -> None:
     with pytest.raises(KeyError), LogNarrator(log).step("Doomed"):
         raise KeyError
     failed = log.lines[-1]
     assert (failed["state"], failed["level"], failed["error"]) == ("failed", "warning", "KeyError")
 
 
-def test_progress_is_told_every_ten_seconds_with_the_steps_own_run(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_logged_every_ten_seconds_with_the_run_of_the_step(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = [100.0]
     monkeypatch.setattr(progress, "monotonic", lambda: clock[0])
     with bound(run_id="r1"), LogNarrator(log).step("Writing") as step:
@@ -162,14 +164,14 @@ def test_records_of_logging_become_lines(log: Log, records: logging.Logger) -> N
     assert between["level"] == "info"
 
 
-def test_a_level_leaves_out_what_is_below(log: Log) -> None:
+def test_a_level_leaves_out_lower_ones(log: Log) -> None:
     narrator = LogNarrator(log, level="warning")
     narrator.note("chatter")
     narrator.line(logging.WARNING, "trouble")
     assert [line["event"] for line in log.lines] == ["trouble"]
 
 
-def test_a_log_that_cannot_be_written_stops_no_work() -> None:
+def test_a_log_that_cannot_be_written_does_not_stop_the_work() -> None:
     closed = io.StringIO()
     closed.close()
     with LogNarrator(closed).step("Writing") as step:
@@ -255,6 +257,6 @@ def test_other_texts_stay_as_they_are(said: str) -> None:
 @pytest.mark.parametrize(
     "part", ["password='", 'token="\\', "account.key.a", "\\", "'\\\"", "sig ", "password=\\'\n", " "]
 )
-def test_hiding_secrets_takes_no_longer_than_a_text_is_long(part: str) -> None:
+def test_hiding_secrets_takes_linear_time(part: str) -> None:
     # A quadratic algorithm would hang here.
     assert without_secrets(part * 5_000 + "password") is not None

@@ -48,7 +48,7 @@ def steps(workflow: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_workflows_are_pinned_bounded_and_given_few_rights(path: Path) -> None:
+def test_workflows_are_pinned_bounded_and_have_few_permissions(path: Path) -> None:
     workflow = load(path)
     assert workflow["permissions"] == {}
     for name, job in workflow["jobs"].items():
@@ -60,7 +60,7 @@ def test_workflows_are_pinned_bounded_and_given_few_rights(path: Path) -> None:
             assert step["with"]["persist-credentials"] is False
 
 
-def test_what_workflows_make_can_be_made() -> None:
+def test_make_has_the_targets_of_the_workflows() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     used = {
         target

@@ -180,7 +180,7 @@ def test_a_planted_anomaly_is_found_and_named(case: str) -> None:
     assert name in names(*history), check(history)
 
 
-def test_what_nobody_heard_of_may_have_happened_or_not() -> None:
+def test_an_unknown_outcome_may_have_happened_or_not() -> None:
     lost = op(("add", "t", (1,)), result="unknown")
     assert not names(lost, op(("rows", "t", ()), at=FAR))
     assert not names(lost, op(("rows", "t", ()), at=FAR), op(("rows", "t", (1,)), at=2 * FAR))
@@ -254,7 +254,7 @@ def _after(steps: Sequence[Step], state: dict[str, Any]) -> dict[str, Any]:
 
 @given(serial())
 @settings(deadline=None)
-def test_nothing_is_found_in_what_was_done_one_after_the_other(history: list[Operation]) -> None:
+def test_a_serial_history_has_no_anomaly(history: list[Operation]) -> None:
     verdict = check(history)
     assert not verdict.anomalies
     assert verdict.order is not None

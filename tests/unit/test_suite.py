@@ -35,7 +35,7 @@ class _SlowWorker(Worker):
         return 0
 
 
-def test_threads_that_take_a_worker_at_once_share_none(tmp_path: Path) -> None:
+def test_threads_that_take_a_worker_at_the_same_time_share_none(tmp_path: Path) -> None:
     with WorkersOf(_SlowWorker, tmp_path) as workers, ThreadPoolExecutor(8) as threads:
         workers.take()  # from now on, one worker is ready in advance
         taken = list(threads.map(lambda _: workers.take(), range(8)))
