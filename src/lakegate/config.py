@@ -329,7 +329,7 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         @model_validator(mode="after")
         def _check_mode(self) -> Self:
             if self.write_mode != "upsert" and (self.key or self.delete_when is not None):
-                raise ValueError("'key' and 'delete_when' go with write_mode = \"upsert\"")
+                raise ValueError("'key' and 'delete_when' need write_mode = \"upsert\"")
             if self.write_mode == "upsert" and not self.key:
                 raise ValueError("write_mode \"upsert\" needs 'key', the columns that identify a row")
             return self
@@ -392,7 +392,7 @@ class ServeSettings(_Section):
     @model_validator(mode="after")
     def _check_tls(self) -> ServeSettings:
         if (self.tls_certificate is None) != (self.tls_key is None):
-            raise ValueError("'tls_certificate' and 'tls_key' go together")
+            raise ValueError("'tls_certificate' and 'tls_key' must be set together")
         return self
 
 
@@ -508,9 +508,9 @@ class SourceSettings(_Section):
         database = ("user", "password", "driver", "driver_sha256")
         given = next((name for name in database if getattr(self, name) is not None), None)
         if self.catalog is not None and given is not None:
-            raise ValueError(f"'{given}' goes with 'url'")
+            raise ValueError(f"'{given}' needs 'url'")
         if self.driver_sha256 is not None and self.driver is None:
-            raise ValueError("'driver_sha256' goes with 'driver'")
+            raise ValueError("'driver_sha256' needs 'driver'")
         if self.url is not None and self.driver is None and not self.url.startswith("jdbc:postgresql:"):
             raise ValueError("needs 'driver', the Maven coordinates of the JDBC driver: group:name:version")
         return self
@@ -588,7 +588,7 @@ class ChannelSettings(_Section):
                     "a channel of type 'slack' needs either 'url' (an incoming webhook) or 'token' (a bot)"
                 )
             if (self.token is None) != (self.channel is None):
-                raise ValueError("'token' and 'channel' go together")
+                raise ValueError("'token' and 'channel' must be set together")
         elif self.url is None:
             raise ValueError(f"a channel of type '{self.type}' needs 'url'")
         for name, kind in (("token", "slack"), ("channel", "slack"), ("api_url", "slack"), ("secret", "webhook")):
@@ -772,7 +772,7 @@ class SnowflakeDownstream(DownstreamSettings):
         if (self.private_key is None) == (self.token is None):
             raise ValueError("needs either 'private_key' or 'token'")
         if self.private_key_passphrase is not None and self.private_key is None:
-            raise ValueError("'private_key_passphrase' goes with 'private_key'")
+            raise ValueError("'private_key_passphrase' needs 'private_key'")
         if self.url is not None and self.url.startswith("http:") and not is_loopback(urlsplit(self.url).hostname or ""):
             raise ValueError("'url' must start with https://")
         return self
@@ -804,7 +804,7 @@ class OpenlineageDownstream(DownstreamSettings):
         if (self.url is None) == (self.file is None):
             raise ValueError("OpenLineage events need either 'url' or 'file'")
         if self.api_key is not None and self.url is None:
-            raise ValueError("'api_key' goes with 'url'")
+            raise ValueError("'api_key' needs 'url'")
         is_open = self.url is not None and self.url.startswith("http:")
         if self.api_key is not None and is_open and not is_loopback(urlsplit(self.url or "").hostname or ""):
             raise ValueError("'url' must start with https:// if there's an 'api_key'")

@@ -232,7 +232,7 @@ def test_diff_shows_columns_and_some_rows_by_key(monkeypatch: pytest.MonkeyPatch
     told = json.loads(invoke("diff main b --rows 2 -o json", lake).stdout)[0]
     assert told["rows"]["changed"] == [{"before": before, "after": after}]
     assert told["schema_changes"][0]["change"] == "retyped"
-    assert "--key goes with --rows" in invoke("diff main b --key id", lake).stderr
+    assert "--key needs --rows" in invoke("diff main b --key id", lake).stderr
     assert "hold table a.b in the same state" in invoke("diff main b --table a.b", lake).stderr
     unknown = NotFoundError("There is no table nyc.tripz on b.", hint="lakegate table list")
     assert (

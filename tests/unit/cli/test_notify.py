@@ -207,7 +207,7 @@ print(*sys.modules)
         ("name = 'a'\ntype = 'slack'\nurl = 'https://hooks.slack.com/services/hunter22'", ["url", "env:NAME_OF"]),
         ("name = 'a'\ntype = 'slack'", ["either 'url'"]),
         ("name = 'a'\ntype = 'slack'\nurl = 'env:A'\ntoken = 'env:B'\nchannel = 'c'", ["either 'url'"]),
-        ("name = 'a'\ntype = 'slack'\ntoken = 'env:B'", ["go together"]),
+        ("name = 'a'\ntype = 'slack'\ntoken = 'env:B'", ["set together"]),
         ("name = 'a'\ntype = 'apprise'", ["needs 'url'"]),
         ("name = 'a'\ntype = 'apprise'\nurl = 'env:A'\nsecret = 'env:B'", ["'secret' is for", "'webhook'"]),
         ("name = 'a'\ntype = 'pigeon'\nurl = 'env:A'", ["notify.channels.0.type"]),

@@ -65,7 +65,7 @@ def test_settings_come_from_the_project(served: list[app.ListenAddress], in_a_pr
         (("--host", "0.0.0.0"), "without a token"),
         (("--token", TOKEN), "is a secret"),
         (("--token", "env:NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE, which isn't set"),
-        (("--tls-key", "lakegate.toml"), "go together"),
+        (("--tls-key", "lakegate.toml"), "set together"),
         (("--port", "70000"), "70000"),
     ],
 )

@@ -159,7 +159,7 @@ def test_the_second_ctrl_c_stops_the_run(landing: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("landing", "The files have no table to go to"),
+        ("landing", "No table is set for the files"),
         ("landing --table trips", "can't name a table"),
         ("landing --table System.trips", "'System' isn't a namespace of the lake"),
         ("landing --table a.b --route x", "--table and --route can't be combined"),

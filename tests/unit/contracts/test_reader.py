@@ -181,7 +181,7 @@ def test_the_schema_describes_every_key() -> None:
         ("partition_by: [a, days(a]", "c.yaml:3:19: Invalid partitioning 'days(a'."),
         ("write_mode: apend", "'replace-partitions' or 'upsert', not 'apend'; did you mean 'append'?"),
         ("write_mode: upsert", "needs 'key', the columns that identify a row"),
-        ("key: [id]", "go with write_mode"),
+        ("key: [id]", "need write_mode"),
         ("freshness: daily", "c.yaml:3:12: 'freshness': Invalid duration 'daily'."),
         ("partition_by: days(x)", "c.yaml:3:15: 'partition_by': must be a list, not 'days(x)'."),
         ("checks: ['in_rnge(a, 1)']", "c.yaml:3:10: There is no check called 'in_rnge'."),

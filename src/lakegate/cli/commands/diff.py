@@ -50,7 +50,7 @@ def diff(app: App, /, *, left: str, right: str, table: str | None, rows: int | N
     With --rows, also shows some of the rows. Without a --key, a changed row counts as one removed and one added.
     """
     if key and rows is None:
-        raise click.UsageError("--key goes with --rows.")
+        raise click.UsageError("--key needs --rows.")
     with app.lake() as lake:
         found = [one for one in lake.diff(left, right) if table is None or one.table == table]
         if table is not None and not found:

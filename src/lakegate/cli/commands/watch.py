@@ -148,7 +148,7 @@ def _routes(given: dict[str, Any], settings: WatchSettings) -> Routes:
         return Routes.to(given["table"])
     patterns = given["routes"] or settings.routes
     if not patterns:
-        raise click.UsageError("The files have no table to go to. Pass --table namespace.table or --route PATTERN.")
+        raise click.UsageError("No table is set for the files. Pass --table namespace.table or --route PATTERN.")
     return Routes(patterns)
 
 
