@@ -1096,7 +1096,7 @@ class Lake:
         Raises:
             NotFoundError: There's no such branch, table or commit.
             InputError: The branch didn't change the table, or lakegate doesn't know the run that wrote it. Or the table
-                changed after ``since`` by more than appends and new or widened columns.
+                changed after ``since`` by more than appends, compactions and new or widened columns.
             RetryableError: The catalog or the engine can't be reached.
 
         Example:

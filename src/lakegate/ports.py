@@ -260,11 +260,19 @@ class TableReader(Protocol):
             InputError: When they can't, for instance because the metadata was edited by hand.
         """
 
-    def change(self, before: TablePointer | None, after: TablePointer | None, *, evolves: bool = False) -> TableChange:
+    def change(
+        self,
+        before: TablePointer | None,
+        after: TablePointer | None,
+        *,
+        evolves: bool = False,
+        compacted: bool = False,
+    ) -> TableChange:
         """Return what happened to a table between ``before`` and ``after``, ``None`` where it doesn't exist.
 
         Audit, publish, rebase and revert all rely on this. With ``evolves``, an append that also added or widened
-        columns isn't a rewrite.
+        columns isn't a rewrite. With ``compacted``, neither are appends with compactions among them, whose
+        snapshots are left out.
         """
 
     def files(self, pointer: TablePointer) -> Iterator[DataFile]:

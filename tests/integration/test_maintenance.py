@@ -240,3 +240,43 @@ def test_neither_a_property_nor_a_compaction_takes_away_what_main_has(
     logged = [entry["metadata-file"] for entry in json.loads(local_path(location).read_text())["metadata-log"]]
     assert logged
     assert all(local_path(one).exists() for one in (location, *logged))
+
+
+def test_what_was_added_is_audited_past_compactions(lake: Lake, namespace: str) -> None:
+    table = f"{namespace}.trips"
+    name = f"`{namespace}`.`trips`"
+
+    def add(*numbers: int) -> None:
+        rows = ", ".join(f"({number}, {number % 2})" for number in numbers)
+        lake.transact(lambda tx: tx.sql(f"INSERT INTO {name} VALUES {rows}"))
+
+    def head() -> str:
+        return next(iter(lake.log(limit=1))).hash
+
+    def added(since: str, *checks: str) -> tuple[int, list[int]]:
+        report = lake.audit(table, branch="main", since=since, checks=checks or ["expression_is_true('id >= 10')"])
+        return report.rows, [result.failing_rows for result in report.results]
+
+    columns = "(id bigint, zone int) PARTITIONED BY (zone) TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')"
+    lake.transact(lambda tx: tx.sql(f"CREATE TABLE {name} {columns}"))
+    for number in range(4):
+        add(2 * number, 2 * number + 1)
+    lake.transact(lambda tx: tx.sql(f"DELETE FROM {name} WHERE id < 2"))
+    start = head()
+    assert lake.optimize_table(table, sort="id").status == "published"
+    compacted = head()
+    assert added(start) == (0, [0])
+    add(10, 11)
+    lake.transact(lambda tx: tx.sql(f"ALTER TABLE {name} ADD COLUMN note string"))
+    lake.transact(lambda tx: tx.sql(f"INSERT INTO {name} VALUES (9, 1, 'x'), (3, 1, NULL)"))
+    assert lake.optimize_table(table, rewrite_manifests=True).status == "published"
+    assert lake.optimize_table(table, sort="id").status == "published"
+    assert added(start) == added(compacted) == (4, [2])
+    keys = "unique(id, scope='table')", "unique(id)", "not_null(note)", "row_count(min=5)"
+    assert added(start, *keys) == (4, [1, 0, 3, 1])
+    assert added(head()) == (0, [0])
+
+    lake.transact(lambda tx: tx.sql(f"DELETE FROM {name} WHERE id = 9"))
+    with pytest.raises(InputError, match=r"can't be told apart.*operation is 'delete'") as refused:
+        added(start)
+    assert "name a later commit" in (refused.value.hint or "")

@@ -321,9 +321,16 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         schema = self.versions[pointer.metadata_location].schema
         return [SchemaVersion(schema_id=0, table_schema=schema, field_ids=tuple(range(1, len(schema.columns) + 1)))]
 
-    def change(self, before: TablePointer | None, after: TablePointer | None, *, evolves: bool = False) -> TableChange:
+    def change(
+        self,
+        before: TablePointer | None,
+        after: TablePointer | None,
+        *,
+        evolves: bool = False,
+        compacted: bool = False,
+    ) -> TableChange:
         then, now = (None if pointer is None else self._state(pointer) for pointer in (before, after))
-        return classify(then, now, lambda _: True, evolves=evolves)
+        return classify(then, now, lambda _: True, evolves=evolves, compacted=compacted)
 
     def require_loadable(self, pointer: TablePointer, branch: str) -> None:
         assert pointer.metadata_location in self.versions, branch

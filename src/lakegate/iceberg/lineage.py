@@ -36,6 +36,8 @@ _IGNORED_FIELDS = frozenset(
 )
 """Fields of a metadata file that don't affect how rows are read, or that are compared separately."""
 _COMMIT_PROPERTY = "nessie.commit.id"
+_REPLACE = "replace"
+"""Iceberg's operation of a snapshot that holds the rows of the one before in other files."""
 _COPIED = "spark.merge-into.num-target-rows-copied"
 
 
@@ -93,6 +95,7 @@ def classify(
     only_added: Callable[[Snapshot], bool],
     *,
     evolves: bool = False,
+    compacted: bool = False,
 ) -> TableChange:
     """Return what happened to a table between ``before`` and ``after``.
 
@@ -102,6 +105,8 @@ def classify(
         only_added: Returns whether a snapshot of ``after`` only added data files, by its manifests. Called last, only
             for snapshots that look like appends in every other way.
         evolves: Report an append that also added or widened columns as ``evolve`` instead of ``rewrite``.
+        compacted: Pass over compactions among appends (operation ``replace``: by Iceberg's spec, the same rows in other
+            files), if the numbers of rows agree.
     """
     if after is None:
         return TableChange(kind="drop", reason="it was dropped")
@@ -112,7 +117,7 @@ def classify(
     evolved = evolves and before is not None and before.definition != after.definition and _is_evolution(before, after)
     if evolved and before is not None:
         after = replace(after, definition=before.definition)
-    reason = _difference(before, after) or _not_appended(before, chain, only_added)
+    reason = _difference(before, after) or _not_appended(before, chain, only_added, compacted=compacted)
     if before is not None and _same_snapshots(before, after):
         kind = "metadata"
     elif before is not None and not reason and not written and _only_expired(before, after):
@@ -121,6 +126,8 @@ def classify(
         kind, reason = "rewrite", reason or "it has new snapshots that aren't current, or some were expired"
     else:
         kind = "rewrite" if reason else "create" if before is None else "evolve" if evolved else "append"
+    if compacted and not reason and chain:
+        chain = tuple(one for one in chain if one.operation != _REPLACE)
     added, removed = _net_rows(chain)
     return TableChange.model_validate(
         {
@@ -214,13 +221,27 @@ def _difference(before: TableState | None, after: TableState) -> str | None:
 
 
 def _not_appended(
-    before: TableState | None, chain: Sequence[Snapshot] | None, only_added: Callable[[Snapshot], bool]
+    before: TableState | None,
+    chain: Sequence[Snapshot] | None,
+    only_added: Callable[[Snapshot], bool],
+    *,
+    compacted: bool,
 ) -> str | None:
-    """Return why the snapshots since ``before`` aren't all appends; ``None`` if they are."""
+    """Return why the snapshots since ``before`` aren't all appends, or compactions if asked; ``None`` if they are."""
     if chain is None:
         return "its current snapshot doesn't descend from the earlier one, or snapshots in between were expired"
     total = _total_rows(None if before is None else before.snapshots, None if before is None else before.current)
+    has_deletes = before is not None and any(
+        _has_deletes(one) for one in before.snapshots if one.snapshot_id == before.current
+    )
     for snapshot in chain:
+        if compacted and snapshot.operation == _REPLACE:
+            replaced, rows = (_summary_int(snapshot, f"{what}-records", missing=0) for what in ("deleted", "added"))
+            # Rows that delete files hid aren't in the new files.
+            if replaced is None or rows is None or replaced < rows or (replaced > rows and not has_deletes):
+                return f"snapshot {snapshot.snapshot_id} replaced {replaced} rows with {rows}, so it's no compaction"
+            total, has_deletes = _summary_int(snapshot, "total-records"), _has_deletes(snapshot)
+            continue
         if snapshot.operation != "append":
             return f"snapshot {snapshot.snapshot_id} isn't an append: its operation is '{snapshot.operation}'"
         now = _summary_int(snapshot, "total-records")
@@ -228,8 +249,14 @@ def _not_appended(
         if None not in (total, now, added) and total + added != now:  # type: ignore[operator]  # none of them is None
             return f"snapshot {snapshot.snapshot_id} lost or added rows beyond those it says it added"
         total = now
-    wrong = next((snapshot for snapshot in chain if not only_added(snapshot)), None)
+    appends = (snapshot for snapshot in chain if snapshot.operation == "append")
+    wrong = next((snapshot for snapshot in appends if not only_added(snapshot)), None)
     return None if wrong is None else f"snapshot {wrong.snapshot_id} did more than add data files"
+
+
+def _has_deletes(snapshot: Snapshot) -> bool:
+    """Return whether delete files may hide rows of it."""
+    return _summary_int(snapshot, "total-delete-files") != 0
 
 
 def _same_snapshots(before: TableState, after: TableState) -> bool:

@@ -121,20 +121,33 @@ class IcebergTableReader:
             )
         return found
 
-    def change(self, before: TablePointer | None, after: TablePointer | None, *, evolves: bool = False) -> TableChange:
+    def change(
+        self,
+        before: TablePointer | None,
+        after: TablePointer | None,
+        *,
+        evolves: bool = False,
+        compacted: bool = False,
+    ) -> TableChange:
         """Return what happened to a table between ``before`` and ``after`` (:mod:`lakegate.iceberg.lineage`).
 
         Manifests are only read if the change looks like an append by its metadata files. :meth:`added_files` caches
         them.
         """
-        return self._change(before, after, evolves)
+        return self._change(before, after, evolves, compacted)
 
-    def _classify(self, before: TablePointer | None, after: TablePointer | None, evolves: bool) -> TableChange:  # noqa: FBT001 - of a cache
+    def _classify(
+        self,
+        before: TablePointer | None,
+        after: TablePointer | None,
+        evolves: bool,  # noqa: FBT001 - of a cache
+        compacted: bool,  # noqa: FBT001 - of a cache
+    ) -> TableChange:
         def only_added(snapshot: Snapshot) -> bool:
             return after is not None and self.added_files(after, [snapshot.snapshot_id]).complete
 
         was, now = (None if pointer is None else self._state(pointer) for pointer in (before, after))
-        return classify(was, now, only_added, evolves=evolves)
+        return classify(was, now, only_added, evolves=evolves, compacted=compacted)
 
     def require_loadable(self, pointer: TablePointer, branch: str) -> None:
         """Check that all readers can load the table at ``pointer`` on ``branch``, and see the same snapshot.

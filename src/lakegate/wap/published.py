@@ -39,7 +39,7 @@ def audit_state(
 
     Raises:
         CheckError: When a check can't be run on the table.
-        InputError: When ``since`` was followed by anything but appends, new columns and wider types.
+        InputError: When ``since`` was followed by anything but appends, compactions, new columns and wider types.
         RetryableError: When the audit couldn't run; that says nothing about the data.
     """
     pointer = context.catalog.get_table(table, ref)
@@ -82,7 +82,7 @@ def audit_state(
 def _appended(
     context: Context, table: TableIdentifier, before: TablePointer | None, pointer: TablePointer, since: Ref
 ) -> TableChange:
-    change = context.reader.change(before, pointer, evolves=True)
+    change = context.reader.change(before, pointer, evolves=True, compacted=True)
     if change.keeps_rows or (change.kind in ("metadata", "expire") and not change.written):
         return change
     reason = f", because {change.reason}" if change.reason else ""

@@ -89,6 +89,36 @@ def test_a_rewrite_says_why_it_is_one(after: TableState, reason: str) -> None:
     assert reason in (change.reason or "")
 
 
+def test_compactions_of_lakegate_are_passed_over_if_asked() -> None:
+    two = snapshot(2, 1, added_records=3, total_records=5)
+    counts = {"added_records": 4, "deleted_records": 5, "total_records": 4, "total_delete_files": 0}
+    own = snapshot(3, 2, "replace", **counts)
+    four = snapshot(4, 3, added_records=1, total_records=5)
+
+    def past(*snapshots: Snapshot, **other: Any) -> TableChange:
+        after = table(snapshots[-1].snapshot_id, ONE, *snapshots, **other)
+        return classify(BASE, after, lambda one: one.operation == "append", compacted=True)
+
+    change = past(two, own, four)
+    assert told(change) == ("append", (2, 4), (2, 3, 4))
+    assert (change.parent_snapshot_id, change.rows_added, change.rows_removed) == (1, 4, 0)
+    assert told(past(two, own)) == ("append", (2,), (2, 3))
+    assert told(past(own.model_copy(update={"parent_id": 1}))) == ("append", (), (3,))
+    assert changed(table(4, ONE, two, own, four)).kind == "rewrite"
+    # Only delete files explain why rows are fewer, and nothing why they are more.
+    again = snapshot(4, 3, "replace", **counts)
+    assert past(two, own, again).reason == "snapshot 4 replaced 5 rows with 4, so it's no compaction"
+    more = snapshot(3, 2, "replace", **{**counts, "added_records": 6})
+    assert past(two, more).reason == "snapshot 3 replaced 5 rows with 6, so it's no compaction"
+    manifests = snapshot(4, 3, "replace", total_records=4, total_delete_files=0)
+    assert told(past(two, own, manifests)) == ("append", (2,), (2, 3, 4))
+    deleted = four.model_copy(update={"operation": "delete"})
+    assert past(two, own, deleted).reason == "snapshot 4 isn't an append: its operation is 'delete'"
+    assert past(two, own, definition="others").kind == "rewrite"
+    lost = four.model_copy(update={"summary": {"added-records": "1", "total-records": "3"}})
+    assert past(two, own, lost).reason == "snapshot 4 lost or added rows beyond those it says it added"
+
+
 def test_snapshots_that_were_forgotten_change_nothing() -> None:
     two = table(2, ONE, snapshot(2, 1))
     shorter = replace(two, snapshots=two.snapshots[1:])
