@@ -191,7 +191,8 @@ def _find(check: Check, name: str, schema: Schema) -> Column:
         column = Column(name=".".join(map(quote, path)) if is_taken else plain, type=type_)
     if column is None:
         shown = ", ".join(schema.names[:_MOST_SHOWN]) + (" …" if len(schema.names) > _MOST_SHOWN else "")
-        hint = f"{did_you_mean(name, schema.names)}Columns: {shown}."
+        fields = (".".join((one.name, *path)) for one in schema.columns for path in nested_fields(one.type))
+        hint = f"{did_you_mean(name, (*schema.names, *fields))}Columns: {shown}."
         raise refuse(check, f"there is no column '{name}'.", hint)
     if "${" in column.name:
         raise refuse(

@@ -41,6 +41,13 @@ def test_a_field_is_never_taken_for_a_column_whose_name_holds_the_dot() -> None:
     assert question.predicate == "`a`.`b` IS NULL"
 
 
+def test_a_mistyped_field_is_told_the_nearest_one() -> None:
+    schema = Schema(columns=(Column(name="home", type="struct<at: struct<zip: string>>"),))
+    with pytest.raises(CheckError, match=r"there is no column 'home\.at\.zp'\.") as caught:
+        validate_checks(parse_checks("not_null(home.at.zp)"), schema)
+    assert (caught.value.hint or "").startswith("Did you mean 'home.at.zip'? ")
+
+
 def test_a_table_to_count_that_is_not_there_is_found_early() -> None:
     known = {TableIdentifier.parse("nyc.zones"): SCHEMA}
     assert valid("equal_rowcount(to='nyc.zones')", schemas=known.get).arguments == {"to": "nyc.zones"}

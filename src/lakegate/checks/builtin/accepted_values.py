@@ -59,7 +59,8 @@ def prepare_values(check: Check) -> Check:
     if any(isinstance(value, list) for value in values):
         raise ValueError("a value can't be a list.")
     if not values:
-        raise ValueError("the list is empty.")
+        only_null = " but for None, and NULL passes in any case" if check.arguments["values"] else ""
+        raise ValueError(f"the list is empty{only_null}.")
     return check.model_copy(update={"arguments": {"values": values}})
 
 

@@ -515,4 +515,6 @@ def _prepare_limits(check: Check) -> Check:
         for name in ("min", "max"):
             if not 0 <= check.arguments.get(name, 0) <= 1:
                 raise ValueError(f"{name}={check.arguments[name]} isn't a share from 0 to 1.")
+    if check.kind in {"stddev", "distinct_count"} and high is not None and high < 0:
+        raise ValueError(f"max={high} is below zero, which no {_WORDS[check.kind]} is.")
     return check
