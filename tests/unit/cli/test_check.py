@@ -102,3 +102,16 @@ def test_files_that_pass_because_rows_are_quarantined_pass() -> None:
     assert (shown.exit_code, "2 of 5 rows would" in shown.stdout + shown.stderr) == (1, True)
     told = json.loads(invoke("check test c.yaml rows.csv -o json", FakeLake(test_contract=trial)).stdout)
     assert (told["passed"], told["over_limit"]) == (False, "2 of 5 rows would be quarantined.")
+
+
+def test_a_contract_that_init_wrote_outside_a_project_is_tested(project: Path) -> None:
+    (project / ".lakegate").rmdir()
+    written = project / "contracts" / "a.b.yaml"
+    written.parent.mkdir()
+    written.write_text("version: 1\ntable: a.b\nchecks: [not_null: id]\n", encoding="utf-8")
+    lake = FakeLake(test_contract=ContractTrial(contract="c.yaml", report=report()))
+    assert invoke("check test a.b rows.csv", lake).exit_code == 0
+    ((_, (contract, _files), _options),) = lake.calls
+    assert Path(contract).resolve() == written
+    missing = invoke("check test a.c rows.csv", lake)
+    assert (missing.exit_code, f"a.c has no contract in {project / 'contracts'}" in missing.stderr) == (2, True)

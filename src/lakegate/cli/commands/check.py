@@ -257,6 +257,11 @@ def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str
     be quarantined are counted, and the other checks run on the rest. Checks that compare with other tables aren't run,
     but listed.
     """
+    from lakegate.contracts.store import Contracts
+
+    if not app.is_in_project():
+        # The temporary lake has none; `check init` wrote it below this folder.
+        contract = Contracts(app.folder(), app.settings()).named(contract).file
     with _lake(app) as lake:
         found = lake.test_contract(contract, files, format=file_format)  # type: ignore[arg-type]  # click's choice
     report = found.report
