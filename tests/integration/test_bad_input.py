@@ -159,7 +159,7 @@ BAD_CHECKS = {
     "sql('pasengers > 3')": ("there is no column 'pasengers'", "Did you mean 'passengers'?"),
     "in_range(note, 1, 5)": ("column 'note' is of type string", "column's type"),
     "in_range(passengers, 'few', 'many')": ("column 'passengers' is of type int", "'few' isn't a number"),
-    "in_range(passengers, 5, 1)": ("column 'passengers'", "smaller one first"),
+    "in_range(passengers, 5, 1)": ("min=5 is more than max=1", "in_range("),
     "matches(id, 'x')": ("column 'id' is of type long", "sql("),
     "accepted_values(passengers, ['one'])": ("column 'passengers' is of type int", "type"),
     "matches(note, '(')": ("the pattern '('", "example"),

@@ -30,6 +30,11 @@ def optional(values: st.SearchStrategy[Any], *keys: str) -> st.SearchStrategy[di
     return st.fixed_dictionaries({}, optional=dict.fromkeys(keys, values)).filter(bool)
 
 
+def _may_hold_a_value(ends: dict[str, Any]) -> bool:
+    numbers = [end for end in (ends.get("min"), ends.get("max")) if isinstance(end, (int, float))]
+    return len(numbers) < 2 or numbers[0] <= numbers[1]
+
+
 CALLS: st.SearchStrategy[tuple[str, tuple[str, ...], dict[str, Any]]] = st.one_of(
     st.tuples(st.just("not_null"), st.tuples(NAMES), st.just({})),
     st.tuples(st.just("unique"), st.lists(NAMES, min_size=1, max_size=3, unique=True).map(tuple), st.just({})),
@@ -39,7 +44,7 @@ CALLS: st.SearchStrategy[tuple[str, tuple[str, ...], dict[str, Any]]] = st.one_o
         st.just({"to": "ns.t"})
         | st.lists(NAMES.map("{}2".format), min_size=2, max_size=2).map(lambda x: {"to": "ns.t", "to_columns": x}),
     ),
-    st.tuples(st.just("in_range"), st.tuples(NAMES), optional(SCALARS, "min", "max")),
+    st.tuples(st.just("in_range"), st.tuples(NAMES), optional(SCALARS, "min", "max").filter(_may_hold_a_value)),
     st.tuples(
         st.just("in_range"),
         st.tuples(NAMES),
@@ -165,6 +170,8 @@ def test_what_users_write(text: str, canonical: list[str]) -> None:
         ("matches(a, 'x\\\\')", "single backslash", "matches(column, pattern)"),
         ("row_count()", "needs min, max, deviations or percent", "row_count(min=1)"),
         ("row_count(-1)", "min=-1 isn't a number of rows", "row_count(min=1)"),
+        ("in_range(a, 5, 1)", "min=5 is more than max=1", "in_range(column, min"),
+        ("max(a, 0.5, 0.25)", "min=0.5 is more than max=0.25", "max(column, min"),
         ("row_count(5, 1)", "min=5 is more than max=1", "row_count(min=1)"),
         ("stddev(a, max=-0.5)", "max=-0.5 is below zero, which no standard deviation is", "stddev(column, min"),
         ("distinct_count(a, max=-1)", "max=-1 is below zero, which no number of", "distinct_count(column, min"),

@@ -73,9 +73,12 @@ def in_range(
 
 @in_range.prepare
 def require_end(check: Check) -> Check:
-    """Return the check if it has one of its two ends."""
+    """Return the check if it has one of its two ends, and no two numbers that contradict each other."""
     if not check.arguments.keys() & {"min", "max"}:
         raise ValueError("it needs min, max or both.")
+    low, high = (check.arguments.get(end) for end in ("min", "max"))
+    if isinstance(low, (int, float, Decimal)) and isinstance(high, (int, float, Decimal)) and low > high:
+        raise ValueError(f"min={low} is more than max={high}.")
     return check
 
 
