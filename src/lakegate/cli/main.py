@@ -282,7 +282,6 @@ def _explain(error: BaseException, words: Sequence[str]) -> _Failure:
 
 
 def _explain_python(error: BaseException) -> _Failure:
-    """Explain an error that Python itself raises."""
     if isinstance(error, OSError) and not isinstance(error, ConnectionError) and error.strerror:
         place = f": {error.filename}" if error.filename else ""
         return _Failure(ExitCode.USAGE, _facts("system", f"{error.strerror}{place}"))

@@ -245,7 +245,6 @@ def _fit_columns(
     cut: str | None,
     wrapped: Collection[str],
 ) -> tuple[Sequence[str], Sequence[Styled]]:
-    """Return the columns that fit, and the rows reduced to them."""
     styled = [row if isinstance(row, Styled) else Styled(row, None) for row in rows]
     wide = {name: max([len(name), *(len(str(row.cells[at])) for row in styled)]) for at, name in enumerate(columns)}
     least = {name: min(each, _MIN_CUT_WIDTH) if name == cut else each for name, each in wide.items()}

@@ -114,7 +114,7 @@ def leave_behind(words: list[str], variables: Mapping[str, str]) -> None:
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     failed = os.pread(handle, 64, 0)
     os.close(handle)
-    if failed == _servers(folder):
+    if failed == _servers_version(folder):
         return
     command = (sys.executable, "-P", "-m", __name__, home, *([_TYPED] if _is_typed() else []))
     inherited = process.environment(_read_at_start(variables), variables)
@@ -356,7 +356,7 @@ def serve(home: Path, *, is_typed: bool = False) -> None:
     except OSError:
         return
     os.ftruncate(lock, 0)
-    os.pwrite(lock, _servers(folder), 0)  # stays there if this process fails
+    os.pwrite(lock, _servers_version(folder), 0)  # stays there if this process fails
     for number in (*_FORWARDED, signal.SIGQUIT):  # inherited from a command that may ignore some
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     started = time.time_ns()
@@ -392,8 +392,7 @@ def serve(home: Path, *, is_typed: bool = False) -> None:
     os.ftruncate(lock, 0)
 
 
-def _servers(folder: Path) -> bytes:
-    """Return bytes that change when the servers do."""
+def _servers_version(folder: Path) -> bytes:
     return str(_changed_at(str(folder / "stack.json"))).encode()
 
 

@@ -249,7 +249,6 @@ def _show_tables(run: Run) -> None:
 
 
 def _show_undone(run: Run) -> None:
-    """Print what a revert did to each table, or would do."""
     if not run.undone:
         return
     rows = (

@@ -233,7 +233,7 @@ def test_diff_shows_columns_and_some_rows_by_key(monkeypatch: pytest.MonkeyPatch
     assert told["rows"]["changed"] == [{"before": before, "after": after}]
     assert told["schema_changes"][0]["change"] == "retyped"
     assert "--key needs --rows" in invoke("diff main b --key id", lake).stderr
-    assert "hold table a.b in the same state" in invoke("diff main b --table a.b", lake).stderr
+    assert "have table a.b in the same state" in invoke("diff main b --table a.b", lake).stderr
     unknown = NotFoundError("There is no table nyc.tripz on b.", hint="lakegate table list")
     assert (
         "no table nyc.tripz" in invoke("diff main b --table nyc.tripz", FakeLake(diff=[changed], table=unknown)).stderr

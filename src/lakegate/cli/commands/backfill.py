@@ -424,7 +424,6 @@ class _Screen:
         self.live.console.print(markup, highlight=False, soft_wrap=True)
 
     def advance(self, result: ChunkResult) -> None:
-        """Move the bar by a chunk."""
         done = self.bar.tasks[0].fields["files"] + result.given
         self.bar.update(self.task, advance=result.size_bytes, files=done, amount=_done_of_files(done, self.files))
 
@@ -466,5 +465,4 @@ def reason(result: ChunkResult) -> str:
 
 
 def _stopping_line(under_way: int) -> str:
-    """Return what an interrupt prints."""
     return f"Finishing {counted(under_way, 'chunk')}. Interrupt again to stop now; the next command recovers them."

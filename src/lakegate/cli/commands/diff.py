@@ -80,7 +80,7 @@ def diff(app: App, /, *, left: str, right: str, table: str | None, rows: int | N
         right=numbers,
         whole=numbers,
         drop=("difference", "change"),
-        empty=f"{left} and {right} hold {what} in the same state.",
+        empty=f"{left} and {right} have {what} in the same state.",
     )
     for one in found:
         say(*(f"  [yellow]{safe(one.table)}: {safe(change)}[/]" for change in one.schema_changes))

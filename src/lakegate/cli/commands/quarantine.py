@@ -24,7 +24,6 @@ _DEFAULT_WIDTH = 110
 
 
 def _row_options(*, where: bool = True) -> Callable[[F], F]:
-    """Add the options that choose rows."""
     options = [
         click.option("--run", "run_id", metavar="RUN", shell_complete=complete_runs, help="Only rows of this run."),
         click.option("--check", metavar="NAME", help="Only rows that fail this check."),

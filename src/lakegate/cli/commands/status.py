@@ -25,7 +25,7 @@ def status(app: App, /, *, every: bool) -> None:
 
 
 def _show_everywhere(app: App) -> None:
-    """Print the servers of all projects, because each takes a gigabyte or more."""
+    """Print the running servers of all projects. Each takes a gigabyte or more."""
     servers = sorted(process.find_servers(), key=lambda server: (server.home, server.name))
     uptimes = [max(0.0, time.time() - process.create_time(server.pid)) for server in servers]
     sizes = [process.memory_bytes(server.pid) for server in servers]
