@@ -26,77 +26,78 @@ Write a check as a call: `check(column, …, name=value)`. The same text works a
 `lakegate checks NAME` explains one.
 
 Values are literals: numbers, quoted text, lists in `[ ]`, `True`, `False`, `None`. Dates and times are ISO 8601 text.
-Columns are plain words; a name with spaces or odd characters is quoted: `not_null('Trip Distance')`. Case is ignored
-when no column has exactly the name. Patterns are best written as `r'…'`.
+Column names are plain words. Quote names with spaces or special characters: `not_null('Trip Distance')`. Case is
+ignored if no column has exactly this name. Write patterns as `r'…'`.
 
 | check | what it requires |
 | --- | --- |
 """
 _COMMON = """
-All checks are about the rows of the batch. `unique(…, scope='table')`, `relationships`, `equal_rowcount` and
+All checks judge the rows of the batch. `unique(…, scope='table')`, `relationships`, `equal_rowcount` and
 `fewer_rows_than` compare them with whole tables, as these would be after publishing.
 
-A column may be a field of a struct: `not_null(address.zip)`, `unique(address.zip)`. A column whose own name holds dots
-comes first; odd names in a path are in backticks. File metrics say nothing of fields, so the rows are read.
+A column may be a field of a struct: `not_null(address.zip)`, `unique(address.zip)`. A column whose own name contains
+dots takes precedence; quote special names in a path with backticks. There are no file metrics for fields, so the rows
+are read.
 
 ## What every check takes
 
-- `severity='error'` (default): a failure blocks the publish. `severity='warn'`: it is only reported.
-  `severity='quarantine'`, for checks about single rows: the failing rows are [set aside](../how-to/quarantine.md),
-  and the others are published.
-- `where='vendor_id = 1'`: only rows for which this is true are looked at: one condition about a row, as `sql` takes
-  it. When no row matches, the verdict is `skipped`. `row_count(…, where=…)` counts the matching rows, and judges 0.
-  With `unique(…, scope='table')`, it also holds for the rows of the table. Which rows match isn't known from file
-  metrics, so the rows are read.
-- `tolerance=5` or `tolerance='0.1%'`, for checks about single rows: up to so many failing rows, or such a share of the
-  rows looked at, the check passes. Shares are compared exactly, without rounding.
-- `examples=3`: failing rows to show at most, 0 to 100 (default 10). With 0, no value of a failing row leaves the
-  engine.
-- `description='…'`, `owner='…'`, `tags=['…']`: why the check is there, who looks after it, words to find it by.
-  Reports, alerts and lineage events show them. They aren't part of the check's canonical text.
-- `name='…'`: what to call it in reports. By default the check and its columns: `not_null_passenger_count`.
-- `scope='batch'` (default) or, for `unique`, `scope='table'`. `relationships` is always of scope `table`.
+- `severity='error'` (default): a failure blocks the publish. `severity='warn'`: a failure is only reported.
+  `severity='quarantine'`, for checks of single rows: failing rows are [set aside](../how-to/quarantine.md), and the
+  others are published.
+- `where='vendor_id = 1'`: judge only rows for which this is true. It's a condition on one row, with the limits of
+  `sql`. If no row matches, the check is `skipped`, except `row_count(…, where=…)`, which judges a count of 0. With
+  `unique(…, scope='table')`, it also selects the table's rows. File metrics can't tell which rows match, so the rows
+  are read.
+- `tolerance=5` or `tolerance='0.1%'`, for checks of single rows: how many rows, or what share of the judged rows, may
+  fail. Shares are compared exactly, without rounding.
+- `examples=3`: the maximum number of failing rows to show, 0 to 100 (default 10). With 0, no value of a failing row
+  leaves the engine.
+- `description='…'`, `owner='…'`, `tags=['…']`: why the check exists, who maintains it, and your labels. Reports,
+  alerts and lineage events show them. They aren't part of the check's canonical text.
+- `name='…'`: its name in reports. Default: the check and its columns, such as `not_null_passenger_count`.
+- `scope='batch'` (default) or, for `unique`, `scope='table'`. `relationships` always has scope `table`.
 """
 _HISTORY = """
 ## Against history
 
-`row_count`, `mean`, `sum`, `stddev`, `quantile`, `null_rate` and `distinct_count` also compare what they measure with
-earlier batches of the table, those that were published and not reverted. Runs that did more than add new rows, such as
-a delete, or that released quarantined ones, aren't batches: they don't count, and are `skipped` themselves.
-A table that was renamed keeps its batches, and one that was dropped and made anew starts without.
+`row_count`, `mean`, `sum`, `stddev`, `quantile`, `null_rate` and `distinct_count` can also compare their value with
+those of the table's earlier batches that were published and not reverted. Runs that released quarantined rows or did
+more than add rows, such as a delete, don't count as batches, and these checks are `skipped` for them. A renamed table
+keeps its history. A table that was dropped and created again starts a new one.
 
-- `deviations=3`: within three sample standard deviations of their mean. A spread of less than 1 % of the mean counts as
-  1 %, so that batches that were all alike don't refuse the next one for a handful of rows.
-- `percent=20`: within 20 % of their mean.
-- `last=20`: how many batches to look at, 5 to 200.
-- `weekday=True`: only batches of the same day of the week (UTC, by when their run began).
+- `deviations=3`: within three sample standard deviations of the mean. The deviation counts as at least 1 % of the mean,
+  so that after identical batches, a few more rows don't fail.
+- `percent=20`: within 20 % of the mean.
+- `last=20`: the number of batches to compare with, 5 to 200.
+- `weekday=True`: only batches from the same day of the week (UTC, by the start of their run).
 
-Of 14 batches or more, one that is more than five deviations from the mean of the others is left out, and the report
-says so: a huge batch that was let through as a warning doesn't widen the band. Two such batches may be a pattern, and
-count.
+From 14 batches on, a single one that is over five deviations from the mean of the others is ignored, and the report
+says so. A huge batch that was accepted as a warning therefore doesn't widen the band. Two such batches may be a pattern
+and count.
 
-Limits by `min` and `max` hold beside them. It takes 5 earlier batches; until then the check is `skipped` and says so.
-An audit of what is published already (`lakegate audit TABLE --branch main`) skips the comparison, too. The table's
-newest 5,000 runs are searched for earlier batches. A value that `examples=0` or the setting `audit.mask` hides isn't
-kept, so a check that compares it with earlier ones is refused.
-The number of rows is known of every run; other measures from the first run on that had the check, and those of a check
-with another `where` are another history. What earlier batches had is in the journal: nothing is read for it. The report
-shows the newest measures, their mean and the band.
+You can combine this with `min` and `max`. With fewer than 5 earlier batches, the check is `skipped` and says so. Audits
+of published data (`lakegate audit TABLE --branch main`) skip the comparison, too. Earlier batches are looked for in the
+table's newest 5,000 runs. A value hidden by `examples=0` or the setting `audit.mask` isn't stored, so comparing it with
+earlier ones is refused.
+
+Row counts are known for every run, other values since the first run with the check. A check with another `where` has
+another history. Earlier values come from the journal, so no data is read for them. The report shows the latest values,
+their mean and the band.
 """
 _RESULTS = """
-## Values that stay where they are
+## Masked values
 
-`[audit] mask = ["email", "*_name"]` in the settings names columns, by patterns, whose values no audit reads out of the
-engine: examples show `•••`, no histogram is made of them, and `min`, `max`, `mean`, `sum`, `quantile` and `recency` of
-them say whether they fail, not what they found; so do your own checks. `examples=0` does so for one check. The
-dashboard, reports and alerts hide the columns as those of `ui.masked`; what audits read before they were named stays in
-the journal. Of a query of
-`custom_sql` that names such a column, or renames all columns (`struct(*)`, `AS t(a, b)`, `UNION` with `*`), all values
-are hidden.
+Name columns in the settings, as patterns, to keep their values in the engine: `[audit] mask = ["email", "*_name"]`.
+Examples show `•••` instead, there are no histograms of them, and `min`, `max`, `mean`, `sum`, `quantile`, `recency` and
+your own checks only say whether they fail, not the value. `examples=0` does the same for one check. The dashboard,
+reports and alerts hide these columns like those of `ui.masked`. Values that audits read before you named the column
+stay in the journal. If the query of `custom_sql` names a masked column or renames all columns (`struct(*)`,
+`AS t(a, b)`, `UNION` with `*`), all values in its result are hidden.
 
-A pattern may also mean a field in a struct, list or map, as `email` or `contact.email`: a column with such a field is
-masked whole. Where any value is hidden and Spark can't evaluate a check, only its error condition is told, such as
-`CAST_INVALID_INPUT`: its messages quote values.
+A pattern may also match a field in a struct, list or map, such as `email` or `contact.email`; then the whole column is
+masked. If a value is hidden and Spark can't evaluate a check, you only see the error condition, such as
+`CAST_INVALID_INPUT`, because Spark's messages quote values.
 
 ## Results
 
@@ -105,26 +106,26 @@ For each check, in the report, in `--output json` and in the journal:
 | field | meaning |
 | --- | --- |
 | `name` | its name |
-| `check` | its canonical text, which can be given to `--check` again |
-| `columns` | the columns it is about |
+| `check` | its canonical text, which `--check` accepts |
+| `columns` | its columns |
 | `severity` | `error`, `warn` or `quarantine` |
-| `verdict` | `pass`, `fail`, or `skipped`: nothing to judge. A check that cannot run is an error, not a verdict |
-| `failing_rows` | rows that break the check; within its `tolerance` it passes |
-| `quarantined` | rows that were set aside before the others were judged; `examples` are of them |
-| `total_rows` | rows looked at; with `where`, those that match |
-| `evidence` | `manifest`: proven by file metrics. `scan`: rows were read. `journal`: by earlier runs |
-| `reads` | tables that the answer depends on beside the batch; see [audits](../explanation/audits.md#other-tables) |
-| `sentence` | of a failing check: what was found, in plain English |
-| `values` | of `accepted_values` and `not_accepted_values`: the unexpected values, most frequent first, with `rows` |
-| `passed_run_id` | of a failing check: the newest published run that passed it, among the last 250 |
-| `passed_at` | when that run began |
-| `value` | of checks that measure something: the number |
-| `measure` | what it is, as text; equal texts are one history |
-| `tolerance` | failing rows up to which it passes, as the check has it |
-| `description` | as the check has it |
-| `owner` | as the check has it |
-| `tags` | as the check has them |
-| `examples` | some failing rows, when it failed; `_file` is the data file a row is in |
+| `verdict` | `pass`, `fail`, or `skipped` (nothing to judge). A check that can't run is an error, not a verdict |
+| `failing_rows` | rows that fail; within the `tolerance`, the check passes |
+| `quarantined` | rows that were set aside before the rest was judged; `examples` are taken from them |
+| `total_rows` | rows that were judged; with `where`, those that match |
+| `evidence` | `manifest`: proven from file metrics. `scan`: rows were read. `journal`: derived from earlier runs |
+| `reads` | other tables that the result depends on; see [audits](../explanation/audits.md#other-tables) |
+| `sentence` | for failing checks: what was found, in plain English |
+| `values` | for `accepted_values` and `not_accepted_values`: the unexpected values with `rows`, most frequent first |
+| `passed_run_id` | for failing checks: the latest of the last 250 published runs that passed it |
+| `passed_at` | when that run started |
+| `value` | the measured number, if the check measures one |
+| `measure` | what was measured, as text; results with the same measure form one history |
+| `tolerance` | the check's tolerance |
+| `description` | the check's description |
+| `owner` | the check's owner |
+| `tags` | the check's tags |
+| `examples` | some failing rows; `_file` is the data file that contains the row |
 
 Checks of your own: [write a check of your own](../how-to/write-your-own-check.md).
 """

@@ -18,8 +18,8 @@ def accepted_values(
 ) -> FailingRows:
     """``column`` is one of ``values``.
 
-    A ``None`` in the list is left out: NULL passes anyway (and in SQL it would make the check pass always). Text
-    compares exactly, with case. Dates and times are ISO 8601 text, as for `in_range`.
+    NULL passes, so a ``None`` in the list is ignored. Text is compared exactly, including case. Write dates and times
+    as ISO 8601 text, as for `in_range`.
 
     Example:
         >>> str(accepted_values("payment_type", ["cash", "card"]))

@@ -1,4 +1,4 @@
-"""Checks of a whole column: its mean, sum, extremes, shares and counts, in a range or near those of earlier batches."""
+"""Checks of a column's mean, sum, extremes, shares and counts: in a range, or close to earlier batches."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def mean(
     weekday: bool = False,
     **options: Unpack[CheckOptions],
 ) -> Aggregates:
-    """The mean of ``column`` is at least ``min`` and at most ``max``, or near that of earlier batches.
+    """The mean of ``column`` is between ``min`` and ``max``, or close to that of earlier batches.
 
-    NULLs are left out; a column with a NaN has no mean, and fails; one without any values is skipped. Means of whole
-    numbers and decimals are exact, those of floats are what adding up doubles gives. See [checks against
+    NULLs are ignored. A column with a NaN has no mean and fails; one without values is skipped. Means of integers and
+    decimals are exact; means of floats are computed in double precision. See [checks against
     history](#against-history) for ``deviations``, ``percent``, ``last`` and ``weekday``.
 
     Example:
@@ -103,9 +103,9 @@ def column_sum(
     weekday: bool = False,
     **options: Unpack[CheckOptions],
 ) -> Aggregates:
-    """The sum of ``column`` is at least ``min`` and at most ``max``, or near that of earlier batches.
+    """The sum of ``column`` is between ``min`` and ``max``, or close to that of earlier batches.
 
-    As ``mean`` otherwise. A sum of more than 38 digits is an error (exit code 2). In Python: ``column_sum``.
+    Otherwise like ``mean``. A sum of more than 38 digits is an error (exit code 2). In Python: ``column_sum``.
 
     Example:
         >>> str(column_sum("fare_amount", min=0))
@@ -143,9 +143,9 @@ def stddev(
     weekday: bool = False,
     **options: Unpack[CheckOptions],
 ) -> Aggregates:
-    """The sample standard deviation of ``column`` is at least ``min`` and at most ``max``, or near earlier ones.
+    """The sample standard deviation of ``column`` is between ``min`` and ``max``, or close to earlier ones.
 
-    Reckoned in doubles. It takes two values: with fewer, the check is skipped.
+    Computed in double precision. With fewer than two values, the check is skipped.
 
     Example:
         >>> str(stddev("fare_amount", max=100))
@@ -180,12 +180,12 @@ def quantile(
     weekday: bool = False,
     **options: Unpack[CheckOptions],
 ) -> Aggregates:
-    """The ``q`` quantile of ``column`` is at least ``min`` and at most ``max``, or near that of earlier batches.
+    """The ``q`` quantile of ``column`` is between ``min`` and ``max``, or close to that of earlier batches.
 
-    The quantile is the smallest value that at least the share ``q`` of the values (0 to 1) isn't greater than: a value
-    of the column, never one between two, as a double. ``q=0.5`` is the (lower) median. Whether it is within ``min`` and
-    ``max`` is counted exactly. The value that is shown, and compared with earlier batches, is found in bounded memory:
-    it may be one up to 0.01 % of the rows beside it.
+    The quantile is the smallest value of the column, as a double, such that at least a share ``q`` (0 to 1) of the
+    values are less than or equal to it. Values are never interpolated; ``q=0.5`` is the lower median. The comparison
+    with ``min`` and ``max`` is exact. The value that is shown and compared with earlier batches is an approximation:
+    its rank may be off by 0.01 % of the rows.
 
     Example:
         >>> str(quantile("fare_amount", 0.95, max=120))
@@ -223,10 +223,10 @@ def quantile(
 def column_min(
     column: ColumnName, min: Limit | None = None, max: Limit | None = None, **options: Unpack[CheckOptions]
 ) -> Aggregates:
-    """The smallest value of ``column`` is at least ``min`` and at most ``max``, either of which may be left out.
+    """The smallest value of ``column`` is between ``min`` and ``max``, either of which may be omitted.
 
-    For numbers, decimals, dates, times and text, compared as by ``accepted_range``. NULLs are left out; a column with a
-    NaN fails; one without any values is skipped. In Python: ``column_min``.
+    For numbers, decimals, dates, times and text, compared as by ``accepted_range``. NULLs are ignored. A column with a
+    NaN fails; one without values is skipped. In Python: ``column_min``.
 
     Example:
         >>> str(column_min("pickup", min="2024-01-01"))
@@ -239,9 +239,9 @@ def column_min(
 def column_max(
     column: ColumnName, min: Limit | None = None, max: Limit | None = None, **options: Unpack[CheckOptions]
 ) -> Aggregates:
-    """The greatest value of ``column`` is at least ``min`` and at most ``max``, either of which may be left out.
+    """The greatest value of ``column`` is between ``min`` and ``max``, either of which may be omitted.
 
-    As ``min`` otherwise. In Python: ``column_max``.
+    Otherwise like ``min``. In Python: ``column_max``.
 
     Example:
         >>> str(column_max("fare_amount", max=1000))
@@ -263,9 +263,9 @@ def null_rate(
     weekday: bool = False,
     **options: Unpack[CheckOptions],
 ) -> Aggregates:
-    """The share of NULLs in ``column``, 0 to 1, is at least ``min`` and at most ``max``, or near earlier ones.
+    """The share of NULLs in ``column`` (0 to 1) is between ``min`` and ``max``, or close to earlier ones.
 
-    Exact, without rounding. Without any rows, the check is skipped.
+    Exact, without rounding. Skipped if there are no rows.
 
     Example:
         >>> str(null_rate("tip", max=0.05))
@@ -286,9 +286,9 @@ def null_rate(
 def not_null_proportion(
     column: ColumnName, min: Number, max: Number = 1, **options: Unpack[CheckOptions]
 ) -> Aggregates:
-    """The share of values in ``column`` that aren't NULL, 0 to 1, is at least ``min`` and at most ``max``.
+    """The share of values in ``column`` that aren't NULL (0 to 1) is between ``min`` and ``max``.
 
-    Exact, without rounding. Without any rows, the check is skipped.
+    Exact, without rounding. Skipped if there are no rows.
 
     Example:
         >>> str(not_null_proportion("tip", 0.95))
@@ -312,7 +312,8 @@ def distinct_count(
 ) -> Aggregates:
     """``column`` has at least ``min`` and at most ``max`` distinct values, or about as many as earlier batches.
 
-    NULL isn't a value; 0.0 and -0.0 are one. Text compares exactly. For columns that ``unique`` takes.
+    NULL doesn't count as a value; 0.0 and -0.0 count as one. Text is compared exactly. Works for any type that
+    ``unique`` accepts.
 
     Example:
         >>> str(distinct_count("vendor_id", 1, 3))
@@ -331,7 +332,7 @@ def distinct_count(
 def not_constant(column: ColumnName, **options: Unpack[CheckOptions]) -> Aggregates:
     """``column`` holds at least two different values.
 
-    NULLs are left out. A column without any values, and a batch of a single value, are skipped.
+    NULLs are ignored. Skipped if the column has fewer than two values.
 
     Example:
         >>> str(not_constant("fare_amount"))

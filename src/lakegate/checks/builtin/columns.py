@@ -1,4 +1,4 @@
-"""Checks of the table's columns: which there are, of which types, and what a run changes in them."""
+"""Checks of the table's columns: their names and types, and how a run changes them."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def columns_match(
     ignore_case: bool = False,
     **options: Unpack[CheckOptions],
 ) -> AboutColumns:
-    """The table has the ``expected`` columns: their names, and types and NOT NULL where they are written.
+    """The table has the ``expected`` columns, with the types and NOT NULL constraints given there.
 
     A column is ``'name'``, ``'name: type'`` or ``'name: type not null'``; types are Iceberg's (``long``, ``decimal(9,
-    2)``, ``list<string>``) or Spark's names for them. ``mode='strict'`` refuses columns that aren't listed,
-    ``mode='additive'`` allows them. With ``ordered=True``, those listed must be in this order (others may be between).
-    Names compare exactly, with case, also those of a struct's fields: ``struct<email: string>``. With
-    ``ignore_case=True``, case doesn't count, nor does the order of fields.
+    2)``, ``list<string>``) or Spark's. ``mode='strict'`` refuses columns that aren't listed, ``mode='additive'`` allows
+    them. With ``ordered=True``, the listed columns must be in this order; others may be in between. Names are compared
+    exactly, including case and the names of struct fields, as in ``struct<email: string>``. With ``ignore_case=True``,
+    neither case nor the order of struct fields matters.
 
     Example:
         >>> str(columns_match(["id: long", "fare"], mode="additive"))
@@ -91,8 +91,8 @@ def _claim_columns(check: Check) -> str:
 def column_exists(column_name: OtherColumns, **options: Unpack[CheckOptions]) -> AboutColumns:
     """The table has the column ``column_name``.
 
-    Or all of a list of them; ``address.zip`` is a field of a struct. Case counts. (Every check that names a column
-    needs it; without it the command is refused, which isn't a verdict.)
+    Pass a list to require several columns. ``address.zip`` is a field of a struct. Case matters. (A check on a missing
+    column doesn't fail: the command is refused before anything is written.)
 
     Example:
         >>> str(column_exists("fare_amount"))
@@ -112,7 +112,7 @@ def column_exists(column_name: OtherColumns, **options: Unpack[CheckOptions]) ->
 def column_type(column: ColumnName, type: str, **options: Unpack[CheckOptions]) -> AboutColumns:
     """``column`` is of type ``type``.
 
-    Types have Iceberg's names, or Spark's; ``timestamp`` is Iceberg's, without a zone. In Python: ``column_type``.
+    Use Iceberg's or Spark's type names; ``timestamp`` is Iceberg's, without a time zone. In Python: ``column_type``.
 
     Example:
         >>> str(column_type("fare_amount", "double"))
@@ -131,10 +131,9 @@ def _prepare_type(check: Check) -> Check:
 
 @check(example="schema_changes()", nulls="–", nans="–", evidence="manifest, both ways")
 def schema_changes(allow: Literal["none", "added"] = "none", **options: Unpack[CheckOptions]) -> AboutChange:
-    """The run leaves the table's columns as they were: none added, gone, or of another type or place.
+    """The run doesn't add, drop, reorder or retype any of the table's columns.
 
-    With ``allow='added'``, new columns are fine. Skipped for the run that creates the table, as there was nothing
-    before, and in an audit of what is published already.
+    ``allow='added'`` permits new columns. Skipped for the run that creates the table, and in audits of published data.
 
     Example:
         >>> str(schema_changes(allow="added"))

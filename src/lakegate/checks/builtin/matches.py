@@ -18,25 +18,25 @@ from lakegate.model.sqltext import sql_string
 def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -> FailingRows:
     r"""``column`` matches /``pattern``/.
 
-    The pattern is *searched*: write ``^…$`` to match the whole text (``$`` also matches before a final line feed,
-    ``\z`` doesn't). For columns of text only. Write patterns as ``r'…'``.
+    The pattern may match anywhere: write ``^…$`` to match the whole text (``$`` also matches before a final line feed,
+    ``\z`` doesn't). Only text columns have patterns. Write them as ``r'…'``.
 
-    A pattern has one meaning, in Spark's Java and in Python's ``re``: ``\d``, ``\w``, ``\s`` and ``\b`` know ASCII only
-    (``re.ASCII``), and ``.`` is all but a line feed. What only one of the two knows, or takes for something else, is
-    refused before anything is written, with its place and what to write instead: ``\p{L}``, ``\h``, ``\Q…\E``, ``\Z``,
-    named groups, ``[`` or ``&&`` within ``[ ]``, flags but ``i`` and ``s``, ``é`` with the flag ``i``, and ``(?<=…)``
-    of several lengths. For what only Java has, write ``sql('NOT … RLIKE …')``. Refused, too, is a pattern that can take
-    forever, such as ``(a+)+$``: write each repetition so that it can match a text in one way only, ``^\w+( \w+)*$``
-    instead of ``^(\w+ ?)*$``.
+    A pattern means the same in Java (which Spark uses) and in Python's ``re``: ``\d``, ``\w``, ``\s`` and ``\b`` are
+    ASCII-only (``re.ASCII``), and ``.`` matches anything but a line feed. Syntax that only one of them has, or that
+    they read differently, is refused before anything is written. The error says where it is and what to write instead:
+    ``\p{L}``, ``\h``, ``\Q…\E``, ``\Z``, named groups, ``[`` or ``&&`` within ``[ ]``, flags other than ``i`` and
+    ``s``, ``é`` with the flag ``i``, and ``(?<=…)`` of varying length. For Java-only syntax, use ``sql('NOT … RLIKE
+    …')``. Patterns that can take forever, such as ``(a+)+$``, are refused, too. Write repetitions that can match a text
+    in only one way: ``^\w+( \w+)*$`` instead of ``^(\w+ ?)*$``.
 
-    Others only get slow on long texts. ``\s+$``, ``.*foo.*`` and ``^[^@]+@[^@]+\.[^@]+$`` take time by the square of a
-    text's length, ``.*.*x`` by its cube. They're tried on texts up to 10,000 characters (square), 400 (cube) or 120
-    (fourth power). Of a repeated group whose rounds can differ, ``(a|b)*`` or ``(,[a-z]+)*``, Java keeps each round on
-    its stack, and Spark dies of one that overflows: they're tried on texts up to 800 characters (half of that with a
-    group in the group, and so on). A longer text in the column ends the audit with an error (exit code 2), neither a
-    pass nor a failure. Beyond the fourth power a pattern is refused. Usually there is one that has no such limit: begin
-    with ``^``, repeat a class, ``[ab]*``, and let repetitions side by side share no character, ``^[^,]*,[^,]*x`` not
-    ``.*,.*x``.
+    Some patterns are only slow on long texts, so they have a length limit. Where the time grows with the square of the
+    length (``\s+$``, ``.*foo.*``, ``^[^@]+@[^@]+\.[^@]+$``), the limit is 10,000 characters; with its cube
+    (``.*.*x``), 400; with its fourth power, 120. Beyond that, the pattern is refused. For a repeated group with varying
+    content, such as ``(a|b)*`` or ``(,[a-z]+)*``, Java recurses on each repetition, and a stack overflow would kill
+    Spark. Their limit is 800 characters, halved for each nested group. A longer text in the column ends the audit with
+    an error (exit code 2), which is neither a pass nor a failure. Usually the pattern can be written without a limit:
+    start with ``^``, repeat a character class (``[ab]*``), and let adjacent repetitions share no character
+    (``^[^,]*,[^,]*x``, not ``.*,.*x``).
 
     The same holds for patterns in predicates, ``sql('… RLIKE …')``, and every text of the columns that the predicate
     names: for those of ``LIKE``, ``split``, ``str_to_map``, ``parse_url`` and all ``regexp`` functions, too. Write each

@@ -18,7 +18,8 @@ from lakegate.checks.registry import check
 def not_null(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRows:
     """``column`` is never NULL.
 
-    NaN is a value, not NULL. In text, several columns make a check each. File metrics answer with the exact count.
+    NaN is a value, not NULL. As text, ``not_null(a, b)`` makes one check for each column. File metrics give the exact
+    count.
 
     Example:
         >>> str(not_null("passenger_count"))

@@ -1,4 +1,4 @@
-"""Checks that take a query of their own: rows in order, ranges that don't overlap, values far off, and users' SQL."""
+"""Checks that need a query of their own: sequences, ranges, outliers, recency, and users' SQL."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def sequential_values(
     partition_by: ColumnsBeside | None = None,
     **options: Unpack[CheckOptions],
 ) -> QueryRows:
-    """Sorted, each value of ``column`` is the one before it plus ``interval``: no gaps, nothing twice.
+    """Sorted, each value of ``column`` is the previous one plus ``interval``: no gaps and no duplicates.
 
-    For whole numbers, and for dates, whose interval is in days. A row fails when the value before its own isn't its own
-    less the interval. With ``partition_by``, each group of rows with the same values there is a sequence of its own.
+    For integers, and for dates with an interval in days. A row fails if the previous value isn't its own minus the
+    interval. With ``partition_by``, each group of rows with the same values there is a separate sequence.
 
     Example:
         >>> str(sequential_values("invoice_number"))
@@ -69,11 +69,11 @@ def mutually_exclusive_ranges(
     gaps: bool = True,
     **options: Unpack[CheckOptions],
 ) -> QueryRows:
-    """The ranges from ``lower`` to ``upper`` don't overlap; one may begin where another ends.
+    """The ranges from ``lower`` to ``upper`` don't overlap. One may start where another ends.
 
-    A range that ends before it begins fails, too. With ``gaps=False``, each must begin where the one before it ends.
-    With ``partition_by``, only ranges of rows with the same values there are compared. A row with a NULL in either
-    column is left out: compare open ranges by a ``where``, or give them an end.
+    A range that ends before it starts fails, too. With ``gaps=False``, each must start where the previous one ends.
+    With ``partition_by``, only ranges with the same values there are compared. Rows with a NULL in either column are
+    ignored, so give open ranges an end.
 
     Example:
         >>> str(mutually_exclusive_ranges("valid_from", "valid_to", partition_by="price_id"))
@@ -101,8 +101,8 @@ def mutually_exclusive_ranges(
 def outliers(column: ColumnName, deviations: float = 3, **options: Unpack[CheckOptions]) -> QueryRows:
     """Every value of ``column`` is within ``deviations`` sample standard deviations of the batch's mean.
 
-    Reckoned in doubles. NaN fails, and isn't counted in mean and deviation; nor are infinities, which fail. Where all
-    values are the same, none fails; where a double can't hold the deviation, all do.
+    Computed in double precision. NaN and infinities fail, and don't count toward the mean and the deviation. If all
+    values are equal, none fails. If the deviation overflows a double, all fail.
 
     Example:
         >>> str(outliers("fare_amount", 4))
@@ -133,12 +133,11 @@ def _prepare_outliers(check: Check) -> Check:
 @check(example="recency(pickup, '1 day')", parameter_aliases={"interval": "within"}, aliases=("freshness",),
        nulls="left out", nans="–")  # fmt: skip
 def recency(column: ColumnName, within: str, **options: Unpack[CheckOptions]) -> Aggregates:
-    """The latest ``column`` is no older than ``within``.
+    """The latest value of ``column`` is no older than ``within``.
 
-    ``within`` is a duration such as ``'30 minutes'``, ``'2 hours'``, ``'1 day'`` or ``'1 week'``, counted back from the
-    time of the audit. A time without a zone is UTC, and a date counts until the end of its day. A batch without any
-    value fails. (When nothing arrives at all there is nothing to audit: the setting ``notify.late`` and a contract's
-    ``freshness`` are for that.)
+    ``within`` is a duration such as ``'30 minutes'``, ``'2 hours'``, ``'1 day'`` or ``'1 week'`` before the audit.
+    Times without a time zone are UTC, and a date counts until the end of the day. A batch without values fails. (If
+    nothing arrives, nothing is audited. Use the setting ``notify.late`` or a contract's ``freshness`` for that.)
 
     Example:
         >>> str(recency("pickup", "1 day"))

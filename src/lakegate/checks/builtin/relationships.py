@@ -24,16 +24,16 @@ def relationships(
     to_columns: OtherColumns | None = None,
     **options: Unpack[CheckOptions],
 ) -> OrphanRows:
-    """Every key of the batch exists in another table: a foreign key, by dbt's name for it.
+    """Every key of the batch exists in another table: a foreign key. The name is dbt's.
 
-    ``to`` is the other table, read as it would be after publishing, so one run may bring both sides. ``to_columns`` are
-    its columns, by default those of the same names; dbt's ``field`` is understood, too. Several columns are one key; in
-    text they may be in parentheses. A row with a NULL in its key passes, as in SQL. A table may refer to itself; the
-    batch's own rows count then.
+    ``to`` is the other table, read as it would be after publishing, so one run may write both tables. ``to_columns``
+    are its columns, by default those with the same names; dbt's ``field`` works, too. Several columns make one key; as
+    text, you may put them in parentheses. Rows with a NULL in the key pass, as in SQL. A table may refer to itself;
+    then the batch's own rows count, too.
 
-    Both columns must be of one type, or of types whose values compare exactly: ``int`` with ``long``, ``decimal`` or
-    ``double``, not ``long`` with ``double``, nor text with numbers. A missing table or column is an error (exit code
-    2), not a failed check.
+    The columns' types must be the same or compare exactly: ``int`` with ``long``, ``decimal`` or ``double``, but not
+    ``long`` with ``double``, or text with numbers. A missing table or column is an error (exit code 2), not a failed
+    check.
 
     Example:
         >>> str(relationships("dest", to="nyc.airports", to_columns="faa"))
@@ -59,10 +59,10 @@ def relationships_where(
     to_condition: str | None = None,
     **options: Unpack[CheckOptions],
 ) -> OrphanRows:
-    """Every key of the batch exists among the rows of another table that have ``to_condition``.
+    """Every key of the batch exists in the rows of another table for which ``to_condition`` is true.
 
-    As ``relationships``, which looks at all rows of the other table. Which rows of the batch are looked at, ``where``
-    says; dbt's ``from_condition`` is understood, too. ``to_condition`` is a condition about one row, as ``where`` is.
+    Like ``relationships``, but limited to some rows of the other table. To limit the rows of the batch, use ``where``
+    (or dbt's name for it, ``from_condition``). Both are conditions on one row.
 
     Example:
         >>> str(relationships_where("dest", to="nyc.airports", to_columns="faa", to_condition="open"))

@@ -1,4 +1,4 @@
-"""Checks of single rows that compare columns with each other, with lists, with the time and with conditions."""
+"""Checks of single rows: conditions, lists of values, pairs of columns, and times."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _TIMES = {Family.DATE: "DATE", Family.TIMESTAMP: "TIMESTAMP_NTZ", Family.TIMESTA
        nulls="passes", nans="as Spark SQL",
        evidence="manifest for a pass of columns compared with numbers, else scan")  # fmt: skip
 def expression_is_true(expression: str, **options: Unpack[CheckOptions]) -> FailingRows:
-    """Every row has ``expression``.
+    """``expression`` is true for every row.
 
-    dbt's polarity: a row for which the expression is *false* fails; true and NULL pass. (``sql`` is the other way
-    round.) The expression is Spark SQL about one row, with the limits of ``sql``.
+    As in dbt, rows for which it's *false* fail; true and NULL pass. (``sql`` is the opposite: rows for which its
+    predicate is true fail.) The expression is Spark SQL on one row, with the limits of ``sql``.
 
     Example:
         >>> str(expression_is_true("tip <= fare"))
@@ -53,7 +53,7 @@ def not_accepted_values(
 ) -> FailingRows:
     """``column`` is none of ``values``.
 
-    Values are written as for ``accepted_values``; a ``None`` in the list is left out: NULL passes anyway.
+    Write values as for ``accepted_values``. NULL passes, so a ``None`` in the list is ignored.
 
     Example:
         >>> str(not_accepted_values("status", ["test", "void"]))
@@ -84,8 +84,8 @@ def column_pair_greater(
 ) -> FailingRows:
     """``column`` is greater than ``other`` in every row.
 
-    With ``or_equal=True`` they may be equal. A row with a NULL in either passes. Both must be of types that compare:
-    numbers, texts, truth values, dates and times (not a time with a zone and one without).
+    With ``or_equal=True``, they may be equal. Rows with a NULL in either column pass. The types must be comparable:
+    both numbers, text, booleans, dates or times (with or without a time zone, but not mixed).
 
     Example:
         >>> str(column_pair_greater("dropoff", "pickup"))
@@ -109,9 +109,9 @@ def _claim_pair(check: Check) -> str:
 
 @check(example="not_in_future(pickup)", each_column=True, nans="–")
 def not_in_future(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRows:
-    """``column`` is never later than now: the time of the audit, in UTC.
+    """``column`` is never later than the time of the audit (UTC).
 
-    For dates, times, and times with a zone. A time without a zone is taken as UTC. A date of today passes.
+    For dates and times. Times without a time zone are taken as UTC. Today's date passes.
 
     Example:
         >>> str(not_in_future("pickup"))
@@ -125,7 +125,7 @@ def moment(column: QuotedColumn, time: datetime) -> str:
     """Return a time (UTC) as a literal of a column's type.
 
     Raises:
-        CheckProblem: When the column has no times.
+        CheckProblem: If the column has neither dates nor times.
     """
     kind = column.type.family
     if kind not in _TIMES:

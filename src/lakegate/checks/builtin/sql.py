@@ -17,13 +17,11 @@ if TYPE_CHECKING:
 def sql(predicate: str, **options: Unpack[CheckOptions]) -> FailingRows:
     """No row has ``predicate``.
 
-    A row for which the predicate is *true* fails; false and NULL pass. So write what must not be:
-    ``sql('dropoff < pickup')``. The predicate is Spark SQL about one row: no subquery, aggregate, window function,
-    generator or comment, and nothing that could answer otherwise for the same row (``rand()``). Write ``try_cast`` and
-    ``try_divide`` where a value may not convert: an error in the predicate stops the audit (exit code 2). Patterns have
-    the limits of ``matches``. In its
-    canonical text the check names the columns that the predicate refers to:
-    ``sql(fare_amount, predicate='fare_amount < 0')``.
+    Rows for which the predicate is *true* fail; false and NULL pass. So write what must not happen: ``sql('dropoff <
+    pickup')``. The predicate is Spark SQL on one row, without subqueries, aggregates, window functions, generators,
+    comments or functions that aren't deterministic (``rand()``). An error in it ends the audit (exit code 2), so use
+    ``try_cast`` and ``try_divide`` where needed. Patterns have the limits of ``matches``. The check's canonical text
+    names the columns that the predicate refers to: ``sql(fare_amount, predicate='fare_amount < 0')``.
 
     Example:
         >>> str(sql("fare_amount < 0"))
@@ -63,10 +61,10 @@ def _validate(check: Check, schema: Schema) -> None:
 
 
 def require_truth_value(text: str, schema: Schema) -> None:
-    """Refuse a predicate that is nothing but a column of another type than ``boolean``.
+    """Require that a predicate that is just a column is a boolean one.
 
     Raises:
-        CheckProblem: When it is.
+        CheckProblem: If its type is another one.
     """
     alone = predicate_of(text).lone_column
     column = None if alone is None else schema.find(alone)

@@ -1,4 +1,4 @@
-"""Checks of texts: empty or not, their length, their case, and formats that everybody knows."""
+"""Checks of text: emptiness, length, case, patterns and well-known formats."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _CASES = {"lower": "lower({0})", "upper": "upper({0})"}
 def not_empty_string(column: ColumnName, *, trim: bool = True, **options: Unpack[CheckOptions]) -> FailingRows:
     """``column`` is never empty text.
 
-    Nor text of blanks only (spaces, tabs, line breaks and the rest of Unicode's white space), except with
-    ``trim=False``. NULL passes: add ``not_null`` to refuse it.
+    Text that is only white space (Unicode's definition) counts as empty, unless ``trim=False``. NULL passes; add
+    ``not_null`` to refuse it.
 
     Example:
         >>> str(not_empty_string("name"))
@@ -42,9 +42,9 @@ def not_empty_string(column: ColumnName, *, trim: bool = True, **options: Unpack
 def length_between(
     column: ColumnName, min: int | None = None, max: int | None = None, **options: Unpack[CheckOptions]
 ) -> FailingRows:
-    """``column`` has at least ``min`` and at most ``max`` characters, either of which may be left out.
+    """``column`` has between ``min`` and ``max`` characters, either of which may be omitted.
 
-    Characters are Unicode code points: an emoji made of several counts as several. Blanks at the end count, too.
+    Characters are Unicode code points, so some emoji count as several. Trailing spaces count.
 
     Example:
         >>> str(length_between("code", 2, 8))
@@ -78,9 +78,9 @@ def _claim_length(check: Check) -> str:
 
 @check(example="casing(code, 'upper')", nans="–")
 def casing(column: ColumnName, case: Literal["lower", "upper"], **options: Unpack[CheckOptions]) -> FailingRows:
-    """``column`` is in ``case`` letters only.
+    """``column`` has ``case``-case letters only.
 
-    As Spark's ``lower`` and ``upper`` change it: digits, signs and letters that have no case pass.
+    That is, Spark's function ``lower`` or ``upper`` doesn't change it. Digits, punctuation and caseless letters pass.
 
     Example:
         >>> str(casing("code", "upper"))
@@ -94,7 +94,7 @@ def casing(column: ColumnName, case: Literal["lower", "upper"], **options: Unpac
 def not_match_regex(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -> FailingRows:
     r"""``column`` doesn't match /``pattern``/ anywhere.
 
-    Patterns are those of ``match_regex``, with the same limits.
+    Patterns have the syntax and limits of ``match_regex``.
 
     Example:
         >>> str(not_match_regex("comment", r"<script"))
@@ -109,10 +109,10 @@ not_match_regex.prepare(with_usable_pattern)
 
 @check(example="match_like(code, 'AB-%')", parameter_aliases={"like_pattern": "pattern"}, nans="–")
 def match_like(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -> FailingRows:
-    r"""``column`` is LIKE ``pattern``, as a whole.
+    r"""``column`` is LIKE ``pattern``.
 
-    ``%`` stands for any text and ``_`` for any character; write ``\%`` and ``\_`` for these signs themselves. Case
-    counts. However many ``%`` there are, it takes no more time than reading the texts, unlike ``sql('… LIKE …')``.
+    The whole text must match. ``%`` matches any text and ``_`` any character; escape them as ``\%`` and ``\_``. Case
+    matters. Unlike ``sql('… LIKE …')``, patterns with many ``%`` aren't slow.
 
     Example:
         >>> str(match_like("code", "AB-%"))
@@ -138,9 +138,9 @@ def _prepare_like(check: Check) -> Check:
 def valid_email(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRows:
     """``column`` looks like an e-mail address.
 
-    As HTML's ``<input type="email">`` takes it: one ``@``, up to 64 characters of ASCII before it, after it labels of
-    letters, digits and, within them, hyphens, up to 63 characters each. Whether anybody reads mail there, no pattern
-    says. An empty text fails.
+    By the rule of HTML's ``<input type="email">``: up to 64 ASCII characters, one ``@``, then labels of up to 63
+    letters, digits and inner hyphens, separated by dots. No pattern can tell whether the address exists. Empty text
+    fails.
 
     Example:
         >>> str(valid_email("contact"))
@@ -151,7 +151,7 @@ def valid_email(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingR
 
 @check(example="valid_uuid(request_id)", each_column=True, nans="–")
 def valid_uuid(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRows:
-    """``column`` is a UUID as text: 32 hexadecimal digits in five groups, in either case.
+    """``column`` is a UUID: 32 hexadecimal digits in five groups, in either case.
 
     Columns of Iceberg's type ``uuid`` always pass. Braces and ``urn:uuid:`` fail.
 
@@ -167,14 +167,14 @@ def valid_uuid(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRo
 def json_schema(column: ColumnName, schema: str, **options: Unpack[CheckOptions]) -> FailingRows:
     r"""``column`` is JSON that matches a JSON Schema.
 
-    ``schema`` is the schema's own JSON, as text. Text that isn't JSON fails, and so does text with a name twice in an
-    object; NULL passes. Supported are ``type``, ``enum`` and ``const`` of plain values, ``minimum`` and ``maximum``
+    ``schema`` is the schema as JSON text. Invalid JSON fails, and so do objects with duplicate names; NULL passes.
+    Supported are ``type``, ``enum`` and ``const`` of plain values, ``minimum`` and ``maximum``
     (also exclusive), ``minLength``, ``maxLength``, ``pattern``, ``format`` (``date``, ``date-time`` and ``uuid``; it
-    counts), ``items``, ``minItems``, ``maxItems``, ``properties``, ``required``, ``additionalProperties``,
+    is enforced), ``items``, ``minItems``, ``maxItems``, ``properties``, ``required``, ``additionalProperties``,
     ``minProperties``, ``maxProperties``, ``allOf``, ``anyOf``, ``oneOf``, ``not``, ``if``/``then``/``else``, and
-    ``$ref`` within the schema, without recursion. Any other keyword is refused: none is skipped. Numbers are compared
-    as doubles; patterns are those of ``match_regex``, but ``$`` is the very end. A leap second (``23:59:60``) is no
-    ``date-time``. Spark answers it in its own SQL, by type ``VARIANT``.
+    non-recursive ``$ref`` within the schema. Any other keyword is refused rather than ignored. Numbers are compared as
+    doubles. Patterns have the syntax of ``match_regex``, except that ``$`` only matches at the very end. Leap seconds
+    (``23:59:60``) aren't valid in a ``date-time``. Spark evaluates the check in SQL, with its type ``VARIANT``.
 
     Example:
         >>> str(json_schema("payload", '{"type": "object"}'))

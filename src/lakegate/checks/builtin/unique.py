@@ -18,14 +18,16 @@ from lakegate.model.checks import Check, Scope
 def unique(
     column: ColumnName, *more: ColumnName, scope: Scope = "batch", **options: Unpack[CheckOptions]
 ) -> DuplicateRows:
-    """No two rows of the batch share their values in these columns, taken together.
+    """No two rows of the batch have the same key: the combination of these columns.
 
-    A row with a NULL among them is left out, as in SQL (dbt_utils takes NULLs for equal). Failing rows are all rows
-    that share their key: a key that occurs three times makes three. Examples are keys with their number of rows.
-    Columns of maps can't be compared. The rows that the table already holds aren't looked at, except with
-    ``scope='table'``: then a row of the batch may not share its key with a row of the table either. Failing rows are
-    rows of the batch only, each counted once, whether its key is in the table, twice in the batch, or both; the report
-    says how many the table holds, and examples are rows. Duplicates that the table held before aren't found.
+    Rows with a NULL in the key are ignored, as in SQL (dbt_utils treats NULLs as equal). All rows that share a key
+    fail: a key that occurs three times makes three. Examples are keys with their number of rows. Maps can't be
+    compared.
+
+    Rows that the table already has only count with ``scope='table'``. Then, a row of the batch also fails if the table
+    has its key. Each failing row of the batch counts once, whether its key is in the table, repeats in the batch, or
+    both. The report says how many of them the table has, and examples are rows. Older duplicates in the table don't
+    count.
 
     Example:
         >>> str(unique("vendor_id", "trip_id", severity="warn"))
