@@ -1862,18 +1862,18 @@ class Lake:
             >>> lake.query("SELECT count(*) AS n FROM nyc.trips").to_arrow().to_pylist()
             [{'n': 100}]
         """
-        from lakegate.spark.failures import unknown_in
+        from lakegate.spark.failures import unknown_table
         from lakegate.spark.guard import query_text
-        from lakegate.spark.statement import tables_of
+        from lakegate.spark.statement import referenced_tables
 
         query_text(sql)  # before Spark is started for it
         resolved = self._resolve(ref, at)
         engine = self._components.engine
-        reads = tables_of(sql) if ref == MAIN and at is None else ()
+        reads = referenced_tables(sql) if ref == MAIN and at is None else ()
         try:
             planned = engine.query(sql, resolved)
         except QueryError as error:
-            unknown = unknown_in(error)
+            unknown = unknown_table(error)
             if unknown is None:
                 raise
             there = (str(pointer.table) for pointer in self._components.catalog.list_tables(resolved))
@@ -2691,10 +2691,10 @@ class Lake:
         )
 
     def _read_source(self, source: Source) -> Any:
-        from lakegate.spark.reader import rounded
+        from lakegate.spark.reader import rounded_decimals
 
         frame = self._components.engine.read_source(self._components.source_catalog(source.name), source)
-        for name, kind in rounded(frame.schema):
+        for name, kind in rounded_decimals(frame.schema):
             self._components.narrator.note(
                 f"Column '{name}' of {source} has no fixed number of digits after the point: Spark reads it as {kind}, "
                 "and rounds values with more. To keep them, cast it in a view, for example to text."
@@ -2939,9 +2939,9 @@ def _source_errors(given: object) -> AbstractContextManager[None]:
     """Name the source in errors that its own system raises in the body."""
     if not isinstance(given, Source):
         return nullcontext()
-    from lakegate.spark.failures import of_source
+    from lakegate.spark.failures import source_errors
 
-    return of_source(str(given))
+    return source_errors(str(given))
 
 
 def _find_source(given: Paths | Frame) -> Source | None:

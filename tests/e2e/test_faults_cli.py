@@ -24,7 +24,7 @@ from lakegate.config import LocalSettings
 from lakegate.errors import EngineUnavailableError
 from lakegate.local.stack import LocalStack
 from lakegate.progress import SilentNarrator
-from lakegate.spark.failures import translated
+from lakegate.spark.failures import spark_errors
 from lakegate.wap.failpoints import POINTS
 from proofs import crash_matrix
 from support import warm
@@ -209,7 +209,10 @@ def test_a_server_killed_during_the_write(cli: Cli, table: str, big: Path, tmp_p
 
 def test_a_catalog_that_left_during_the_write_is_told_as_that() -> None:
     told = "(org.apache.iceberg.exceptions.CommitStateUnknownException) Failed to execute POST request against 'http:…'"
-    with pytest.raises(EngineUnavailableError, match="couldn't reach the catalog"), translated("writing", source=True):
+    with (
+        pytest.raises(EngineUnavailableError, match="couldn't reach the catalog"),
+        spark_errors("writing", source=True),
+    ):
         raise PySparkException(told)
 
 

@@ -104,7 +104,7 @@ def test_an_upsert_updates_inserts_and_deletes_once(
 
 def test_keys_that_repeat_or_are_null_are_refused_with_examples(lake: Lake, filled: str, parquet: Parquet) -> None:
     repeated = parquet("repeated", id=[5, 5, None, 6], name=["x"] * 4, fare=[0.0] * 4)
-    with pytest.raises(InputError, match=r"'id' holds NULL .*\(5\) in 2 rows|\(NULL\) in 1 row") as refused:
+    with pytest.raises(InputError, match=r"'id' is NULL .*\(5\) in 2 rows|\(NULL\) in 1 row") as refused:
         lake.ingest(filled, repeated, mode="upsert", key=["id"])
     assert int(refused.value.exit_code) == 2
     assert not [ref.name for ref in lake.branches() if filled in ref.name]

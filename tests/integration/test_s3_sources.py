@@ -198,9 +198,11 @@ def test_a_version_is_taken_while_it_is_the_current_one(bucket: Bucket) -> None:
     assert (pinned.version_id, listed.version_id, listed.version) == (old, None, pinned.version)
     bucket.put("a.csv", b"a,b\n1,3\n")
     new = _version(bucket, "a.csv")
-    with pytest.raises(SourceError, match=f"can't be read in version {old}: its version is {new} by now") as caught:
+    with pytest.raises(
+        SourceError, match=f"can't be read in version {old}: the current version is {new} by now"
+    ) as caught:
         discover([f"{bucket.uri}/a.csv?versionId={old}"])
-    assert "copy that version" in str(caught.value.hint)
+    assert "copy the other one" in str(caught.value.hint)
     assert keys(bucket, f"a.csv?versionId={new}") == ["a.csv"]
 
 

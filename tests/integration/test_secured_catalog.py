@@ -17,7 +17,7 @@ from lakegate.config import load_settings
 from lakegate.errors import ConfigurationError
 from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
-from lakegate.spark.failures import translated
+from lakegate.spark.failures import spark_errors
 from lakegate.spark.sessions import end_session, remote_sessions, session_settings
 from support.e2e_support import Cli, write_trips
 from support.lakes import components_of, session_of
@@ -152,7 +152,7 @@ def test_a_token_that_expires_in_sparks_hands_is_told(
     try:
         with (
             pytest.raises(ConfigurationError, match="rejected Spark's credentials while looking"),
-            translated("looking"),
+            spark_errors("looking"),
         ):
             session.sql("SHOW NAMESPACES IN lakegate").collect()
     finally:

@@ -64,7 +64,7 @@ def test_another_authority_stops_the_run_before_anything_is_written(
     source = write_trips(tmp_path / "a.parquet", 20)
     with opened(tmp_path, stack, proxy, token, tls="true", ca_file=str(others.file)) as lake:
         before = standing(lake)
-        with pytest.raises(ConfigurationError, match="certificate that isn't accepted"):
+        with pytest.raises(ConfigurationError, match="certificate that isn't trusted"):
             lake.ingest(f"{namespace}.t", source)
         assert standing(lake) == before
     assert proxy.heard == []

@@ -1,6 +1,6 @@
-"""Source files: find them, check them, describe them as one batch; and generate files for tests and demos.
+"""Source files: find them, check them, and describe them as one batch; also, generate files for tests and demos.
 
-``local`` and ``remote`` turn paths into files, ``inspection`` finds out their format, ``parquet`` and ``csv`` read
+``local`` and ``remote`` resolve paths to files, ``inspection`` detects their format, and a module per format reads
 their columns. To add a format, see "Add something" in CONTRIBUTING.md.
 """
 

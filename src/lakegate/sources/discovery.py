@@ -1,4 +1,4 @@
-"""From paths to one batch: every file found, checked, and described; or everything that is wrong, at once."""
+"""Turn paths into one batch: find, check and describe all files, or report all problems at once."""
 
 from __future__ import annotations
 
@@ -62,34 +62,35 @@ def discover(
 ) -> Batch:
     """Find the files that ``paths`` name, check them, and return them as one batch.
 
-    Parquet is checked by its footers. CSV is read to its end once, in bounded memory, and its types are inferred from
-    all values. An empty CSV value, quoted or not, always means NULL, as do ``csv.null_values``. Files of other formats
-    are read to their end, and parquet is made of them.
+    Parquet files are checked by their footers. CSV files are read completely once, in bounded memory, and their types
+    are inferred from all values. Empty CSV values, quoted or not, and ``csv.null_values`` always mean NULL. Files of
+    other formats are read completely and converted to parquet.
 
     Args:
-        paths: Files, globs (``*``, ``**``, ``?``, ``[]``), folders (searched to the bottom), ``file:`` URIs, or the
-            same in an object store (``s3://bucket/prefix/*.parquet``, ``gs://…``, ``abfss://…``). Each file counts
-            once, under whatever names it is found.
-        format: What the files are; by their names and first bytes when ``None``.
-        storage: How to reach the object stores; by their own tools' variables and profiles when ``None``.
-        narrator: Receives the progress when there are many files, or large ones.
-        may_differ: Whether files of other columns than the others' are taken, too.
-        copies: Folder for the parquet that is made of files in other formats; a temporary one when ``None``.
+        paths: Files, globs (``*``, ``**``, ``?``, ``[]``), folders (searched recursively), ``file:`` URIs, or the same
+            in an object store (``s3://bucket/prefix/*.parquet``, ``gs://…``, ``abfss://…``). A file that is found under
+            several names counts once.
+        format: The format of the files; ``None`` to detect it from their names and first bytes.
+        csv: How to read CSV files.
+        storage: How to reach the object stores; ``None`` for the variables and profiles of their own tools.
+        narrator: Gets the progress if there are many or large files.
+        may_differ: Accept files with different columns.
+        copies: Folder for the converted files; ``None`` for a temporary one.
 
     Returns:
         A batch with its files sorted by path. URIs are those of :func:`~lakegate.sources.files.to_uri`, or
-        ``s3://bucket/key``; a file's ``version`` is the hash of its content, in an object store its entity tag. Its CSV
-        options are in the form that the engine takes (see :func:`~lakegate.sources.csv.normalise_options`).
+        ``s3://bucket/key``. A file's ``version`` is the hash of its content, or its entity tag in an object store. CSV
+        options are normalised for the engine (see :func:`~lakegate.sources.csv.normalise_options`).
 
     Raises:
-        InputError: When a path or option can't be used.
-        SourceError: When files are missing, damaged, or not what they say they are.
-        SchemaError: When the columns of a file can't be taken, or differ from file to file. In all cases, one error
-            names all problems of the batch.
+        InputError: When a path or option is invalid.
+        SourceError: When files are missing, damaged, or not in the expected format.
+        SchemaError: When the columns of a file aren't supported, or differ between files. In all cases, one error lists
+            all problems of the batch.
     """
     if not paths:
         raise InputError(
-            "No source files were given.", hint="Give a file, a folder or a glob such as 'data/*.parquet'."
+            "No source files were given.", hint="Pass a file, a folder or a glob such as 'data/*.parquet'."
         )
     stores = storage or StorageSettings()
     files, problems = _resolve(paths, suffixes_for(format), stores)
@@ -100,7 +101,7 @@ def discover(
         problems.append(
             SourceError(
                 f"The batch mixes formats: {each}.",
-                hint="Ingest them separately, or pick one with --format.",
+                hint="Ingest them separately, or choose one with --format.",
             )
         )
     kind: FileFormat = next(iter(examples), "parquet")
@@ -119,20 +120,20 @@ def discover(
 
 
 def require_csv(csv: CsvOptions | None, batch: Batch) -> None:
-    """Refuse options for CSV that were given with files of another format, where they'd change nothing."""
+    """Refuse CSV options for files of another format, where they would have no effect."""
     if csv is None or csv == CsvOptions() or batch.format == "csv":
         return
     raise InputError(
-        f"Options for CSV were given, and '{batch.uris[0]}' is {FORMATS[batch.format].name}.",
-        hint="Leave them out; --format csv reads text of any name as CSV. In a table that exists, text in JSON is "
-        "parsed as the column's type.",
+        f"You passed options for CSV, but '{batch.uris[0]}' is {FORMATS[batch.format].name}.",
+        hint="Remove them, or pass --format csv to read a text file of any name as CSV. For a table that exists, text "
+        "in JSON is parsed as the column's type.",
     )
 
 
 def changed_files(batch: Batch, storage: StorageSettings | None = None) -> Sequence[SourceFile]:
-    """Return the files of ``batch`` whose stamp is no longer what it was, or that are gone."""
+    """Return the files of ``batch`` whose stamp has changed, or that are gone."""
     stores = storage or StorageSettings()
-    # in an object store, each stamp is a request: not one after the other
+    # Concurrently, because each stamp is a request in an object store.
     with ThreadPoolExecutor(_STAMP_THREADS, thread_name_prefix="lakegate-stamps") as pool:
         stamps = pool.map(
             lambda file: file.stamp if file.uri.startswith(SCHEME) else stamp_now(file.uri, stores), batch.files
@@ -147,7 +148,7 @@ def changed_files(batch: Batch, storage: StorageSettings | None = None) -> Seque
 def _resolve(
     paths: Sequence[str], suffixes: Sequence[str], storage: StorageSettings
 ) -> tuple[tuple[Located, ...], list[InputError]]:
-    """Return the files that ``paths`` name, each once, local ones first, and what is wrong with the paths."""
+    """Return the files that ``paths`` name, each once, local ones first, and the problems with the paths."""
     found, problems = local.resolve([path for path in paths if not is_remote(path)], suffixes)
     in_stores = [path for path in paths if is_remote(path)]
     if not in_stores:
@@ -240,9 +241,9 @@ def _copied_batch(
     inspections = _good(results, problems)
     inferred = kind in {"json", "excel"}
     own = [each.columns for each in inspections]
-    # Only text in JSON may be taken for something else.
+    # Only JSON has text that may be parsed as another type.
     columns = agreed(own) if kind == "json" else own
-    # What is inferred of one file may be narrower than of another: that isn't a difference.
+    # An inferred type may be narrower in one file than in another. That isn't a difference.
     wide = widened(columns) if inferred else columns
     compared = [replace(each, columns=has) for each, has in zip(inspections, wide, strict=True)]
     columns = [
@@ -258,7 +259,7 @@ def _copied_batch(
         return None
     copies = {each.file.uri: to_uri(each.copy) for each in found}
     settled = {each.file.uri: each.columns for each in found}
-    # Copies in other types are read apart, though their columns are of one type now.
+    # Copies with different types are read separately, even if their columns now have the same type.
     apart = _variants(inspections, own, ordered=False)
     return Batch(
         format=kind,
@@ -270,25 +271,27 @@ def _copied_batch(
 
 
 def _changed(inspections: Sequence[Inspected], storage: StorageSettings) -> Iterator[SourceError]:
-    """Yield the files that changed while they were read."""
+    """Yield an error for each file that changed while it was read."""
     for file in (each.file for each in inspections):
         if stamp_now(file.uri, storage) != file.stamp:
             path = shown(file.path)
             yield SourceError(
-                f"'{path}' changed while it was read.", hint="Wait until it is written, then try again.", path=path
+                f"'{path}' changed while it was read.",
+                hint="Nothing was ingested. Wait until the file is complete, then try again.",
+                path=path,
             )
 
 
 def _variants(
     inspections: Sequence[Inspected], columns: Sequence[tuple[SourceColumn, ...]], *, ordered: bool
 ) -> tuple[FileColumns, ...]:
-    """Return the files by their columns; nothing if all have the same."""
+    """Group the files by their columns; return nothing if all have the same columns."""
     uris: dict[tuple[SourceColumn, ...], list[str]] = {}
     for inspection, has in zip(inspections, columns, strict=True):
         uris.setdefault(has, []).append(inspection.file.uri)
     by_columns = (FileColumns(columns=has, uris=tuple(some)) for has, some in uris.items())
-    # CSV is read by position, so that files of another order are others, too.
-    # Lists of nothing and lists of text are of one type in a file, and not as a table sees them.
+    # CSV is read by position, so the order of columns counts there. The inferred types count, because lists without
+    # values and lists of text have the same type in a file, but not in a table.
     shapes = {
         (shape(has, ordered=ordered, exact=True), frozenset((one.name.lower(), one.inferred) for one in has))
         for has in uris
@@ -299,7 +302,7 @@ def _variants(
 def _described(
     inspections: Sequence[ParquetInspection] | Sequence[CsvInspection] | Sequence[CopiedFile], narrator: Narrator | None
 ) -> tuple[SourceFile, ...]:
-    """Return the files as values, each with the version of its content."""
+    """Describe the files, each with its content version."""
     rows = {each.file: each.rows for each in inspections}
     with _progress(narrator, tuple(rows), "bytes", "Fingerprinting") as advance:
 
@@ -324,23 +327,23 @@ def _described(
 
 
 def _good(results: Sequence[tuple[_T | None, Sequence[InputError]]], problems: list[InputError]) -> tuple[_T, ...]:
-    """Add the problems of all ``results`` to ``problems``; return the inspections that have none."""
+    """Collect the problems of all ``results`` in ``problems``; return the inspections without problems."""
     for _, found in results:
         problems.extend(found)
     return tuple(inspection for inspection, found in results if inspection is not None and not found)
 
 
 def _partition_problems(inspections: Sequence[Inspected]) -> Iterator[SchemaError]:
-    """Yield the first file whose folders hold values that no column does: they would be lost."""
+    """Yield an error for the first file whose folder names have values that its columns lack, and would be lost."""
     for inspection in inspections:
         names = {column.name.lower() for column in inspection.columns}
         missing = [key for key in inspection.file.partition_keys if key.lower() not in names]
         if missing:
             path = shown(inspection.file.path)
             yield SchemaError(
-                f"'{path}' is in folders named '{missing[0]}=…', but the file has no column '{missing[0]}': its "
+                f"'{path}' is in folders named '{missing[0]}=…', but the file has no column '{missing[0]}', so its "
                 "values would be lost.",
-                hint=f"Write '{missing[0]}' into the files; or name them by a glob ('**/*.parquet') to do without it.",
+                hint=f"Write '{missing[0]}' into the files, or use a glob ('**/*.parquet') to ingest them without it.",
                 path=path,
             )
             return
@@ -354,7 +357,7 @@ def _in_threads(work: Callable[[Located], _T], files: Sequence[Located], limit: 
     try:
         return list(pool.map(work, files))
     finally:
-        # on an interrupt, files not yet begun aren't begun any more
+        # After an interrupt, don't start on further files.
         pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -362,7 +365,7 @@ def _in_threads(work: Callable[[Located], _T], files: Sequence[Located], limit: 
 def _progress(
     narrator: Narrator | None, files: Sequence[Located], unit: str, doing: str = "Checking"
 ) -> Iterator[Callable[[int], None]]:
-    """Yield what to call with the number of ``unit`` just done, from any thread."""
+    """Yield a function to report progress, in ``unit``, from any thread."""
     size_bytes = sum(file.size_bytes for file in files)
     is_long = len(files) > _MANY_FILES or (unit == "bytes" and size_bytes > _MANY_BYTES)
     if narrator is None or not is_long:

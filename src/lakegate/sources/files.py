@@ -1,4 +1,4 @@
-"""Source files as they were found, on disk or in an object store, and the URIs that name them."""
+"""Source files as found on disk or in an object store, and their URIs."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from lakegate.storage import open_store
 from lakegate.storage.objects import Address, StoredObject, canonical, is_remote
 
 SPARK_GLOB_CHARACTERS = frozenset("*?[]{}\\")
-"""What Spark takes for part of a pattern, unless it is escaped."""
+"""Characters that Spark treats as part of a glob unless they are escaped."""
 _FILE_URI = re.compile(r"file:(?://(?:localhost)?(?=/)|(?=/(?!/)))", re.IGNORECASE)
 _PARTITION_FOLDER = re.compile(r"([^=/]+)=[^/]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located(ABC):
-    """A source file as it was found.
+    """A source file as found.
 
     Attributes:
-        path: Absolute path by which it was found, symbolic links not followed; the URI of an object in a store.
-        modified_at: Time of the last change, in UTC.
-        stamp: Changes when the file is written to.
-        identity: The same for all names of one file.
-        lasting_identity: What a file keeps when it's renamed or linked; empty where there's no such thing.
-        version_id: What the object store calls this version, where it keeps versions.
-        partition_keys: The ``key`` of each ``key=value`` folder between the folder asked for and the file.
+        path: Absolute path by which it was found, without following symbolic links; in a store, the object's URI.
+        modified_at: Time of its last change, in UTC.
+        stamp: A fingerprint that changes when the file is written to.
+        identity: Equal for all names of the same file.
+        lasting_identity: An identity that survives renames and links; empty if the store has none.
+        version_id: The object store's id of this version, if it keeps versions.
+        partition_keys: The ``key`` of each ``key=value`` folder between the given folder and the file.
     """
 
     path: str
@@ -51,46 +51,46 @@ class Located(ABC):
 
     @property
     def name(self) -> str:
-        """Last part of the path."""
+        """The last part of the path."""
         return self.path.rpartition("/")[2]
 
     @property
     def uri(self) -> str:
-        """URI of the file itself."""
+        """The URI of the file itself."""
         return self.path
 
     @property
     def found_uri(self) -> str:
-        """URI of the path by which it was found."""
+        """The URI of the path by which it was found."""
         return self.path
 
     @abstractmethod
     def open(self) -> BinaryIO:
-        """Open it for reading; that and reading raise ``OSError`` or ``StorageUnavailableError``."""
+        """Open it for reading. This, and reading, raises ``OSError`` or ``StorageUnavailableError``."""
 
     @abstractmethod
     def content_version(self) -> str:
-        """Return what identifies its content. Raises what :meth:`open` does."""
+        """Return an id of its content. Raises what :meth:`open` does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalFile(Located):
-    """A regular file; ``real`` is its absolute path without any link.
+    """A regular file; ``real`` is its absolute path with all links resolved.
 
     Its stamp is ``<bytes>-<nanoseconds>``, its identity device and inode, and its lasting identity
-    ``<device>-<inode>-<nanoseconds>``: an inode that is used again for another file comes with another time.
+    ``<device>-<inode>-<nanoseconds>``: the time differs if the inode is reused for another file.
     """
 
     real: str
 
     @property
     def uri(self) -> str:
-        """URI of the file itself."""
+        """The URI of the file itself."""
         return to_uri(self.real)
 
     @property
     def found_uri(self) -> str:
-        """URI of the path by which it was found."""
+        """The URI of the path by which it was found."""
         return to_uri(self.path)
 
     def open(self) -> BufferedReader:
@@ -98,21 +98,17 @@ class LocalFile(Located):
         return Path(self.real).open("rb")
 
     def content_version(self) -> str:
-        """Return the SHA-256 of its bytes: by size and time alone, a new copy would be another file."""
+        """Return the SHA-256 of its bytes, so that a new copy counts as the same content."""
         with self.open() as stream:
             return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFile(Located):
-    """An object in a store, under its canonical URI.
+    """An object in a store, with its canonical URI.
 
-    Its version and stamp are entity tag and size. On S3 those are of the content, so an object that is copied over
-    itself is the same one, and its version id on a versioned bucket plays no part. Elsewhere every write makes another
-    one of it.
-
-    Attributes:
-        etag: Its entity tag.
+    Its version and stamp are its entity tag and size. On S3, they depend only on the content: an object that is copied
+    onto itself stays the same, and version ids don't matter. In other stores, every write gives a new version.
     """
 
     etag: str
@@ -134,16 +130,16 @@ class RemoteFile(Located):
         )
 
     def open(self) -> BinaryIO:
-        """Return its content as a stream, of this version only."""
+        """Open the content of exactly this version."""
         return open_store(self.uri, self.storage).open(self.uri, etag=self.etag, size_bytes=self.size_bytes)
 
     def content_version(self) -> str:
-        """Return ``etag:<etag>:<bytes>``, as it was found; reads nothing."""
+        """Return ``etag:<etag>:<bytes>``, without reading anything."""
         return f"etag:{self.etag}:{self.size_bytes}"
 
 
 def stat_file(path: str, partition_keys: tuple[str, ...] = ()) -> LocalFile | None:
-    """Return the file at ``path``, ``None`` when it isn't a regular file."""
+    """Return the file at ``path``; ``None`` if it isn't a regular file."""
     real = os.path.realpath(path)
     status = Path(real).stat()
     if not stat.S_ISREG(status.st_mode):
@@ -161,7 +157,7 @@ def stat_file(path: str, partition_keys: tuple[str, ...] = ()) -> LocalFile | No
 
 
 def stat_object(uri: str, storage: StorageSettings) -> RemoteFile | None:
-    """Return the object of that very key; ``None`` when there is none."""
+    """Return the object with exactly this key; ``None`` if there is none."""
     known_as = canonical(uri)
     if not Address.parse(known_as).key:
         return None
@@ -172,7 +168,7 @@ def stat_object(uri: str, storage: StorageSettings) -> RemoteFile | None:
 
 
 def stamp_now(uri: str, storage: StorageSettings) -> str | None:
-    """Return the present stamp of the file at ``uri``; ``None`` when it is gone or may not be looked at."""
+    """Return the current stamp of the file at ``uri``; ``None`` if it's gone or inaccessible."""
     try:
         found: Located | None = stat_object(uri, storage) if is_remote(uri) else stat_file(from_uri(uri))
     except OSError:
@@ -183,8 +179,8 @@ def stamp_now(uri: str, storage: StorageSettings) -> str | None:
 def to_uri(path: str | Path) -> str:
     """Return the ``file://`` URI of an absolute path (RFC 8089).
 
-    The path's UTF-8 bytes are percent-encoded, all but ASCII letters, digits, ``_.-~`` and ``/``. So a URI is plain
-    ASCII without spaces, quotes or glob characters, and :func:`from_uri` gives the very same path back.
+    All bytes of the path except ASCII letters, digits, ``_.-~`` and ``/`` are percent-encoded. So a URI is plain ASCII
+    without spaces, quotes or glob characters, and :func:`from_uri` returns exactly the same path.
 
     Example:
         >>> to_uri("/data/10% off/é#1 [a].csv")
@@ -200,7 +196,7 @@ def from_uri(uri: str) -> str:
         uri: ``file:///path``, ``file:/path`` or ``file://localhost/path``, percent-encoded.
 
     Raises:
-        InputError: When it is no ``file:`` URI of this machine.
+        InputError: When it isn't a ``file:`` URI of this machine.
 
     Example:
         >>> from_uri("file:///data/10%25%20off/%C3%A9%231%20%5Ba%5D.csv")
@@ -213,17 +209,17 @@ def path_of_uri(uri: str) -> str:
     """Return the path in a ``file:`` URI, still percent-encoded."""
     match = _FILE_URI.match(uri)
     if match is None:
-        raise InputError(f"'{uri}' isn't the URI of a file here.", hint="Write it as file:///absolute/path.", path=uri)
+        raise InputError(f"'{uri}' isn't the URI of a local file.", hint="Write it as file:///absolute/path.", path=uri)
     return uri[match.end() :]
 
 
 def shown(path: str) -> str:
-    """Return ``path`` so that it can be printed even when its bytes are no UTF-8."""
+    """Return ``path`` in a printable form, even if it isn't valid UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def partition_keys(folders: Sequence[str]) -> tuple[str, ...]:
-    """Return the ``key`` of each of ``folders`` that is named ``key=value``.
+    """Return the keys of those ``folders`` that are named ``key=value``.
 
     Example:
         >>> partition_keys(("day=1", "raw", "hour=07"))
@@ -233,10 +229,10 @@ def partition_keys(folders: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_ignored(name: str) -> bool:
-    """Return whether Spark would leave out a file or folder of this name; and Excel's locks of open workbooks.
+    """Return whether Spark would skip a file or folder of this name, or it's Excel's lock file of an open workbook.
 
-    The rule is that of ``HadoopFSUtils.shouldFilterOutPathName``: leading ``.``, leading ``_`` without a ``=``
-    (``_SUCCESS``, ``_temporary``), and copies in progress. Excel's locks are called ``~$`` and the workbook's name.
+    Spark's rule is ``HadoopFSUtils.shouldFilterOutPathName``: a leading ``.``, a leading ``_`` without a ``=``
+    (``_SUCCESS``, ``_temporary``), and copies in progress. Excel's lock files are named ``~$`` and the workbook's name.
     """
     is_hidden = name.startswith((".", "~$")) or (name.startswith("_") and "=" not in name)
     return is_hidden or name.endswith("._COPYING_")

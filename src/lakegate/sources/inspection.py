@@ -1,4 +1,4 @@
-"""Looking into source files: their formats, their columns, and what can be wrong with them."""
+"""Inspect source files: detect their formats, compare their columns, and describe their problems."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lakegate.storage.objects import ReplacedError
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How files of a format are recognised.
+    """How to recognise files of a format.
 
     Attributes:
-        name: What people call such a file.
-        suffixes: Endings of their names, lower case.
-        starts: What they begin with; nothing for text.
+        name: What messages call such a file.
+        suffixes: Endings of file names, in lower case.
+        starts: Possible first bytes of a file; none for text.
     """
 
     name: str
@@ -46,9 +46,9 @@ FORMATS: Mapping[FileFormat, Format] = {
         "an Excel workbook", (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
     ),
 }
-"""All formats. The engine reads the first two; :mod:`lakegate.sources.copies` makes parquet of the others."""
+"""All formats. The engine reads the first two; :mod:`lakegate.sources.copies` converts the others to parquet."""
 
-# What people take for a source file, by its first bytes.
+# Other kinds of files that people try to ingest, by their first bytes.
 _FOREIGN: Mapping[bytes, str] = {
     b"PK\x03\x04": "a zip archive (or an Excel workbook)",
     b"\xd0\xcf\x11\xe0": "an Excel workbook",
@@ -61,7 +61,7 @@ _FOREIGN: Mapping[bytes, str] = {
     b"SQLite format 3": "an SQLite database",
     b"%PDF": "a PDF document",
 }
-# Spark picks a codec by these endings, whatever the file holds.
+# Spark chooses a codec by these endings, whatever the content is.
 _OTHER_CODECS = (".bz2", ".zst", ".snappy", ".lz4", ".deflate", ".xz")
 _HEAD_BYTES = 16
 _PARQUET_MIN_BYTES = 12  # magic, length of the footer, magic
@@ -69,7 +69,7 @@ _MOST_LISTED = 10
 
 
 class Inspected(Protocol):
-    """A file that was read, and the names and types of its columns."""
+    """An inspected file, with the names and types of its columns."""
 
     @property
     def file(self) -> Located: ...  # noqa: D102 - named above
@@ -79,16 +79,16 @@ class Inspected(Protocol):
 
 
 def unreadable(path: str, error: OSError) -> SourceError:
-    """Return the error for a file that was found and can't be read."""
+    """Return the error for a file that was found but can't be read."""
     if isinstance(error, FileNotFoundError):
-        return SourceError(f"'{path}' disappeared a moment ago.", hint="Run the command again.", path=path)
+        return SourceError(f"'{path}' was deleted while it was read.", hint="Run the command again.", path=path)
     if isinstance(error, ReplacedError):
         return SourceError(f"'{path}' was replaced while it was read.", hint="Run the command again.", path=path)
     return SourceError(f"'{path}' can't be read: {error.strerror or error}.", hint="Check its permissions.", path=path)
 
 
 def combine(problems: Sequence[InputError]) -> InputError:
-    """Return one error for all ``problems`` (at least one), up to ten of them in words.
+    """Combine all ``problems`` (at least one) into one error, which lists up to ten of them.
 
     Example:
         >>> error = combine([SourceError("a is empty.", hint="Drop it.", path="a"), SourceError("b is missing.")])
@@ -116,28 +116,28 @@ def combine(problems: Sequence[InputError]) -> InputError:
 
 
 def suffixes_for(given: FileFormat | None) -> tuple[str, ...]:
-    """Return the endings of the files to take from a folder."""
+    """Return the endings of the files to read from a folder."""
     formats = [FORMATS[given]] if given else FORMATS.values()
     return tuple(suffix for each in formats for suffix in each.suffixes)
 
 
 def is_gzip(name: str) -> bool:
-    """Return whether Spark would decompress a file of this name (it goes by the ending alone)."""
+    """Return whether Spark would decompress a file of this name as gzip. It only goes by the ending."""
     return name.lower().endswith(".gz")
 
 
 def is_zstandard(name: str) -> bool:
-    """Return whether the name says that the file is compressed with zstd."""
+    """Return whether a file is compressed with zstd, by its name."""
     return name.lower().endswith(".zst")
 
 
 def is_tab_separated(name: str) -> bool:
-    """Return whether the name says that the delimiter is a tab."""
+    """Return whether a file is tab-separated, by its name."""
     return name.lower().endswith((".tsv", ".tsv.gz"))
 
 
 def by_name(name: str) -> FileFormat | None:
-    """Return the format that a file name implies.
+    """Return a file's format, by its name.
 
     Example:
         >>> by_name("a.CSV.gz"), by_name("part-0.snappy.parquet"), by_name("a.txt")
@@ -147,17 +147,17 @@ def by_name(name: str) -> FileFormat | None:
 
 
 def detect(file: Located, given: FileFormat | None) -> FileFormat:
-    """Return the format of ``file``, reading its first and last bytes only.
+    """Detect the format of ``file``, reading only its first and last bytes.
 
     Args:
-        given: What the user says it is; its first bytes must not contradict it.
+        given: The format that the user passed, which the first bytes must not contradict.
 
     Raises:
-        SourceError: When it is empty, unreadable, of no known format, or not what its name says.
+        SourceError: When it's empty, unreadable, of an unknown format, or not of the format its name says.
     """
     path = shown(file.path)
     if file.size_bytes == 0:
-        raise SourceError(f"'{path}' is empty (0 bytes).", hint="Write it again, or leave it out.", path=path)
+        raise SourceError(f"'{path}' is empty (0 bytes).", hint="Write it again, or exclude it.", path=path)
     try:
         with file.open() as stream:
             head = stream.read(_HEAD_BYTES)
@@ -178,13 +178,13 @@ def detect(file: Located, given: FileFormat | None) -> FileFormat:
 
 
 def _by_start(head: bytes) -> FileFormat | None:
-    # Of the rest, only parquet says for sure what it is: a zip archive may be anything.
+    # Only these formats are unambiguous: a zip archive, for example, may be anything.
     sure: tuple[FileFormat, ...] = ("parquet", "orc", "avro")
     return next((known for known in sure if head.startswith(FORMATS[known].starts)), None)
 
 
 def _parquet_problems(head: bytes, tail: bytes, size_bytes: int) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a parquet file, and what to do about it."""
+    """Yield the problems of a parquet file, each with a hint."""
     if _ENCRYPTED_MAGIC in {head[:4], tail}:
         yield "is encrypted parquet", "Write it without encryption."
     if not head.startswith(_PARQUET_MAGIC):
@@ -192,15 +192,15 @@ def _parquet_problems(head: bytes, tail: bytes, size_bytes: int) -> Iterator[tup
         yield "isn't a parquet file: it doesn't start with PAR1", hint
     if tail != _PARQUET_MAGIC or size_bytes < _PARQUET_MIN_BYTES:
         hint = "Copy or download it again."
-        yield f"is cut off: a parquet file whose footer is missing ({size_bytes:,} bytes)", hint
+        yield f"is truncated: a parquet file without its footer ({size_bytes:,} bytes)", hint
 
 
 def _binary_problems(head: bytes, expected: Format) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the first bytes of a file of another format than text or parquet."""
+    """Yield the problem if the first bytes of a binary file, other than parquet, aren't those of its format."""
     if not head.startswith(expected.starts):
         foreign = next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)
-        what = f"is {foreign}, not {expected.name}" if foreign else f"isn't {expected.name}, whatever its name says"
-        yield what, "Name it after what it is, or pass its --format."
+        what = f"is {foreign}, not {expected.name}" if foreign else f"isn't {expected.name}, although it's named so"
+        yield what, "Rename it to match its content, or pass --format."
 
 
 def _text_problems(path: str, head: bytes, expected: FileFormat | None) -> Iterator[tuple[str, str]]:
@@ -209,16 +209,16 @@ def _text_problems(path: str, head: bytes, expected: FileFormat | None) -> Itera
     if foreign is not None and not (is_zstd and head.startswith(_ZSTD_MAGIC)):
         yield (
             f"is {foreign}",
-            "Convert it, or name it after what it is: lakegate takes parquet, CSV, JSON, Avro, ORC and Excel files.",
+            "Convert it, or rename it to match its content. lakegate reads parquet, CSV, JSON, Avro, ORC and Excel.",
         )
     if expected is None:
         listed = ", ".join(FORMATS)
-        yield "has a name that doesn't say its format", f"Pass --format ({listed}), or narrow the glob."
+        yield "has an unknown file extension", f"Pass --format ({listed}), or narrow the glob."
     if head.startswith((_PARQUET_MAGIC, _ENCRYPTED_MAGIC)):
         yield f"is parquet, not {FORMATS[expected or 'csv'].name}", "Rename it, or pass --format parquet."
     if path.lower().endswith(_OTHER_CODECS) and not is_zstd:
         known = "gzip or zstd" if expected == "json" else "gzip"
-        yield f"has the ending of a compression other than {known}", "Decompress or rename it."
+        yield f"has a file extension for a compression other than {known}", "Decompress or rename it."
     if is_zstd and not head.startswith(_ZSTD_MAGIC):
         yield "ends in .zst but isn't zstd", "Rename or compress it."
     if head.startswith(_GZIP_MAGIC) and not is_gzip(path):
@@ -228,9 +228,9 @@ def _text_problems(path: str, head: bytes, expected: FileFormat | None) -> Itera
 
 
 def name_problems(path: str, names: Sequence[str]) -> Iterator[SchemaError]:
-    """Yield what is wrong with the column names of one file: none, empty ones, the same one twice.
+    """Yield the problems with a file's column names: none at all, empty names, and duplicates.
 
-    Names that differ only by case are the same: Spark compares them so.
+    As in Spark, names that differ only by case are duplicates.
     """
     if not names:
         yield SchemaError(f"'{path}' has no columns.", hint="Write it again with columns.", path=path)
@@ -245,27 +245,27 @@ def name_problems(path: str, names: Sequence[str]) -> Iterator[SchemaError]:
         if len(same) > 1 and same[0].strip():
             listed = ", ".join(f"'{name}'" for name in same)
             yield SchemaError(
-                f"'{path}' has {len(same)} columns of the same name: {listed} (case makes no difference).",
-                hint="Rename or drop all but one of them.",
+                f"'{path}' has {len(same)} columns with the same name: {listed} (names ignore case).",
+                hint="Rename or drop all but one.",
                 path=path,
             )
 
 
 def reserved_name_problems(path: str, names: Sequence[str]) -> Iterator[SchemaError]:
-    """Yield the top-level columns of one file that have the name of one of Iceberg's metadata columns."""
+    """Yield an error for each top-level column that is named like one of Iceberg's metadata columns."""
     for name in reserved_names(names):
         yield SchemaError(
-            f"'{path}': column '{name}' has the name of an Iceberg metadata column; no table can be read with it.",
+            f"'{path}': column '{name}' has the name of an Iceberg metadata column. A table with it can't be read.",
             hint=f"Rename it in the file, for example to '{name.lstrip('_')}'.",
             path=path,
         )
 
 
 def difference_problems(inspections: Sequence[Inspected], *, ordered: bool) -> Iterator[SchemaError]:
-    """Yield one problem for each file whose columns aren't those of most files.
+    """Yield an error for each file whose columns differ from those of most files.
 
     Args:
-        ordered: Whether the order of columns counts (it does where columns are matched by position, as in CSV).
+        ordered: Whether the order of columns counts, as in CSV, whose columns match by position.
     """
     if not inspections:
         return
@@ -279,8 +279,8 @@ def difference_problems(inspections: Sequence[Inspected], *, ordered: bool) -> I
             differs = "; ".join(differences)
             yield SchemaError(
                 f"'{path}' doesn't have the columns of '{shown(reference.file.path)}': {differs}.",
-                hint="To take files with different columns in one batch, pass --schema evolve (the table gets what it "
-                "lacks) or --schema ignore_extra.",
+                hint="To ingest files with different columns in one batch, pass --schema evolve (adds columns to the "
+                "table) or --schema ignore_extra.",
                 path=path,
             )
 
@@ -288,7 +288,7 @@ def difference_problems(inspections: Sequence[Inspected], *, ordered: bool) -> I
 def differences_between(
     reference: Sequence[SourceColumn], other: Sequence[SourceColumn], *, ordered: bool = False
 ) -> Iterator[str]:
-    """Yield each difference of ``other`` from ``reference`` in words; nullability and case never count.
+    """Describe each difference of ``other`` from ``reference``. Nullability and case don't count.
 
     Example:
         >>> a = [SourceColumn(name="fee", type="double"), SourceColumn(name="id", type="int64")]
@@ -310,17 +310,18 @@ def differences_between(
 
 
 def shape(columns: Sequence[SourceColumn], *, ordered: bool, exact: bool = False) -> tuple[tuple[str, str], ...]:
-    """Return what files of one batch share: names in any case, and types; ``ordered`` by position.
+    """Return the names, in lower case, and types of columns, to compare files by.
 
     Args:
-        exact: Whether the order of fields in structs counts, too.
+        ordered: Whether the order of columns counts.
+        exact: Whether the order of struct fields counts.
     """
     pairs = tuple((column.name.lower(), column.type if exact else _by_name(column.type)) for column in columns)
     return pairs if ordered else tuple(sorted(pairs))
 
 
 def _by_name(kind: str) -> str:
-    """Return Arrow's text of a type with the fields of structs in the order of their names.
+    """Return Arrow's text of a type with struct fields sorted by name, in lower case.
 
     Example:
         >>> _by_name("list<element: struct<b: int32, A: struct<y: string, x: date32[day]>>>")
@@ -330,6 +331,6 @@ def _by_name(kind: str) -> str:
         name, _, inner = kind.removeprefix("list<")[:-1].partition(": ")
         return f"list<{name}: {_by_name(inner)}>"
     fields = struct_fields(kind)
-    if struct_text(fields) != kind:  # plain, or with names that can't be told from types
+    if struct_text(fields) != kind:  # not a struct, or one with ambiguous names
         return kind
     return struct_text(sorted((name.lower(), _by_name(inner)) for name, inner in fields))

@@ -1,4 +1,4 @@
-"""The files that paths name right now, none of them opened: for those who list them again and again."""
+"""List the files that paths currently name, without opening any, for callers that poll."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _FILES_IN_A_TURN = 500
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file as a listing has it.
+    """A file in a listing.
 
     Attributes:
-        uri: Absolute location by which it was found, links not followed.
-        stamp: Changes when the file does, as :attr:`lakegate.model.batch.SourceFile.stamp`.
+        uri: Absolute location by which it was found, without following links.
+        stamp: A fingerprint that changes when the file does, like :attr:`lakegate.model.batch.SourceFile.stamp`.
     """
 
     uri: str
@@ -41,16 +41,16 @@ def list_files(
 ) -> Iterator[FoundFile]:
     """Yield the files that ``paths`` name, each once, as they are found.
 
-    What is missing, or vanishes meanwhile, is left out: a watcher may start before its files arrive.
+    Missing files are skipped: a watcher may start before its files arrive.
 
     Args:
-        paths: As :func:`lakegate.sources.discover` takes them: files, globs, folders, ``file:`` URIs, and those
-            of object stores (``s3:``, ``gs:``, ``abfss:``).
-        format: Whose endings the files of a folder have; any known format's when ``None``.
-        storage: How to reach the object stores; by their own tools' variables and profiles when ``None``.
+        paths: Files, globs, folders, ``file:`` URIs and URIs in object stores, as for
+            :func:`lakegate.sources.discover`.
+        format: List only files of this format in folders; ``None`` for all known formats.
+        storage: How to reach the object stores; ``None`` for the variables and profiles of their own tools.
 
     Raises:
-        InputError: When a path can't be one of files (empty, of an unknown scheme), whatever there is.
+        InputError: When a path is invalid (empty, or of an unknown scheme).
         SourceError: When a folder or bucket can't be read.
     """
     suffixes = suffixes_for(format)
@@ -58,7 +58,7 @@ def list_files(
     in_stores = [path for path in paths if is_remote(path)]
     if in_stores:
         found = (remote.present(path, suffixes, storage or StorageSettings()) for path in in_stores)
-        # the files seen are remembered only where two paths overlap: a bucket may hold millions
+        # A bucket may have millions of files: remember those seen only if two paths overlap.
         yield from _each_once(found) if remote.overlap(in_stores) else _in_turns(found)
 
 
@@ -72,7 +72,7 @@ def _each_once(listings: Iterable[Iterator[Located]]) -> Iterator[FoundFile]:
 
 
 def _in_turns(listings: Iterable[Iterator[Located]]) -> Iterator[FoundFile]:
-    """Yield some files of each listing in turn: new files needn't wait for a million in another place."""
+    """Yield some files of each listing in turn, so that new files needn't wait for a million in another folder."""
     waiting = deque(listings)
     while waiting:
         listing = waiting.popleft()

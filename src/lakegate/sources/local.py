@@ -1,4 +1,4 @@
-"""From what the user typed (files, globs, folders, ``file://`` URIs) to local files."""
+"""Resolve paths that the user typed (files, globs, folders, ``file://`` URIs) to local files."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _GLOB_CHARACTERS = frozenset("*?[")
 
 
 def resolve(paths: Sequence[str], suffixes: Sequence[str]) -> tuple[tuple[LocalFile, ...], list[InputError]]:
-    """Return the files that ``paths`` name, each once and sorted by path, and what is wrong with the paths.
+    """Return the files that ``paths`` name, each once and sorted by path, and the problems with the paths.
 
-    A path that exists is taken as it is, even when it looks like a glob. Globs know ``*``, ``**``, ``?`` and ``[]``.
-    Folders, and the matches of globs, leave out what Spark leaves out: names that start with ``_`` or ``.``.
+    A path that exists is used literally, even if it looks like a glob. Globs support ``*``, ``**``, ``?`` and ``[]``.
+    Like Spark, folders and globs skip names that start with ``_`` or ``.``.
 
     Args:
-        paths: As typed: files, globs, folders, ``file:`` URIs; ``~`` is the home folder.
-        suffixes: Lower-case endings of the files to take from folders.
+        paths: Paths as typed: files, globs, folders, ``file:`` URIs. ``~`` is the home folder.
+        suffixes: Endings, in lower case, of the files to read from folders.
     """
     found: dict[Hashable, LocalFile] = {}
     problems: list[InputError] = []
@@ -56,7 +56,7 @@ def resolve(paths: Sequence[str], suffixes: Sequence[str]) -> tuple[tuple[LocalF
 
 
 def present(text: str, suffixes: Sequence[str]) -> Iterator[LocalFile]:
-    """Yield the files that one path names as they are found; what isn't there, or vanishes meanwhile, is left out.
+    """Yield the files that one path names as they are found, skipping missing ones.
 
     Args:
         text: As in :func:`resolve`.
@@ -68,9 +68,9 @@ def present(text: str, suffixes: Sequence[str]) -> Iterator[LocalFile]:
             message = f"Folder '{shown(path)}' can't be read: permission denied."
             raise SourceError(message, hint="Check its permissions.", path=path)
         yield from _resolve_one(text, suffixes, [])
-    except RuntimeError as error:  # nobody knows whose home '~name' is
+    except RuntimeError as error:  # '~name' of an unknown user
         raise _unusable(text, error) from error
-    except OSError:  # a folder that is gone by now, or a name that no file can have
+    except OSError:  # the folder was deleted meanwhile, or the name is invalid
         return
 
 
@@ -82,30 +82,30 @@ def _resolve_one(text: str, suffixes: Sequence[str], problems: list[InputError])
     if pattern is None:
         problems.append(SourceError(f"'{shown(text)}' doesn't exist.", hint="Check the path.", path=text))
         return
-    # Path.glob takes no absolute pattern
+    # Path.glob doesn't support absolute patterns.
     found = glob.iglob(pattern, recursive=True)  # noqa: PTH207
     fixed = sum(1 for _ in itertools.takewhile(lambda part: not _GLOB_CHARACTERS & set(part), Path(pattern).parts))
     matches = sorted(match for match in found if not any(map(is_ignored, Path(match).parts[fixed:])))
     if not matches:
         hint = (
-            "Check the pattern; names that start with '_' or '.' never match. "
+            "Check the pattern. Names that start with '_' or '.' never match. "
             "Quote it in the shell so that lakegate expands it."
         )
         problems.append(SourceError(f"No file matches '{shown(text)}'.", hint=hint, path=text))
     for match in matches:
-        # `**` yields each folder and then what is in it; taking folders too would bring in files of other endings
+        # `**` yields each folder and then its content. Reading the folders, too, would add files with other endings.
         if "**" not in pattern or not Path(match).is_dir():
             yield from _take(match, suffixes, problems, text)
 
 
 def _interpret(text: str) -> tuple[str, str | None]:
-    """Return the path that ``text`` literally is, and the glob pattern it may be instead."""
+    """Return ``text`` as a literal path, and as a glob pattern if it may be one."""
     if not text:
         raise InputError(
-            "An empty path names no file.", hint="Give a file, a folder or a glob such as 'data/*.parquet'."
+            "An empty path isn't a file.", hint="Pass a file, a folder or a glob such as 'data/*.parquet'."
         )
     if "\0" in text:
-        raise InputError("A path can't hold a NUL character.", hint="Check the path.")
+        raise InputError("A path can't contain a NUL character.", hint="Check the path.")
     if text.lower().startswith("file:/"):
         raw = path_of_uri(text)
         pattern = "".join(_decoded_pattern(raw))
@@ -114,7 +114,7 @@ def _interpret(text: str) -> tuple[str, str | None]:
     if scheme is not None:
         raise InputError(
             f"'{text}' can't be read: {scheme[1]}:// isn't supported.",
-            hint="Copy the files to this machine or to an object store, and give their path (local paths, file://, "
+            hint="Copy the files to this machine or to an object store, and pass that path (local paths, file://, "
             "s3://, gs:// and abfss:// work).",
             path=text,
         )
@@ -123,7 +123,7 @@ def _interpret(text: str) -> tuple[str, str | None]:
 
 
 def _decoded_pattern(raw: str) -> Iterator[str]:
-    """Decode a URI's path; what was percent-encoded is literal in the pattern, never a wildcard."""
+    """Decode a URI's path to a pattern. Percent-encoded characters are literals, never wildcards."""
     end = 0
     for match in _ENCODED.finditer(raw):
         yield raw[end : match.start()]
@@ -156,7 +156,7 @@ def _take(path: str, suffixes: Sequence[str], problems: list[InputError], text: 
             yield file
             return
         message = f"'{shown(path)}' isn't a regular file."
-        problems.append(SourceError(message, hint="Give a file, a folder or a glob.", path=text))
+        problems.append(SourceError(message, hint="Pass a file, a folder or a glob.", path=text))
 
 
 def _take_folder(folder: str, suffixes: Sequence[str], problems: list[InputError]) -> Iterator[LocalFile]:
@@ -174,14 +174,14 @@ def _take_folder(folder: str, suffixes: Sequence[str], problems: list[InputError
         if file is not None:
             yield file
     if is_empty and len(problems) == before:
-        plain = [suffix for suffix in suffixes if suffix.count(".") == 1]  # compressed ones go without saying
+        plain = [suffix for suffix in suffixes if suffix.count(".") == 1]  # without the compressed variants
         endings = " or ".join(filter(None, (", ".join(plain[:-1]), plain[-1])))
-        what = f"holds no file that ends in {endings}" if any(Path(folder).iterdir()) else "is empty"
+        what = f"has no file that ends in {endings}" if any(Path(folder).iterdir()) else "is empty"
         problems.append(
             SourceError(
                 f"Folder '{shown(folder)}' {what}.",
-                hint="Check the path, or name files of other endings by a glob together with --format. "
-                "Names that start with '_' or '.' are left out.",
+                hint="Check the path, or pass a glob and --format for files with other endings. Names that start with "
+                "'_' or '.' are skipped.",
                 path=folder,
             )
         )
@@ -209,24 +209,24 @@ def _name_problems(file: LocalFile) -> Iterator[SourceError]:
     if is_ignored(real_name):
         link = "" if file.real == file.path else f" is a link to '{shown(file.real)}', which"
         yield SourceError(
-            f"'{path}'{link} has a name that Spark takes for a hidden or unfinished file, and skips.",
-            hint="Rename it: no leading '_' or '.', no '._COPYING_' at the end.",
+            f"'{path}'{link} has a name that Spark skips as hidden or unfinished.",
+            hint="Rename it, without '_' or '.' at the start or '._COPYING_' at the end.",
             path=path,
         )
     if _codec(real_name) != _codec(file.name):
         yield SourceError(
-            f"'{path}' is a link to '{shown(file.real)}', whose ending means another compression. Spark goes by "
-            "the ending of the file itself.",
-            hint="Give both the same ending.",
+            f"'{path}' is a link to '{shown(file.real)}', whose file extension means another compression. Spark goes "
+            "by the target's extension.",
+            hint="Give both the same extension.",
             path=path,
         )
     if ":" in file.real and SPARK_GLOB_CHARACTERS & set(file.real):
-        message = f"'{path}' holds a ':' together with one of *?[]{{}}\\ , which Spark can't read."
+        message = f"'{path}' has both a ':' and one of *?[]{{}}\\ in its path, which Spark can't read."
         yield SourceError(message, hint="Rename the file or folder.", path=path)
     try:
         file.real.encode()
     except UnicodeEncodeError:
-        message = f"'{path}' isn't a UTF-8 name, which Spark can't read."
+        message = f"The name of '{path}' isn't UTF-8. Spark can't read such files."
         yield SourceError(message, hint="Rename the file or folder.", path=path)
 
 
@@ -236,7 +236,7 @@ def _codec(name: str) -> str:
 
 
 def _unusable(path: str, error: Exception, hint: str = "Check the path.") -> SourceError:
-    return SourceError(f"'{shown(path)}' can't be looked at: {_reason(error)}.", hint=hint, path=path)
+    return SourceError(f"'{shown(path)}' can't be accessed: {_reason(error)}.", hint=hint, path=path)
 
 
 def _reason(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""From the URIs that the user typed to objects: a page of keys at a time, so that a bucket may be of any size."""
+"""Resolve URIs that the user typed to objects, one page of keys at a time, so that a bucket may have any size."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _RIGHTS: Mapping[Service, str] = {
 
 @dataclass(frozen=True)
 class RemotePattern:
-    """What a string such as ``s3://landing/trips/*.parquet`` means.
+    """A parsed URI of one or more objects, such as ``s3://landing/trips/*.parquet``.
 
-    Nothing in it is decoded: a ``%20`` in it is a ``%20`` in the key.
+    It isn't percent-decoded: ``%20`` means ``%20`` in the key.
 
     Attributes:
-        address: Bucket and what follows it: a key, a prefix or a pattern.
-        version_id: The version of its key that is meant, and no other.
+        address: The bucket, and a key, prefix or pattern.
+        version_id: The only version of the key to read, if given.
     """
 
     text: str
@@ -42,7 +42,7 @@ class RemotePattern:
 
     @classmethod
     def parse(cls, text: str) -> RemotePattern:
-        """Return the pattern of a URI.
+        """Parse a URI.
 
         Example:
             >>> RemotePattern.parse("s3a://landing/trips/2024-*/*.parquet").start
@@ -61,41 +61,41 @@ class RemotePattern:
 
     @property
     def start(self) -> str:
-        """What all its URIs start with, taken for a pattern or a folder."""
+        """The common prefix of all matching URIs, if it's a pattern or a folder."""
         return f"{self.address.root}/{self.prefix}"
 
     @property
     def is_glob(self) -> bool:
-        """Whether it holds wildcards."""
+        """Whether it has wildcards."""
         return _GLOB.search(self.key) is not None
 
     @property
     def prefix(self) -> str:
-        """What all its keys start with, taken for a pattern or a folder; empty or ending in ``/`` for a folder."""
+        """The common prefix of all matching keys. For a folder, it's empty or ends in ``/``."""
         wildcard = _GLOB.search(self.key)
         if wildcard is not None:
             return self.key[: wildcard.start()]
         return self.key if self.key.endswith("/") or not self.key else f"{self.key}/"
 
     def below(self, key: str, suffixes: Sequence[str]) -> tuple[str, ...] | None:
-        """Return whether a key is meant, and below which folders.
+        """Match a key, and return the folders that it's in.
 
-        A pattern takes what it matches whatever the ending, and, unless it holds ``**``, the files of the folders that
-        it matches. Names that Spark ignores are left out where the pattern leaves them open.
+        A pattern matches keys with any ending. Unless it has ``**``, it also matches the files in folders that it
+        matches. Names that Spark ignores only match where the pattern spells them out.
 
         Args:
             key: A key that starts with :attr:`prefix`.
-            suffixes: Lower-case endings of the files to take from folders.
+            suffixes: Endings, in lower case, of the files to read from folders.
 
         Returns:
-            The folders between the one that is meant and the object; ``None`` when the key isn't meant.
+            The folders between the matched folder and the object; ``None`` if the key doesn't match.
 
         Example:
             >>> days = RemotePattern.parse("s3://data/day=*")
             >>> days.below("day=1/hour=2/a.csv", (".csv",)), days.below("day=1/_x.csv", (".csv",))
             (('hour=2',), None)
         """
-        if key.endswith("/"):  # a marker that some tools leave for a folder
+        if key.endswith("/"):  # a folder marker, which some tools create
             return None
         parts = key.split("/")
         if any(is_ignored(part) for part in parts[self._fixed :]):
@@ -117,7 +117,7 @@ class RemotePattern:
 
     @cached_property
     def _fixed(self) -> int:
-        """How many parts of a key the text itself spells out."""
+        """The number of leading parts of a key that the pattern spells out."""
         return self.prefix.count("/")
 
 
@@ -127,17 +127,17 @@ def _match(pattern: Sequence[str | re.Pattern[str]], parts: Sequence[str]) -> bo
     first, *rest = pattern
     if first == _ANY_DEPTH:
         if not rest:
-            return bool(parts)  # "a/**" is what's below "a", not an object of that very name
+            return bool(parts)  # "a/**" matches what's below "a", not an object "a"
         return any(_match(rest, parts[depth:]) for depth in range(len(parts)))
     return bool(parts) and isinstance(first, re.Pattern) and bool(first.match(parts[0])) and _match(rest, parts[1:])
 
 
 def present(text: str, suffixes: Sequence[str], storage: StorageSettings) -> Iterator[RemoteFile]:
-    """Yield the objects that one path means, as they are listed. An object of that very key is taken alone.
+    """Yield the objects that one path names, as they are listed. If an object has exactly this key, yield only that.
 
     Args:
-        text: ``s3://bucket/`` (or ``gs://bucket/`` …) and a key, a prefix (with ``/`` at its end or not) or a pattern.
-        suffixes: Lower-case endings of the files to take from folders.
+        text: ``s3://bucket/`` (or ``gs://bucket/`` …) and a key, a prefix (with or without a final ``/``) or a pattern.
+        suffixes: Endings, in lower case, of the files to read from folders.
     """
     pattern = RemotePattern.parse(text)
     if pattern.version_id is not None:
@@ -147,7 +147,7 @@ def present(text: str, suffixes: Sequence[str], storage: StorageSettings) -> Ite
     if pattern.key and not pattern.key.endswith("/"):
         try:
             exact = stat_object(pattern.text, storage)
-        except PermissionError as error:  # also what S3 says of missing keys to those who may not list
+        except PermissionError as error:  # also S3's answer for a missing key without permission to list
             exact, denied = None, None if pattern.is_glob else error
         if exact is not None:
             yield exact
@@ -168,7 +168,7 @@ def present(text: str, suffixes: Sequence[str], storage: StorageSettings) -> Ite
 def resolve(
     paths: Sequence[str], suffixes: Sequence[str], storage: StorageSettings
 ) -> tuple[tuple[RemoteFile, ...], list[InputError]]:
-    """Return the objects that ``paths`` mean, each once and sorted, and what is wrong with the paths."""
+    """Return the objects that ``paths`` name, each once and sorted, and the problems with the paths."""
     found: dict[str, RemoteFile] = {}
     problems: list[InputError] = []
     for text in paths:
@@ -190,7 +190,7 @@ def resolve(
 
 
 def overlap(paths: Sequence[str]) -> bool:
-    """Return whether two of the paths may mean the same object.
+    """Return whether two of the paths may name the same object.
 
     Example:
         >>> overlap(["s3://data/a/", "s3://data/c/*"]), overlap(["s3://data/a/", "s3://data/*/x.csv"])
@@ -202,7 +202,7 @@ def overlap(paths: Sequence[str]) -> bool:
 
 
 def _pinned(pattern: RemotePattern, storage: StorageSettings) -> Iterator[RemoteFile]:
-    """Yield the version of an object that is asked for by its id: the current one, as Spark reads no other."""
+    """Yield an object if the given version is the current one, which is the only one that Spark can read."""
     uri = pattern.address.uri
     try:
         found = stat_object(uri, storage)
@@ -211,10 +211,10 @@ def _pinned(pattern: RemotePattern, storage: StorageSettings) -> Iterator[Remote
     if found is None:
         return
     if found.version_id != pattern.version_id:
-        now = f"its version is {found.version_id} by now" if found.version_id else "it has no versions"
+        now = f"the current version is {found.version_id}" if found.version_id else "it has no versions"
         raise SourceError(
-            f"'{uri}' can't be read in version {pattern.version_id}: {now}, and Spark reads current versions only.",
-            hint="Take the current one (without ?versionId=), or copy that version to a key of its own.",
+            f"'{uri}' can't be read in version {pattern.version_id}: {now}, and Spark only reads current versions.",
+            hint="Read the current version (without ?versionId=), or copy the other one to a new key.",
             path=pattern.text,
         )
     yield found
@@ -231,15 +231,15 @@ def _may_not_read(pattern: RemotePattern, error: OSError) -> SourceError:
 def _nothing(text: str, suffixes: Sequence[str]) -> SourceError:
     if RemotePattern.parse(text).is_glob:
         hint = (
-            "Check the pattern; names that start with '_' or '.' never match. "
+            "Check the pattern. Names that start with '_' or '.' never match. "
             "Quote it in the shell so that lakegate expands it."
         )
         return SourceError(f"No object matches '{text}'.", hint=hint, path=text)
-    plain = ", ".join(suffix for suffix in suffixes if suffix.count(".") == 1)  # compressed ones go without saying
+    plain = ", ".join(suffix for suffix in suffixes if suffix.count(".") == 1)  # without the compressed variants
     return SourceError(
-        f"'{text}' is neither an object nor the folder of one that ends in {plain}.",
-        hint="Check the path, or name files of other endings by a pattern together with --format. "
-        "Names that start with '_' or '.' are left out, and so are uploads that weren't completed.",
+        f"'{text}' isn't an object, nor a folder with an object that ends in {plain}.",
+        hint="Check the path, or pass a pattern and --format for files with other endings. Names that start with '_' "
+        "or '.', and incomplete uploads, are skipped.",
         path=text,
     )
 
@@ -247,13 +247,13 @@ def _nothing(text: str, suffixes: Sequence[str]) -> SourceError:
 def _name_problems(file: RemoteFile) -> Iterator[SourceError]:
     if is_ignored(file.name):
         yield SourceError(
-            f"'{file.uri}' has a name that Spark takes for a hidden or unfinished file, and skips.",
-            hint="Rename it: no leading '_' or '.', no '._COPYING_' at the end.",
+            f"'{file.uri}' has a name that Spark skips as hidden or unfinished.",
+            hint="Rename it, without '_' or '.' at the start or '._COPYING_' at the end.",
             path=file.uri,
         )
     key = Address.parse(file.uri).key
     if ":" in key and SPARK_GLOB_CHARACTERS & set(key):
-        message = f"'{file.uri}' holds a ':' together with one of *?[]{{}}\\ , which Spark can't read."
+        message = f"'{file.uri}' has both a ':' and one of *?[]{{}}\\ in its key, which Spark can't read."
         yield SourceError(message, hint="Copy it to another key.", path=file.uri)
     if any(part in {"", ".", ".."} for part in key.split("/")):
         message = f"'{file.uri}' has an empty part, '.' or '..' in its key, which Spark can't read."

@@ -1,4 +1,4 @@
-"""Rows of formats that the engine doesn't read, on their way to parquet; and streams that are decompressed."""
+"""Rows of formats that the engine doesn't read, to write as parquet; and decompressed streams."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one file, to be taken once.
+    """Rows of one file. They can be read once.
 
     Attributes:
-        schema: Their columns as they are written; :mod:`lakegate.sources.parquet` says which types can be taken.
-        columns: The columns and what they are; text that is dates throughout is text in ``schema``, a date here.
+        schema: The columns as they'll be written; :mod:`lakegate.sources.parquet` says which types are supported.
+        columns: The columns with their inferred types: text that only has dates is text in ``schema`` and a date here.
     """
 
     schema: pa.Schema
@@ -34,10 +34,10 @@ class Rows:
 
 @contextmanager
 def decompressed(file: Located, on_read: Callable[[int], None]) -> Iterator[BinaryIO]:
-    """Open a file for reading, decompressed as its name says.
+    """Open a file for reading, and decompress it if its name says so.
 
     Args:
-        on_read: Called with the number of bytes of the file, compressed ones if it is, as they are read.
+        on_read: Called with the number of (compressed) bytes of the file after each read.
     """
     path = shown(file.path)
     with file.open() as raw:
@@ -62,7 +62,7 @@ def decompressed(file: Located, on_read: Callable[[int], None]) -> Iterator[Bina
 
 
 class _Counted:
-    """A stream that says how much of it was read."""
+    """A stream that reports how much was read."""
 
     closed = False
 
@@ -80,7 +80,7 @@ class _Counted:
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
-    """Return a schema in types that parquet keeps and Spark has, its times in microseconds."""
+    """Return a schema with types that both parquet and Spark have, and timestamps in microseconds."""
     import pyarrow as pa
 
     from lakegate.iceberg.scan import plain_schema
@@ -103,5 +103,5 @@ def _in_micros(kind: Any) -> Any:
 
 
 def columns_of(schema: pa.Schema) -> tuple[SourceColumn, ...]:
-    """Return the columns of a schema whose types are declared, not inferred."""
+    """Return the columns of a schema with declared types."""
     return tuple(SourceColumn(name=field.name, type=str(field.type)) for field in schema)

@@ -1,6 +1,6 @@
-"""Connections to a Spark Connect server: TLS, tokens, deadlines, and why a connection fails.
+"""Connections to a Spark Connect server: TLS, tokens, deadlines, and the reasons why one fails.
 
-Imports pyspark's client; ask for it with :func:`lakegate.spark.failures.import_spark`.
+This imports PySpark's client, so import it with :func:`lakegate.spark.failures.import_spark`.
 """
 
 from __future__ import annotations
@@ -25,33 +25,35 @@ from lakegate.model.secrets import is_loopback
 _PROBE_TIMEOUT_S = 5.0
 _HTTP2 = "h2"
 _KEEPALIVE_S = 120
-"""How long a connection may be silent before it is pinged.
+"""Seconds that a connection may be silent before it's pinged.
 
-Spark 4.1 takes one such ping in five minutes, and ends the connection at the third one too many unless it has said
-something in between: not before a call was silent for ten minutes, which :data:`_DEADLINES_S` forbids.
+Spark 4.1 accepts one such ping in five minutes. At the third extra one without any traffic in between, it closes the
+connection. That takes a call that is silent for ten minutes, which :data:`_DEADLINES_S` rules out.
 """
 _KEEPALIVE_ANSWER_S = 20
 _DEADLINES_S = {"AnalyzePlan": 540.0, "Interrupt": 5.0, "ReleaseExecute": 10.0, "ReleaseSession": 5.0}
-"""How long Spark may take to answer, by call. Queries have no limit: keepalive shows that Spark is alive."""
+"""Seconds that Spark may take to answer, by call. Queries have no limit: keepalive pings show that Spark is alive."""
 _OTHERS_DEADLINE_S = 120.0
 _at_most_s: ContextVar[float | None] = ContextVar("at_most_s", default=None)
-_CERTIFICATE_HINT = "If an authority of your own signed it, set engine.ca_file; else have the server's renewed."
+_CERTIFICATE_HINT = "If your own authority signed it, set engine.ca_file. Otherwise, renew the server's certificate."
 _PLAIN_HINT = (
-    "Let Spark or a proxy in front of it speak TLS; only without a token may you leave TLS out: engine.tls = false."
+    "Enable TLS in Spark, or in a proxy in front of it. If you don't use a token, you may turn TLS off: "
+    "engine.tls = false."
 )
 
 
 class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's types aren't followed
-    """Makes channels to one server, as Spark's own class does, but never sends a token in the clear.
+    """Creates channels to one server, as Spark's own class does, but never sends a token in plain text.
 
     Args:
-        url: ``sc://host:port``, with ``/;key=value`` of Spark's own behind it.
-        token: Instead of one in ``url``.
-        tls: Whether to speak TLS; default: what ``url`` says (``use_ssl``), else with a token, except to this machine.
-        ca_file: Certificates (PEM) of the authorities to trust; default: ``SSL_CERT_FILE``, else gRPC's own.
+        url: ``sc://host:port``, optionally with Spark's own ``/;key=value``.
+        token: Bearer token, which replaces one in ``url``.
+        tls: Whether to use TLS. By default, as ``url`` says (``use_ssl``), or else if there's a token and the server
+            isn't local.
+        ca_file: Certificates (PEM) of trusted authorities. By default, ``SSL_CERT_FILE``, or else gRPC's own.
 
     Raises:
-        ConfigurationError: When ``url`` isn't one, a token would travel without TLS, or ``ca_file`` can't be used.
+        ConfigurationError: When ``url`` is invalid, a token would be sent without TLS, or ``ca_file`` can't be used.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
         try:
             super().__init__(url)
         except (PySparkValueError, ValueError):
-            # Its text stays out of the message: it may hold a token.
+            # The URL may contain a token, so the message doesn't show it.
             raise ConfigurationError(
                 "engine.url isn't a Spark Connect address.",
                 hint="Write it as sc://host:15002, or leave it unset to use the local engine.",
@@ -69,37 +71,39 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
         if token is not None:
             self.set(ChannelBuilder.PARAM_TOKEN, token)
         is_here = is_loopback(self.url.hostname)
-        if is_here:  # gRPC would send even this through http_proxy
+        if is_here:  # gRPC would use http_proxy even for this machine
             self.setChannelOption("grpc.enable_http_proxy", 0)
         self._tls = self._speaks_tls(wanted=tls, is_here=is_here)
         if not self._tls and self.token is not None and not is_here:
             raise ConfigurationError(
-                f"The token for {self.place} isn't sent without TLS.",
-                hint="Set engine.tls = true, and let Spark or a proxy in front of it speak TLS.",
+                f"lakegate doesn't send the token for {self.place} without TLS.",
+                hint="Set engine.tls = true, and enable TLS in Spark or in a proxy in front of it.",
                 setting="engine.tls",
             )
         if not self._tls and ca_file is not None:
             raise ConfigurationError(
-                f"engine.ca_file is set, and {self.place} isn't reached over TLS.",
-                hint="Set engine.tls = true, or leave engine.ca_file out.",
+                f"engine.ca_file is set, but {self.place} isn't reached over TLS.",
+                hint="Set engine.tls = true, or remove engine.ca_file.",
                 setting="engine.ca_file",
             )
         self._context, self._authorities = _trusted(ca_file)
         self.setChannelOption("grpc.keepalive_time_ms", _KEEPALIVE_S * 1000)
         self.setChannelOption("grpc.keepalive_timeout_ms", _KEEPALIVE_ANSWER_S * 1000)
-        self.setChannelOption("grpc.http2.ping_timeout_ms", _KEEPALIVE_ANSWER_S * 1000)  # a minute, whatever is above
+        self.setChannelOption(
+            "grpc.http2.ping_timeout_ms", _KEEPALIVE_ANSWER_S * 1000
+        )  # a minute unless set, whatever the timeout above
         self.setChannelOption("grpc.http2.max_pings_without_data", 0)
 
     @property
     def place(self) -> str:
-        """The server's address, without what follows it."""
+        """The server's address, without parameters."""
         return f"sc://{self.endpoint}"
 
     def toChannel(self) -> grpc.Channel:  # noqa: N802 - Spark's name
-        """Return a channel."""
+        """Create a channel."""
         if not self._tls and self.token is None:
             return _with_deadlines(self._insecure_channel(self.endpoint))
-        # The latter lets gRPC itself make sure that the connection stays on this machine.
+        # With local credentials, gRPC itself makes sure that the connection stays on this machine.
         credentials = grpc.ssl_channel_credentials(self._authorities) if self._tls else grpc.local_channel_credentials()
         if self.token is not None:
             call = grpc.access_token_call_credentials(self.token)
@@ -107,9 +111,9 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
         return _with_deadlines(self._secure_channel(self.endpoint, credentials))
 
     def check(self) -> None:
-        """Shake hands with the server where TLS is to be spoken; gRPC itself tries long, and says only that it failed.
+        """Try a TLS handshake, if TLS is used, to find out why it fails. gRPC would retry for long and not say why.
 
-        A server that refuses the connection is left to gRPC, which waits for it a while.
+        If the server refuses the connection, this returns, because gRPC waits for it to come up.
         """
         if not self._tls:
             return
@@ -117,7 +121,7 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
             protocol = self._shake_hands(self._context)
         except ssl.SSLCertVerificationError as error:
             raise self._unusable(
-                f"has a certificate that isn't accepted: {error.verify_message.rstrip('.')}", _CERTIFICATE_HINT
+                f"has a certificate that isn't trusted: {error.verify_message.rstrip('.')}", _CERTIFICATE_HINT
             ) from None
         except ssl.SSLError as error:
             raise self._unusable(f"doesn't speak TLS ({error.reason})", _PLAIN_HINT) from None
@@ -128,17 +132,17 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
         except OSError:
             return
         if protocol != _HTTP2:
-            raise self._unusable("speaks TLS, but not HTTP/2", "Have the proxy in front of it offer h2 by ALPN.")
+            raise self._unusable("speaks TLS, but not HTTP/2", "Let the proxy in front of it offer h2 through ALPN.")
 
     def explain(self) -> None:
-        """Find out why a connection failed, where TLS wasn't to be spoken."""
+        """Raise the reason for a failed connection, if it's that the server requires TLS and we didn't use it."""
         if self._tls:
             return
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        with suppress(OSError):  # of which ssl.SSLError is one
+        with suppress(OSError):  # includes ssl.SSLError
             self._shake_hands(context)
-            raise self._unusable("speaks TLS only", "Set engine.tls = true.")
+            raise self._unusable("requires TLS", "Set engine.tls = true.")
 
     def _speaks_tls(self, *, wanted: bool | None, is_here: bool) -> bool:
         if wanted is not None:
@@ -160,8 +164,8 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
 
 
 @contextmanager
-def answered_within(seconds: float) -> Iterator[None]:
-    """Time out calls in the body that Spark doesn't answer in time."""
+def call_timeout(seconds: float) -> Iterator[None]:
+    """Limit each call in the body to this many seconds."""
     token = _at_most_s.set(seconds)
     try:
         yield
@@ -170,10 +174,10 @@ def answered_within(seconds: float) -> Iterator[None]:
 
 
 def _with_deadlines(channel: grpc.Channel) -> grpc.Channel:
-    """Make sure that no call waits forever for a server that vanished.
+    """Give every call a deadline, so that none waits forever for a server that vanished.
 
-    Not by an interceptor: gRPC then looks the method up again for each call, and on a channel that was closed meanwhile
-    that ends the process (a null pointer in ``_get_registered_call_handle`` of grpcio 1.8x).
+    An interceptor would make gRPC look up the method for each call, which crashes the process if the channel was closed
+    meanwhile (a null pointer in ``_get_registered_call_handle`` of grpcio 1.8x).
     """
     make = channel.unary_unary
 
@@ -191,7 +195,7 @@ def _with_deadlines(channel: grpc.Channel) -> grpc.Channel:
 
 
 def _trusted(ca_file: Path | None) -> tuple[ssl.SSLContext, bytes | None]:
-    """Return which authorities are trusted, for Python and for gRPC; ``None`` is gRPC's own list."""
+    """Return the trusted authorities, for Python and for gRPC (``None``: gRPC's own list)."""
     named = ca_file or os.environ.get("SSL_CERT_FILE")
     context = trusting(named, setting="engine.ca_file")
     context.set_alpn_protocols([_HTTP2])

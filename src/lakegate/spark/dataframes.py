@@ -1,4 +1,4 @@
-"""Rows that users hand over, as a Spark DataFrame."""
+"""Convert users' rows to Spark DataFrames, and DataFrames to Arrow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakegate.errors import InputError
 from lakegate.frames import first_line, to_arrow
-from lakegate.spark.failures import translated
+from lakegate.spark.failures import spark_errors
 from lakegate.spark.sessions import is_connect
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ def to_frame(session: Any, rows: Any) -> Any:
     """Return ``rows`` as a DataFrame of ``session``; ``None`` for an empty list, which has no columns.
 
     Args:
-        rows: A DataFrame of that very session; a pandas frame (its index is a column if it has a name); a Polars frame,
-            a DuckDB relation, an Arrow table, or whatever else is an Arrow stream (``__arrow_c_stream__``); or a list
-            of dicts, where a key that a row lacks is NULL.
+        rows: A DataFrame of that very session; a pandas DataFrame (a named index becomes a column); a Polars DataFrame,
+            a DuckDB relation, an Arrow table or any other Arrow stream (``__arrow_c_stream__``); or a list of dicts, in
+            which missing keys are NULL.
 
     Raises:
-        InputError: When it is something else, of another session, or holds values that Spark has no type for.
+        InputError: When it's something else, belongs to another session, or has values that Spark has no type for.
     """
     from pyspark.errors import PySparkTypeError, PySparkValueError
     from pyspark.sql import DataFrame
@@ -32,7 +32,7 @@ def to_frame(session: Any, rows: Any) -> Any:
         if rows.sparkSession is not session:
             raise InputError(
                 "This DataFrame belongs to another Spark session than the transaction's.",
-                hint="Make it with tx.table() or tx.sql(), or hand it over as Arrow: frame.toArrow().",
+                hint="Create it with tx.table() or tx.sql(), or pass it as Arrow: frame.toArrow().",
             )
         return rows
     table = to_arrow(rows)
@@ -41,23 +41,24 @@ def to_frame(session: Any, rows: Any) -> Any:
     try:
         return session.createDataFrame(table, schema=_spark_schema(table))
     except (PySparkTypeError, PySparkValueError, ValueError, TypeError) as error:
-        raise InputError(f"Spark can't take these rows: {first_line(error)}", hint="Convert the column.") from error
+        raise InputError(
+            f"Spark can't read these rows: {first_line(error)}",
+            hint="Nothing was written. Convert the column to a type that Spark has.",
+        ) from error
 
 
 def to_batches(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema of a DataFrame of any session, and its rows as Spark Connect sends them.
-
-    A classic session sends all of them at once.
+    """Return a DataFrame's schema, and its rows as Spark Connect streams them. A classic session sends all at once.
 
     Raises:
-        LakegateError: While the rows are taken, as for a query.
+        LakegateError: When the query fails, also while the rows are read.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from lakegate.iceberg.scan import plain_schema
 
-    with translated("running the query", query=True):
+    with spark_errors("running the query", query=True):
         schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True)
         if any(pa.types.is_nested(kind) for kind in schema.types):
             schema = plain_schema(schema)
@@ -65,19 +66,19 @@ def to_batches(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
 
 
 def _batches(frame: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with translated("running the query", query=True):
+    with spark_errors("running the query", query=True):
         if not is_connect(frame.sparkSession):
             yield from frame.toArrow().cast(schema).to_batches()
             return
         client = frame.sparkSession.client
-        plan = frame._plan  # noqa: SLF001 - as DataFrame.toLocalIterator does, which makes a Row of each
+        plan = frame._plan  # noqa: SLF001 - like DataFrame.toLocalIterator, which would create a Row per row
         for part in client.to_table_as_iterator(plan.to_proto(client), plan.observations):
             if hasattr(part, "to_batches"):  # the first one is the schema
                 yield from part.cast(schema).to_batches()
 
 
 def _spark_schema(table: pa.Table) -> Any:
-    # Left to itself, Spark would take times without a zone for instants.
+    # By default, Spark would read timestamps without a zone as instants.
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(table.schema, prefer_timestamp_ntz=True)

@@ -1,4 +1,4 @@
-"""Spark, through Spark Connect or a classic session, by DataFrame methods and SQL expressions both understand."""
+"""The Spark engine. It only uses DataFrame methods and SQL that Spark Connect and classic sessions both support."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lakegate.model.words import did_you_mean
 from lakegate.ports import Step
 from lakegate.spark import quarantine, upsert
 from lakegate.spark.dataframes import to_batches
-from lakegate.spark.failures import translated
+from lakegate.spark.failures import spark_errors
 from lakegate.spark.guard import PLAN_SETTINGS, query_text, require_harmless
 from lakegate.spark.reader import cast_to, iceberg_schema, read_as, read_batch, spark_ddl
 from lakegate.spark.scans import (
@@ -36,29 +36,29 @@ from lakegate.spark.scans import (
     ORPHAN,
     KeyLookup,
     aggregate,
-    by_key,
     count,
     difference,
+    difference_by_key,
     examples,
+    filter_rows,
     free_names,
-    matching,
     nested_fields,
     passing_texts,
     path,
     require_columns,
-    unfiltered,
+    without_pushdown,
 )
 from lakegate.spark.sessions import (
     CATALOG,
     SNAPSHOT_PROPERTY,
     SessionFactory,
-    always,
+    always_true,
+    disconnect,
     end_session,
-    hang_up,
     is_alive,
     is_connect,
-    planned,
-    release,
+    plan_now,
+    release_session,
     session_settings,
 )
 
@@ -69,9 +69,9 @@ if TYPE_CHECKING:
 
 
 _MOST_QUERY_SESSIONS = 32
-"""Sessions for queries kept open, besides those with a :class:`~lakegate.table.Query` in use."""
+"""Query sessions to keep open, besides those with a :class:`~lakegate.table.Query` in use."""
 _INTERRUPTED_WITHIN_S = 8.0
-"""If work continues this long after an interrupt, we hang up; less than ``function.margin_s``."""
+"""How long work may continue after an interrupt before we disconnect. Less than ``function.margin_s``."""
 _CLOSING_S = 5.0
 _UTC = frozenset({"Etc/GMT", "Etc/UCT", "Etc/UTC", "Etc/Zulu", "GMT", "GMT0", "UCT", "UTC", "Z", "Zulu"})
 
@@ -80,11 +80,11 @@ class SparkEngine:
     """Implements :class:`lakegate.ports.Engine`.
 
     Args:
-        sessions: Makes sessions; see :mod:`lakegate.spark.sessions`.
-        catalog_options: Options of the Spark catalog bound to a reference (``None``: the catalog's default).
+        sessions: Creates sessions; see :mod:`lakegate.spark.sessions`.
+        catalog_options: Returns the options of a Spark catalog bound to a ref (``None``: the catalog's default).
         shares_files: Whether the engine sees this machine's files under the same paths.
-        before_reading: Called with a batch that is about to be read, and whether a transaction is open; returns
-            whether Spark was restarted for it.
+        before_reading: Called with a batch before it's read, and with whether a transaction is open. Returns whether
+            it restarted Spark.
     """
 
     def __init__(
@@ -109,15 +109,12 @@ class SparkEngine:
 
     @property
     def session(self) -> Any:
-        """The session that writes and audits; its catalog is bound to ``main``, branches are named explicitly."""
+        """The session for writes and audits. Its catalog is bound to ``main``; its SQL names branches explicitly."""
         return self._writing_session()
 
     def open_ahead(self, batch: Batch) -> None:
-        """Begin to connect and to read the schema of ``batch`` in the background; later calls wait for it.
-
-        Failures are left to those calls, which try again.
-        """
-        # Not in the thread: two threads must not make a catalog at once.
+        """Connect and read the schema of ``batch`` in the background. Later calls wait for it, or try again."""
+        # Outside the thread, because two threads must not create a catalog at once.
         settings = session_settings(self._catalog_options(None))
 
         def work() -> None:
@@ -136,16 +133,17 @@ class SparkEngine:
         self._write(batch, target, step, lambda writer: writer.append())
 
     def _write(self, batch: Batch, target: WriteTarget, step: Step | None, finish: Callable[[Any], None]) -> None:
-        with translated(f"writing {target.table} on branch {target.ref}", source=True), _progress(self.session, step):
+        with spark_errors(f"writing {target.table} on branch {target.ref}", source=True), _progress(self.session, step):
             frame, schema = self._source(batch)
             self._change_schema(target)
             if target.in_order and len(batch.files) > 1:
-                # Spark packs small files into tasks as it likes; the parts of a union stay apart, and in order.
+                # Spark may pack small files into one task in any order. The parts of a union stay separate and in
+                # order.
                 parts = [batch.only((file,)) for file in batch.files]
-                frames = [self._as(part, target, *read_batch(self.session, part), wanted=schema) for part in parts]
+                frames = [self._conform(part, target, *read_batch(self.session, part), wanted=schema) for part in parts]
                 frame = reduce(lambda left, right: left.union(right), frames)
             else:
-                frame = self._as(batch, target, frame, schema, wanted=schema)
+                frame = self._conform(batch, target, frame, schema, wanted=schema)
             writer = _writer(frame, target)
             if target.create is None:
                 finish(writer)
@@ -154,19 +152,19 @@ class SparkEngine:
 
     def analyze(self, schema: Schema, predicates: Sequence[Any], queries: Sequence[str]) -> None:
         """Refuse predicates and queries that Spark can't plan on rows with the columns of ``schema``."""
-        with translated("planning the checks", query=True):
+        with spark_errors("planning the checks", query=True):
             nulls = (f"CAST(NULL AS {spark_ddl(one.type)}) AS {quote(one.name)}" for one in schema.columns)
             frame = self.session.range(0).selectExpr(*nulls)
             selected, wanted = _selectable(frame, predicates, self.session)
-            planned(selected.selectExpr(*(f"IF({predicate}, 1, 0)" for predicate in wanted)))
+            plan_now(selected.selectExpr(*(f"IF({predicate}, 1, 0)" for predicate in wanted)))
             for sql in queries:
                 with _view(frame) as view:
-                    planned(self.session.sql(f"{_named(view)} SELECT count(1) FROM ({sql}\n)"))  # noqa: S608
+                    plan_now(self.session.sql(f"{_with_batch(view)} SELECT count(1) FROM ({sql}\n)"))  # noqa: S608
 
     def rewrite(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
         """Write ``batch`` to ``target`` by a mode other than append, in one snapshot."""
         if mode.name == "overwrite":
-            self._write(batch, target, step, lambda writer: writer.overwrite(always(self.session)))
+            self._write(batch, target, step, lambda writer: writer.overwrite(always_true(self.session)))
             return
         if mode.name == "replace-partitions":
             self._write(batch, target, step, lambda writer: writer.overwritePartitions())
@@ -174,8 +172,8 @@ class SparkEngine:
         if mode.merge_sql is None:
             self._upsert(batch, target, mode, step)
             return
-        with translated(f"writing {target.table} on branch {target.ref}", source=True):
-            self._source(batch)  # Spark may have to be restarted for its files
+        with spark_errors(f"writing {target.table} on branch {target.ref}", source=True):
+            self._source(batch)  # may restart Spark
             self._change_schema(target)
         writing = self.transaction(target.ref, target.snapshot_properties[RUN_ID_PROPERTY])
         try:
@@ -185,12 +183,12 @@ class SparkEngine:
             writing.close()
 
     def _upsert(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None) -> None:
-        """Update, insert and delete by the rows of a batch."""
-        with translated(f"writing {target.table} on branch {target.ref}", source=True), _progress(self.session, step):
+        """Update, insert and delete rows by key, as the rows of a batch say."""
+        with spark_errors(f"writing {target.table} on branch {target.ref}", source=True), _progress(self.session, step):
             frame, source = self._source(batch)
             self._change_schema(target)
             table = target.table_schema
-            # Columns that only say which rows delete.
+            # Source columns that the table lacks: delete_when may use them.
             extra = (
                 ()
                 if table is None or mode.delete_when is None
@@ -204,25 +202,25 @@ class SparkEngine:
             deletes = None
             if mode.delete_when is not None:
                 (deletes,) = free_names("deletes", 1, taken=frame.columns)
-                with translated(f"evaluating {mode.delete_when!r}", query=True):
+                with spark_errors(f"evaluating {mode.delete_when!r}", query=True):
                     flag = f"coalesce(({mode.delete_when}), false) AS {deletes}"
-                    frame = planned(frame.selectExpr(*map(quote, columns), flag))
+                    frame = plan_now(frame.selectExpr(*map(quote, columns), flag))
             if target.create is not None:
                 frame = frame if deletes is None else frame.where(f"NOT {deletes}").drop(deletes)
                 self._create(_writer(frame, target), target.create)
                 return
-            # What the batch lacks stays as it is in the rows that are updated.
+            # Updated rows keep their values in columns that the batch lacks.
             changed = [name for name in columns if name not in mode.key and source.find(name) is not None]
-            with self._signed(target.snapshot_properties):
+            with self._with_snapshot_properties(target.snapshot_properties):
                 name = target.table.sql(CATALOG, ref=target.ref)
                 upsert.merge(self.session, name, frame, mode.key, changed, deletes)
 
     @contextmanager
-    def _signed(self, properties: Mapping[str, str]) -> Iterator[None]:
-        """Put properties into the snapshots that SQL makes in the writing session.
+    def _with_snapshot_properties(self, properties: Mapping[str, str]) -> Iterator[None]:
+        """Add properties to the snapshots that SQL creates in the writing session.
 
-        A session's settings are the only way to do so. What is written by DataFrames has its own, which come first. A
-        session of its own, as transactions have, would recompile all that Spark runs, and run it cold.
+        Only session settings can do that. DataFrame writes have their own properties, which take precedence. A separate
+        session, as for transactions, would make Spark recompile all generated code.
         """
         settings = {f"{SNAPSHOT_PROPERTY}{key}": value for key, value in properties.items()}
         with self._signing:
@@ -240,7 +238,7 @@ class SparkEngine:
         """Return the tables that a ``MERGE`` over a batch reads, and those it changes, by its text."""
         from lakegate.spark.transaction import catalogs_of, parse_merge
 
-        with translated("analysing the MERGE statement"):
+        with spark_errors("analysing the MERGE statement"):
             found = parse_merge(sql, catalogs_of(self.session))
         return found.read, found.written
 
@@ -252,14 +250,14 @@ class SparkEngine:
         key: IntegerKey | None = None,
         only: Mapping[int, str] | None = None,
     ) -> ScanResult:
-        """Count the rows for which each predicate is true, in one aggregation, which also proves ``key`` unique."""
+        """Count the rows for which each predicate is true in one aggregation, which also tests if ``key`` is unique."""
         with _auditing(rows):
             frame, wanted = _selectable(self._rows(rows), predicates, self.session)
             others = [] if key is None else [self._within(one, key, frame) for one in key.others]
             return count(frame, wanted, key, others, only or {})
 
     def passing_texts(self, rows: AddedRows, asked: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
-        """Return values of text that some rows have, and for which a predicate is false."""
+        """Return strings that some rows have and for which a predicate is false."""
         with _auditing(rows):
             return passing_texts(self._rows(rows), asked)
 
@@ -273,65 +271,65 @@ class SparkEngine:
         with _auditing(rows), _view(self._rows(rows)) as view:
             failing = f"SELECT count(1) FROM ({sql}\n)"  # noqa: S608 - validated, and in parentheses
             total = f"SELECT count(1) FROM {OWN_BATCH}"  # noqa: S608
-            total, found = self.session.sql(f"{_named(view)} SELECT ({total}), ({failing})").collect()[0]
-            if found and computed:  # to count rows, Spark computes none of their values
+            total, found = self.session.sql(f"{_with_batch(view)} SELECT ({total}), ({failing})").collect()[0]
+            if found and computed:  # a count alone computes no values
                 values = f"SELECT max(length(CAST(struct(*) AS STRING))) FROM ({sql}\n)"  # noqa: S608 - as above
-                self.session.sql(f"{_named(view)} {values}").collect()
+                self.session.sql(f"{_with_batch(view)} {values}").collect()
         return ScanResult(total=total, failing=(found,))
 
     def query_examples(self, rows: AddedRows, sql: str, limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows of a query over ``batch``."""
         with _fetching(rows), _view(self._rows(rows)) as view:
-            frame = self.session.sql(f"{_named(view)} SELECT * FROM ({sql}\n) LIMIT {limit:d}")  # noqa: S608
+            frame = self.session.sql(f"{_with_batch(view)} SELECT * FROM ({sql}\n) LIMIT {limit:d}")  # noqa: S608
             own = frame.select(*(quote(name) for name in frame.columns if not name.startswith("__lakegate")))
-            return examples(shown(own, rows))
+            return examples(select_shown(own, rows))
 
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
-        """Count the rows that share their values in ``columns`` with another row; a NULL equals nothing."""
-        duplicated = f"coalesce(sum(CASE WHEN count > 1 AND {_present(columns)} THEN count END), 0)"
+        """Count the rows that share their values in ``columns`` with another row. NULL never equals NULL."""
+        duplicated = f"coalesce(sum(CASE WHEN count > 1 AND {_keys_present(columns)} THEN count END), 0)"
         with _auditing(rows):
             counts = self._grouped(rows, columns).selectExpr("coalesce(sum(count), 0)", duplicated)
             total, failing = counts.collect()[0]
         return ScanResult(total=total, failing=(failing,))
 
     def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
-        """Return up to ``limit`` rows for which ``predicate`` is true, with the data file each is in."""
+        """Return up to ``limit`` rows for which ``predicate`` is true, each with its data file."""
         with _fetching(rows):
-            found = matching(self._rows(rows), predicate).selectExpr("*", FILE_COLUMN).limit(limit)
-            return examples(shown(found, rows))
+            found = filter_rows(self._rows(rows), predicate).selectExpr("*", FILE_COLUMN).limit(limit)
+            return examples(select_shown(found, rows))
 
     def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
-        """Return up to ``limit`` keys that occur more than once, most frequent first, with their ``rows``.
+        """Return up to ``limit`` keys that occur more than once, most frequent first, with their number of ``rows``.
 
-        Where a key column is called ``rows`` itself, the number of rows is ``rows_0``.
+        If a key column is called ``rows``, the number is called ``rows_0``.
         """
         is_taken = "rows" in map(str.lower, columns)
         counted = free_names("rows", 1, taken=columns)[0] if is_taken else "rows"
         keys = [f"k{index}" for index in range(len(columns))]
         named = (f"{key} AS {quote(column)}" for key, column in zip(keys, columns, strict=True))
         with _fetching(rows):
-            repeated = self._grouped(rows, columns).where(f"count > 1 AND {_present(columns)}")
+            repeated = self._grouped(rows, columns).where(f"count > 1 AND {_keys_present(columns)}")
             found = repeated.orderBy("count", *keys, ascending=[False] + [True] * len(keys))
-            return examples(shown(found.selectExpr(*named, f"count AS {counted}").limit(limit), rows))
+            return examples(select_shown(found.selectExpr(*named, f"count AS {counted}").limit(limit), rows))
 
     def count_known(self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows]) -> ScanResult:
-        """Count the rows that share their key with ``others`` or each other, and those that do so with ``others``."""
+        """Count the rows whose key is in ``others`` or twice in the batch, and those whose key is in ``others``."""
         with _auditing(rows):
             return self._lookup(rows, columns, others, columns).count(KNOWN, FOUND)
 
     def count_orphans(
         self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], other_columns: Sequence[str]
     ) -> ScanResult:
-        """Count the rows whose key ``others`` lack."""
+        """Count the rows whose key doesn't occur in ``others``."""
         with _auditing(rows):
             return self._lookup(rows, columns, others, other_columns).count(ORPHAN)
 
     def known_examples(
         self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], limit: int
     ) -> tuple[dict[str, Any], ...]:
-        """Return up to ``limit`` of the rows that :meth:`count_known` counts first."""
+        """Return up to ``limit`` rows of the first count of :meth:`count_known`."""
         with _fetching(rows):
-            return examples(shown(self._lookup(rows, columns, others, columns).rows(KNOWN, limit), rows))
+            return examples(select_shown(self._lookup(rows, columns, others, columns).rows(KNOWN, limit), rows))
 
     def orphan_examples(
         self,
@@ -343,33 +341,33 @@ class SparkEngine:
     ) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` of the rows that :meth:`count_orphans` counts."""
         with _fetching(rows):
-            return examples(shown(self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit), rows))
+            return examples(select_shown(self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit), rows))
 
     def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, FileCount]:
-        """Return data file to its number of rows and how many of them fail ``tests``, in one pass."""
+        """Return, for each data file, its number of rows and how many of them fail ``tests``, in one pass."""
         with _auditing(rows):
-            return self._judged(rows, tests).count_by_file()
+            return self._evaluate_tests(rows, tests).count_by_file()
 
     def set_aside(self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, given: Provenance) -> None:
-        """Append those of ``rows`` that fail one of ``tests`` to a quarantine table, with their reasons."""
-        with translated(f"writing {target.table} on branch {target.ref}"):
-            frame = self._judged(rows, tests).failing(tests, given)
+        """Append the rows that fail one of ``tests`` to a quarantine table, with the reasons."""
+        with spark_errors(f"writing {target.table} on branch {target.ref}"):
+            frame = self._evaluate_tests(rows, tests).failing(tests, given)
             if target.create is not None:
                 self._create(_writer(frame, target), target.create)
                 return
             name = target.table.sql(CATALOG, ref=target.ref)
             if target.table_schema is not None:
-                changes = quarantine.changes_for(iceberg_schema(frame.schema), target.table_schema)
+                changes = quarantine.required_schema_changes(iceberg_schema(frame.schema), target.table_schema)
                 self._change_schema(target.model_copy(update={"schema_changes": changes}))
-            _writer(quarantine.fitted(frame, self.session.table(name)), target).append()
+            _writer(quarantine.align_to_table(frame, self.session.table(name)), target).append()
 
     def keep_others(self, rows: AddedRows, aside: AddedRows, target: WriteTarget) -> None:
-        """Append those of ``rows`` that the quarantined rows ``aside`` don't hold."""
-        with translated(f"writing {target.table} on branch {target.ref}"):
+        """Append the rows that aren't among the quarantined rows ``aside``."""
+        with spark_errors(f"writing {target.table} on branch {target.ref}"):
             _writer(quarantine.others(self._rows(rows), self._rows(aside)), target).append()
 
     def transaction(self, branch: str, run_id: str) -> SparkTransaction:
-        """Return the transaction of a run on ``branch``, in a session of its own."""
+        """Open the transaction of a run on ``branch``, in its own session."""
         from lakegate.spark.transaction import SparkTransaction, transaction_settings
 
         settings = session_settings(self._catalog_options(Ref(name=branch, hash="", kind="branch")))
@@ -380,30 +378,30 @@ class SparkEngine:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction of this program is open, whose session must not end."""
+        """Whether this process has an open transaction, whose session must not end."""
         return any(key.startswith("transaction:") for key in self._own)
 
     def query(self, sql: str, ref: Ref) -> Any:
-        """Return a DataFrame of ``sql`` with plain table names read at the commit of ``ref``.
+        """Return a DataFrame of ``sql``, in which plain table names mean the tables at the commit of ``ref``.
 
-        The session's catalog is bound to that commit, not to a branch: Iceberg refuses to change anything there.
+        The session's catalog is bound to the commit instead of a branch, so Iceberg refuses any change.
         """
         text = query_text(sql)
-        with translated("planning the query", query=True):
+        with spark_errors("planning the query", query=True):
             session = self._query_session(ref)
             require_harmless(session, text, is_query=True)
-            frame = planned(session.sql(text))
+            frame = plan_now(session.sql(text))
         self._frames.setdefault(_query_key(ref), WeakSet()).add(frame)
         return frame
 
     def read(self, wanted: Rows) -> Any:
         """Return a DataFrame of rows."""
-        with translated(f"reading {wanted.table} on {wanted.ref}", query=True):
+        with spark_errors(f"reading {wanted.table} on {wanted.ref}", query=True):
             return self._rows(wanted)
 
     def read_source(self, catalog: SourceCatalog, source: Source) -> Any:
-        """Return a DataFrame of a table of another system, or of a query over its tables."""
-        with translated(f"reading source {source}", query=True):
+        """Return a DataFrame of a table in another system, or of a query over its tables."""
+        with spark_errors(f"reading source {source}", query=True):
             session = self._source_session(catalog)
             if source.sql is None:
                 frame = session.read.table(".".join(map(quote, (catalog.name, *source.table))))
@@ -414,13 +412,13 @@ class SparkEngine:
                         require_safe_name(token.name, "The name")
                 require_harmless(session, text, is_query=True, only=catalog.name)
                 frame = session.sql(text)
-            planned(frame)
+            plan_now(frame)
         if catalog.options.get("", "").endswith(".JDBCTableCatalog"):
             require_utc(session, frame, source)
         return frame
 
     def highest_mark(self, frame: Any, column: str, within: Callable[[str], str | None]) -> tuple[str, str | None]:
-        """Return the type of a column, and its highest value among some rows, as text in UTC."""
+        """Return a column's type, and its highest value among the rows to read, as text in UTC."""
         found = next((field for field in frame.schema.fields if field.name.lower() == column.lower()), None)
         if found is None:
             raise InputError(
@@ -430,11 +428,11 @@ class SparkEngine:
             )
         name, spark_type = quote(found.name), found.dataType.simpleString()
         limit = within(spark_type)
-        with translated(f"looking for the highest {column}", query=True):
+        with spark_errors(f"looking for the highest {column}", query=True):
             if found.nullable and frame.where(f"{name} IS NULL").selectExpr("1").limit(1).collect():
                 raise InputError(
-                    f"Column '{column}' is NULL in some rows, which would never be taken.",
-                    hint="Make a view that has a value there, such as coalesce(updated_at, created_at), and take that.",
+                    f"Column '{column}' is NULL in some rows, which would never be ingested.",
+                    hint="Ingest from a view with a value there, such as coalesce(updated_at, created_at).",
                     column=column,
                 )
             rows = frame if limit is None else frame.where(limit)
@@ -445,33 +443,31 @@ class SparkEngine:
         self, before: TableAt, after: TableAt, key: Sequence[str], *, renamed: Mapping[str, str]
     ) -> Sequence[Any]:
         """Return DataFrames of the rows added, removed, and with a key changed, between two states of a table."""
-        with translated(f"comparing {after.table} on {before.ref} and {after.ref}", query=True):
-            then, now = self._rows(before), self._rows(after)
+        with spark_errors(f"comparing {after.table} on {before.ref} and {after.ref}", query=True):
+            old, new = self._rows(before), self._rows(after)
             if renamed:
-                taken = set(
-                    map(str.lower, renamed.values())
-                )  # by a column that was dropped, and whose name one has now
-                kept = (name for name in then.columns if name in renamed or name.lower() not in taken)
-                then = then.selectExpr(*(f"{quote(name)} AS {quote(renamed.get(name, name))}" for name in kept))
-            return by_key(then, now, key) if key else (difference(now, then), difference(then, now))
+                # A renamed column may have taken the name of a dropped one.
+                taken = set(map(str.lower, renamed.values()))
+                kept = (name for name in old.columns if name in renamed or name.lower() not in taken)
+                old = old.selectExpr(*(f"{quote(name)} AS {quote(renamed.get(name, name))}" for name in kept))
+            return difference_by_key(old, new, key) if key else (difference(new, old), difference(old, new))
 
     def fetch(self, frame: Any) -> pa.Table:
         """Return all rows of a DataFrame as an Arrow table."""
         import pyarrow as pa
 
-        with translated("running the query", query=True):
+        with spark_errors("running the query", query=True):
             schema, batches = to_batches(frame)
             return pa.Table.from_batches(batches, schema)
 
     def stream(self, frame: Any) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a DataFrame as Arrow batches, as Spark Connect sends them; a classic session sends all."""
+        """Return a DataFrame's rows as Arrow batches, streamed by Spark Connect, all at once by a classic session."""
         return to_batches(frame)[1]
 
     def cancel(self) -> None:
         """Interrupt everything that runs in our sessions.
 
-        When the server doesn't answer, or keeps working anyway, we close the connection, so that callers
-        fail instead of waiting.
+        If the server doesn't answer, or keeps working, close the connection, so that callers fail instead of waiting.
         """
         now = time.monotonic()
         if now - self._cancelled[1] > _INTERRUPTED_WITHIN_S:
@@ -481,21 +477,21 @@ class SparkEngine:
             try:
                 session.interruptAll()
                 is_interrupted = now - self._cancelled[0] < _INTERRUPTED_WITHIN_S
-            except Exception:  # noqa: BLE001 - whatever it is, the server wasn't reached
+            except Exception:  # noqa: BLE001 - any error means that the server wasn't reached
                 is_interrupted = False
             if not is_interrupted and is_connect(session):
                 self._abandon(key)
 
     def reconnect(self) -> None:
-        """Drop sessions whose server doesn't answer any more; what follows opens new ones."""
+        """Drop sessions whose server no longer answers. Later calls open new ones."""
         for key, session in tuple(self._own.items()):
             if not is_alive(session):
                 self._abandon(key)
 
     def close(self) -> None:
-        """End our sessions, not the engine."""
-        # Wait for one that is being opened in the background, but not forever.
-        is_still = self._opening.acquire(timeout=_CLOSING_S)
+        """End our sessions. The engine can still be used, and opens new ones."""
+        # A session may be opening in the background: wait for it, but not forever.
+        is_locked = self._opening.acquire(timeout=_CLOSING_S)
         try:
             for session in self._own.values():
                 end_session(session)
@@ -503,26 +499,26 @@ class SparkEngine:
             self._frames.clear()
             self._sources.clear()
         finally:
-            if is_still:
+            if is_locked:
                 self._opening.release()
 
     def _open(self, settings: Mapping[str, str]) -> Any:
         session = self._sessions(settings)
         while self._abandoned:
-            # What nobody waits for any more would hold Spark's cores until it's done.
-            release(self._abandoned.pop(), through=session)
+            # Abandoned work would occupy Spark's cores until it's done.
+            release_session(self._abandoned.pop(), through=session)
         return session
 
     def _abandon(self, key: str) -> None:
         session = self._own[key]
         self._forget(key)
-        hang_up(session)
+        disconnect(session)
         self._abandoned.append(session)
 
     def _forget(self, key: str) -> None:
         self._own.pop(key, None)
         self._frames.pop(key, None)
-        # Frames are useless without their session.
+        # DataFrames are useless without their session.
         self._sources.clear()
 
     def _writing_session(self, settings: Mapping[str, str] | None = None) -> Any:
@@ -537,26 +533,26 @@ class SparkEngine:
         if session is None:
             open_queries = [known for known in self._own if known.startswith("query:")]
             for known in open_queries[: max(0, len(open_queries) - _MOST_QUERY_SESSIONS + 1)]:
-                if not self._frames.get(known):  # somebody still reads in the others
+                if not self._frames.get(known):  # the others are still being read
                     self._frames.pop(known, None)
                     end_session(self._own.pop(known))
             pinned = ref.model_copy(update={"kind": "detached"})
             session = self._open({**session_settings(self._catalog_options(pinned)), **PLAN_SETTINGS})
-            # Not catalog.setCurrentCatalog: on a classic session that asks the thread's active session, the user's.
+            # catalog.setCurrentCatalog would use the thread's active session on classic Spark: the user's.
             session.sql(f"SET CATALOG {CATALOG}")
-        self._own[key] = session  # last: the one used longest ago goes first
+        self._own[key] = session  # moved to the end: the least recently used one is first
         return session
 
     def _source_session(self, catalog: SourceCatalog) -> Any:
-        """Return a session whose one catalog, besides Spark's own, is a source's: it can't reach the lake."""
+        """Return a session whose only catalog, besides Spark's own, is the source's. It can't reach the lake."""
         options = {f".{key}" if key else "": value for key, value in catalog.options.items()}
-        # A password that changed takes another session.
+        # The options are part of the key, so a changed password gets a new session.
         key = f"source:{catalog.name}:{hash(tuple(sorted(options.items())))}"
         session = self._own.get(key)
         if session is None:
             prefix = f"spark.sql.catalog.{catalog.name}"
             settings = {f"{prefix}{key}": value for key, value in options.items()}
-            # What Spark shows of settings and plans.
+            # Spark must redact these in its settings and plans.
             hidden = {"spark.sql.redaction.options.regex": rf"(?i)url|{prefix.replace('.', '[.]')}"}
             session = self._open({**session_settings({}), **settings, **hidden, **PLAN_SETTINGS})
             session.sql(f"SET CATALOG {quote(catalog.name)}")
@@ -567,12 +563,12 @@ class SparkEngine:
         with self._opening:
             if batch not in self._sources:
                 if self._before_reading is not None and self._before_reading(batch, self.in_transaction):
-                    self.close()  # its sessions ended with the old Spark
-                with translated(f"reading {batch.uris[0]}", source=True):
+                    self.close()  # the sessions ended with the old Spark
+                with spark_errors(f"reading {batch.uris[0]}", source=True):
                     self._sources[batch] = read_batch(self.session, batch)
             return self._sources[batch]
 
-    def _as(self, batch: Batch, target: WriteTarget, frame: Any, source: Schema, *, wanted: Schema) -> Any:
+    def _conform(self, batch: Batch, target: WriteTarget, frame: Any, source: Schema, *, wanted: Schema) -> Any:
         if target.table_schema is None:  # files may have the same columns in another order
             return frame if source == wanted else cast_to(wanted, frame, source)
         return read_as(self.session, batch, target.table_schema, frame=frame, source=source)
@@ -585,9 +581,9 @@ class SparkEngine:
         return KeyLookup(_matching(batch, rows), columns, frames, other_columns)
 
     def _others(self, rows: Rows, columns: Sequence[str], batch: Any, *, is_own: bool) -> Any:
-        """Return the rows in which keys are looked up, as a DataFrame.
+        """Return the rows to look keys up in, as a DataFrame.
 
-        Where the table's own earlier rows lack a column of the key, or one that their filter names, it's NULL.
+        If they are earlier rows of the batch's own table, columns of the key or the filter that they lack are NULL.
         """
         frame = self._rows(rows.model_copy(update={"where": None}))
         if is_own and (rows.where is not None or (isinstance(rows, TableAt) and rows.lacks)):
@@ -597,10 +593,10 @@ class SparkEngine:
     def _within(self, rows: Rows, key: IntegerKey, batch: Any) -> Any:
         return self._others(rows, key.columns, batch, is_own=True).where(key.within)
 
-    def _judged(self, rows: AddedRows, tests: Sequence[RowTest]) -> quarantine.JudgedRows:
+    def _evaluate_tests(self, rows: AddedRows, tests: Sequence[RowTest]) -> quarantine.EvaluatedRows:
         slow = any(test.is_slow for test in tests)
         frame = self._rows(rows.model_copy(update={"one_by_one": rows.one_by_one or slow}))
-        return quarantine.judged(frame, tests, self._failing_keys)
+        return quarantine.evaluate(frame, tests, self._failing_keys)
 
     def _failing_keys(self, test: KeyTest) -> tuple[Any, Sequence[str]]:
         lookup = self._lookup(test.rows, test.columns, test.others, test.other_columns or test.columns)
@@ -609,18 +605,18 @@ class SparkEngine:
     def _rows(self, rows: Rows) -> Any:
         reader = self.session.read
         if isinstance(rows, TableAt):
-            # Nessie's TableReference: table@reference#hash. Settles the commit, wherever the reference is by now.
+            # Nessie's TableReference, table@reference#hash, pins the commit even if the reference moves.
             frame = reader.table(rows.table.sql(CATALOG, ref=f"{rows.ref}#{rows.hash}"))
             gone = ", ".join(sql_string(path) for path in rows.without)
             return _matching(frame.where(f"{FILE_COLUMN} NOT IN ({gone})") if gone else frame, rows)
         ref = rows.ref if rows.hash is None else f"{rows.ref}#{rows.hash}"
-        if rows.after_snapshot_id == rows.snapshot_id:  # Iceberg refuses to read from a snapshot to itself
+        if rows.after_snapshot_id == rows.snapshot_id:  # Iceberg refuses to read between a snapshot and itself
             return reader.table(rows.table.sql(CATALOG, ref=ref)).where("FALSE")
         if rows.after_snapshot_id is not None:
             reader = reader.option("start-snapshot-id", str(rows.after_snapshot_id))
             reader = reader.option("end-snapshot-id", str(rows.snapshot_id))
         if rows.one_by_one:
-            # Else Spark looks whether a task is cancelled once in a batch of 5,000 rows only.
+            # With vectorization, Spark checks for cancellation only once per 5,000 rows.
             reader = reader.option("vectorization-enabled", "false")
         return _matching(reader.table(rows.table.sql(CATALOG, ref=ref)), rows)
 
@@ -664,33 +660,34 @@ class SparkEngine:
 
 
 def require_utc(session: Any, frame: Any, source: Source) -> None:
-    """Refuse times and dates of a database that Spark would read in another zone: JDBC knows Java's own zone only."""
+    """Refuse a database's dates and timestamps if Spark isn't in UTC: JDBC reads them in the JVM's time zone."""
     kinds = [field.dataType.simpleString() for field in frame.schema.fields]
     if not any("date" in kind or "timestamp" in kind for kind in kinds):
         return
     zone = "UTC"
-    with suppress(Exception):  # a Spark that doesn't say may be right, too
-        asked = session.range(1).selectExpr("java_method('java.time.ZoneId', 'systemDefault')")  # by an executor
+    with suppress(Exception):  # if Spark won't say, assume UTC
+        asked = session.range(1).selectExpr("java_method('java.time.ZoneId', 'systemDefault')")  # run by an executor
         zone = asked.collect()[0][0]
     if zone not in _UTC:
         raise ConfigurationError(
-            f"Spark runs in the time zone {zone}, and would read the times and dates of {source} in it: they could be "
-            "shifted, or be taken twice or never.",
-            hint="Start it with -Duser.timezone=UTC (spark.driver.extraJavaOptions, spark.executor.extraJavaOptions). "
-            "Or leave engine.url unset: lakegate's own Spark runs in UTC.",
+            f"Spark runs in the time zone {zone}, and would read dates and timestamps of {source} in it. They "
+            "could be shifted, and rows could be ingested twice or never.",
+            hint="Start Spark with -Duser.timezone=UTC (spark.driver.extraJavaOptions, spark.executor.extraJavaOptions)"
+            ". Or leave engine.url unset: lakegate's own Spark runs in UTC.",
             source=str(source),
             zone=zone,
         )
 
 
-def shown(frame: Any, rows: AddedRows) -> Any:
-    """Return a DataFrame of the columns that examples show; masked values are replaced before they leave.
+def select_shown(frame: Any, rows: AddedRows) -> Any:
+    """Return a DataFrame of the columns that examples show, with masked values replaced before they leave Spark.
 
-    What is replaced is what :func:`lakegate.model.schema.masked_row` replaces.
+    They are the values that :func:`lakegate.model.schema.masked_row` replaces.
     """
-    there = frame.columns if rows.shown else []
-    if len(there) > len(rows.shown):  # a user's query may have other columns than the table
-        frame = frame.select(*map(quote, [one for one in (*rows.shown, FILE_COLUMN) if one in there] or there[:1]))
+    available = frame.columns if rows.shown else []
+    if len(available) > len(rows.shown):  # a user's query may have other columns than the table
+        wanted = [one for one in (*rows.shown, FILE_COLUMN) if one in available] or available[:1]
+        frame = frame.select(*map(quote, wanted))
     if not rows.masked:
         return frame
     columns = (
@@ -705,22 +702,22 @@ def shown(frame: Any, rows: AddedRows) -> Any:
 
 
 def _selectable(frame: Any, predicates: Sequence[Any], session: Any) -> tuple[Any, Sequence[str]]:
-    """Return predicates as SQL over a frame, in which each that is a ``Column`` is one of its columns."""
-    made = [one for one in predicates if not isinstance(one, str)]
-    if any(is_connect(one) != is_connect(session) for one in made):
+    """Return all predicates as SQL, and the frame with an extra column for each predicate that is a ``Column``."""
+    columns = [one for one in predicates if not isinstance(one, str)]
+    if any(is_connect(one) != is_connect(session) for one in columns):
         raise QueryError("A check's Column and the session aren't of the same kind (classic or Connect).")
-    if not made:
+    if not columns:
         return frame, predicates
-    names = free_names("predicate", len(made), taken=frame.columns)
-    frame, following = frame.withColumns(dict(zip(names, made, strict=True))), iter(names)
+    names = free_names("predicate", len(columns), taken=frame.columns)
+    frame, following = frame.withColumns(dict(zip(names, columns, strict=True))), iter(names)
     return frame, [one if isinstance(one, str) else next(following) for one in predicates]
 
 
 @contextmanager
 def _view(frame: Any) -> Iterator[str]:
-    """Give rows a name that SQL can read them by, while it's needed."""
+    """Register rows as a temporary view for the time of the body, and yield its name."""
     name = f"__lakegate_batch_{uuid.uuid4().hex}"
-    unfiltered(frame).createOrReplaceTempView(name)
+    without_pushdown(frame).createOrReplaceTempView(name)
     try:
         yield name
     finally:
@@ -728,13 +725,13 @@ def _view(frame: Any) -> Iterator[str]:
             frame.sparkSession.catalog.dropTempView(name)
 
 
-def _named(view: str) -> str:
-    """Return the beginning of a query whose rows are those of ``view``, by the names that queries have for them."""
+def _with_batch(view: str) -> str:
+    """Return the ``WITH`` clause that gives users' queries the rows of ``view`` by their names."""
     return f"WITH batch AS (SELECT * FROM {view}), {OWN_BATCH} AS (SELECT * FROM {view})"  # noqa: S608 - our own name
 
 
 def _matching(frame: Any, rows: Rows) -> Any:
-    return frame if rows.where is None else matching(frame, rows.where)
+    return frame if rows.where is None else filter_rows(frame, rows.where)
 
 
 def _writer(frame: Any, target: WriteTarget) -> Any:
@@ -745,14 +742,14 @@ def _writer(frame: Any, target: WriteTarget) -> Any:
 
 
 def _auditing(rows: Rows) -> AbstractContextManager[None]:
-    return translated(f"auditing {rows.table} on branch {rows.ref}")
+    return spark_errors(f"auditing {rows.table} on branch {rows.ref}")
 
 
 def _fetching(rows: AddedRows) -> AbstractContextManager[None]:
-    return translated(f"fetching failing rows of {rows.table} on branch {rows.ref}")
+    return spark_errors(f"fetching failing rows of {rows.table} on branch {rows.ref}")
 
 
-def _present(columns: Sequence[str]) -> str:
+def _keys_present(columns: Sequence[str]) -> str:
     return " AND ".join(f"k{index} IS NOT NULL" for index in range(len(columns)))
 
 

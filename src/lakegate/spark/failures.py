@@ -1,4 +1,4 @@
-"""Spark's exceptions as lakegate's errors, and the one safe way to import its modules."""
+"""Translate Spark's exceptions into lakegate's errors, and import its modules safely."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LOCK = threading.Lock()
 
 
 def import_spark(*more: str) -> None:
-    """Import ``pyspark.sql`` and ``more`` of its modules, by name, one thread at a time.
+    """Import ``pyspark.sql`` and ``more`` modules, by name, one thread at a time.
 
-    They import each other in circles. When two threads enter such a circle at different places, Python lets one of them
-    see an incomplete module rather than deadlock (``importlib._bootstrap._ModuleLock``).
+    PySpark's modules have circular imports. When two threads enter such a circle at different modules, Python lets one
+    of them see an incomplete module to avoid a deadlock (``importlib._bootstrap._ModuleLock``).
     """
     with _LOCK:
         for name in ("pyspark.sql", *more):
@@ -39,7 +39,7 @@ def import_spark(*more: str) -> None:
 
 @dataclass(frozen=True)
 class _Failure:
-    """What it means when a message from Spark contains one of ``words``."""
+    """The error for a message from Spark that contains one of ``words``."""
 
     words: tuple[str, ...]
     error: type[LakegateError]
@@ -51,18 +51,18 @@ _CHANGE_REFUSED = (QueryError, "Spark refused a change while {doing}: {cause}")
 _CATALOG_AWAY = (
     EngineUnavailableError,
     "Spark couldn't reach the catalog while {doing}: {cause}",
-    "Check with `lakegate status` whether Nessie runs, then try again.",
+    "Check with `lakegate status` that Nessie is running, then try again.",
 )
 _STORE_AWAY = (
     StorageUnavailableError,
     "Spark couldn't reach the files while {doing}: {cause}",
-    "Nothing was published. Check the network between Spark and the files' store, then try again.",
+    "Nothing was published. Check the network between Spark and the object store, then try again.",
 )
 MAY_ROUND = "which a double may round"
-"""What Spark is told to say about whole numbers that don't go into a double."""
+"""Part of our ``raise_error`` message for integers that a double can't hold exactly."""
 LOSES = "would round"
-"""What Spark is told to say about values that another type would change."""
-# The first one that fits counts: texts about files and the catalog hold the words for lost connections, too.
+"""Part of our ``raise_error`` message for values that a cast would change."""
+# The first match counts: messages about files and the catalog also contain the words for lost connections.
 _FAILURES = (
     _Failure(
         ("StatusCode.UNAUTHENTICATED", "Invalid auth token"),
@@ -73,14 +73,14 @@ _FAILURES = (
     _Failure(
         ("Unsupported table change: Cannot change column type",),
         *_CHANGE_REFUSED,
-        "A column's type can only get wider: int to bigint, float to double, a longer decimal.",
+        "You can only widen a column's type: int to bigint, float to double, or a decimal to a higher precision.",
     ),
     _Failure(("Unsupported table change",), *_CHANGE_REFUSED),
     _Failure(
         ("NessieNotAuthorizedException", "NessieForbiddenException", "auth.oauth2.OAuth2Exception"),
         ConfigurationError,
         "The catalog rejected Spark's credentials while {doing}: {cause}",
-        "Check catalog.token or catalog.oauth2_*; the token that Spark has may have expired.",
+        "Check catalog.token or catalog.oauth2_*. Spark's token may have expired.",
     ),
     _Failure(
         (
@@ -91,8 +91,8 @@ _FAILURES = (
         ),
         ClockError,
         "Spark can't write to the table while {doing}: by its clock, the table's newest snapshot is from the future.",
-        "The clock of Spark or of a machine that published before is wrong: set both by NTP. Spark writes again when "
-        "its clock has reached the time of the newest snapshot.",
+        "The clock of Spark, or of a machine that published before, is wrong. Synchronize both with NTP. Spark can "
+        "write again once its clock has reached the time of the newest snapshot.",
     ),
     _Failure(
         ("No space left on device", "Disk quota exceeded"),
@@ -135,7 +135,7 @@ _FAILURES = (
         ),
         EngineUnavailableError,
         "Lost the connection to Spark while {doing}.",
-        "Check with `lakegate status` whether it runs, then try again.",
+        "Check with `lakegate status` that it's running, then try again.",
     ),
     _Failure(
         ("ConnectionClosedException", "java.net.SocketException", "java.net.SocketTimeoutException"), *_STORE_AWAY
@@ -143,14 +143,14 @@ _FAILURES = (
     _Failure(
         ("NULL value appeared in non-nullable field",),
         SourceError,
-        "A row has NULL in a column, or a field of a struct, that can't be NULL in the table, while {doing}.",
-        "Correct the file. Or allow NULL: lakegate table evolve TABLE 'ALTER COLUMN name DROP NOT NULL'",
+        "A row has NULL in a required column, or in a struct's required field, while {doing}.",
+        "Correct the file, or allow NULL: lakegate table evolve TABLE 'ALTER COLUMN name DROP NOT NULL'",
     ),
     _Failure(
         (MAY_ROUND,),
         SourceError,
         "A source file's value doesn't fit its column while {doing}: {cause}",
-        "A double holds every whole number up to 9007199254740992. Write greater ones to a column of type long.",
+        "A double holds all integers up to 9007199254740992. For greater ones, use a column of type long.",
     ),
     _Failure(
         (LOSES,),
@@ -171,7 +171,7 @@ _FAILURES = (
         ),
         SourceError,
         "Spark couldn't read a source file's data while {doing}: {cause}",
-        "A value doesn't fit its column, or the file is damaged or was changed meanwhile.",
+        "A value doesn't fit its column, the file is damaged, or it changed meanwhile.",
     ),
 )
 _REFUSED = ("Unsupported table change", "iceberg.exceptions.ValidationException")
@@ -185,19 +185,19 @@ _SAID_BY_DATABASE = re.compile(
 
 
 @contextmanager
-def translated(doing: str, *, query: bool = False, source: bool = False) -> Iterator[None]:
-    """Turn what Spark raises in the body into lakegate's errors.
+def spark_errors(doing: str, *, query: bool = False, source: bool = False) -> Iterator[None]:
+    """Translate Spark's exceptions in the body into lakegate's errors.
 
     Args:
-        doing: What the body is doing, for the message: ``writing nyc.trips on branch x``.
-        query: Whether a refused plan is the user's query (exit 2) rather than a failure of the engine.
-        source: Whether values that can't be read or converted are the source files' (exit 2).
+        doing: What the body does, for the message, such as ``writing nyc.trips on branch x``.
+        query: Whether the body runs a user's query, whose failures are the user's (exit code 2).
+        source: Whether the body reads source files, whose unreadable values are the user's (exit code 2).
 
     Raises:
         EngineUnavailableError: When the engine or its session is gone.
-        QueryError: When ``query`` and Spark refuses the statement or fails on its data.
-        SourceError: When a source file can't be read after all.
-        EngineError: For anything else Spark says.
+        QueryError: With ``query``, when Spark refuses the statement or fails on its data.
+        SourceError: With ``source``, when a file or value can't be read.
+        EngineError: For any other exception of Spark.
     """
     import_spark()
     from grpc import RpcError
@@ -210,8 +210,8 @@ def translated(doing: str, *, query: bool = False, source: bool = False) -> Iter
 
 
 @contextmanager
-def of_source(name: str) -> Iterator[None]:
-    """Name the source ``name`` in what the body raises about a database or another catalog."""
+def source_errors(name: str) -> Iterator[None]:
+    """Name the source ``name`` in errors that the body raises about a database or another catalog."""
     try:
         yield
     except LakegateError as error:
@@ -230,38 +230,38 @@ def _source_error(name: str, text: str) -> LakegateError | None:
     section = name.partition(".")[0]
     if _holds(text, ("ConnectException", "UnknownHostException", "SocketTimeoutException", "Connection refused")):
         return RetryableError(
-            f"The database of source {name} doesn't answer: {reason}.",
+            f"The database of source {name} can't be reached: {reason}.",
             hint=f"Nothing was published. Check sources.{section}.url and the network, then try again.",
         )
     if _holds(text, ("ClassNotFoundException", "No suitable driver")):
         return ConfigurationError(
-            f"Spark doesn't have the driver, or the class, of source {name}.",
-            hint="A Spark of your own must have it on its class path, such as by spark.jars.packages.",
+            f"Spark doesn't have the driver or class of source {name}.",
+            hint="Add it to the class path of your Spark, for example with spark.jars.packages.",
         )
     if _holds(text, ("authentication", "Access denied", "Login failed")):
         return ConfigurationError(
-            f"The database of source {name} refuses to log in: {reason}.",
+            f"The database of source {name} rejected the login: {reason}.",
             hint=f"Check sources.{section}.user and password.",
         )
     if _holds(text, missing):
         return NotFoundError(
             f"Source {name} doesn't exist, or you may not read it: {reason}.",
-            hint=f"To see what there is: lakegate inspect --source {section} --rows 1000 --sql 'SHOW TABLES IN schema'",
+            hint=f"List its tables: lakegate inspect --source {section} --rows 1000 --sql 'SHOW TABLES IN schema'",
         )
     return SourceError(
         f"Source {name} can't be read: {reason}.",
-        hint="Where a column's type is the reason, make a view without it, or with a cast, in the database.",
+        hint="If a column's type is the reason, create a view in the database without the column, or with a cast.",
     )
 
 
-def is_refusal(error: Exception) -> bool:
-    """Return whether Iceberg refused a statement with an error that has no kind of its own."""
-    # A server's stack trace may name such an exception, too.
+def is_iceberg_refusal(error: Exception) -> bool:
+    """Return whether Iceberg refused a statement, for which PySpark has no exception class."""
+    # Without the stack trace, which may name such an exception, too.
     return _holds(_STACK.split(str(error), maxsplit=1)[0], _REFUSED)
 
 
 def first_sentence(text: str) -> str:
-    r"""Return the part of a JVM message that a person can use: no stack trace, no SQLSTATE, no plan.
+    r"""Return the readable part of a JVM message, without stack trace, SQLSTATE and plan.
 
     Example:
         >>> first_sentence("[TABLE_NOT_FOUND] The table `t` cannot be found. SQLSTATE: 42P01; line 1\nJVM stacktrace:")
@@ -274,7 +274,7 @@ def first_sentence(text: str) -> str:
 
 
 def _classic_errors() -> tuple[type[Exception], ...]:
-    """Return the errors that a classic session doesn't convert; with ``pyspark-client`` there are none."""
+    """Return the exceptions that classic sessions don't convert. ``pyspark-client`` has no classic sessions."""
     from pyspark.util import is_remote_only
 
     if is_remote_only():
@@ -288,26 +288,26 @@ def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> La
     text = str(error)
     known = next((failure for failure in _FAILURES if _holds(text, failure.words)), None)
     if known is not None and (source or known.error is not SourceError):
-        # What is wrong with the files' values may quote them: the condition is for who mustn't show any.
+        # The message may quote values of the files. The condition is for callers that mustn't show any.
         named = {"condition": condition_of(error)} if known.error is SourceError else {}
         message = known.message.format(doing=doing, cause=cause_of(text, known.words))
         return known.error(message, hint=known.hint, **named)
     if query:
         cause = first_sentence(text).partition(" Did you mean")[0].partition(" If necessary set ")[0]
-        # A query runs in parentheses of ours.
+        # The query runs inside our parentheses.
         cause = cause.replace("at or near ')'.", "at or near ')', or at the end.")
         return QueryError(
             f"Spark rejected the query: {cause}{_line(text)}", hint=_query_hint(text), condition=condition_of(error)
         )
     return EngineError(
         f"Spark failed while {doing}: {first_sentence(text)}",
-        hint="Run it again with --debug to see the whole error.",
+        hint="Run it again with --debug to see the full error.",
         condition=condition_of(error),
     )
 
 
 def condition_of(error: Exception) -> str:
-    """Return Spark's name of what went wrong: unlike its message, it quotes no values."""
+    """Return Spark's error condition, which, unlike the message, never contains values."""
     named = re.match(r"(?:\([\w.$]+\)\s*)?\[([A-Z][A-Z0-9_.]*)\]", str(error))
     return named[1] if named else type(error).__name__
 
@@ -317,7 +317,7 @@ def _holds(text: str, words: Sequence[str]) -> bool:
 
 
 def cause_of(text: str, words: Sequence[str]) -> str:
-    """Return the most useful sentence: the first one, or, where it has none of ``words``, the first cause that has."""
+    """Return the first sentence if it has one of ``words``, or else that of the first cause that has one."""
     causes = (line for line in text.splitlines() if line.startswith("Caused by: ") and _holds(line, words))
     first = next(iter(text.splitlines()), "")
     line = text if _holds(first, words) else next(causes, text)
@@ -325,16 +325,16 @@ def cause_of(text: str, words: Sequence[str]) -> str:
 
 
 def _line(text: str) -> str:
-    """Return the line that a refused statement is wrong in; its columns moved when comments were left out."""
+    """Return the line of a syntax error. Its column would be wrong, because comments were removed."""
     found = re.search(r"\(line (\d+), pos \d+\)|; line (\d+) pos \d+", text)
     return f" (line {found.group(1) or found.group(2)})" if found else ""
 
 
-def unknown_in(error: QueryError) -> str | None:
-    """Return the table or view that Spark doesn't find.
+def unknown_table(error: QueryError) -> str | None:
+    """Return the table or view that Spark couldn't find, if that's the error.
 
     Example:
-        >>> unknown_in(QueryError("Spark rejected the query: The table or view `nyc`.`trps` cannot be found. Verify …"))
+        >>> unknown_table(QueryError("Spark rejected the query: The table or view `nyc`.`trps` cannot be found. …"))
         'nyc.trps'
     """
     found = _UNKNOWN_TABLE.search(error.message)
@@ -343,6 +343,6 @@ def unknown_in(error: QueryError) -> str | None:
 
 def _query_hint(text: str) -> str | None:
     if "TABLE_OR_VIEW_NOT_FOUND" in text or "SCHEMA_NOT_FOUND" in text:
-        return "`lakegate table list` shows the tables of main; add --ref for another branch."
+        return "List the tables of main with `lakegate table list`; add --ref for another branch."
     suggestion = re.search(r"Did you mean one of the following\? \[([^\]]*)\]", text)
     return f"Did you mean one of {suggestion.group(1)}?" if suggestion else None

@@ -1,4 +1,4 @@
-"""Source files audited where they are: an engine whose rows are those of a batch, with no catalog and no table."""
+"""Audit source files in place: an engine whose rows are those of a batch, without a catalog or table."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from lakegate.model.quarantine import FileCount, RowTest
 from lakegate.model.schema import FILE_COLUMN, Schema
 from lakegate.model.tables import AddedRows, Rows
 from lakegate.spark import quarantine
-from lakegate.spark.engine import SparkEngine, shown
-from lakegate.spark.failures import translated
+from lakegate.spark.engine import SparkEngine, select_shown
+from lakegate.spark.failures import spark_errors
 from lakegate.spark.reader import read_as
-from lakegate.spark.scans import examples, matching
+from lakegate.spark.scans import examples, filter_rows
 from lakegate.spark.sessions import SessionFactory
 
 
 class FileEngine(SparkEngine):
-    """Answers an audit's questions about the rows of files, as :class:`SparkEngine` does about those of tables.
+    """Answers an audit's queries from the rows of files, as :class:`SparkEngine` does from those of tables.
 
     Args:
-        sessions: Makes sessions; see :mod:`lakegate.spark.sessions`.
+        sessions: Creates sessions; see :mod:`lakegate.spark.sessions`.
         shares_files: Whether the engine sees this machine's files under the same paths.
     """
 
@@ -33,26 +33,26 @@ class FileEngine(SparkEngine):
         self._left: Any = None
 
     def look_at(self, batch: Batch, schema: Schema) -> None:
-        """From now on, the rows are those of ``batch``, in the columns and types of ``schema``."""
+        """Audit the rows of ``batch`` from now on, in the columns and types of ``schema``."""
         self._audited, self._left = (batch, schema), None
 
     def leave_out(self, rows: AddedRows, tests: Sequence[RowTest]) -> FileCount:
-        """From now on, the rows are those that pass all ``tests``; return how many there were, and how many fail."""
-        with translated(f"looking for rows of the files for {rows.table} to quarantine"):
+        """Audit only rows that pass all ``tests`` from now on; return the number of rows, and how many fail."""
+        with spark_errors(f"looking for rows of the files for {rows.table} to quarantine"):
             frame = self._rows(rows)
             columns = [quote(name) for name in frame.columns]
-            # As Iceberg's metadata columns are called.
+            # The names of Iceberg's metadata columns.
             placed = frame.selectExpr("*", f"'' AS {FILE_COLUMN}", "0L AS _pos")
-            judged = quarantine.judged(placed, tests, self._failing_keys)
+            judged = quarantine.evaluate(placed, tests, self._failing_keys)
             (found,) = judged.count_by_file().values()
             self._left = judged.frame.where(f"NOT ({judged.fails})").selectExpr(*columns)
         return found
 
     def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
-        """Return up to ``limit`` rows for which ``predicate`` is true, with the file each is in."""
-        with translated(f"fetching failing rows of the files for {rows.table}"):
-            found = matching(self._rows(rows), predicate).selectExpr("*", f"input_file_name() AS {FILE_COLUMN}")
-            return examples(shown(found.limit(limit), rows))
+        """Return up to ``limit`` rows for which ``predicate`` is true, each with its file."""
+        with spark_errors(f"fetching failing rows of the files for {rows.table}"):
+            found = filter_rows(self._rows(rows), predicate).selectExpr("*", f"input_file_name() AS {FILE_COLUMN}")
+            return examples(select_shown(found.limit(limit), rows))
 
     def frame(self) -> Any:
         """Return the rows as a DataFrame."""
@@ -68,7 +68,7 @@ class FileEngine(SparkEngine):
         if not isinstance(rows, AddedRows):
             raise QueryError(f"Without a lake, there is no table {rows.table}.")
         frame = self.frame()
-        return frame if rows.where is None else matching(frame, rows.where)
+        return frame if rows.where is None else filter_rows(frame, rows.where)
 
 
 def _no_catalog(_ref: object) -> Mapping[str, str]:

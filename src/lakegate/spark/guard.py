@@ -1,17 +1,17 @@
-r"""The guard of users' SQL: one statement that can only read, as Spark itself parses it, and what Spark makes of it.
+r"""The guard for users' SQL: allow one statement that only reads, and check the plan that Spark makes of it.
 
-The text that runs is made of the tokens that were checked (:mod:`lakegate.model.sqltext`), and is put in parentheses:
-by Spark's grammar (``'(' query ')'``) nothing but a query can be there, so that no statement that changes something
-can result, whatever the text holds. ``SHOW`` and ``DESCRIBE`` only read whatever follows, and what ``EXPLAIN``
-explains is put in parentheses, too. Two things that a query could do besides reading tables are looked for in the
-tokens: running a program or the engine's own code, and reading files past the catalog.
+The SQL that runs is built from the checked tokens (:mod:`lakegate.model.sqltext`) and wrapped in parentheses. Spark's
+grammar (``'(' query ')'``) allows only a query there, so no text can become a statement that changes something.
+``SHOW`` and ``DESCRIBE`` only read, whatever follows, and the statement after ``EXPLAIN`` is wrapped, too. A query
+could still do two other things, which are searched for in the tokens: run a program or engine code, and read files that
+aren't tables.
 
-The plan is the second depth, behind this and :mod:`lakegate.spark.statement`: should their reading of a text be wrong,
-its analysed plan still says which tables it reads and writes, at which reference, and whether it runs code
-(docs/decisions/0041). Spark Connect analyses SQL without running it (``AnalyzePlan``). The plan comes as text, one
-node a line, with texts and names in it as they are. So nothing in it is left out as not being part of the plan: what is
-added there can only lead to a refusal. And for the analysis, strings and names of the statement are written such that
-they don't read like a part of a plan.
+The plan is the second line of defense, behind this and :mod:`lakegate.spark.statement`. If they misread a statement,
+its analyzed plan still shows which tables it reads and writes, at which reference, and whether it runs code
+(docs/decisions/0041). Spark Connect analyzes SQL without running it (``AnalyzePlan``). The plan is text, one node per
+line, which may contain any string or name of the statement verbatim. So no part of the text is ever ignored: injected
+text can only cause a refusal. In addition, the statement's strings and names are rewritten for the analysis so that
+they don't look like part of a plan.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from lakegate.model.sqltext import RUNS_CODE, SqlTextError, SqlToken, may_open_f
 from lakegate.spark.sessions import CATALOG, is_connect
 
 QUERY_BEGINNINGS = frozenset({"(", "FROM", "SELECT", "TABLE", "VALUES", "WITH"})
-"""Words that a query begins with."""
+"""First words of queries."""
 _LISTINGS = frozenset({"DESC", "DESCRIBE", "SHOW"})
 _EXPLAIN_MODES = frozenset({"CODEGEN", "COST", "EXTENDED", "FORMATTED", "LOGICAL"})
 _CHANGES = {"DELETE": ("FROM",), "INSERT": ("INTO", "OVERWRITE"), "MERGE": ("INTO",)}
 _FILE_FORMATS = frozenset({"avro", "binaryfile", "csv", "delta", "iceberg", "json", "orc", "parquet", "text", "xml"})
-_DATA_HINT = "Change rows with `lakegate ingest`, or in a transaction from Python: `with lake.transaction() as tx:`."
+_DATA_HINT = "Change rows with `lakegate ingest`, or in a transaction in Python: `with lake.transaction() as tx:`."
 _SCHEMA_HINT = (
-    "Create a table with its first rows by `lakegate ingest`, or in a transaction from Python: "
+    "Create a table with its first rows with `lakegate ingest`, or in a transaction in Python: "
     "`with lake.transaction() as tx: tx.sql('…')`."
 )
-_SETTING_HINT = "Settings are lakegate's own here. Run it in a Spark session of your own."
+_SETTING_HINT = "lakegate controls this session's settings. Run it in your own Spark session."
 _HINTS = {
     **dict.fromkeys(("INSERT", "LOAD", "MERGE", "UPDATE"), _DATA_HINT),
     "DELETE": "To delete rows, as a run that can be reverted: lakegate table delete TABLE --where 'fare < 0'",
@@ -52,7 +52,7 @@ _HINTS = {
 }
 
 PLAN_SETTINGS = {"spark.sql.debug.maxToStringFields": "1000000"}
-"""Settings of sessions whose plans are checked: nothing may be left out of a plan."""
+"""Settings of sessions whose plans are checked. Spark must not abbreviate a plan."""
 
 _NODE = r"^[\s:|+-]*'?"
 _PART = r"(?:`(?:[^`]|``)+`|[\w-]+)"
@@ -74,19 +74,19 @@ _DESCRIPTIONS = frozenset({"DESC", "DESCRIBE"})
 
 
 def query_text(sql: str) -> str:
-    """Return the text to run for a user's query.
+    """Return the SQL to run for a user's query.
 
     Raises:
-        QueryError: When it is empty, several statements, not a query, or would run code or read files.
+        QueryError: When it's empty, isn't a single query, or would run code or read files.
 
     Example:
         >>> query_text("SELECT count(*) FROM nyc.trips -- all of them")
         '(SELECT count(*) FROM nyc.trips)'
         >>> query_text("DROP TABLE nyc.trips")
         Traceback (most recent call last):
-        lakegate.errors.QueryError: A query only reads, and this is a DROP statement.
+        lakegate.errors.QueryError: A query can only read, but this is a DROP statement.
     """
-    tokens = tokens_of(sql, "query")
+    tokens = statement_tokens(sql, "query")
     first = tokens[0].upper
     if first in _LISTINGS:
         return sql_text(tokens)
@@ -100,15 +100,18 @@ def query_text(sql: str) -> str:
 
 
 def parenthesized(tokens: Sequence[SqlToken]) -> str:
-    """Return a query's text such that Spark's grammar allows nothing but a query there."""
+    """Return the tokens' SQL in parentheses, where Spark's grammar allows only a query."""
     return f"({sql_text(tokens)})"
 
 
-def tokens_of(sql: str, wanted: str) -> tuple[SqlToken, ...]:
-    """Return the tokens of one statement, without comments.
+def statement_tokens(sql: str, wanted: str) -> tuple[SqlToken, ...]:
+    """Return the tokens of a single statement, without comments.
 
     Args:
-        wanted: What messages call it: ``query``.
+        wanted: What error messages call it, such as ``query``.
+
+    Raises:
+        QueryError: When it's empty, has several statements, or would run code or read files.
     """
     try:
         tokens = sql_tokens(sql)
@@ -122,13 +125,13 @@ def tokens_of(sql: str, wanted: str) -> tuple[SqlToken, ...]:
 
 def _require_query(tokens: Sequence[SqlToken]) -> None:
     if not tokens:
-        raise QueryError("There is no query to explain.", hint="Write EXPLAIN SELECT …")
+        raise QueryError("EXPLAIN needs a query.", hint="Write EXPLAIN SELECT …")
     first = tokens[0]
     if first.upper not in QUERY_BEGINNINGS:
         raise _not_a_query(first)
     if len(tokens) == 1:
         raise QueryError(f"The query ends after {first.text!r}.", hint="Write Spark SQL, such as TABLE nyc.trips.")
-    # WITH … INSERT, FROM … INSERT: Spark refuses them in parentheses; this says so in plain words.
+    # Spark refuses WITH … INSERT and FROM … INSERT in parentheses. This gives a clearer message.
     depth = 0
     for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
         depth += {"(": 1, ")": -1}.get(before.upper, 0)
@@ -141,7 +144,7 @@ def _not_a_query(token: SqlToken) -> QueryError:
     word = token.upper
     if token.kind == "word" and word in _HINTS:
         article = "an" if word[0] in "AEIOU" else "a"
-        return QueryError(f"A query only reads, and this is {article} {word} statement.", hint=_HINTS[word])
+        return QueryError(f"A query can only read, but this is {article} {word} statement.", hint=_HINTS[word])
     return QueryError(
         f"A query can't start with {token.text!r} ({token.place}).",
         hint="A query starts with SELECT, WITH, FROM, VALUES, TABLE, SHOW, DESCRIBE or EXPLAIN.",
@@ -153,28 +156,28 @@ def _require_no_code(tokens: Sequence[SqlToken], wanted: str) -> None:
         name = token.name.lower()
         if after.text == "(" and name in RUNS_CODE and token.kind in {"word", "quoted"}:
             raise QueryError(
-                f"{token.name}() at {token.place} runs code inside Spark, which a {wanted} may not.",
-                hint="Run it in a Spark session of your own.",
+                f"A {wanted} can't call {token.name}() ({token.place}), which runs code inside Spark.",
+                hint="Run it in your own Spark session.",
             )
         if after.text == "(" and token.upper == "IDENTIFIER":
             raise QueryError(
-                f"IDENTIFIER() at {token.place} isn't allowed: its name can't be checked before it runs.",
-                hint="Write the name itself, in backticks where needed.",
+                f"IDENTIFIER() at {token.place} isn't allowed, because its name can't be checked before it runs.",
+                hint="Write the name itself, in backticks if needed.",
             )
         if after.text == "(" and may_open_file(name, tokens[index + 1 :]):
             raise QueryError(
-                f"{token.name}() at {token.place} has options that a {wanted} may not have.",
-                hint="Write its options as map('name', 'value'), without rowValidationXSDPath, which opens a file.",
+                f"{token.name}() at {token.place} has options that aren't allowed in a {wanted}.",
+                hint="Write the options as map('name', 'value'), without rowValidationXSDPath, which opens a file.",
             )
         if token.upper == "USING" and after.kind == "string":
             raise QueryError(
-                f"USING {after.text} at {token.place} runs a program, which a {wanted} may not.",
-                hint="Work on the rows in Python: `lake.query(…).to_arrow()`.",
+                f"A {wanted} can't run a program (USING {after.text} at {token.place}).",
+                hint="Process the rows in Python: `lake.query(…).to_arrow()`.",
             )
         if after.text == "." and name in _FILE_FORMATS and _is_path(tokens[index + 2 : index + 3]):
             raise QueryError(
-                f"{token.text}.{tokens[index + 2].text} at {token.place} is a file, and a {wanted} reads tables only.",
-                hint="Load it with `lakegate ingest`, then query the table.",
+                f"{token.text}.{tokens[index + 2].text} at {token.place} is a file, but a {wanted} only reads tables.",
+                hint="Ingest it with `lakegate ingest`, then query the table.",
             )
 
 
@@ -187,12 +190,12 @@ def _split_hint(message: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What an explained plan says.
+class PlanReview:
+    """What an explained plan does.
 
     Attributes:
-        problem: What it does that it may not; ``None`` when there is nothing.
-        read: Names of the lake's tables that it reads, without their catalog.
+        problem: What it does that isn't allowed, for "can't …"; ``None`` if it's harmless.
+        read: Names of the lake's tables that it reads, without the catalog.
     """
 
     problem: str | None
@@ -200,16 +203,16 @@ class Plan:
 
 
 def require_harmless(session: Any, text: str, *, is_query: bool, only: str | None = None) -> frozenset[TableIdentifier]:
-    """Have Spark analyse SQL, and refuse it when it does what the session isn't for.
+    """Let Spark analyze SQL, and refuse it if its plan does something that isn't allowed.
 
-    A classic session is part of the user's own application, and isn't asked.
+    Classic sessions aren't checked, because they are part of the user's own application.
 
     Args:
-        session: One of ours, with :data:`PLAN_SETTINGS`.
-        text: What is to be run: a query in parentheses, or a statement that begins as one that is allowed.
-        is_query: Whether it may read more than tables of the lake, as a query in a user's Spark may. A transaction uses
-            nothing but tables of its branch.
-        only: The one catalog whose tables a query may read; ``None`` for any.
+        session: One of our sessions, with :data:`PLAN_SETTINGS`.
+        text: The SQL to run: a query in parentheses, or an allowed statement.
+        is_query: Whether it may also read what isn't in the lake, as queries may. A transaction may only use the tables
+            of its branch.
+        only: The only catalog whose tables a query may read; ``None`` for any.
 
     Returns:
         The names of the lake's tables that a transaction reads.
@@ -219,11 +222,12 @@ def require_harmless(session: Any, text: str, *, is_query: bool, only: str | Non
     """
     if not is_connect(session):
         return frozenset()
-    plan = read_plan(_explained(session, text), is_query=is_query, only=only)
+    plan = review_plan(_explained(session, text), is_query=is_query, only=only)
     if plan.problem is not None:
         raise QueryError(
             f"A {'query' if is_query else 'transaction'} can't {plan.problem}; nothing was run.",
-            hint="Plain names mean tables of the reference that is worked on; `lake.query(sql, ref=…)` reads another.",
+            hint="Use plain table names. They mean the tables of the current reference; to read another one: "
+            "`lake.query(sql, ref=…)`.",
         )
     return frozenset() if is_query else frozenset(map(TableIdentifier.parse, plan.read))
 
@@ -236,7 +240,7 @@ def _explained(session: Any, text: str) -> str:
     def explain(statement: str) -> str:
         frame: Any = DataFrame(SQL(statement), session)
         if statement.startswith("("):
-            frame = frame.limit(0)  # so that Spark has little to optimise
+            frame = frame.limit(0)  # leaves Spark little to optimize
         explained: str = frame._explain_string(extended=True)  # noqa: SLF001 - explain() prints it
         return explained
 
@@ -251,7 +255,7 @@ def _explained(session: Any, text: str) -> str:
 
 
 def _explainable(text: str, *, as_written: bool = False) -> str:
-    """Return the text to explain: of ``EXPLAIN`` and ``DESCRIBE QUERY``, whose plans show nothing, their query."""
+    """Return the SQL to explain: for ``EXPLAIN`` and ``DESCRIBE QUERY``, whose own plans show nothing, their query."""
     tokens = sql_tokens(text)
     words = [token.upper for token in tokens[:3]]
     at = 0
@@ -269,36 +273,36 @@ def _explainable(text: str, *, as_written: bool = False) -> str:
 
 
 def _inert(token: SqlToken) -> SqlToken:
-    """Return a literal or name rewritten so that it doesn't read like part of a plan."""
+    """Return a string or quoted name rewritten so that it doesn't look like part of a plan."""
     if token.kind not in {"string", "quoted"}:
         return token
-    said = token.value if token.kind == "string" else token.name
-    inert = _CODE.sub(lambda found: f"{found.group()[:-1]}_", said.replace("\n", "\t").replace("] ", "]\t"))
+    text = token.value if token.kind == "string" else token.name
+    inert = _CODE.sub(lambda found: f"{found.group()[:-1]}_", text.replace("\n", "\t").replace("] ", "]\t"))
     if any(pattern.search(inert) for pattern in _NODES):
-        inert = f".{inert}"  # a plan begins with a line of columns' names
-    if inert == said:
+        inert = f".{inert}"  # a plan's first line has the names of columns
+    if inert == text:
         return token
     return replace(token, text=sql_string(inert) if token.kind == "string" else quote(inert))
 
 
-def read_plan(explained: str, *, is_query: bool, only: str | None = None) -> Plan:
+def review_plan(explained: str, *, is_query: bool, only: str | None = None) -> PlanReview:
     r"""Read an explained plan.
 
     Example:
-        >>> read_plan("== Analyzed Logical Plan ==\nRelationV2[id#1L] lakegate.nyc.trips\n", is_query=False).read
+        >>> review_plan("== Analyzed Logical Plan ==\nRelationV2[id#1L] lakegate.nyc.trips\n", is_query=False).read
         frozenset({'nyc.trips'})
-        >>> read_plan("== Analyzed Logical Plan ==\nRelationV2[id#1L] lakegate.nyc.`trips@x`\n", is_query=True).problem
-        'use lakegate.nyc.`trips@x`'
+        >>> review_plan("== Analyzed Logical Plan ==\nRelationV2[id#1L] lakegate.nyc.`t@x`\n", is_query=True).problem
+        'use lakegate.nyc.`t@x`'
     """
     if "== Analyzed Logical Plan ==" not in explained:
-        return Plan("run what can't be looked at")
+        return PlanReview("run SQL whose plan Spark doesn't show")
     for pattern, what in _RUNS:
         if found := pattern.search(explained):
-            return Plan(f"run {what or found[1]}")
+            return PlanReview(f"run {what or found[1]}")
     relations, resolved = _relations(explained), _RESOLVED.findall(explained)
     if relations is None or len(resolved) != len(_RESOLVED_ANY.findall(explained)):
-        return Plan("use tables whose names can't be read")
-    # What is resolved, and no relation, is named without its catalog.
+        return PlanReview("use tables whose names can't be read")
+    # Resolved tables and identifiers, unlike relations, are named without their catalog.
     names = [*relations, *(f"{CATALOG}.{name}" for _, name in resolved)]
     strange = [name for name in names if name.startswith(f"{CATALOG}.") and ("@" in name or "#" in name)]
     if only is not None:
@@ -309,15 +313,15 @@ def read_plan(explained: str, *, is_query: bool, only: str | None = None) -> Pla
         strange += [f"{name} of another catalog" for catalog, name in resolved if catalog != _ICEBERG]
         strange += [f"what isn't a table ({found})" for found in _FILES.findall(explained)]
     if strange:
-        return Plan(f"use {strange[0]}")
+        return PlanReview(f"use {strange[0]}")
     read = (_parts(name) for name, is_read in relations.items() if is_read and name.startswith(f"{CATALOG}."))
-    return Plan(None, frozenset(".".join(parts[1:]) for parts in read))
+    return PlanReview(None, frozenset(".".join(parts[1:]) for parts in read))
 
 
 def _relations(explained: str) -> dict[str, bool] | None:
-    """Return the names of the tables that a plan uses, and whether it reads them; ``None`` when one can't be read.
+    """Return the names of the tables that a plan uses, and whether it reads each; ``None`` if a name can't be parsed.
 
-    Each text that could be the name of a relation is taken for one: a column's name can hold a whole node.
+    Any text that could be a relation's name counts as one, because a column's name may contain a whole plan node.
     """
     begins = list(_RELATION.finditer(explained))
     names: dict[str, bool] = {}

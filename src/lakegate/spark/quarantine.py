@@ -1,6 +1,6 @@
-"""Rows that fail checks, told apart from the others: per row, so that what one check sets aside is what it counted.
+"""Separate the rows that fail checks from the others, row by row, so that exactly the counted rows are quarantined.
 
-All of it is names and SQL text, which Spark Connect and classic sessions both take; only a user's ``Column`` isn't.
+Everything is SQL text, which Spark Connect and classic sessions both accept, except users' ``Column`` objects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lakegate.model.schema import Schema, SchemaChange
 from lakegate.model.sqltext import sql_string
 from lakegate.model.types import can_promote
 from lakegate.spark.reader import iceberg_schema, spark_ddl
-from lakegate.spark.scans import LONGEST_TEXT, free_names, path, unpushed
+from lakegate.spark.scans import LONGEST_TEXT, free_names, not_pushed_down, path
 
 _NESTED = frozenset({"array", "map", "struct", "variant"})
 _ROW_ID = "md5(concat({file}, '#', {position}))"
@@ -23,19 +23,19 @@ _REASONS = "array<struct<check: string, column: string, value: string>>"
 _MOST_OFFSETS = 1_000
 
 FailingKeys = Callable[[KeyTest], tuple[Any, Sequence[str]]]
-"""Gives a DataFrame of the keys that fail a test, each once, and its columns."""
+"""Returns a DataFrame of the distinct keys that fail a test, and the names of its columns."""
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedRows:
-    """Rows with a truth value for each test, and where each row is.
+class EvaluatedRows:
+    """Rows with the result of each test, and their positions in the data files.
 
     Attributes:
-        frame: The DataFrame; the columns of the table come first.
-        columns: The table's columns, and their Spark types.
+        frame: The DataFrame. The table's columns come first.
+        columns: The table's columns and their Spark types.
         file: Name of the column with the data file.
-        position: Name of the column with the row's place in it.
-        flags: Names of the columns with the tests' answers, in their order.
+        position: Name of the column with the row's position in the file.
+        flags: Names of the columns that are true in rows that fail, one for each test, in their order.
     """
 
     frame: Any
@@ -46,23 +46,23 @@ class JudgedRows:
 
     @property
     def fails(self) -> str:
-        """Predicate of the rows that fail some test."""
-        return unpushed(" OR ".join(self.flags))
+        """Predicate for rows that fail any test."""
+        return not_pushed_down(" OR ".join(self.flags))
 
     @property
     def row_id(self) -> str:
-        """SQL of what identifies a row."""
+        """SQL of a row's id."""
         return _ROW_ID.format(file=self.file, position=self.position)
 
     def count_by_file(self) -> dict[str, FileCount]:
-        """Return data file to the number of its rows and of those that fail."""
+        """Return, for each data file, its number of rows and how many fail."""
         counts = {"n": "TRUE", "failing": self.fails, **{f"t{index}": flag for index, flag in enumerate(self.flags)}}
         named = (f"CAST({answer} AS INT) AS {name}" for name, answer in counts.items())
         counted = self.frame.selectExpr(f"{self.file} AS f", *named).groupBy("f").sum(*counts)
         return {file: FileCount(rows, failing, tuple(tests)) for file, rows, failing, *tests in counted.collect()}
 
     def failing(self, tests: Sequence[RowTest], given: Provenance) -> Any:
-        """Return a DataFrame of the rows that fail, as a quarantine table holds them."""
+        """Return a DataFrame of the failing rows, with the columns of a quarantine table."""
         source, position = _source_of(given, self.file, self.position)
         values = (
             self.row_id,
@@ -86,7 +86,7 @@ class JudgedRows:
         return f"array_compact(array({', '.join(structs)}))"
 
     def _value(self, column: str | None) -> str:
-        """Return SQL of a column's value as text, never longer than examples are."""
+        """Return SQL of a column's value as text, truncated like examples."""
         if column is None:
             return "CAST(NULL AS STRING)"
         kind = self.columns.get(column)
@@ -100,13 +100,13 @@ class JudgedRows:
         return f"left({text}, {LONGEST_TEXT})"
 
 
-def judged(frame: Any, tests: Sequence[RowTest], failing_keys: FailingKeys) -> JudgedRows:
-    """Return the rows of ``frame``, which reads an Iceberg table, with what each test says of them."""
+def evaluate(frame: Any, tests: Sequence[RowTest], failing_keys: FailingKeys) -> EvaluatedRows:
+    """Evaluate the tests on the rows of ``frame``, which must read an Iceberg table directly."""
     columns = {field.name: field.dataType.typeName() for field in frame.schema.fields}
     file, position, *rest = free_names("__lakegate", 2 + 2 * len(tests), taken=columns)
     flags, keyed = rest[: len(tests)], rest[len(tests) :]
     made = {flag: test.predicate for flag, test in zip(flags, tests, strict=True) if _is_column(test.predicate)}
-    # Iceberg's metadata columns are only there directly above the table.
+    # Iceberg's metadata columns are only available directly above the table's scan.
     found = frame.selectExpr("*", f"_file AS {file}", f"_pos AS {position}")
     if made:
         found = found.withColumns(made)
@@ -130,11 +130,11 @@ def judged(frame: Any, tests: Sequence[RowTest], failing_keys: FailingKeys) -> J
         texts.append(f"coalesce({prefix}{f' AND {where}' if where else ''}, FALSE) AS {flag}")
     kept = [*map(quote, columns), file, position]
     answers = (f"coalesce({flag}, FALSE) AS {flag}" for flag in made)
-    return JudgedRows(found.selectExpr(*kept, *answers, *texts), columns, file, position, flags)
+    return EvaluatedRows(found.selectExpr(*kept, *answers, *texts), columns, file, position, flags)
 
 
 def others(frame: Any, aside: Any) -> Any:
-    """Return the rows of ``frame``, which reads an Iceberg table, that a quarantine table ``aside`` doesn't hold."""
+    """Return the rows of ``frame``, which reads an Iceberg table, that aren't in the quarantine table ``aside``."""
     columns = list(frame.columns)
     file, position, row_id = free_names("__lakegate", 3, taken=columns)
     found = frame.selectExpr("*", f"_file AS {file}", f"_pos AS {position}")
@@ -143,11 +143,11 @@ def others(frame: Any, aside: Any) -> Any:
     return found.join(gone, [row_id], "left_anti").selectExpr(*map(quote, columns))
 
 
-def fitted(frame: Any, table: Any) -> Any:
-    """Return quarantined rows as their table takes them: in its columns, NULL where its table has lost one.
+def align_to_table(frame: Any, table: Any) -> Any:
+    """Return quarantined rows in the columns of their quarantine table, with NULL in those that they lack.
 
     Args:
-        table: DataFrame of the table.
+        table: DataFrame of the quarantine table.
     """
     given = {name.lower(): name for name in frame.columns}
     return frame.selectExpr(
@@ -160,13 +160,14 @@ def fitted(frame: Any, table: Any) -> Any:
     )
 
 
-def changes_for(rows: Schema, table: Schema) -> tuple[SchemaChange, ...]:
-    """Return what a quarantine table needs before it holds ``rows``: columns that it lacks, and wider ones.
+def required_schema_changes(rows: Schema, table: Schema) -> tuple[SchemaChange, ...]:
+    """Return the schema changes that a quarantine table needs to hold ``rows``: new and wider columns.
 
     Example:
         >>> from lakegate.model.schema import Column
         >>> rows = Schema(columns=(Column(name="fare", type="double"), Column(name="tip", type="int")))
-        >>> [str(change) for change in changes_for(rows, Schema(columns=(Column(name="Fare", type="float"),)))]
+        >>> table = Schema(columns=(Column(name="Fare", type="float"),))
+        >>> [str(change) for change in required_schema_changes(rows, table)]
         ['widen column Fare from float to double', 'add column tip (int)']
     """
     found = ((column, table.find(column.name)) for column in rows.columns)
@@ -180,7 +181,7 @@ def changes_for(rows: Schema, table: Schema) -> tuple[SchemaChange, ...]:
 
 
 def _source_of(given: Provenance, file: str, position: str) -> tuple[str, str]:
-    """Return SQL of a row's source file and its place there; NULL where they aren't known."""
+    """Return SQL of a row's source file and its position there; NULL if they're unknown."""
     uris = [uri for uri, _ in given.sources]
     known = sql_string(uris[0]) if len(uris) == 1 else "CAST(NULL AS STRING)"
     if not 0 < len(given.offsets) <= _MOST_OFFSETS:

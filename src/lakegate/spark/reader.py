@@ -1,6 +1,6 @@
-"""Source files as Spark DataFrames, in the types they will be written with.
+"""Read source files as Spark DataFrames, in the types they will be written with.
 
-Spark's types are mapped to Iceberg's as Iceberg's own ``SparkSchemaUtil`` does it.
+Spark's types are mapped to Iceberg's like in Iceberg's own ``SparkSchemaUtil``.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _ARROW_TO_SPARK = {
 _WHOLE, _FRACTIONS = frozenset({"int", "long"}), frozenset({"float", "double"})
 _DECIMAL = re.compile(r"decimal\(\d+, (\d+)\)")
 _EXACT_DOUBLES = 2**53
-"""Up to here, every whole number is a double."""
+"""A double holds all integers up to this one."""
 _TYPE_PART = re.compile(r"(?P<name>(?:`(?:[^`]|``)*`|\w+): )|(?P<word>[a-z]+)")
 _GLOB_CHARACTERS = frozenset("*?[]{}\\")
 _COLON_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 
 
 def read_batch(session: Any, batch: Batch) -> tuple[Any, Schema]:
-    """Return the batch as a DataFrame in its own columns and types, and their schema."""
+    """Read a batch as a DataFrame in its own columns and types; return it with its schema."""
     read = [_read_part(session, part) for part in batch.parts()]
     if len(read) == 1:
         return read[0]
@@ -65,8 +65,8 @@ def read_batch(session: Any, batch: Batch) -> tuple[Any, Schema]:
     return reduce(lambda one, other: one.unionByName(other), frames), schema
 
 
-def rounded(schema: Any) -> list[tuple[str, str]]:
-    """Return the columns that Spark's JDBC reader rounds to another scale than the database says, and their types."""
+def rounded_decimals(schema: Any) -> list[tuple[str, str]]:
+    """Return the columns that Spark's JDBC reader rounds to another scale than the database's, and their types."""
     kinds = ((field, getattr(field.dataType, "elementType", field.dataType)) for field in schema.fields)
     return [
         (field.name, kind.simpleString())
@@ -76,24 +76,24 @@ def rounded(schema: Any) -> list[tuple[str, str]]:
 
 
 def cast_to(wanted: Schema, frame: Any, source: Schema) -> Any:
-    """Return a DataFrame with the columns of ``wanted``, by name and in its order; one that it lacks is NULL."""
+    """Return ``frame`` in the columns of ``wanted``, matched by name, in its order. Missing columns are NULL."""
     return frame.selectExpr(*(_cast(column, source) for column in wanted.columns))
 
 
 def with_fields(frame: Any, table: Any, *, fills: bool) -> Any:
-    """Return a DataFrame whose values keep what they are in the types of another one; its fields go by name.
+    """Cast ``frame`` to the types of ``table`` where Spark would change values on writing. Struct fields match by name.
 
-    What a type can't hold exactly fails when it's written, where Spark would round it. A column that Spark refuses to
-    write, or converts without losing anything, stays as it is.
+    A value that the table's type can't hold exactly then fails on writing instead of being rounded. Columns that Spark
+    refuses to write, or converts without loss, stay as they are.
 
     Args:
-        fills: Whether fields that structs lack are NULL.
+        fills: Fill struct fields that ``frame`` lacks with NULL.
     """
     wanted = {field.name.lower(): field.dataType for field in table.schema.fields}
     columns = []
     for field in frame.schema.fields:
         name, kind = quote(field.name), wanted.get(field.name.lower())
-        with suppress(SchemaError):  # a type that no column of ours has
+        with suppress(SchemaError):  # Iceberg doesn't have the type
             if kind is not None and field.dataType != kind:
                 own, there = (_iceberg_type(one, field.name) for one in (field.dataType, kind))
                 if own != there and _is_rebuilt(own, there, fills=fills):
@@ -117,7 +117,7 @@ def _goes_into(source: str, wanted: str) -> bool:
 
 
 def _may_lose(source: str, wanted: str | None) -> bool:
-    """Return whether a cast changes some values of a type without a word: Spark writes numbers and times so."""
+    """Return whether Spark's cast on writing may silently change a value, as it does for numbers and times."""
     decimals = [_DECIMAL.fullmatch(one) for one in (source, wanted or "")]
     if all(decimals):
         one, other = (int(found[1]) for found in decimals if found)
@@ -148,13 +148,14 @@ def _renamed(frame: Any, batch: Batch) -> Any:
 
 
 def read_as(session: Any, batch: Batch, table: Schema, *, frame: Any, source: Schema) -> Any:
-    """Return the batch as a DataFrame in the columns and types of ``table``.
+    """Read a batch as a DataFrame in the columns and types of ``table``. Missing columns are NULL.
+
+    Text in CSV and JSON is parsed as the table's types, not converted from the inferred ones.
 
     Args:
-        batch: The files. Text in CSV and JSON is parsed as the table's types, not converted from the inferred ones.
-        table: Columns to deliver, in this order.
-        frame: What :func:`read_batch` returned for the batch.
-        source: Its schema. A column of ``table`` that it lacks is NULL.
+        table: The columns to return, in this order.
+        frame: The result of :func:`read_batch` for the batch.
+        source: The schema of ``frame``.
     """
     if batch.format == "csv":
         parts = ((part, _types_of(table, part)) for part in batch.parts())
@@ -181,7 +182,7 @@ def _with_missing(frame: Any, table: Schema, part: Batch, types: Mapping[str, st
 
 
 def source_schema(frame: Any, batch: Batch) -> Schema:
-    """Return the schema of a batch's DataFrame, columns without any value of type ``unknown``."""
+    """Return the schema of a batch's DataFrame. Columns without any value have type ``unknown``."""
     schema = iceberg_schema(frame.schema)
     known = {one.name.lower(): UNKNOWN if one.type == "null" else one.inferred for one in batch.columns}
     return Schema(
@@ -193,7 +194,7 @@ def source_schema(frame: Any, batch: Batch) -> Schema:
 
 
 def spark_path(uri: str) -> str:
-    r"""Return a file URI as a path that Spark reads literally: it takes every path for a glob, and decodes nothing.
+    r"""Convert a file URI to a path for Spark, which treats every path as a glob and decodes nothing.
 
     Example:
         >>> spark_path("file:///data/a%20b/%5B1%5D.parquet")
@@ -204,21 +205,21 @@ def spark_path(uri: str) -> str:
 
 
 def _reader(session: Any, batch: Batch) -> Any:
-    # Hadoop's checksummed local file system can't read a name with a colon in it, the raw one can.
+    # Hadoop's checksummed local file system can't read names with a colon; the raw one can.
     colon = any(":" in spark_path(uri) for uri in batch.read_uris if uri.startswith("file:"))
     return session.read.options(**_COLON_OPTIONS) if colon else session.read
 
 
 def _read_parquet(session: Any, batch: Batch) -> Any:
     frame = _reader(session, batch).parquet(*map(spark_path, batch.read_uris))
-    # By name in any case: files of one batch may spell it differently.
+    # In lower case, because the files of a batch may spell a name differently.
     converted = {column.in_file.lower(): _converted(column) for column in batch.columns}
     if batch.format == "json":
         texts = {name.lower(): name for name in _texts(frame)}
         inferred = ((name, target) for name, target in _inferred(batch).items() if name in texts)
         converted |= {name: _parsed(CsvOptions(), {texts[name]: target})[0] for name, target in inferred}
     if batch.format in {"json", "excel"}:
-        # One file may hold whole numbers, or days, where another has fractions, or times.
+        # One file may have integers or dates in a column, another fractions or timestamps.
         wider = {"double": ("bigint", "DOUBLE"), "timestamp[us]": ("date", "TIMESTAMP_NTZ")}
         own = {field.name.lower(): field.dataType.simpleString() for field in frame.schema.fields}
         for column in batch.columns:
@@ -232,7 +233,7 @@ def _read_parquet(session: Any, batch: Batch) -> Any:
 
 
 def _read_json(session: Any, batch: Batch, table: Schema) -> Any:
-    """Return a part of the batch in the table's columns; text for a column of another type is parsed as that type."""
+    """Read a part of the batch in the table's columns. Text for a column of another type is parsed as that type."""
     frame = _renamed(_reader(session, batch).parquet(*map(spark_path, batch.read_uris)), batch)
     texts = {name.lower() for name in _texts(frame)}
     expressions = []
@@ -240,7 +241,7 @@ def _read_json(session: Any, batch: Batch, table: Schema) -> Any:
     for column in table.columns:
         target = spark_type(column.type)
         if column.name.lower() in texts and target is not None:
-            # By the table's name, which is the file's in any case.
+            # The table's name is the same as the file's, except for case.
             expressions += _parsed(CsvOptions(), {column.name: target})
         else:
             expressions.append(_cast(column, own))
@@ -252,7 +253,7 @@ def _texts(frame: Any) -> list[str]:
 
 
 def _inferred(batch: Batch) -> dict[str, str]:
-    """Return the columns that hold dates or times as text, lower case, with the type that they are parsed as."""
+    """Return the columns (in lower case) with dates or timestamps as text, and the types to parse them as."""
     return {
         column.in_file.lower(): _ARROW_TO_SPARK[column.type]
         for column in batch.columns
@@ -268,7 +269,7 @@ def _converted(column: SourceColumn) -> str | None:
         return f"{_as_type(name, column.inferred, settled(column.inferred), column.in_file)} AS {name}"
     if not column.type.startswith("timestamp[ns"):
         return None
-    # Spark hands nanoseconds over as numbers; rounding down is right before 1970 too.
+    # Spark returns nanoseconds as numbers. Round down, also before 1970.
     micros = f"timestamp_micros({name} DIV 1000 - IF({name} % 1000 < 0, 1, 0))"
     return f"{micros} AS {name}" if "tz=" in column.type else f"CAST({micros} AS TIMESTAMP_NTZ) AS {name}"
 
@@ -281,7 +282,7 @@ def _cast(column: Column, source: Schema) -> str:
 
 
 def _as_type(value: str, source: str, wanted: str, column: str) -> str:
-    """Return an expression for a value in another type; fields go by name, and those that it lacks are NULL."""
+    """Return an expression that casts a value. Struct fields match by name, and missing ones are NULL."""
     if source == wanted:
         return value
     own, parts, depth = type_parts(source), type_parts(wanted), column.count(".")
@@ -313,21 +314,21 @@ def _as_plain(value: str, source: str, wanted: str, column: str) -> str:
         return value
     if (source, wanted) == ("long", "double"):
         return f"CAST({_exact(value, column)} AS {target})"
-    made = f"CAST({value} AS {target})"
+    cast = f"CAST({value} AS {target})"
     if not _may_lose(source, wanted):
-        return made
+        return cast
     begin, end = sql_string(f"Column '{column}' holds "), sql_string(f", which {wanted} {LOSES}.")
     failing = f"raise_error(concat({begin}, CAST({value} AS STRING), {end}))"
-    is_same = f"{value} IS NULL OR CAST({made} AS {spark_type(source)}) = {value}"
-    return f"CASE WHEN {is_same} THEN {made} ELSE CAST({failing} AS {target}) END"
+    is_same = f"{value} IS NULL OR CAST({cast} AS {spark_type(source)}) = {value}"
+    return f"CASE WHEN {is_same} THEN {cast} ELSE CAST({failing} AS {target}) END"
 
 
 def _exact(value: str, column: str) -> str:
-    """Return an expression for a whole number that fails where a double may round it."""
+    """Return an expression for an integer that fails if a double may round it."""
     begin, end = sql_string(f"Column '{column}' holds "), sql_string(f", {MAY_ROUND}.")
-    told = f"concat({begin}, {value}, {end})"
-    beyond = f"{value} NOT BETWEEN -{_EXACT_DOUBLES} AND {_EXACT_DOUBLES}"
-    return f"CASE WHEN {beyond} THEN CAST(raise_error({told}) AS BIGINT) ELSE {value} END"
+    message = f"concat({begin}, {value}, {end})"
+    is_inexact = f"{value} NOT BETWEEN -{_EXACT_DOUBLES} AND {_EXACT_DOUBLES}"
+    return f"CASE WHEN {is_inexact} THEN CAST(raise_error({message}) AS BIGINT) ELSE {value} END"
 
 
 def _read_csv(session: Any, batch: Batch, types: dict[str, str]) -> Any:
@@ -372,7 +373,7 @@ def _parsed(csv: CsvOptions, types: dict[str, str]) -> list[str]:
 
 
 def _rewritten(value: str, target: str, csv: CsvOptions) -> str:
-    """Return an expression for a value as SQL writes it; :mod:`lakegate.sources.csv_types` sees it the same way."""
+    """Return an expression that rewrites a CSV value in SQL's notation, just like :mod:`lakegate.sources.csv_types`."""
     if target.startswith(("date", "timestamp")):
         forms = {"date-format": csv.date_format, "timestamp-format": csv.timestamp_format}
         for option, form in forms.items():
@@ -384,7 +385,7 @@ def _rewritten(value: str, target: str, csv: CsvOptions) -> str:
                 value = f"IF({value} RLIKE {pattern}, {made}, {value})"
     elif csv.decimal == "," and target != "boolean":
         made = f"replace(replace({value}, '.', ''), ',', '.')"
-        # What doesn't match isn't a number: it must not become one.
+        # Text that doesn't match isn't a number, and must not become one.
         names = ", ".join(map(sql_string, NON_FINITE)) if target in {"double", "float"} else "NULL"
         value = (
             f"IF({value} RLIKE {sql_string(DECIMAL_COMMA)}, {made}, IF({value} IN ({names}), {value}, {value} || ' x'))"
@@ -393,14 +394,14 @@ def _rewritten(value: str, target: str, csv: CsvOptions) -> str:
 
 
 def _spark_name(arrow_type: str) -> str:
-    """Return the Spark type of an Arrow type that CSV is inferred, or given, to have."""
+    """Return the Spark type for an Arrow type that is inferred or configured for CSV."""
     if arrow_type.startswith("decimal128("):
         return arrow_type.replace("decimal128", "decimal", 1)
     return _ARROW_TO_SPARK[arrow_type]
 
 
 def iceberg_schema(struct: Any) -> Schema:
-    """Return a Spark ``StructType`` as a schema in Iceberg types."""
+    """Convert a Spark ``StructType`` to a schema in Iceberg types."""
     return Schema(
         columns=tuple(
             Column(name=field.name, type=_iceberg_type(field.dataType, field.name), required=not field.nullable)
@@ -410,7 +411,7 @@ def iceberg_schema(struct: Any) -> Schema:
 
 
 def spark_type(iceberg_type: str) -> str | None:
-    """Return the Spark SQL name of a primitive Iceberg type; ``None`` for nested ones.
+    """Return the Spark SQL name of a primitive Iceberg type; ``None`` for nested types.
 
     Example:
         >>> spark_type("timestamp"), spark_type("decimal(10, 2)"), spark_type("list<int>")
@@ -420,7 +421,7 @@ def spark_type(iceberg_type: str) -> str | None:
 
 
 def spark_ddl(iceberg_type: str) -> str:
-    """Return an Iceberg type as Spark SQL declares it, nested ones included.
+    """Return the Spark SQL name of any Iceberg type, including nested ones.
 
     Example:
         >>> spark_ddl("list<struct<long: timestamp, `a b`: decimal(9, 2)>>")
@@ -448,7 +449,7 @@ def _iceberg_type(spark: Any, column: str) -> str:
     name = _PRIMITIVES.get(spark.simpleString())
     if name is None:
         raise SchemaError(
-            f"Column '{column}' has type {spark.simpleString()}, which an Iceberg table can't hold.",
+            f"Column '{column}' has type {spark.simpleString()}, which Iceberg doesn't support.",
             hint="Convert or drop the column before ingesting the file.",
             column=column,
         )

@@ -1,16 +1,16 @@
-"""Scans: rows counted, rows fetched as examples, and the keys of a batch looked up in other rows.
+"""Scans: count rows, fetch examples, and look the keys of a batch up in other rows.
 
-Spark holds what Python doesn't: text that isn't UTF-8, and days before the year 1 or after 9999. One such value must
-hide neither its row nor the verdict that the row is an example of.
+Spark can hold values that Python can't: strings that aren't UTF-8, and dates before year 1 or after 9999. Such a value
+must not hide its row from the examples.
 
-Of the rows that keys are looked up in (``unique(…, scope='table')``, ``relationships``), Spark reads the key columns
-only, and as few rows as their metrics allow: a filter by the batch's smallest and greatest key lets Iceberg skip
-partitions, files and row groups. The rest goes through a semi join with the batch's distinct keys, the side that Spark
-broadcasts while it is small. All of it is names and SQL text, which Spark Connect and classic sessions both take.
+Key lookups (``unique(…, scope='table')``, ``relationships``) read only the key columns of the other rows, and as few
+rows as possible: a filter by the batch's smallest and greatest key lets Iceberg skip partitions, files and row groups.
+The rest is semi-joined with the batch's distinct keys, which Spark broadcasts while they are few. Everything is SQL
+text that both Spark Connect and classic sessions accept.
 
-An aggregate for each predicate makes methods that Java doesn't compile but interprets: thirteen of them took twice the
-time that they take here. So predicates are answered in a projection of their own, some to a number, a bit for each, and
-the aggregation counts bits. Where there are more than a plan can hold well, several passes share them.
+One aggregate per predicate would generate methods too large for Java's JIT compiler; with thirteen predicates, that
+took twice as long. So a projection evaluates the predicates first, several to one integer with a bit for each, and the
+aggregation counts bits. Many predicates are split over several passes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from lakegate.model.tables import IntegerKey, Rows, ScanResult
 from lakegate.spark.sessions import is_connect
 
 LONGEST_TEXT = 2_000
-"""Characters of a value that are shown; cells of megabytes would be kept in the journal, and sent in alerts."""
+"""Maximum characters of a value to show, because examples are stored in the journal and sent in alerts."""
 
 _PATH_PART = re.compile(r"(`)((?:[^`]|``)*)`|([^.`]+)")
 _AS_TEXT = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
 _NESTED = frozenset({"array", "map", "struct"})
 _EXACT_AS_TEXT = ("tinyint", "smallint", "int", "bigint", "decimal", "date", "timestamp", "timestamp_ntz", "boolean")
-_LONGEST_BOUND = 1_000  # characters; a longer text makes a longer plan and skips no more
+_LONGEST_BOUND = 1_000  # characters; longer bounds make longer plans without skipping more
 _DAYS_AND_TIMES = ("date", "timestamp", "timestamp_ntz")
 _GREGORIAN = "1583"
 
@@ -47,32 +47,31 @@ KNOWN = "found OR count > 1"
 FOUND = "found"
 """The key occurs in the other rows."""
 ORPHAN = "NOT found"
-"""The other rows lack the key."""
+"""The other rows don't have the key."""
 _BITS = 16
-"""Predicates answered to one number: so many make a method that Java still compiles."""
+"""Predicates per integer. With more, Java no longer compiles the generated method."""
 _PASS = 96
-"""Predicates answered in one pass.
+"""Predicates per pass.
 
-Spark compiles no plan with more than a hundred fields to one function (``spark.sql.codegen.maxFields``): 1,000
-predicates on as many columns took 11.4 s of processor time 256 at a time, and 9.2 s so; cold, 26 s and 14 s.
+Spark disables whole-stage code generation for plans with more than 100 fields (``spark.sql.codegen.maxFields``). 1,000
+predicates on as many columns took 9.2 s of CPU time with this value and 11.4 s with 256; cold, 14 s and 26 s.
 """
 _AGGREGATES = 50
-"""Aggregates computed in one pass: 200 at once took 2.4 times as long as four times 50."""
+"""Aggregates per pass: 200 at once took 2.4 times as long as four passes of 50."""
 _DISTINCT = 4
-"""Distinct values counted in one pass, for each of which Spark repeats all rows: 24 at once took 2.2 times as long."""
+"""Distinct counts per pass. Spark repeats all rows for each: 24 at once took 2.2 times as long."""
 
 _SAMPLE = 4_000
 _OFTEN = 4
-"""How often a value must occur in the sample, on average, for values to be looked up."""
+"""How often values must occur in the sample, on average, to be looked up."""
 _MOST_TEXTS = 1_000
 _LONGEST_LOOKED_UP = 100
 
 
-def collected(frame: Any) -> list[dict[str, Any]]:
-    """Return all rows of a small DataFrame, column name to value.
+def collect_rows(frame: Any) -> list[dict[str, Any]]:
+    """Return all rows of a small DataFrame as dicts.
 
-    Where Python can't hold a value, the columns that may hold such are fetched as text; bytes that are no UTF-8 are
-    shown as escapes.
+    If Python can't hold a value, columns of the affected types are fetched as text, with escapes for invalid UTF-8.
     """
     from pyspark.errors import PySparkException
 
@@ -80,7 +79,7 @@ def collected(frame: Any) -> list[dict[str, Any]]:
         return [row.asDict(recursive=True) for row in frame.collect()]
     except PySparkException:
         raise
-    except (ValueError, ArithmeticError, TypeError):  # UnicodeDecodeError and OverflowError among them
+    except (ValueError, ArithmeticError, TypeError):  # includes UnicodeDecodeError and OverflowError
         kinds = [field.dataType.typeName() for field in frame.schema.fields]
         names = list(frame.columns)
         shown = frame.selectExpr(*(_as_shown(name, kind) for name, kind in zip(names, kinds, strict=True)))
@@ -91,12 +90,12 @@ def collected(frame: Any) -> list[dict[str, Any]]:
 
 
 def examples(frame: Any) -> tuple[dict[str, Any], ...]:
-    """Return all rows of a small DataFrame in JSON's types. Raises what :func:`collected` does."""
-    return tuple({name: _json_safe(value) for name, value in row.items()} for row in collected(frame))
+    """Return all rows of a small DataFrame as dicts of JSON-safe values."""
+    return tuple({name: _json_safe(value) for name, value in row.items()} for row in collect_rows(frame))
 
 
 def nested_fields(kind: Any) -> list[tuple[str, ...]]:
-    """Return the paths of all fields of structs in a Spark type, also of those in arrays and maps."""
+    """Return the paths of all struct fields in a Spark type, including those in arrays and maps."""
     inner = (getattr(kind, name, None) for name in ("elementType", "keyType", "valueType"))
     paths = [path for one in inner if one is not None for path in nested_fields(one)]
     for field in getattr(kind, "fields", ()):
@@ -121,12 +120,12 @@ def _value(value: Any, kind: str) -> Any:
     if kind == "string":
         return bytes(value).decode(errors="backslashreplace")
     if kind in _AS_TEXT:
-        return value.replace(" ", "T")  # as ISO 8601 has it, and other examples have
+        return value.replace(" ", "T")  # ISO 8601, as in other examples
     return json.loads(value)["value"] if kind in _NESTED else value
 
 
 def _json_safe(value: Any) -> Any:  # noqa: PLR0911 - a line for each type
-    """Return a collected value in JSON's types: times in ISO 8601, decimals as text, bytes in hexadecimal."""
+    """Convert a collect_rows value to a JSON-safe one: times to ISO 8601, decimals to text, bytes to hexadecimal."""
     if isinstance(value, Mapping):
         return {str(key): _json_safe(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -147,10 +146,10 @@ def _cut(text: str, length: int) -> str:
 
 
 def difference(frame: Any, others: Any) -> Any:
-    """Return a DataFrame of the rows of ``frame`` without those of ``others``, each as often as it is there.
+    """Return the rows of ``frame`` that ``others`` doesn't have, counting duplicates (``EXCEPT ALL``).
 
-    Rows are compared by the columns of both; what one of them lacks is NULL there. Nested values are compared as JSON,
-    because Spark compares no maps, and columns that changed their type as the wider one, or else as text.
+    Rows are compared by the columns of both; a column that one side lacks is NULL there. Nested values are compared as
+    JSON, because Spark can't compare maps. A column whose type changed is compared as the wider type, or else as text.
     """
     mine, theirs = ({field.name.lower(): field for field in one.schema.fields} for one in (frame, others))
     own: list[str] = []
@@ -166,11 +165,11 @@ def difference(frame: Any, others: Any) -> Any:
     return frame.selectExpr(*own).exceptAll(others.selectExpr(*other))
 
 
-def by_key(before: Any, after: Any, key: Sequence[str]) -> tuple[Any, Any, Any]:
-    """Return DataFrames of the rows that were added, those that were removed, and those that changed, by their key.
+def difference_by_key(before: Any, after: Any, key: Sequence[str]) -> tuple[Any, Any, Any]:
+    """Return DataFrames of the added, the removed and the changed rows, matched by their key.
 
-    A row that changed is a struct ``before`` and one ``after``. A key with a NULL equals none. Of rows that differ and
-    share their key, as many on each side are taken for changed as the other side has.
+    A changed row has a struct ``before`` and a struct ``after``. Keys with a NULL match nothing. If several rows share
+    a key, they are paired one to one; those left over count as added or removed.
     """
     names = free_names("__key", len(key) + 1, taken=(*before.columns, *after.columns))
     keys = [f"{quote(column)} AS {name}" for column, name in zip(key, names, strict=False)]
@@ -186,7 +185,7 @@ def by_key(before: Any, after: Any, key: Sequence[str]) -> tuple[Any, Any, Any]:
 
 
 def _widens(left: Any, right: Any) -> bool:
-    """Return whether Spark compares values of two types as those of the wider one, exactly."""
+    """Return whether Spark compares values of two types exactly, as values of the wider type."""
     names = {left.typeName(), right.typeName()}
     if names == {"decimal"}:
         return bool(left.scale == right.scale)
@@ -204,14 +203,14 @@ def _comparable(name: str, kind: Any, *, as_text: bool) -> str:
 
 
 class KeyLookup:
-    """The keys of ``batch``, grouped, and which of them occur in ``others``. A NULL in a key matches nothing.
+    """Looks up which keys of ``batch`` occur in ``others``. A key with a NULL matches nothing.
 
     Args:
-        other_columns: Their columns to compare with, in the order of ``columns``.
+        other_columns: The key columns of ``others``, in the order of ``columns``.
     """
 
     def __init__(self, batch: Any, columns: Sequence[str], others: Sequence[Any], other_columns: Sequence[str]) -> None:
-        # Examples hold these and all columns of the batch.
+        # These names must differ from all columns of the batch, which examples have, too.
         self._names = free_names("__lakegate_key", len(columns), taken=batch.columns)
         self._present = " AND ".join(f"{name} IS NOT NULL" for name in self._names)
         self._batch = batch
@@ -222,26 +221,26 @@ class KeyLookup:
         """Count the rows whose key meets each of ``conditions``: :data:`KNOWN`, :data:`FOUND` or :data:`ORPHAN`."""
         cases = (f"CASE WHEN {self._present} AND ({condition}) THEN count END" for condition in conditions)
         sums = (f"coalesce(sum({case}), 0)" for case in ("count", *cases))
-        total, *failing = self._judged.selectExpr(*sums).collect()[0]
+        total, *failing = self._key_matches.selectExpr(*sums).collect()[0]
         return ScanResult(total=total, failing=tuple(failing))
 
     def rows(self, condition: str, limit: int) -> Any:
         """Return a DataFrame of up to ``limit`` of the rows whose key meets ``condition``."""
-        failing = self._judged.where(f"{self._present} AND ({condition})").select(*self._names)
+        failing = self._key_matches.where(f"{self._present} AND ({condition})").select(*self._names)
         rows = self._batch.selectExpr("*", "_file", *self._named)
         return rows.join(failing, self._names, "left_semi").drop(*self._names).limit(limit)
 
     def keys(self, condition: str) -> tuple[Any, Sequence[str]]:
-        """Return a DataFrame of the keys that meet ``condition``, each once, and the names of its columns."""
-        return self._judged.where(f"{self._present} AND ({condition})").select(*self._names), self._names
+        """Return a DataFrame of the distinct keys that meet ``condition``, and the names of its columns."""
+        return self._key_matches.where(f"{self._present} AND ({condition})").select(*self._names), self._names
 
     @cached_property
     def _keys(self) -> Any:
         return self._batch.selectExpr(*self._named)
 
     @cached_property
-    def _judged(self) -> Any:
-        """Each key once, with its number of rows of the batch (``count``) and whether others have it (``found``)."""
+    def _key_matches(self) -> Any:
+        """The distinct keys, with the number of their rows in the batch (``count``) and whether others have them."""
         grouped = self._keys.groupBy(*self._names).count()
         bounds = self._bounds() if self._others else None
         if bounds is None:
@@ -252,10 +251,10 @@ class KeyLookup:
         return grouped.join(met, self._names, "left").selectExpr(*self._names, "count", "met IS NOT NULL AS found")
 
     def _bounds(self) -> str | None:
-        """Return the predicate of rows that may have one of the batch's keys; ``None`` when it has no keys."""
+        """Return a predicate for rows that may have one of the batch's keys; ``None`` if it has no keys."""
         types = [field.dataType.simpleString() for field in self._keys.schema.fields]
         bounded = {name: kind for name, kind in zip(self._names, types, strict=True) if _comparable_as_text(kind)}
-        # As bytes: a string may not be UTF-8, which Python can't take.
+        # As bytes, because Python can't hold strings that aren't UTF-8.
         ends = (f"CAST(CAST({end}({name}) AS STRING) AS BINARY)" for name in bounded for end in ("min", "max"))
         keys, *found = self._keys.where(self._present).selectExpr("count(1)", *ends).collect()[0]
         if not keys:
@@ -266,24 +265,24 @@ class KeyLookup:
         lows_and_highs = iter(ends)
         for name, kind in bounded.items():
             low, high = _text(next(lows_and_highs)), _text(next(lows_and_highs))
-            # ORC's statistics of days before the Gregorian calendar (October 15, 1582) are off by days: as bounds they
-            # would skip rows that are there.
+            # ORC's statistics for dates before the Gregorian calendar (October 15, 1582) are off by days. Such bounds
+            # would skip matching rows.
             if low is None or high is None or (kind in _DAYS_AND_TIMES and low < _GREGORIAN):
                 continue
             if max(len(low), len(high)) <= _LONGEST_BOUND:
                 between = f"{name} BETWEEN CAST({sql_string(low)} AS {kind}) AND CAST({sql_string(high)} AS {kind})"
-                # Where a file's strings aren't UTF-8, Iceberg makes other strings of them, and so bounds that leave out
-                # rows that are there. But ASCII stays as it is, and what becomes another text begins, there and here,
-                # beyond all ASCII: those bounds come before and after ASCII as the strings themselves do.
+                # Iceberg decodes invalid UTF-8 into other strings, so its bounds may exclude matching rows. ASCII
+                # bounds are safe: ASCII decodes to itself, and an altered string sorts above all ASCII before and after
+                # decoding.
                 is_kept = kind != "string" or (low.isascii() and high.isascii())
-                yield between if is_kept else unpushed(between)
+                yield between if is_kept else not_pushed_down(between)
 
     def _selected(self, columns: Sequence[str], of: Sequence[str]) -> list[str]:
         return [f"{path(column, of)} AS {name}" for column, name in zip(columns, self._names, strict=True)]
 
 
 def free_names(stem: str, count: int, *, taken: Collection[str]) -> list[str]:
-    """Return ``count`` names that begin with ``stem`` and that no column has; Spark compares names without case.
+    """Return ``count`` names that start with ``stem`` and that aren't ``taken``, ignoring case as Spark does.
 
     Example:
         >>> free_names("key", 2, taken=["Key_0", "id"])
@@ -301,7 +300,7 @@ def require_columns(frame: Any, rows: Rows, columns: Sequence[str]) -> Any:
     if missing is None:
         return frame
     raise CheckError(
-        f"{rows.table} on {rows.ref} has no column '{missing}', which a check compares with.",
+        f"Table {rows.table} on {rows.ref} has no column '{missing}', which a check needs.",
         hint=f"Its columns: {', '.join(frame.columns)}.",
         table=str(rows.table),
         column=missing,
@@ -309,7 +308,7 @@ def require_columns(frame: Any, rows: Rows, columns: Sequence[str]) -> Any:
 
 
 def path(column: str, names: Collection[str]) -> str:
-    """Return a column quoted for SQL; where no column of ``names`` has that name, the path to a field of a struct.
+    """Quote a column for SQL. If no column of ``names`` has that name, it's the path to a struct's field.
 
     Example:
         >>> path("a.b", ["A.B"]), path("a.b", ["a"]), path("a.`b.c`", ["a"])
@@ -322,28 +321,28 @@ def path(column: str, names: Collection[str]) -> str:
 
 
 def root(column: str, names: Collection[str]) -> str:
-    """Return the column of ``names`` that a path leads through: itself, or the struct."""
+    """Return the top-level column of a path: the column itself, or the struct."""
     if column.lower() in {name.lower() for name in names}:
         return column
     ticks, part, plain = next(iter(_PATH_PART.findall(column)), ("", "", column))
     return part.replace("``", "`") if ticks else plain
 
 
-def matching(frame: Any, predicate: Any) -> Any:
+def filter_rows(frame: Any, predicate: Any) -> Any:
     """Return the rows of ``frame`` for which ``predicate``, SQL or a ``Column``, is true.
 
-    Spark hands filters on to Iceberg, whose bounds and partitions leave out NaN, and order -0.0 before 0.0: files would
-    be skipped that have such rows. A filter on floats is made one that Iceberg doesn't take.
+    Spark pushes filters down to Iceberg, whose bounds and partitions ignore NaN and order -0.0 before 0.0, so it would
+    skip files with such rows. Filters on floats are rewritten so that they aren't pushed down.
     """
     floats = [name for name, kind in frame.dtypes if "float" in kind or "double" in kind]
     text = str(predicate).lower()
     if any(name.lower().partition("`")[0] in text for name in floats):
-        predicate = unpushed(predicate) if isinstance(predicate, str) else predicate.cast("string") == "true"
+        predicate = not_pushed_down(predicate) if isinstance(predicate, str) else predicate.cast("string") == "true"
     return frame.where(predicate)
 
 
-def unfiltered(frame: Any) -> Any:
-    """Return ``frame`` such that no filter on floats in a query over it reaches Iceberg: see :func:`matching`."""
+def without_pushdown(frame: Any) -> Any:
+    """Wrap the float columns of ``frame`` so that filters on them aren't pushed down; see :func:`filter_rows`."""
 
     def kept(name: str, kind: str) -> str:
         column = quote(name)
@@ -356,13 +355,13 @@ def unfiltered(frame: Any) -> Any:
     return frame.selectExpr(*(kept(name, kind) for name, kind in frame.dtypes))
 
 
-def unpushed(predicate: str) -> str:
-    """Return a predicate as one that Spark evaluates for each row, and doesn't hand on."""
-    return f"CAST(({predicate}) AS STRING) = 'true'"  # a number's cast would be unwrapped again
+def not_pushed_down(predicate: str) -> str:
+    """Rewrite a predicate so that Spark evaluates it for each row instead of pushing it down."""
+    return f"CAST(({predicate}) AS STRING) = 'true'"  # Spark would remove a cast to a number
 
 
 def _comparable_as_text(kind: str) -> bool:
-    # Floats are left out: Iceberg takes no NaN in a filter.
+    # Not floats: Iceberg refuses NaN in a filter.
     return kind == "string" or kind.partition("(")[0] in _EXACT_AS_TEXT
 
 
@@ -380,20 +379,21 @@ def count(
     others: Sequence[Any] = (),
     only: Mapping[int, str] | None = None,
 ) -> ScanResult:
-    """Count the rows of ``frame`` that meet each predicate, and try to prove ``key`` unique, in ``others`` as well.
+    """Count the rows of ``frame`` that meet each predicate, and try to prove ``key`` unique across them and ``others``.
 
-    Rows that meet a predicate of ``only``, by index, are read by themselves: for ``zone NOT IN (…)``, Iceberg skips
-    each row group whose dictionary holds no other value.
+    Args:
+        only: By index of a predicate, a filter for a separate scan of just the rows that can meet it. For
+            ``zone NOT IN (…)``, Iceberg then skips row groups whose dictionary has no other value.
     """
     if key is not None and key.is_hash:
-        return _by_hash(frame, key)
+        return _count_by_hash(frame, key)
     only = only or {}
     apart = [(frame.where(sql), (f"count_if({predicates[index]})",)) for index, sql in only.items()]
-    parts = _parts([one for index, one in enumerate(predicates) if index not in only], _PASS) or [()]
-    first, *found = _collected([_pass(frame, parts[0], key, others), *apart])
-    passes = [_counted(first, key, others)]
-    passes += [_counted(_collected([_pass(frame, part)])[0]) for part in parts[1:]]
-    _require_same([one.total for one in passes])
+    parts = _chunks([one for index, one in enumerate(predicates) if index not in only], _PASS) or [()]
+    first, *found = _collected([_pass_aggregates(frame, parts[0], key, others), *apart])
+    passes = [_scan_result(first, key, others)]
+    passes += [_scan_result(_collected([_pass_aggregates(frame, part)])[0]) for part in parts[1:]]
+    _require_equal_totals([one.total for one in passes])
     rest = itertools.chain.from_iterable(one.failing for one in passes)
     known = dict(zip(only, (number for (number,) in found), strict=True))
     failing = tuple(known[index] if index in known else next(rest) for index in range(len(predicates)))
@@ -401,24 +401,25 @@ def count(
 
 
 def aggregate(frame: Any, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
-    """Return the number of rows of ``frame`` and the values of aggregates, in as few passes as pay."""
+    """Return the number of rows of ``frame`` and the values of aggregates, in as few passes as is efficient."""
     distinct = [one for one in expressions if "DISTINCT" in one]
     plain = [one for one in expressions if "DISTINCT" not in one]
     known: dict[str, Any] = {}
     totals: list[int] = []
-    for part in [*_parts(plain, _AGGREGATES), *_parts(distinct, _DISTINCT)] or [()]:
+    for part in [*_chunks(plain, _AGGREGATES), *_chunks(distinct, _DISTINCT)] or [()]:
         named = (f"{expression} AS a{index}" for index, expression in enumerate(part))
         total, *values = frame.selectExpr("count(1)", *named).collect()[0]
         totals.append(total)
         known |= zip(part, values, strict=True)
-    _require_same(totals)
+    _require_equal_totals(totals)
     return totals[0], tuple(known[one] for one in expressions)
 
 
 def passing_texts(frame: Any, asked: Sequence[tuple[str, str]]) -> list[frozenset[str]]:
-    """Return, for each column of text and a predicate about it, values of a sample for which the predicate is false.
+    """Return, for each string column and predicate in ``asked``, sampled values for which the predicate is false.
 
-    None if values hardly repeat. Only plain ASCII, which is the same text in Python and in Spark, and not long.
+    If values hardly repeat, there are none. Only short printable ASCII values are returned, because Python and Spark
+    agree about them.
     """
     wanted = (
         sql
@@ -428,26 +429,28 @@ def passing_texts(frame: Any, asked: Sequence[tuple[str, str]]) -> list[frozense
     rows = [tuple(row) for row in frame.selectExpr(*wanted).limit(_SAMPLE).collect()]
     found = [{bytes(row[at]) for row in rows if row[at + 1] is False} for at in range(0, 2 * len(asked), 2)]
     few = min(_MOST_TEXTS, len(rows) // _OFTEN)
-    return [frozenset(_plain(values)) if len(values) <= few else frozenset() for values in found]
+    return [frozenset(_plain_texts(values)) if len(values) <= few else frozenset() for values in found]
 
 
-def _plain(values: Iterable[bytes]) -> Iterator[str]:
+def _plain_texts(values: Iterable[bytes]) -> Iterator[str]:
     texts = (_text(value) for value in values if len(value) <= _LONGEST_LOOKED_UP)
     return (text for text in texts if text is not None and text.isascii() and text.isprintable())
 
 
-def _parts(items: Sequence[str], size: int) -> list[Sequence[str]]:
+def _chunks(items: Sequence[str], size: int) -> list[Sequence[str]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def _require_same(totals: Sequence[int]) -> None:
+def _require_equal_totals(totals: Sequence[int]) -> None:
     if len(set(totals)) > 1:
         seen = " and ".join(f"{total:,}" for total in dict.fromkeys(totals))
-        raise EngineError(f"Passes over the same rows counted {seen} of them.", hint="Run it again.")
+        raise EngineError(
+            f"Several passes over the same rows counted {seen} rows.", hint="Nothing was published. Run it again."
+        )
 
 
 def _collected(asked: Sequence[tuple[Any, Sequence[str]]]) -> list[Sequence[int]]:
-    """Return whole numbers that are aggregates of DataFrames, all by one query."""
+    """Compute integer aggregates of several DataFrames in one query."""
     if len(asked) == 1:
         frame, aggregates = asked[0]
         return [tuple(frame.selectExpr(*aggregates).collect()[0])]
@@ -459,8 +462,8 @@ def _collected(asked: Sequence[tuple[Any, Sequence[str]]]) -> list[Sequence[int]
     return [found for _, found in sorted(tuple(row) for row in rows)]
 
 
-def _counted(found: Sequence[int], key: IntegerKey | None = None, others: Sequence[Any] = ()) -> ScanResult:
-    """Return what the aggregates of :func:`_pass` say."""
+def _scan_result(found: Sequence[int], key: IntegerKey | None = None, others: Sequence[Any] = ()) -> ScanResult:
+    """Convert the aggregates of :func:`_pass_aggregates` to a result."""
     total, *failing = found
     if key is None:
         return ScanResult(total=total, failing=tuple(failing))
@@ -470,10 +473,10 @@ def _counted(found: Sequence[int], key: IntegerKey | None = None, others: Sequen
     return ScanResult(total=total, failing=tuple(failing), is_unique=True if is_unique else None)
 
 
-def _pass(
+def _pass_aggregates(
     frame: Any, predicates: Sequence[str], key: IntegerKey | None = None, others: Sequence[Any] = ()
 ) -> tuple[Any, Sequence[str]]:
-    parts = _parts(predicates, _BITS)
+    parts = _chunks(predicates, _BITS)
     answers = [
         " | ".join(f"IF({predicate}, {1 << bit}, 0)" for bit, predicate in enumerate(part)) + f" AS answers_{number}"
         for number, part in enumerate(parts)
@@ -481,18 +484,18 @@ def _pass(
     bits = [(number, 1 << bit) for number, part in enumerate(parts) for bit in range(len(part))]
     counts = [f"count_if((answers_{number} & {bit}) != 0)" for number, bit in bits]
     if key is not None:
-        return _by_bucket(frame, answers, counts, key, others)
+        return _bucket_aggregates(frame, answers, counts, key, others)
     return frame.selectExpr(*answers) if answers else frame, ["count(1)", *counts]
 
 
-def _by_bucket(
+def _bucket_aggregates(
     frame: Any, answers: Sequence[str], counts: Sequence[str], key: IntegerKey, others: Sequence[Any]
 ) -> tuple[Any, Sequence[str]]:
-    """Count per 64 neighbouring integers of the key, with a bit for each, or per 32,768 with a bitmap; then add up.
+    """Group the key's integers into buckets with a bit for each integer, and count the bits.
 
-    Where most integers are keys, 64 of them to a number leave few groups, which Spark finds by hashing. For bitmaps it
-    sorts the rows, which hold no more than bits by then. Other rows have bits beside these: if both together have as
-    many as the two have, they share no key.
+    A dense key is grouped by 64 integers, which leaves few enough groups for a hash aggregation. Other keys are grouped
+    into bitmaps of 32,768 integers, for which Spark sorts the rows, reduced to bits by then. The bits of ``others`` are
+    counted separately and together with the batch's: they share no key if the two counts add up to the joint one.
     """
     if is_connect(frame):
         from pyspark.sql.connect.functions import expr
@@ -519,16 +522,16 @@ def _by_bucket(
     return grouped, [f"coalesce(sum(c{index}), 0)" for index in range(len(wanted))]
 
 
-def _by_hash(frame: Any, key: IntegerKey) -> ScanResult:
-    """Group by a hash of each key; if none occurs twice, no key does.
+def _count_by_hash(frame: Any, key: IntegerKey) -> ScanResult:
+    """Group by a hash of each key: if no hash occurs twice, the key is unique.
 
-    Shared out by the hash first, so that Spark doesn't group each task's rows, of which none have the same key, and in
-    parts.
+    Rows are repartitioned by the hash first, so that Spark doesn't aggregate each task's rows in vain beforehand, and
+    so that the work is split into parts.
     """
     present = " AND ".join(f"{quote(column)} IS NOT NULL" for column in key.columns)
     hashes = frame.where(present).selectExpr(f"{key.sql} AS hash")
     keys = hashes.repartition(key.hash_parts, "hash").groupBy("hash").count()
-    # One task would get all rows without a key.
+    # Repartitioned, all rows without a key would end up in one task.
     others = frame.where(f"NOT ({present})").selectExpr("CAST(NULL AS BIGINT) AS hash", "count(1) AS count")
     wanted = ("coalesce(sum(count), 0)", "count_if(count > 1 AND hash IS NOT NULL)")
     total, repeated = keys.union(others).selectExpr(*wanted).collect()[0]

@@ -1,7 +1,7 @@
-"""Spark sessions: one for writing and auditing, one for each reference that is queried.
+"""Spark sessions: one for writes and audits, and one for each reference that is queried.
 
-A session's Spark catalog is bound to one reference when it is first used, so reading at another reference takes a
-session of its own. They are cheap: sessions of one server share everything but settings.
+A session's Spark catalog is bound to a reference on first use, so each reference needs its own session. Sessions are
+cheap: those of one server share everything but settings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakegate.config import ENVIRON_LOCK
 from lakegate.errors import ConfigurationError, EngineUnavailableError
-from lakegate.spark.failures import import_spark, translated
+from lakegate.spark.failures import import_spark, spark_errors
 
 if TYPE_CHECKING:
     from lakegate.credentials.tokens import Token
@@ -25,25 +25,26 @@ if TYPE_CHECKING:
 CATALOG = "lakegate"
 """Name of the Spark catalog in all our sessions."""
 SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
-"""Settings by which Iceberg writes properties into snapshots that a session makes."""
+"""Prefix of session settings that Iceberg copies into the properties of the session's snapshots."""
 
 _SIGN_OF_LIFE_S = 5.0
 _OPENED_WITHIN_S = 30.0
 _MAX_RETRIES = 5
 _MAX_BACKOFF_MS = 2_000
 _SETTINGS = {
-    # What a string means must not depend on the server: "x" is a string, ${x} is nothing special.
+    # SQL strings must not depend on the server's settings: "x" is a string, ${x} isn't replaced.
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.variable.substitute": "false",
-    # No SQL in our sessions reads files by their paths, or writes any but a table's: an abstract class can't be made.
+    # No SQL in our sessions may read files by path, or write other files than a table's: Spark can't instantiate this
+    # abstract class.
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.sources.commitProtocolClass": "org.apache.spark.internal.io.FileCommitProtocol",
     "spark.sql.caseSensitive": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.legacy.javaCharsets": "true",
-    # Spark refuses parquet's nanosecond timestamps unless it may read them as numbers; the reader converts them.
+    # Spark only reads parquet's nanosecond timestamps as numbers, which the reader converts.
     "spark.sql.legacy.parquet.nanosAsLong": "true",
     "spark.sql.parquet.binaryAsString": "false",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
@@ -52,14 +53,14 @@ _SETTINGS = {
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
     "spark.sql.session.timeZone": "UTC",
-    # Of a server's own, LEGACY would write NULL for what doesn't fit.
+    # With LEGACY, Spark would write NULL for values that don't fit.
     "spark.sql.storeAssignmentPolicy": "ANSI",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
-"""Without these, a server's or a user's settings could change what our SQL means and how files are read."""
+"""Settings that fix what our SQL means and how files are read, whatever the server's or user's settings are."""
 
 SessionFactory = Callable[[Mapping[str, str]], Any]
-"""Makes an independent session with the given settings."""
+"""Creates an independent session with the given settings."""
 
 
 def remote_sessions(
@@ -68,14 +69,14 @@ def remote_sessions(
     """Return a factory of sessions on a Spark Connect server.
 
     Args:
-        url: Its address: ``sc://host:port``, with ``/;key=value`` of Spark's own behind it.
-        token: Bearer token; read for each session, and once more when it is refused.
-        tls: Whether to speak TLS; default: what ``url`` says, else with a token, except to this machine.
-        ca_file: Certificates (PEM) of the authorities to trust; default: ``SSL_CERT_FILE``, else gRPC's own.
+        url: The server's address: ``sc://host:port``, optionally with Spark's own ``/;key=value``.
+        token: Bearer token, read for each session, and renewed once if the server rejects it.
+        tls: Whether to use TLS. By default, as ``url`` says, or else if there's a token and the server isn't local.
+        ca_file: Certificates (PEM) of trusted authorities. By default, ``SSL_CERT_FILE``, or else gRPC's own.
 
     Returns:
-        The factory. It raises :class:`~lakegate.errors.ConfigurationError` when the server refuses the token, its
-        certificate isn't accepted, or a token would travel without TLS;
+        The factory. It raises :class:`~lakegate.errors.ConfigurationError` when the server rejects the token, its
+        certificate isn't trusted, or a token would be sent without TLS; and
         :class:`~lakegate.errors.EngineUnavailableError` when it doesn't answer.
     """
 
@@ -104,12 +105,12 @@ def remote_sessions(
 
 
 def derived_sessions(session: Any) -> SessionFactory:
-    """Return a factory of sessions separate from the user's own, which is never changed."""
+    """Return a factory of sessions derived from the user's own session, which is never changed."""
 
     def create(settings: Mapping[str, str]) -> Any:
-        with translated("deriving a session"):
+        with spark_errors("deriving a session"):
             _quiet_settings()
-            session.version  # noqa: B018 - a Connect session exists on its server from its first call on
+            session.version  # noqa: B018 - the first call creates a Connect session on its server
             fresh = session.cloneSession() if is_connect(session) else session.newSession()
             for key, value in settings.items():
                 fresh.conf.set(key, value)
@@ -119,75 +120,75 @@ def derived_sessions(session: Any) -> SessionFactory:
 
 
 def session_settings(catalog_options: Mapping[str, str]) -> dict[str, str]:
-    """Return all settings of a session whose catalog has the given options (key ``""`` is its class)."""
+    """Return all settings of a session whose catalog has the given options. The key ``""`` is the catalog's class."""
     prefix = f"spark.sql.catalog.{CATALOG}"
     options = {f"{prefix}.{key}" if key else prefix: value for key, value in catalog_options.items()}
     return {**_SETTINGS, **options}
 
 
 def is_connect(session: Any) -> bool:
-    """Return whether a session speaks Spark Connect."""
+    """Return whether a session uses Spark Connect."""
     return ".connect." in type(session).__module__
 
 
-def planned(frame: Any) -> Any:
-    """Return ``frame`` once Spark has planned it: Connect does so late, and what's wrong must fail here."""
-    frame.schema  # noqa: B018 - asking for it plans
+def plan_now(frame: Any) -> Any:
+    """Let Spark plan ``frame`` now, so that an invalid one fails here; Connect would plan it later. Return it."""
+    frame.schema  # noqa: B018 - needs the plan
     return frame
 
 
-def always(session: Any) -> Any:
-    """Return a column that is true in every row."""
+def always_true(session: Any) -> Any:
+    """Return a ``Column`` that is true for every row."""
     if is_connect(session):
         from pyspark.sql.connect.functions import lit
     else:
         from pyspark.sql.functions import lit
-    return lit(True)  # noqa: FBT003 - it is the value
+    return lit(True)  # noqa: FBT003 - the value itself
 
 
 def end_session(session: Any) -> None:
-    """End one of our sessions. A classic one is left alone: it is part of the user's application."""
+    """End one of our sessions. Classic ones stay: they are part of the user's application."""
     if is_connect(session):
         with suppress(Exception):
-            # A server that is gone has ended the session already: don't wait for it.
+            # Without retries: if the server is gone, so is the session.
             session.client.set_retry_policies([])
             session.stop()
         with suppress(Exception):
-            # pyspark closes a session again when it is collected, under a lock; in a thread that is just being started
-            # for that very lock's holder, both wait forever. Ours are closed by now.
+            # PySpark closes a session again, under a lock, when it's garbage-collect_rows. In a thread that the lock's
+            # holder is just starting, that would deadlock. Ours is closed already.
             session.client.close = _nothing
 
 
 def is_alive(session: Any) -> bool:
-    """Return whether the server of one of our sessions answers at once, and still knows it."""
+    """Return whether a session's server answers promptly and still has the session."""
     if not is_connect(session):
         return True
-    from lakegate.spark.channels import answered_within
+    from lakegate.spark.channels import call_timeout
 
     try:
-        with answered_within(_SIGN_OF_LIFE_S):
+        with call_timeout(_SIGN_OF_LIFE_S):
             session.conf.get("spark.sql.session.timeZone")
-    except Exception:  # noqa: BLE001 - whatever it is, the session is useless
+    except Exception:  # noqa: BLE001 - any error makes the session useless
         return False
     return True
 
 
-def hang_up(session: Any) -> None:
-    """Close a session's connection without asking its server, so that calls under way fail at once."""
+def disconnect(session: Any) -> None:
+    """Close a session's connection without telling its server, so that running calls fail at once."""
     if is_connect(session):
         with suppress(Exception):
-            session.client._channel.close()  # closing the client would first wait for calls under way
+            session.client._channel.close()  # closing the client would wait for running calls first
             session.client._closed = True
             session.client.close = _nothing
 
 
-def release(abandoned: Any, *, through: Any) -> None:
-    """End a session that we hung up on, and what still runs in it, through another one's connection."""
+def release_session(abandoned: Any, *, through: Any) -> None:
+    """End an abandoned session, and the work that still runs in it, through another session's connection."""
     if not (is_connect(abandoned) and is_connect(through)):
         return
     from pyspark.sql.connect.proto import ReleaseSessionRequest
 
-    with suppress(Exception):  # its server may be another by now
+    with suppress(Exception):  # the server may have been replaced
         old, client = abandoned.client, through.client
         request = ReleaseSessionRequest(session_id=old._session_id, client_type=client._builder.userAgent)
         if old._user_id:
@@ -199,11 +200,11 @@ def _open(channels: SparkChannels, settings: Mapping[str, str]) -> Any:
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession
 
-    from lakegate.spark.channels import answered_within
+    from lakegate.spark.channels import call_timeout
 
     channels.check()
     try:
-        with translated(f"connecting to {channels.place}"), answered_within(_OPENED_WITHIN_S):
+        with spark_errors(f"connecting to {channels.place}"), call_timeout(_OPENED_WITHIN_S):
             session = SparkSession.Builder().channelBuilder(channels).create()
             session.client.set_retry_policies([DefaultPolicy(max_retries=_MAX_RETRIES, max_backoff=_MAX_BACKOFF_MS)])
             try:
@@ -218,12 +219,12 @@ def _open(channels: SparkChannels, settings: Mapping[str, str]) -> Any:
 
 
 def _quiet_settings() -> None:
-    # Some settings are pinned to their defaults, and Spark warns about them anyway.
+    # Spark warns about deprecated settings even when they are set to their defaults, as some of ours are.
     warnings.filterwarnings("ignore", message=r"The SQL config '.*' has been deprecated", category=UserWarning)
 
 
 def _quiet_client() -> None:
-    # The client logs each of Spark's errors with its JVM stack to standard error; we translate and raise them.
+    # The client logs each Spark error, with its JVM stack trace, to standard error. We translate and raise them.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     logging.getLogger("pyspark").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]", category=UserWarning)
@@ -232,15 +233,16 @@ def _quiet_client() -> None:
 
 
 def _prefer_connect_functions() -> None:
-    # pyspark.sql.functions asks this variable which kind of Column to build; a classic session in the process wins.
+    # This variable makes pyspark.sql.functions build Connect columns. A classic session in the process takes
+    # precedence.
     from pyspark.util import is_remote_only
 
     if not is_remote_only():
         from pyspark import SparkContext
 
-        if SparkContext._active_spark_context is not None:  # the only way to ask without starting one
+        if SparkContext._active_spark_context is not None:  # the only way to find out without starting one
             return
-    with ENVIRON_LOCK:  # a check that's asked in another thread sets this variable, and sets it back
+    with ENVIRON_LOCK:  # a check in another thread sets this variable temporarily
         os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
 
 

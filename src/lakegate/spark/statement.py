@@ -1,8 +1,8 @@
-"""Statements of transactions, checked before the engine sees them.
+"""Check the statements of transactions before the engine sees them.
 
-sqlglot says which tables a statement reads and writes. It is given a skeleton of the tokens
-(:func:`~lakegate.model.sqltext.sql_skeleton`), and Spark the same tokens without comments: the two can't disagree on
-where a string or a comment ends. What the statement writes is read from the tokens, too, and must be the same.
+sqlglot finds the tables that a statement reads and writes. It parses a skeleton of the tokens
+(:func:`~lakegate.model.sqltext.sql_skeleton`), and Spark gets the same tokens without comments, so the two can't
+disagree about where a string or comment ends. The table to write is also read from the tokens, and must be the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlglot.errors import SqlglotError
 from lakegate.errors import IdentifierError, QueryError
 from lakegate.model.identifiers import RESERVED_NAMESPACES, TableIdentifier
 from lakegate.model.sqltext import SqlToken, sql_skeleton, sql_text
-from lakegate.spark.guard import parenthesized, tokens_of
+from lakegate.spark.guard import parenthesized, statement_tokens
 from lakegate.spark.sessions import CATALOG
 
 _DIALECT = "spark"
@@ -34,14 +34,14 @@ _QUANTIFIERS = frozenset({"ALL", "DISTINCT"})
 _OTHER_CATALOGS = RESERVED_NAMESPACES - {CATALOG}
 _ALTER_ACTIONS = frozenset({"ADD", "ALTER", "CHANGE", "DROP", "RENAME", "REPLACE", "SET", "UNSET", "WRITE"})
 _ALTER_REFUSED = {
-    ("SET", "LOCATION"): "files of a table stay in the folder it was created in",
-    ("RENAME", "TO"): "a table keeps its name",
-    ("ADD", "BRANCH"): "branches are the catalog's here",
-    ("ADD", "TAG"): "tags are the catalog's here",
-    ("DROP", "BRANCH"): "branches are the catalog's here",
-    ("DROP", "TAG"): "tags are the catalog's here",
-    ("REPLACE", "BRANCH"): "branches are the catalog's here",
-    ("REPLACE", "TAG"): "tags are the catalog's here",
+    ("SET", "LOCATION"): "a table's files stay in the folder it was created in",
+    ("RENAME", "TO"): "a transaction can't rename tables",
+    ("ADD", "BRANCH"): "branches belong to the catalog, not to a table",
+    ("ADD", "TAG"): "tags belong to the catalog, not to a table",
+    ("DROP", "BRANCH"): "branches belong to the catalog, not to a table",
+    ("DROP", "TAG"): "tags belong to the catalog, not to a table",
+    ("REPLACE", "BRANCH"): "branches belong to the catalog, not to a table",
+    ("REPLACE", "TAG"): "tags belong to the catalog, not to a table",
 }
 _PROPERTIES_REFUSED = frozenset(
     {
@@ -74,8 +74,10 @@ class Statement:
     """A statement that a transaction may run.
 
     Attributes:
-        sql: What to give to the engine.
-        created: Those of ``written`` that it creates.
+        sql: The SQL for the engine to run.
+        read: The tables that it reads.
+        written: The tables that it changes.
+        created: The tables in ``written`` that it creates.
     """
 
     sql: str
@@ -87,18 +89,18 @@ class Statement:
 def parse_statement(sql: str, catalogs: Collection[str] = (), *, views: Collection[str] = ()) -> Statement:
     """Check a statement of a transaction.
 
-    Allowed are queries, ``INSERT``, ``MERGE``, ``UPDATE``, ``DELETE``, ``CREATE``, ``ALTER`` and ``DROP TABLE``, on
-    tables named ``namespace.table``: nothing that could read or change what isn't on the transaction's branch.
+    It may be a query, ``INSERT``, ``MERGE``, ``UPDATE``, ``DELETE``, or ``CREATE``, ``ALTER`` or ``DROP TABLE``, and
+    name tables as ``namespace.table``. It can't read or change anything outside the transaction's branch.
 
-    A ``DELETE`` is rewritten so that Spark runs it row by row: when it drops whole files from the metadata
-    (``SparkTable.deleteWhere``), Iceberg 1.12 leaves the session's snapshot properties out, and with them the run id.
+    A ``DELETE`` is rewritten so that Spark runs it row by row. When Iceberg 1.12 deletes whole files through the
+    metadata (``SparkTable.deleteWhere``), it leaves out the session's snapshot properties, and the run id with them.
 
     Args:
-        catalogs: The session's other Spark catalogs: ``nyc.trips`` would be a table in catalog ``nyc``.
-        views: Names of ours, without a namespace, of which it must read one.
+        catalogs: The session's other Spark catalogs. With a catalog ``nyc``, ``nyc.trips`` would be a table in it.
+        views: Our temporary views, which have no namespace. The statement must read one of them.
 
     Raises:
-        QueryError: When it is several statements, of another kind, or names anything but the branch's tables.
+        QueryError: When it's several statements or of another kind, or names anything but the branch's tables.
 
     Example:
         >>> found = parse_statement("INSERT INTO nyc.daily SELECT day, count(*) FROM nyc.trips GROUP BY day")
@@ -106,55 +108,55 @@ def parse_statement(sql: str, catalogs: Collection[str] = (), *, views: Collecti
         (['nyc.trips'], ['nyc.daily'])
     """
     others = _OTHER_CATALOGS | {name.lower() for name in catalogs} - {CATALOG}
-    tokens = tokens_of(sql, "statement")
+    tokens = statement_tokens(sql, "statement")
     _require_no_evolution(tokens)
     if [token.upper for token in tokens[:2]] == ["ALTER", "TABLE"]:
-        return Statement(sql_text(tokens), written=frozenset({_altered(tokens, others)}))
+        return Statement(sql_text(tokens), written=frozenset({_altered_table(tokens, others)}))
     tree = _parse(tokens)
     target = _target(tree)
     _require_names(tokens, others)
     named = list(_tables(tree))
     tables = [table for table in named if not (len(table.parts) == 1 and table.name.lower() in views)]
-    read = frozenset(_name(table, others) for table in tables if table is not target)
+    read = frozenset(_table_identifier(table, others) for table in tables if table is not target)
     if views and len(tables) == len(named):
         raise QueryError(
             f"The statement doesn't read {' or '.join(views)}, the rows to ingest.",
-            hint=f"Name it as its source: USING {next(iter(views))} AS s",
+            hint=f"Use it as the source: USING {next(iter(views))} AS s",
         )
     if target is None:
         return Statement(parenthesized(tokens), read)
     _require_same_target(tokens, target)
-    written = frozenset({_name(target, others)})
+    written = frozenset({_table_identifier(target, others)})
     if isinstance(tree, exp.Create):
         _require_plain_properties(tokens)
         return Statement(sql_text(tokens), read, written, created=written)
     if isinstance(tree, (exp.Merge, exp.Update, exp.Delete)):
         read |= written
     if isinstance(tree, exp.Delete):
-        return Statement(_row_by_row(tokens, next(iter(written))), read, written)
+        return Statement(_row_level_delete(tokens, next(iter(written))), read, written)
     return Statement(sql_text(tokens), read, written)
 
 
-def tables_of(sql: str) -> tuple[str, ...] | None:
-    """Return the names of the tables of ours that a query reads; ``None`` if its text doesn't say it for sure.
+def referenced_tables(sql: str) -> tuple[str, ...] | None:
+    """Return the names of the lake's tables that a query reads; ``None`` if its text doesn't say for sure.
 
-    A name such as ``nyc.trips.snapshots`` may be a table, or say something of ``nyc.trips``: both count.
+    ``nyc.trips.snapshots`` may be a table, or a metadata table of ``nyc.trips``, so both are returned.
 
     Example:
-        >>> tables_of("WITH a AS (SELECT * FROM nyc.trips) SELECT * FROM a JOIN nyc.zones USING (id)")
+        >>> referenced_tables("WITH a AS (SELECT * FROM nyc.trips) SELECT * FROM a JOIN nyc.zones USING (id)")
         ('nyc.trips', 'nyc.zones')
     """
     found: set[str] = set()
     try:
-        for table in _tables(_parse(tokens_of(sql, "statement"))):
+        for table in _tables(_parse(statement_tokens(sql, "statement"))):
             parts = [part.name for part in table.parts]
             if len(parts) > 1 and parts[0].lower() in _OTHER_CATALOGS:
                 continue
-            name = _name(table, ())
+            name = _table_identifier(table, ())
             found.add(str(name))
             if name.name.lower() in _METADATA_TABLES and len(name.namespace) > 1:
                 found.add(str(TableIdentifier.parse(".".join(name.namespace))))
-    except (QueryError, IdentifierError):  # another reference, a view, or a name that is made up as it runs
+    except (QueryError, IdentifierError):  # another reference, a view, or a name that is computed at run time
         return None
     return tuple(sorted(found))
 
@@ -167,21 +169,21 @@ def _parse(tokens: Sequence[SqlToken]) -> exp.Expr:
         try:
             parsed = sqlglot.parse(_skeleton(tokens, opened="("), dialect=_DIALECT)
         except SqlglotError:
-            raise QueryError(f"Can't run this statement: {_where(error, tokens)}") from None
-    except AssertionError:  # sqlglot's way of refusing a query that isn't in parentheses
+            raise QueryError(f"Can't run this statement: {_error_location(error, tokens)}") from None
+    except AssertionError:  # sqlglot raises it for a set operation's query without parentheses
         raise QueryError(
-            "Can't run this statement: it can't be told which tables it reads.",
+            "Can't run this statement: lakegate can't tell which tables it reads.",
             hint="Put the query after |> UNION, INTERSECT or EXCEPT in parentheses.",
         ) from None
     except RecursionError:
-        raise QueryError("Can't run this statement: it is nested too deeply.") from None
+        raise QueryError("Can't run this statement: it's nested too deeply.") from None
     if len(parsed) != 1 or parsed[0] is None:
         raise QueryError("Can't run this statement: it isn't one statement.", hint="Run statements one at a time.")
     return parsed[0]
 
 
 def _require_no_evolution(tokens: Sequence[SqlToken]) -> None:
-    """Refuse Spark's ``WITH SCHEMA EVOLUTION``: Iceberg's tables need a property for it, which takes any column."""
+    """Refuse Spark's ``WITH SCHEMA EVOLUTION``: it needs a table property that lets any write add any column."""
     words = [token.upper for token in tokens]
     if words[:1] in (["MERGE"], ["INSERT"]) and ("WITH", "SCHEMA", "EVOLUTION") in zip(
         words, words[1:], words[2:], strict=False
@@ -193,7 +195,7 @@ def _require_no_evolution(tokens: Sequence[SqlToken]) -> None:
         )
 
 
-def _where(error: SqlglotError, tokens: Sequence[SqlToken]) -> str:
+def _error_location(error: SqlglotError, tokens: Sequence[SqlToken]) -> str:
     errors: list[dict[str, object]] = getattr(error, "errors", [])
     first = errors[0] if errors else {}
     near = str(first.get("highlight") or "").strip()
@@ -202,11 +204,13 @@ def _where(error: SqlglotError, tokens: Sequence[SqlToken]) -> str:
 
 
 def _skeleton(tokens: Sequence[SqlToken], opened: str | None = None) -> str:
-    """Return the skeleton with ``TABLE t`` written as ``SELECT * FROM t``, and other words that sqlglot knows.
+    """Return the skeleton with syntax that sqlglot doesn't know replaced.
 
-    ``|> SET`` and ``|> DROP`` name columns only; sqlglot knows lists of them by other words.
+    ``TABLE t`` becomes ``SELECT * FROM t``. ``|> SET`` and ``|> DROP``, which only name columns, become similar
+    clauses.
 
-    After a parenthesis, ``table`` is more often a column's name: there only where ``opened`` says so.
+    Args:
+        opened: ``"("`` to also replace ``TABLE`` after a parenthesis, where it's more often a column's name.
     """
     found = []
     for index, token in enumerate(tokens):
@@ -226,36 +230,36 @@ def _skeleton(tokens: Sequence[SqlToken], opened: str | None = None) -> str:
 
 
 def _target(tree: exp.Expr) -> exp.Table | None:
-    """Return the table that a statement changes, ``None`` for a query."""
+    """Return the table that a statement changes; ``None`` for a query."""
     if isinstance(tree, (exp.Query, exp.Values)):
         if any(isinstance(node, _WRITES) and not isinstance(node, exp.Query) for node in tree.walk()):
-            raise _refused(tree, "it changes something inside a query")
+            raise _refusal(tree, "it changes something inside a query")
         return None
     if not isinstance(tree, (exp.Insert, exp.Merge, exp.Update, exp.Delete, exp.Create, exp.Drop)):
-        raise _refused(tree)
+        raise _refusal(tree)
     if isinstance(tree, (exp.Create, exp.Drop)):
         _require_table(tree)
     found = tree.args["tables"][0] if isinstance(tree, exp.Drop) and tree.args.get("tables") else tree.this
     found = found.this if isinstance(found, exp.Schema) else found
     if not isinstance(found, exp.Table):
-        raise _refused(tree, "it doesn't write to a table")
+        raise _refusal(tree, "it doesn't write to a table")
     return found
 
 
 def _require_table(tree: exp.Create | exp.Drop) -> None:
     if str(tree.args.get("kind")).upper() != "TABLE" or tree.find(exp.TemporaryProperty):
-        raise _refused(tree, "only tables are created and dropped; a namespace comes with its first table")
+        raise _refusal(tree, "it can only create and drop tables; a namespace is created with its first table")
     if tree.args.get("purge") or len(tree.args.get("tables") or ()) > 1:
-        raise _refused(tree, "one table is dropped at a time, and its files stay for the other branches")
+        raise _refusal(tree, "drop one table at a time, without PURGE, because other branches need its files")
     if tree.find(exp.LocationProperty):
-        raise _refused(tree, "every table gets a folder of its own; leave LOCATION out")
+        raise _refusal(tree, "lakegate chooses a table's folder; leave LOCATION out")
 
 
-def _refused(tree: exp.Expr, why: str | None = None) -> QueryError:
+def _refusal(tree: exp.Expr, why: str | None = None) -> QueryError:
     name = str(tree.this).upper() if isinstance(tree, exp.Command) else tree.key.upper()
     return QueryError(
         f"A transaction can't run this {name} statement{f': {why}' if why else ''}.",
-        hint="It runs queries, INSERT, MERGE, UPDATE, DELETE, and CREATE, ALTER and DROP TABLE.",
+        hint="It can run queries, INSERT, MERGE, UPDATE, DELETE, and CREATE, ALTER and DROP TABLE.",
     )
 
 
@@ -286,7 +290,7 @@ def _is_cte(table: exp.Table) -> bool:
     return False
 
 
-def _name(table: exp.Table, others: Collection[str]) -> TableIdentifier:
+def _table_identifier(table: exp.Table, others: Collection[str]) -> TableIdentifier:
     return _identifier(tuple(part.name for part in table.parts), others)
 
 
@@ -297,15 +301,15 @@ def _identifier(parts: Sequence[str], others: Collection[str]) -> TableIdentifie
     if parts[0].lower() in others:
         raise QueryError(
             f"'{text}' isn't on the transaction's branch: '{parts[0]}' is another catalog.",
-            hint="Read it with your own Spark session, and hand the rows over as Arrow: frame.toArrow().",
+            hint="Read it in your own Spark session, and pass the rows as Arrow: frame.toArrow().",
         )
     if any("@" in part or "#" in part for part in parts):
         raise QueryError(
-            f"'{text}' names a reference: in a transaction, names mean the tables of its branch.",
-            hint="Leave '@' and '#' out; `lake.query(sql, ref=…)` reads at another reference.",
+            f"'{text}' names a reference, but a transaction can only use the tables of its branch.",
+            hint="Leave '@' and '#' out. To read at another reference: `lake.query(sql, ref=…)`",
         )
     if any("." in part for part in parts):
-        raise QueryError(f"'{text}' can't name a table: one of its parts holds a '.'.")
+        raise QueryError(f"'{text}' isn't a valid table name: one of its parts contains a '.'.")
     try:
         return TableIdentifier.parse(".".join(parts[1:] if parts[0] == CATALOG and len(parts) > 2 else parts))
     except IdentifierError as error:
@@ -313,10 +317,10 @@ def _identifier(parts: Sequence[str], others: Collection[str]) -> TableIdentifie
 
 
 def _require_names(tokens: Sequence[SqlToken], others: Collection[str]) -> None:
-    """Refuse names of other references and catalogs wherever a table can be named, whatever sqlglot makes of them."""
+    """Refuse other references and catalogs anywhere a table can be named, however sqlglot parses them."""
     for index, token in enumerate(tokens):
         if token.upper in _BEFORE_NAMES:
-            parts = _path(tokens, index + 1)
+            parts = _dotted_name(tokens, index + 1)
             if len(parts) > 1 and (parts[0].lower() in others or any("@" in part or "#" in part for part in parts)):
                 _identifier(parts, others)
 
@@ -329,16 +333,17 @@ def _require_same_target(tokens: Sequence[SqlToken], target: exp.Table) -> None:
             at = index + 1
             while at < len(tokens) and tokens[at].upper in _BEFORE_TARGET:
                 at += 1
-            if [part.lower() for part in _path(tokens, at)] == [part.name.lower() for part in target.parts]:
+            if [part.lower() for part in _dotted_name(tokens, at)] == [part.name.lower() for part in target.parts]:
                 return
             break
     raise QueryError(
-        "Can't tell which table this statement changes.", hint="Write its name in backticks: `namespace`.`table`."
+        "Can't tell which table this statement changes.",
+        hint="Nothing was run. Write the table's name in backticks: `namespace`.`table`.",
     )
 
 
-def _path(tokens: Sequence[SqlToken], at: int) -> list[str]:
-    """Return the parts of the dotted name that starts at a token; none where it isn't a name."""
+def _dotted_name(tokens: Sequence[SqlToken], at: int) -> list[str]:
+    """Return the parts of the dotted name that starts at a token; empty if there's no name."""
     parts: list[str] = []
     while at < len(tokens) and tokens[at].kind in {"word", "quoted"}:
         parts.append(tokens[at].name)
@@ -348,14 +353,14 @@ def _path(tokens: Sequence[SqlToken], at: int) -> list[str]:
     return parts
 
 
-def _altered(tokens: Sequence[SqlToken], others: Collection[str]) -> TableIdentifier:
-    parts = _path(tokens, 2) or [""]
+def _altered_table(tokens: Sequence[SqlToken], others: Collection[str]) -> TableIdentifier:
+    parts = _dotted_name(tokens, 2) or [""]
     at = 2 * len(parts)
     words = [token.text.upper() for token in tokens[at + 1 : at + 3]]
     if not words or words[0] not in _ALTER_ACTIONS:
         raise QueryError(
             f"A transaction can't run ALTER TABLE … {' '.join(words)}.",
-            hint="It takes ADD COLUMN name TYPE, DROP COLUMN name, RENAME COLUMN a TO b, ALTER COLUMN name TYPE type.",
+            hint="Allowed: ADD COLUMN name TYPE, DROP COLUMN name, RENAME COLUMN a TO b, ALTER COLUMN name TYPE type.",
         )
     reason = _ALTER_REFUSED.get((words[0], words[-1]))
     if reason is not None:
@@ -365,20 +370,20 @@ def _altered(tokens: Sequence[SqlToken], others: Collection[str]) -> TableIdenti
 
 
 def _require_plain_properties(tokens: Sequence[SqlToken]) -> None:
-    """Refuse properties that move or delete a table's files, or move it to another snapshot."""
+    """Refuse properties that move or delete a table's files, or change its current snapshot."""
     for key in _property_keys(tokens):
         if key in _PROPERTIES_REFUSED:
             raise QueryError(
                 f"A transaction can't set the table property '{key}'.",
-                hint="Tables keep to one folder, change by statements only, and lose no file that others need.",
+                hint="It could move or delete files that other branches need, or change rows without an audit.",
             )
 
 
 def _property_keys(tokens: Sequence[SqlToken]) -> Iterator[str]:
-    """Yield the keys of all lists of properties, in lower case.
+    """Yield the keys of all property lists, in lower case.
 
     Raises:
-        QueryError: When a list isn't written by Spark's grammar, ``key [[=] value]``, with ``=`` before each value.
+        QueryError: When a list can't be parsed as ``key [= value]``.
     """
     for index, token in enumerate(tokens):
         if token.upper in _PROPERTY_LISTS:
@@ -392,7 +397,7 @@ def _keys_in_list(tokens: Sequence[SqlToken], at: int) -> Iterator[str]:
     while True:
         first = tokens[at]
         key, at = _property_key(tokens, at)
-        # Without '=', a key's next part and its value can't be told apart.
+        # Without '=', a value looks like the key's next part.
         if not key or tokens[at].text not in {"=", ",", ")"}:
             raise QueryError(
                 f"Can't read the table property at {first.place}.", hint="Write properties as 'key' = 'value'."
@@ -408,17 +413,17 @@ def _keys_in_list(tokens: Sequence[SqlToken], at: int) -> Iterator[str]:
 
 
 def _property_key(tokens: Sequence[SqlToken], at: int) -> tuple[str, int]:
-    """Return the key at a token, and where it ends; an empty one when it must not be read as it is written."""
+    """Return the key at a token, and where it ends; an empty key if Spark may read it differently."""
     if tokens[at].kind == "string":
-        # Spark joins adjacent literals and undoes escapes: a key must mean what is written.
+        # Spark joins adjacent literals and resolves escapes, so only plain literals are accepted.
         text = tokens[at].text
         is_plain = text[0] in "'\"" and not set(text[1:-1]) & set("\\'\"")
         return (text[1:-1].lower() if is_plain else ""), at + 1
-    parts = _path(tokens, at)
+    parts = _dotted_name(tokens, at)
     return ".".join(parts).lower(), at + max(2 * len(parts) - 1, 0)
 
 
-def _row_by_row(tokens: Sequence[SqlToken], table: TableIdentifier) -> str:
+def _row_level_delete(tokens: Sequence[SqlToken], table: TableIdentifier) -> str:
     depth = 0
     for index, token in enumerate(tokens):
         depth += {"(": 1, ")": -1}.get(token.upper, 0)

@@ -1,4 +1,4 @@
-"""Upserts: keys that repeat or are NULL are refused, and the ``MERGE`` that updates and inserts rows."""
+"""Upserts: refuse duplicate and NULL keys, then ``MERGE`` the rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from lakegate.errors import InputError
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import is_masked
-from lakegate.spark.scans import collected
+from lakegate.spark.scans import collect_rows
 
 _EXAMPLES = 5
 
@@ -18,19 +18,19 @@ _EXAMPLES = 5
 def require_unique(
     frame: Any, keys: Sequence[str], table: TableIdentifier, branch: str, *, masked: Sequence[str] = ()
 ) -> None:
-    """Check that no two rows of a frame share their key, and that none has a NULL in it.
+    """Check that the keys of a frame are unique and not NULL.
 
     Args:
-        masked: Patterns of columns whose values aren't shown.
+        masked: Patterns of columns whose values must not be shown.
 
     Raises:
-        InputError: With examples.
+        InputError: When they aren't; it shows examples.
     """
     aliases = [f"k{index}" for index in range(len(keys))]
     null = " OR ".join(f"{alias} IS NULL" for alias in aliases)
     columns = (f"{quote(key)} AS {alias}" for key, alias in zip(keys, aliases, strict=True))
     grouped = frame.selectExpr(*columns).groupBy(*aliases).count()
-    wrong = [tuple(row.values()) for row in collected(grouped.where(f"count > 1 OR {null}").limit(_EXAMPLES))]
+    wrong = [tuple(row.values()) for row in collect_rows(grouped.where(f"count > 1 OR {null}").limit(_EXAMPLES))]
     if not wrong:
         return
     has_null = any(value is None for row in wrong for value in row[:-1])
@@ -38,11 +38,11 @@ def require_unique(
     examples = ", ".join(
         f"({', '.join(map(_shown, row[:-1], hidden))}) in {row[-1]:,} row{'' if row[-1] == 1 else 's'}" for row in wrong
     )
-    what = "holds NULL" if has_null else "isn't unique"
+    what = "is NULL" if has_null else "isn't unique"
     named = ", ".join(f"'{key}'" for key in keys)
     raise InputError(
         f"The key {named} {what} in the rows given for {table} on branch {branch}: {examples}.",
-        hint="Nothing was written. Drop those rows, or keep one of each key.",
+        hint="Nothing was written. Drop these rows, or keep one row per key.",
         table=str(table),
         branch=branch,
     )
@@ -51,11 +51,11 @@ def require_unique(
 def merge(
     session: Any, table: str, frame: Any, keys: Sequence[str], changed: Sequence[str], deletes: str | None = None
 ) -> None:
-    """Merge a frame's rows: set the columns ``changed`` where the keys match, insert the others.
+    """Merge a frame's rows into a table: update the columns ``changed`` where the keys match, insert the other rows.
 
     Args:
-        table: Its name in SQL.
-        deletes: Column that's true in rows which delete the row with their key instead.
+        table: The table's name in SQL.
+        deletes: A column that is true in rows that delete the row with their key.
     """
     view = f"lakegate_rows_{uuid.uuid4().hex}"
     columns = [name for name in frame.columns if name != deletes]

@@ -71,11 +71,11 @@ def test_options_for_csv_are_refused_with_other_files(tmp_path: Path, monkeypatc
     (tmp_path / "a.jsonl").write_text('{"fee": "1,5"}\n', encoding="utf-8")
     result = invoke(["inspect", "a.jsonl", "--decimal", ","], None)
     assert result.exit_code == 2
-    assert "Options for CSV were given, and 'file://" in result.stderr
+    assert "options for CSV were given, and 'file://" in result.stderr
     with connect(tmp_path) as lake:
         with pytest.raises(InputError, match=r"a\.jsonl' is JSON"):
             lake.ingest("shop.fees", "a.jsonl", csv=CsvOptions(decimal=","))
-        with pytest.raises(InputError, match="Options for CSV"):
+        with pytest.raises(InputError, match="options for CSV"):
             lake.ingest("shop.fees", [{"fee": "1,5"}], csv=CsvOptions(types={"fee": "double"}))
     assert not list(tmp_path.rglob("*.parquet"))
 

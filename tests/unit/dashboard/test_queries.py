@@ -63,7 +63,7 @@ class FakeLake:
     def query(self, sql: str, *, ref: str = "main", at: Any = None) -> Query:
         self.asked.append((ref, at))
         if sql not in self.answers:
-            raise QueryError(f"A query only reads, and this is a {sql} statement.")
+            raise QueryError(f"A query can only read, but this is a {sql} statement.")
         return Query(
             Frame(self.answers[sql], session=self.session),
             lambda frame: frame.rows().slice(0, frame.most),
@@ -104,7 +104,7 @@ def test_what_may_not_run_says_why_and_the_lake_stays() -> None:
     queries = started(lake)
     job = queries.start("DROP")
     assert job.wait(_SOON_S)
-    assert (job.state, str(job.error)) == ("failed", "A query only reads, and this is a DROP statement.")
+    assert (job.state, str(job.error)) == ("failed", "A query can only read, but this is a DROP statement.")
     assert queries.is_open
     queries.close()
     assert lake.closed.is_set()

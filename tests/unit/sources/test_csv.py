@@ -153,7 +153,7 @@ def test_what_is_not_doubtful_is_what_the_strict_reader_takes(text: str) -> None
         (b"a,b\n1,2\n\0\0\0\0", "holds a NUL byte (line 3)", "Copy or write it again"),
         ("a,\n1,2\n", "column 2 has no name", "Give every column a name"),
         ("a,_file\n1,2\n", "column '_file' has the name of an Iceberg metadata column", "for example to 'file'"),
-        ("a,A\n1,2\n", "2 columns of the same name: 'a', 'A'", "Rename"),
+        ("a,A\n1,2\n", "2 columns with the same name: 'a', 'A'", "Rename"),
         ("\n\n\n", "has no line of text", "leave it out"),
         ("", "is empty (0 bytes)", "leave it out"),
         (b"PAR1....", "is parquet, not CSV", "--format parquet"),
@@ -297,7 +297,7 @@ class TestOptions:
 
 def test_a_format_that_is_only_given(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a,b\n1,2\n")
-    with pytest.raises(SourceError, match="name that doesn't say its format"):
+    with pytest.raises(SourceError, match="has an unknown file extension"):
         discover([str(tmp_path / "a.txt")])
     assert discover([str(tmp_path / "a.txt")], format="csv").rows == 1
 

@@ -165,7 +165,7 @@ def test_json_keeps_each_value_exactly(tmp_path: Path, at_once: int, monkeypatch
         ("\n \n", "holds no JSON object with a key"),
         ("", "is empty (0 bytes)"),
         ("id,name\n1,a\n", "line 1 isn't valid JSON"),
-        ('{"id": 1, "ID": 2}\n', "2 columns of the same name"),
+        ('{"id": 1, "ID": 2}\n', "2 columns with the same name"),
         ('{"_pos": 1}\n', "has the name of an Iceberg metadata column"),
         ('{"": 1}\n', "column 1 has no name"),
         ('{"id": "\udcfc"}'.encode("utf-8", "surrogateescape"), "isn't UTF-8: byte 0xfc in line 1"),

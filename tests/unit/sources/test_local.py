@@ -102,7 +102,7 @@ def test_dot_dot_after_a_link_is_the_parent_of_its_target(tmp_path: Path) -> Non
     [
         ("ftp://bucket/a.parquet", "ftp:// isn't supported"),
         ("https://example.org/a.csv", "https:// isn't supported"),
-        ("file://elsewhere/a.csv", "isn't the URI of a file here"),
+        ("file://elsewhere/a.csv", "isn't the URI of a local file"),
         ("", "empty path"),
         ("a\0b", "NUL"),
     ],

@@ -171,7 +171,7 @@ def test_the_odd_one_out_is_blamed_whatever_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (["a", "a"], "2 columns of the same name: 'a', 'a'"),
+        (["a", "a"], "2 columns with the same name: 'a', 'a'"),
         (["Fee", "fee"], "'Fee', 'fee' "),
         (["a", ""], "column 2 has no name"),
         (["a", "_Pos"], "column '_Pos' has the name of an Iceberg metadata column"),

@@ -149,7 +149,7 @@ def test_keys_that_spark_cannot_read_are_refused_by_name() -> None:
         listing.close()
     for key in ("in/a//b.csv", "in//c.csv"):
         assert f"'s3://landing/{key}' has an empty part" in caught.value.message
-    assert "10:00 [1].csv' holds a ':' together with" in caught.value.message
+    assert "10:00 [1].csv' has both a ':' and one of" in caught.value.message
 
 
 @pytest.mark.parametrize("text", ["s3://", "s3:///a.csv", "s3://b/a.csv", "s3://-bucket/a", "s3://a b/c"])

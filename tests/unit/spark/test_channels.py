@@ -62,13 +62,13 @@ def _no_authorities_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_token_is_not_sent_without_tls(url: str, settings: dict[str, Any]) -> None:
     error = refused(url, **settings)
     assert isinstance(error, ConfigurationError)
-    assert error.message == f"The token for {AWAY} isn't sent without TLS."
+    assert error.message == f"lakegate doesn't send the token for {AWAY} without TLS."
     assert "engine.tls = true" in str(error.hint)
 
 
 def test_the_token_of_sparks_own_variable_is_not_either(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", TOKEN)
-    assert "isn't sent without TLS" in refused(AWAY, tls=False).message
+    assert "doesn't send the token" in refused(AWAY, tls=False).message
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_server_that_speaks_tls_only_is_told(authority: Authority, monkeypatch
     with tls_proxy(None, authority.server()) as proxy:
         error = refused(f"sc://localhost:{proxy.port}")
     assert isinstance(error, ConfigurationError)
-    assert "speaks TLS only" in error.message
+    assert "requires TLS" in error.message
     assert "engine.tls = true" in str(error.hint)
 
 
@@ -201,7 +201,7 @@ def test_a_connection_that_died_without_a_word_is_found_to_be_dead(
 def test_a_call_that_is_not_answered_in_time_is_given_up(way_to_silence: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels, "_DEADLINES_S", {"Interrupt": 1.0})
     channel = channels.SparkChannels(f"sc://127.0.0.1:{way_to_silence.port}").toChannel()
-    with channels.answered_within(1.0), pytest.raises(grpc.RpcError) as caught:
+    with channels.call_timeout(1.0), pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary("/spark.connect.SparkConnectService/Config")(b"")
     with pytest.raises(grpc.RpcError) as unanswered:
         channel.unary_unary("/spark.connect.SparkConnectService/Interrupt")(b"")

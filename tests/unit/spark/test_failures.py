@@ -17,7 +17,7 @@ from lakegate.errors import (
     RetryableError,
     SourceError,
 )
-from lakegate.spark.failures import first_sentence, of_source, translated
+from lakegate.spark.failures import first_sentence, source_errors, spark_errors
 from lakegate.spark.transaction import SparkTransaction
 from lakegate.wap.stage import hiding_values
 
@@ -30,7 +30,7 @@ def test_a_value_that_does_not_fit_is_not_quoted_where_values_are_hidden(hides: 
     with (
         pytest.raises(SourceError, match="CAST_INVALID_INPUT" if hides else "couldn't read") as caught,
         hiding_values(hides, "rows of nyc.trips were written"),
-        translated("writing", source=True),
+        spark_errors("writing", source=True),
     ):
         raise PySparkException(text)
     assert ("3000000000" in caught.value.message) is not hides
@@ -47,12 +47,12 @@ def test_a_value_that_does_not_fit_is_not_quoted_where_values_are_hidden(hides: 
         (
             "(java.sql.SQLException) x\norg.postgresql.util.PSQLException: FATAL: password authentication failed\n\tat",
             ConfigurationError,
-            "refuses to log in: FATAL: password authentication failed",
+            "rejected the login: FATAL: password authentication failed",
         ),
         (
             "PSQLException: x refused.\nCaused by: java.net.ConnectException: Connection refused\n",
             RetryableError,
-            "doesn't",
+            "can't be reached",
         ),
         ("java.lang.ClassNotFoundException: com.mysql.cj.jdbc.Driver", ConfigurationError, "doesn't have the driver"),
         (
@@ -69,7 +69,7 @@ def test_a_value_that_does_not_fit_is_not_quoted_where_values_are_hidden(hides: 
     ],
 )
 def test_what_a_database_says_is_said_of_its_source(text: str, kind: type[LakegateError], words: str) -> None:
-    with pytest.raises(LakegateError) as raised, of_source("shop.public.t"):
+    with pytest.raises(LakegateError) as raised, source_errors("shop.public.t"):
         raise QueryError("a query's own") from Exception(text)
     assert type(raised.value) is kind
     assert words in raised.value.message
@@ -113,9 +113,9 @@ def test_a_change_that_no_table_can_take_is_the_statements_fault(
 def test_only_a_refused_type_is_told_what_types_can_become(cause: str, *, is_about_a_type: bool) -> None:
     from pyspark.errors import PySparkException
 
-    with pytest.raises(QueryError, match=cause) as caught, translated("changing nyc.trips"):
+    with pytest.raises(QueryError, match=cause) as caught, spark_errors("changing nyc.trips"):
         raise PySparkException(f"[_LEGACY_ERROR_TEMP_2045] Unsupported table change: {cause}")
-    assert ("only get wider" in (caught.value.hint or "")) is is_about_a_type
+    assert ("can only widen" in (caught.value.hint or "")) is is_about_a_type
 
 
 @pytest.mark.parametrize("query", [True, False])
@@ -131,6 +131,6 @@ def test_only_a_refused_type_is_told_what_types_can_become(cause: str, *, is_abo
 def test_a_clock_that_is_wrong_is_named(text: str, *, query: bool) -> None:
     from pyspark.errors import PySparkException
 
-    with pytest.raises(ClockError, match="from the future") as caught, translated("writing nyc.trips", query=query):
+    with pytest.raises(ClockError, match="from the future") as caught, spark_errors("writing nyc.trips", query=query):
         raise PySparkException(text)
     assert "NTP" in str(caught.value.hint)

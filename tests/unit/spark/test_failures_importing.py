@@ -8,12 +8,12 @@ import sys
 PROGRAM = """
 import sys, threading
 import grpc, py4j.protocol
-from lakegate.spark.failures import translated
+from lakegate.spark.failures import spark_errors
 from lakegate.spark.sessions import remote_sessions
 from lakegate.errors import ConfigurationError
 
 def translate():
-    with translated("looking"):
+    with spark_errors("looking"):
         pass
 
 def connect():

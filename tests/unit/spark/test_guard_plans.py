@@ -10,7 +10,7 @@ from lakegate.errors import QueryError
 from lakegate.model.refs import Ref
 from lakegate.spark import guard
 from lakegate.spark.engine import SparkEngine
-from lakegate.spark.guard import read_plan
+from lakegate.spark.guard import review_plan
 from lakegate.spark.transaction import SparkTransaction
 
 TABLE = "lakegate.n.t"
@@ -18,7 +18,7 @@ TABLE = "lakegate.n.t"
 
 def problem(*lines: str, is_query: bool = False) -> str | None:
     plan = "\n".join(lines)
-    return read_plan(
+    return review_plan(
         f"== Parsed ==\nx\n\n== Analyzed Logical Plan ==\n{plan}\n\n== Optimized\n", is_query=is_query
     ).problem
 
@@ -70,8 +70,8 @@ def test_a_query_may_read_what_others_have() -> None:
 
 def test_a_query_over_a_source_reads_no_other_catalog() -> None:
     plan = "== Analyzed Logical Plan ==\nRelationV2[id#1L] shop.public.`a.b`\n"
-    assert read_plan(plan, is_query=True, only="shop").problem is None
-    other = read_plan(f"{plan}+- RelationV2[id#1L] prod.n.t\n", is_query=True, only="shop")
+    assert review_plan(plan, is_query=True, only="shop").problem is None
+    other = review_plan(f"{plan}+- RelationV2[id#1L] prod.n.t\n", is_query=True, only="shop")
     assert other.problem == "use prod.n.t, which isn't of source shop"
 
 
@@ -80,9 +80,9 @@ def test_what_is_read_is_what_is_not_only_written() -> None:
     below = (
         "   +- RelationV2[id#3L] lakegate.n.`s-1`.branch_main\n   +- RelationV2[id#3L] lakegate.n.u VERSION AS OF '1'\n"
     )
-    assert read_plan(plan, is_query=False).read == set()
-    assert read_plan(plan + below, is_query=False).read == {"n.s-1.branch_main", "n.u"}
-    assert read_plan(below, is_query=False).problem == "run what can't be looked at"
+    assert review_plan(plan, is_query=False).read == set()
+    assert review_plan(plan + below, is_query=False).read == {"n.s-1.branch_main", "n.u"}
+    assert review_plan(below, is_query=False).problem == "run SQL whose plan Spark doesn't show"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from lakegate.model.schema import Column, PartitionTransform, Schema
 from lakegate.model.tables import AddedRows
 from lakegate.spark import engine as engine_module
 from lakegate.spark.engine import SparkEngine
-from lakegate.spark.failures import MAY_ROUND, first_sentence, translated
+from lakegate.spark.failures import MAY_ROUND, first_sentence, spark_errors
 from lakegate.spark.reader import with_fields
 from lakegate.wap.schema_fit import fit
 
@@ -54,7 +54,7 @@ SCHEMA = Schema(
 def test_what_spark_says_becomes_an_error_that_says_what_was_done(text: str, expected: type[LakegateError]) -> None:
     from pyspark.errors import PySparkException
 
-    with pytest.raises(expected, match=r"writing nyc\.trips"), translated("writing nyc.trips"):
+    with pytest.raises(expected, match=r"writing nyc\.trips"), spark_errors("writing nyc.trips"):
         raise PySparkException(text)
 
 
@@ -68,7 +68,7 @@ def test_of_a_chain_of_causes_the_one_that_tells_is_told() -> None:
         "Caused by: awssdk.S3Exception: Reduce your rate. (Service: S3, Status Code: 503, Request ID: 1)\n"
         "\tat awssdk.S3Exception$BuilderImpl.build(Service: S3, Status Code: 503)\n"
     )
-    with pytest.raises(StorageUnavailableError) as caught, translated("writing nyc.trips"):
+    with pytest.raises(StorageUnavailableError) as caught, spark_errors("writing nyc.trips"):
         raise PySparkException(text)
     assert caught.value.message.endswith("nyc.trips: Reduce your rate. (Service: S3, Status Code: 503, Request ID: 1)")
 
@@ -78,7 +78,7 @@ def test_a_whole_number_that_a_double_may_round_is_told_with_its_column() -> Non
 
     text = f"[USER_RAISED_EXCEPTION] Column 'n' holds 9007199254740993, {MAY_ROUND}. SQLSTATE: P0001"
     told = pytest.raises(SourceError, match="Column 'n' holds 9007199254740993, which a double may round")
-    with told as caught, translated("writing", source=True):
+    with told as caught, spark_errors("writing", source=True):
         raise PySparkException(text)
     assert caught.value.hint is not None
     assert "long" in caught.value.hint
@@ -88,7 +88,10 @@ def test_null_where_a_table_takes_none_is_the_file_s_fault() -> None:
     from pyspark.errors import PySparkException
 
     text = "[NOT_NULL_ASSERT_VIOLATION] NULL value appeared in non-nullable field: \nIf the schema is inferred"
-    with pytest.raises(SourceError, match="NULL in a column") as caught, translated("writing nyc.trips", source=True):
+    with (
+        pytest.raises(SourceError, match="NULL in a required column") as caught,
+        spark_errors("writing nyc.trips", source=True),
+    ):
         raise PySparkException(text)
     assert "DROP NOT NULL" in str(caught.value.hint)
 
@@ -97,9 +100,9 @@ def test_a_file_that_cannot_be_read_is_the_files_fault_only_where_files_are_read
     from pyspark.errors import PySparkException
 
     text = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///x.parquet."
-    with pytest.raises(SourceError, match="file:///x"), translated("writing", source=True):
+    with pytest.raises(SourceError, match="file:///x"), spark_errors("writing", source=True):
         raise PySparkException(text)
-    with pytest.raises(EngineError), translated("auditing"):
+    with pytest.raises(EngineError), spark_errors("auditing"):
         raise PySparkException(text)
 
 
@@ -107,13 +110,13 @@ def test_a_refused_query_is_the_users_and_says_what_was_meant() -> None:
     from pyspark.errors import PySparkException
 
     text = "[UNRESOLVED] `nope` cannot be resolved. Did you mean one of the following? [`a`, `b`]. SQLSTATE: 42703; x"
-    with pytest.raises(QueryError, match=r"cannot be resolved\.$") as caught, translated("x", query=True):
+    with pytest.raises(QueryError, match=r"cannot be resolved\.$") as caught, spark_errors("x", query=True):
         raise PySparkException(text)
     assert caught.value.hint == "Did you mean one of `a`, `b`?"
 
 
 def test_our_own_errors_pass_through() -> None:
-    with pytest.raises(InputError, match="mine"), translated("x"):
+    with pytest.raises(InputError, match="mine"), spark_errors("x"):
         raise InputError("mine")
 
 
@@ -234,7 +237,7 @@ def test_examples_hide_a_struct_with_a_masked_field() -> None:
     rows = AddedRows(
         table=TableIdentifier.parse("a.b"), ref="x", after_snapshot_id=None, snapshot_id=1, masked=("contact.Email",)
     )
-    assert engine_module.shown(Examples(), rows) == (
+    assert engine_module.select_shown(Examples(), rows) == (
         "`id`", "'•••' AS `contact`", "'•••' AS `contact.email`"
     )  # fmt: skip
 
@@ -243,7 +246,7 @@ def test_an_error_names_sparks_condition() -> None:
     from pyspark.errors import PySparkException
 
     text = "(org.apache.spark.SparkNumberFormatException) [CAST_INVALID_INPUT] The value '[NO]' cannot be cast"
-    with pytest.raises(EngineError) as caught, translated("auditing a.b"):
+    with pytest.raises(EngineError) as caught, spark_errors("auditing a.b"):
         raise PySparkException(text)
     assert caught.value.context == {"condition": "CAST_INVALID_INPUT"}
 

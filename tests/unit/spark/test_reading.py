@@ -25,7 +25,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.tables import AddedRows
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.failures import LOSES
-from lakegate.spark.reader import rounded, with_fields
+from lakegate.spark.reader import rounded_decimals, with_fields
 from lakegate.spark.sessions import session_settings
 
 TRIPS = TableIdentifier.parse("nyc.trips")
@@ -133,4 +133,4 @@ def test_numbers_that_a_database_gives_no_scale_are_known() -> None:
         StructField("of_a_query", number),
         StructField("double", DoubleType(), metadata={"scale": 17}),
     ]
-    assert rounded(StructType(fields)) == [("free", "decimal(38,18)"), ("frees", "decimal(38,18)")]
+    assert rounded_decimals(StructType(fields)) == [("free", "decimal(38,18)"), ("frees", "decimal(38,18)")]

@@ -185,7 +185,7 @@ class Answers:
 
     def query(self, sql: str, *, ref: str, at: Any) -> Query:
         if sql == "DROP":
-            raise QueryError("A query only reads, and this is a DROP statement.")
+            raise QueryError("A query can only read, but this is a DROP statement.")
         if sql == "away":
             raise EngineUnavailableError("Lost the connection to Spark.", hint="lakegate status")
         rows = pa.table({"day": ["a", "b"] * 600, "<b>n</b>": range(1_200)})
