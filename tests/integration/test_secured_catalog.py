@@ -176,7 +176,7 @@ def test_a_wrong_secret_is_told_and_not_shown(
 ) -> None:
     monkeypatch.setenv("CLIENT_SECRET", "hunter22")
     error = refused(opened(tmp_path, variables))
-    assert "gave the client 'lakegate' no token (invalid_client)" in error.message
+    assert "rejected the client 'lakegate' (invalid_client)" in error.message
     assert "hunter22" not in str(error.to_dict())
 
 

@@ -1,4 +1,4 @@
-"""Secrets by reference, read when they are used and again when they change; and the authorities that TLS trusts."""
+"""Secrets by reference, read when they're used; and the authorities that TLS trusts."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ _CREDENTIALS_HINT = (
 
 
 class Secret:
-    """A secret that a setting refers to. Variables and files are read at each use, so a new value counts at once.
+    """A secret that a setting refers to. Variables and files are read on each use, so changes take effect at once.
 
     Args:
         reference: ``env:NAME``, ``file:/path`` or ``aws-secret:name-or-arn#json-key``.
+        setting: Name of the setting, for messages.
 
     Raises:
-        ConfigurationError: When it isn't a reference. It isn't shown: it may be the secret itself.
+        ConfigurationError: When it isn't a reference. The message doesn't show it, because it may be the secret itself.
 
     Example:
         >>> Secret("env:NESSIE_TOKEN", setting="catalog.token")
@@ -59,38 +60,38 @@ class Secret:
         return f"Secret('{self._reference}')"
 
     def value(self) -> str:
-        """Return the secret as it is now; one of AWS as it was in the last five minutes. Logs leave it out from now on.
+        """Return the secret's current value; those from AWS are cached for five minutes. Logs redact it from now on.
 
         Raises:
-            ConfigurationError: When it isn't there, is empty, or may not be read; or when everybody can read its file.
-            RetryableError: When AWS Secrets Manager doesn't answer, or can't serve now.
+            ConfigurationError: When it's missing, empty or inaccessible, or its file is readable by everyone.
+            RetryableError: When AWS Secrets Manager is unavailable.
         """
         value = _READERS[self._reference.scheme](self._reference, self._setting)
         hide(value)
         return value
 
     def renew(self) -> None:
-        """Forget the secret's cached value, because it was refused; the next use reads it again."""
+        """Drop the secret's cached value after it was rejected, so that the next use reads it again."""
         if self._reference.scheme == "aws-secret":
             _AWS_SECRETS.forget(self._reference)
 
 
 def trusting(ca_file: Path | str | None, *, setting: str) -> ssl.SSLContext:
-    """Return a TLS context that trusts the authorities in ``ca_file``, in PEM format; by default the system's."""
+    """Return a TLS context that trusts the authorities in ``ca_file`` (PEM), or by default the system's."""
     try:
         return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:  # of which ssl.SSLError is one
-        reason = "holds no certificates" if isinstance(error, ssl.SSLError) else f"can't be read: {error.strerror}"
+    except OSError as error:  # includes ssl.SSLError
+        reason = "has no certificates" if isinstance(error, ssl.SSLError) else f"can't be read: {error.strerror}"
         raise ConfigurationError(
-            f"The file {ca_file} with the authorities to trust {reason}.",
-            hint=f"Name a file in PEM format in {setting}.",
+            f"The file {ca_file} of trusted certificate authorities {reason}.",
+            hint=f"Set {setting} to a file in PEM format.",
             setting=setting,
             file=str(ca_file),
         ) from None
 
 
 def resolve_secret(reference: str | None, *, setting: str) -> str | None:
-    """Return the secret that ``reference`` points at; ``None`` when there is no reference.
+    """Return the secret that ``reference`` points to; ``None`` without a reference.
 
     Example:
         >>> resolve_secret(None, setting="engine.token") is None
@@ -104,7 +105,7 @@ def _read_variable(reference: SecretReference, setting: str) -> str:
     if not value:
         raise ConfigurationError(
             f"Setting {setting} refers to the variable {reference.place}, which isn't set.",
-            hint=f"export {reference.place}=…",
+            hint=f"Set it: export {reference.place}=…",
             setting=setting,
         )
     return value
@@ -121,18 +122,18 @@ def _read_file(reference: SecretReference, setting: str) -> str:
     try:
         value = content.decode().rstrip("\r\n")
     except UnicodeDecodeError:
-        raise _unusable(setting, path, "doesn't hold UTF-8 text") from None
+        raise _unusable(setting, path, "isn't UTF-8 text") from None
     if not value:
         raise _unusable(setting, path, "is empty")
     if len(content) > _LONGEST_BYTES:
-        raise _unusable(setting, path, f"holds more than {_LONGEST_BYTES:,} bytes")
+        raise _unusable(setting, path, f"has more than {_LONGEST_BYTES:,} bytes")
     return value
 
 
 def _require_private(path: Path, found: os.stat_result, setting: str) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise _unusable(setting, path, "isn't a file")
-    # Container engines mount secrets there for one container alone, and readable for whoever runs in it.
+    # Container engines mount secrets there for a single container, readable by all of its users.
     readable = stat.S_IROTH if not any(path.is_relative_to(folder) for folder in _MOUNTED) else 0
     if found.st_mode & (stat.S_IWOTH | readable):
         raise ConfigurationError(
@@ -150,7 +151,7 @@ def _unusable(setting: str, path: Path, reason: str) -> ConfigurationError:
 
 
 class AwsSecrets:
-    """Reads secrets, and remembers them for five minutes, so that none is fetched at each use. Thread-safe."""
+    """Reads secrets from AWS Secrets Manager, and caches them for five minutes. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -158,7 +159,7 @@ class AwsSecrets:
         self._kept: dict[str, tuple[float, str]] = {}
 
     def read(self, reference: SecretReference, setting: str) -> str:
-        """Return the value that ``reference`` points at."""
+        """Return the value that ``reference`` points to."""
         with self._lock:
             read_at, text = self._kept.get(reference.place, (float("-inf"), ""))
             if self._clock() - read_at >= _KEPT_S:
@@ -188,7 +189,7 @@ def _fetch(reference: SecretReference, setting: str) -> str:
     )
     region = reference.place.split(":")[3] if reference.place.startswith("arn:") else os.environ.get("AWS_REGION")
     try:
-        # A session of its own: boto3's default one may not be used by several threads.
+        # A separate session, because boto3's default one isn't thread-safe.
         client: Any = boto3.Session(region_name=region).client("secretsmanager", config=config)
         answer = client.get_secret_value(SecretId=reference.place)
     except ClientError as error:
@@ -196,7 +197,7 @@ def _fetch(reference: SecretReference, setting: str) -> str:
     except (BotoCoreError, ValueError) as error:
         raise _not_asked(error, reference, setting) from None
     if "SecretString" not in answer:
-        raise _secret_unusable(reference, setting, "holds bytes, not text")
+        raise _secret_unusable(reference, setting, "is binary, not text")
     return str(answer["SecretString"])
 
 
@@ -211,7 +212,7 @@ def _value(text: str, reference: SecretReference, setting: str) -> str:
         document = None
     if not isinstance(document, dict):
         raise _secret_unusable(
-            reference, setting, "doesn't hold a JSON object", hint="Leave out '#' and what follows it."
+            reference, setting, "isn't a JSON object", hint="Remove '#' and everything after it from the reference."
         )
     value = document.get(reference.key)
     if not isinstance(value, str) or not value:
@@ -256,7 +257,7 @@ def _secret_unusable(
 def _unavailable(reference: SecretReference, setting: str, said: str) -> RetryableError:
     return RetryableError(
         f"AWS Secrets Manager couldn't return '{reference.place}', which setting {setting} refers to ({said}).",
-        hint="Try again; check the network and the endpoint (AWS_ENDPOINT_URL, VPC endpoints).",
+        hint="Check the network and the endpoint (AWS_ENDPOINT_URL, VPC endpoints), then try again.",
         setting=setting,
     )
 

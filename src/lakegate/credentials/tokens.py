@@ -1,4 +1,4 @@
-"""Bearer tokens: one that a setting refers to, or one got by OAuth 2's client credentials, and how httpx sends them."""
+"""Bearer tokens, from a setting or through OAuth 2's client credentials, and how httpx sends them."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _NEEDED = ("oauth2_token_endpoint", "oauth2_client_id", "oauth2_client_secret")
 
 
 class Token(Protocol):
-    """A bearer token that may change while it is used. :class:`~lakegate.credentials.secret.Secret` is one."""
+    """A bearer token that may change while it's in use, such as :class:`~lakegate.credentials.secret.Secret`."""
 
     def value(self) -> str:
-        """Return the token as it is now."""
+        """Return the current token."""
         ...
 
     def renew(self) -> None:
-        """Forget the token, because it was refused; the next use gets another one, if there is one."""
+        """Drop the token after it was rejected, so that the next use gets a new one, if there is one."""
         ...
 
 
 class BearerAuth(httpx.Auth):
-    """Sends a token with each request, and once more with a new one when the first is refused.
+    """Sends a token with each request. If it's rejected, tries once more with a new one.
 
     Args:
-        setting: Name of the setting that it comes from, for messages.
+        setting: Name of the setting that the token comes from, for messages.
     """
 
     def __init__(self, token: Token, *, setting: str) -> None:
@@ -62,33 +62,33 @@ class BearerAuth(httpx.Auth):
         value = self._token.value()
         if not _SENDABLE.fullmatch(value):
             raise ConfigurationError(
-                "The catalog's token is empty or has characters that a header can't hold.",
-                hint=f"Look for spaces or line breaks where {self._setting} comes from.",
+                "The catalog's token is empty, or has characters that aren't allowed in a header.",
+                hint=f"Check the value of {self._setting} for spaces and line breaks.",
             )
         request.headers["Authorization"] = f"Bearer {value}"
         return value
 
 
-class _Answer(BaseModel):
-    """A token endpoint's answer, RFC 6749 §5.1."""
+class _TokenResponse(BaseModel):
+    """A token endpoint's response, RFC 6749 §5.1."""
 
     access_token: str
     expires_in: float = _ASSUMED_LIFE_S
 
 
-class _Refusal(BaseModel):
+class _ErrorResponse(BaseModel):
     """A token endpoint's error, RFC 6749 §5.2."""
 
     error: str
 
 
 class ClientCredentials:
-    """Access tokens by OAuth 2's client credentials (RFC 6749 §4.4), each got when the one before is about to expire.
+    """Gets access tokens through OAuth 2's client credentials (RFC 6749 §4.4), and renews them before they expire.
 
-    Thread-safe. The client's id and secret travel in a header, form-encoded, as RFC 6749 §2.3.1 has it.
+    Thread-safe. The client's id and secret are sent in a header, form-encoded (RFC 6749 §2.3.1).
 
     Args:
-        scope: Scopes to ask for, with spaces between; ``None`` for the server's default.
+        scope: Scopes to request, separated by spaces; ``None`` for the server's default.
     """
 
     def __init__(
@@ -117,28 +117,28 @@ class ClientCredentials:
         return f"ClientCredentials({self.endpoint!r}, {self.client_id!r})"
 
     def value(self) -> str:
-        """Return an access token that is good for a while yet.
+        """Return an access token that doesn't expire soon.
 
         Raises:
-            CatalogUnavailableError: When the endpoint doesn't answer, or can't serve now.
-            ConfigurationError: When it refuses the client, or answers with something other than a token.
+            CatalogUnavailableError: When the endpoint is unavailable.
+            ConfigurationError: When it rejects the client, or doesn't return a token.
         """
         with self._lock:
             if self._clock() >= self._kept_until:
                 asked_at = self._clock()
                 answer = self._fetch()
-                # Half of a short life, or such a token would never be used.
+                # Renew a short-lived token after half of its life, or it would never be used.
                 life_s = answer.expires_in - min(_EARLIER_S, answer.expires_in / 2)
                 self._kept, self._kept_until = answer.access_token, asked_at + life_s
                 hide(answer.access_token)
             return self._kept
 
     def renew(self) -> None:
-        """Forget the access token, because it was refused."""
+        """Drop the access token after it was rejected."""
         with self._lock:
             self._kept_until = float("-inf")
 
-    def _fetch(self) -> _Answer:
+    def _fetch(self) -> _TokenResponse:
         secret = self.secret.value()
         response = self._ask(secret)
         if response.status_code in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED):
@@ -148,7 +148,7 @@ class ClientCredentials:
         if not response.is_success:
             raise self._refused(response)
         try:
-            return _Answer.model_validate_json(response.content)
+            return _TokenResponse.model_validate_json(response.content)
         except ValidationError:
             raise self._wrong("didn't return an access token") from None
 
@@ -168,16 +168,16 @@ class ClientCredentials:
         if response.is_server_error or status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT):
             return self._away(f"HTTP {status}")
         try:
-            code = _Refusal.model_validate_json(response.content).error
+            code = _ErrorResponse.model_validate_json(response.content).error
         except ValidationError:
             return self._wrong(f"isn't an OAuth 2 token endpoint (HTTP {status})")
         said = code if _ERROR_CODE.fullmatch(code) else f"HTTP {status}"
-        return self._wrong(f"gave the client '{self.client_id}' no token ({said})")
+        return self._wrong(f"rejected the client '{self.client_id}' ({said})")
 
     def _away(self, reason: str) -> CatalogUnavailableError:
         return CatalogUnavailableError(
-            f"The token endpoint {self.endpoint} is unavailable ({reason}); lakegate needs a token for the catalog.",
-            hint="Try again; check catalog.oauth2_token_endpoint.",
+            f"The token endpoint {self.endpoint} is unavailable ({reason}); the catalog needs a token.",
+            hint="Check catalog.oauth2_token_endpoint, then try again.",
             uri=self.endpoint,
         )
 
@@ -190,10 +190,10 @@ class ClientCredentials:
 
 
 def catalog_token(settings: CatalogSettings) -> Token | None:
-    """Return the token that the settings say the catalog is asked with; nothing is read or fetched yet.
+    """Return the token for the catalog that the settings name, without reading or fetching it yet.
 
     Raises:
-        ConfigurationError: When they name two ways or half of one, or a secret would travel without TLS.
+        ConfigurationError: When the settings conflict or are incomplete, or a secret would be sent without TLS.
     """
     oauth2 = {name: getattr(settings, name) for name in _NEEDED}
     given = [name for name, value in oauth2.items() if value is not None]
@@ -203,15 +203,15 @@ def catalog_token(settings: CatalogSettings) -> Token | None:
     if settings.token is not None:
         if given:
             raise ConfigurationError(
-                f"catalog.token and catalog.{given[0]} are both set, and only one of them can be used.",
-                hint="Leave catalog.token out to use OAuth 2.",
+                f"catalog.token and catalog.{given[0]} are both set, but lakegate can only use one.",
+                hint="Remove catalog.token to use OAuth 2.",
                 setting="catalog.token",
             )
         return Secret(settings.token, setting="catalog.token")
     missing = next((name for name in _NEEDED if name not in given), None)
     if missing is not None:
         raise ConfigurationError(
-            f"catalog.{given[0]} is set, catalog.{missing} isn't.",
+            f"catalog.{given[0]} is set, but catalog.{missing} isn't.",
             hint="OAuth 2 needs all of catalog.oauth2_token_endpoint, oauth2_client_id and oauth2_client_secret.",
             setting=f"catalog.{missing}",
         )
@@ -233,7 +233,7 @@ def _require_tls(address: str | None, setting: str) -> None:
         )
     if url.scheme == "http" and not is_loopback(url.hostname or ""):
         raise ConfigurationError(
-            f"{setting} is '{address}': a token or secret isn't sent without TLS.",
-            hint=f"Write it as https://{url.netloc}{url.path}, and serve TLS there, or put a proxy in front that does.",
+            f"{setting} is '{address}', but lakegate doesn't send tokens or secrets without TLS.",
+            hint=f"Set it to https://{url.netloc}{url.path}, and enable TLS there or in a proxy in front of it.",
             setting=setting,
         )

@@ -1,7 +1,7 @@
-"""Signed HTTP posts to addresses that are secrets themselves.
+"""Signed HTTP posts to URLs that are secrets themselves.
 
-The signature is Stripe's: HMAC-SHA256 over the time, a dot, and the body as sent. A receiver computes it again from the
-body's bytes, compares in constant time (``hmac.compare_digest``), and refuses timestamps that are minutes off.
+The signature is Stripe's: an HMAC-SHA256 over the timestamp, a period, and the body. A receiver computes it from the
+body's bytes, compares it in constant time (``hmac.compare_digest``), and rejects timestamps that are minutes off.
 
 Source: https://docs.stripe.com/webhooks#verify-manually
 """
@@ -21,18 +21,18 @@ import httpx
 from lakegate.model.secrets import is_loopback
 
 SIGNATURE, TIMESTAMP, DELIVERY, EVENT = (f"Lakegate-{name}" for name in ("Signature", "Timestamp", "Delivery", "Event"))
-"""Headers: ``v1=`` and the signature in hexadecimal digits; seconds since 1970; a name of the message; the event."""
+"""Headers: ``v1=`` and the signature in hexadecimal; seconds since 1970; the message's id; the event."""
 _LOUD = ("apprise", "httpcore.connection", "httpcore.http11", "httpcore.proxy", "httpx", "urllib3.connectionpool")
-"""Loggers that write addresses, which are secrets here."""
+"""Loggers that write URLs, which are secrets here."""
 _SENDING: ContextVar[bool] = ContextVar("lakegate_notify_sending", default=False)
 
 
 class UndeliveredError(Exception):
-    """A message that couldn't be sent.
+    """A message couldn't be sent.
 
     Attributes:
-        again: Whether trying again may help.
-        after_s: Seconds that the other side asks us to wait for before.
+        again: Whether to try again.
+        after_s: Seconds to wait first, if the receiver asked for that.
     """
 
     def __init__(self, reason: str, *, again: bool = False, after_s: float | None = None) -> None:
@@ -43,23 +43,26 @@ class UndeliveredError(Exception):
 
 
 class SignedPost:
-    """Posts to one address. Redirects lead away from whom we know, and aren't followed.
+    """Posts to one URL. It doesn't follow redirects, which could lead to an unknown receiver.
 
     Args:
-        secret: What bodies are signed with; ``None`` to send them unsigned.
+        secret: Key to sign bodies with; ``None`` to send them unsigned.
     """
 
     def __init__(self, url: str, secret: str | None) -> None:
         self._url = url
         self._secret = secret
-        # Reading all certificates takes longer than sending a message.
+        # Cached, because loading the certificates takes longer than sending a message.
         self._trust = httpx.create_ssl_context()
 
     def send(self, body: bytes, *, event: str, key: str, timeout_s: float) -> None:
-        """Send a JSON body; any answer of 2xx will do.
+        """Send a JSON body. Any 2xx response counts as success.
 
         Args:
-            key: Names the message over all tries.
+            key: The message's id, which stays the same for all attempts.
+
+        Raises:
+            UndeliveredError: When it couldn't be sent.
         """
         headers = {"Content-Type": "application/json", EVENT: event, DELIVERY: key}
         if self._secret is not None:
@@ -96,7 +99,7 @@ def sign(secret: str, timestamp: int, body: bytes) -> dict[str, str]:
 
 
 def retry_after_s(value: str | None) -> float | None:
-    """Return the seconds of a ``Retry-After`` header; ``None`` when there is none, or a date.
+    """Return the seconds of a ``Retry-After`` header; ``None`` if it's missing or a date.
 
     Example:
         >>> retry_after_s("30"), retry_after_s("Wed, 21 Oct 2026 07:28:00 GMT")
@@ -110,18 +113,19 @@ def refused(status: int, *, said: str = "", after: str | None = None) -> Undeliv
     """Return the error for an unsuccessful HTTP response.
 
     Args:
+        said: The reason in the response.
         after: Its ``Retry-After`` header.
     """
-    waits = retry_after_s(after)
-    words = f"it answered {status}" + (f" ({said})" if said else "")
-    if waits is not None and waits > 0:
-        words += f" and asked to wait {waits:g} s"
-    return UndeliveredError(words, again=status == 429 or status >= 500, after_s=waits)
+    wait_s = retry_after_s(after)
+    reason = f"it answered {status}" + (f" ({said})" if said else "")
+    if wait_s is not None and wait_s > 0:
+        reason += f" and asked to wait {wait_s:g} s"
+    return UndeliveredError(reason, again=status == 429 or status >= 500, after_s=wait_s)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep libraries from logging addresses while the body runs, in this thread."""
+    """Keep libraries from logging URLs in this thread while the body runs."""
     for name in _LOUD:
         logging.getLogger(name).addFilter(_is_not_ours)  # adding it twice changes nothing
     token = _SENDING.set(True)

@@ -30,7 +30,7 @@ from lakegate.model.refs import TablePointer
 from lakegate.model.tables import StoredFile
 from lakegate.ports import WarehouseFiles
 from lakegate.storage import open_store
-from lakegate.storage.objects import Address, ObjectStore, is_remote
+from lakegate.storage.objects import ObjectAddress, ObjectStore, is_remote
 
 _Parsed = TypeVar("_Parsed")
 _METADATA_FILES_KEPT = 16
@@ -107,7 +107,7 @@ class TableFiles:
         if is_local(location):
             return local_path(location).exists()
         try:
-            Address.parse(location)
+            ObjectAddress.parse(location)
         except InputError:
             return False
         try:

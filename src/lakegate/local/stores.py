@@ -63,9 +63,9 @@ def stores_of(uris: Iterable[str], storage: StorageSettings) -> SparkStores:
     Raises:
         ConfigurationError: If a store's library isn't installed, or its own configuration is wrong.
     """
-    from lakegate.storage.objects import Address, is_remote
+    from lakegate.storage.objects import ObjectAddress, is_remote
 
-    services = {Address.parse(uri).service for uri in uris if is_remote(uri)}
+    services = {ObjectAddress.parse(uri).service for uri in uris if is_remote(uri)}
     s3 = None
     if "s3" in services:
         from lakegate.storage.s3 import s3_place

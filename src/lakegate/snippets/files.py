@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from lakegate.snippets import Engine
 from lakegate.snippets.target import SnippetTarget, endpoint_host, file_uri, python_literal, sql_name, sql_string
-from lakegate.storage.objects import Address
+from lakegate.storage.objects import ObjectAddress
 
 
 def _header(target: SnippetTarget, *more: str | None, mark: str = "#") -> list[str]:
@@ -195,7 +195,7 @@ def _duckdb_secret(target: SnippetTarget) -> list[str]:
         case "gcs":
             return ["-- Credentials: CREATE SECRET lake (TYPE gcs, KEY_ID …, SECRET …), with a Google HMAC key."]
         case "adls":
-            account = sql_string(Address.parse(target.metadata).root.partition("@")[2].partition(".")[0])
+            account = sql_string(ObjectAddress.parse(target.metadata).root.partition("@")[2].partition(".")[0])
             return [
                 "-- Credentials: from Azure's variables, az login or identity.",
                 "INSTALL azure; LOAD azure;",
@@ -206,7 +206,7 @@ def _duckdb_secret(target: SnippetTarget) -> list[str]:
 
 def _http_url(target: SnippetTarget, folder: str) -> str:
     """Return a folder on S3 or Google Cloud Storage as the URL that ClickHouse accepts."""
-    address, s3 = Address.parse(folder), target.storage.s3
+    address, s3 = ObjectAddress.parse(folder), target.storage.s3
     if target.service == "gcs":
         return f"https://storage.googleapis.com/{address.bucket}/{address.key}"
     if s3.endpoint:

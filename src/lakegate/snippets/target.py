@@ -15,7 +15,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.model.secrets import SecretReference
 from lakegate.snippets import TITLES, Engine
-from lakegate.storage.objects import Address, Service, canonical, is_remote
+from lakegate.storage.objects import ObjectAddress, Service, canonical, is_remote
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class SnippetTarget:
     @property
     def service(self) -> Service | None:
         """The object store that holds the files; ``None`` if they're on this machine."""
-        return Address.parse(self.metadata_location).service if is_remote(self.metadata_location) else None
+        return ObjectAddress.parse(self.metadata_location).service if is_remote(self.metadata_location) else None
 
     def require_store(self, engine: Engine, *services: Service) -> None:
         """Raise if a cloud service can't reach the files."""

@@ -1,4 +1,4 @@
-"""Avro container files, by fastavro (``pip install 'lakegate[avro]'``), in the types that their schema declares."""
+"""Read Avro container files with fastavro (``pip install 'lakegate[avro]'``), in the types of their schema."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PLAIN: Mapping[str, Any] = {
     "string": pa.string(),
     "enum": pa.string(),
 }
-# Of another type, a logical type means nothing (Avro's specification, "Logical Types"): fastavro gives the bare value.
+# With any other base type, a logical type is ignored (Avro's specification, "Logical Types").
 _LOGICAL: Mapping[tuple[str, str], Any] = {
     ("int", "date"): pa.date32(),
     ("int", "time-millis"): pa.time32("ms"),
@@ -45,7 +45,7 @@ _WIDER = (("int", "long"), ("float", "double"), ("int", "double"))
 
 
 def read(file: Located, on_read: Callable[[int], None]) -> Rows:
-    """Return the records of ``file``."""
+    """Read the records of ``file``."""
     try:
         import fastavro
     except ImportError as error:
@@ -58,7 +58,7 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
         missing = _MISSING_CODEC.search(reason)
         if missing is not None:
             codec, package = missing[1], missing[2]
-            message = f"'{path}' is compressed by {codec}, and {package}, which reads that, isn't installed."
+            message = f"'{path}' is compressed with {codec}, which needs {package}, and that isn't installed."
             return SourceError(message, hint=f"pip install {package}", path=path)
         return SourceError(f"'{path}' is a damaged Avro file: {reason}.", hint="Copy or write it again.", path=path)
 
@@ -88,7 +88,7 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
 
 
 class _Fields:
-    """Arrow types of a schema's fields."""
+    """Converts an Avro schema to Arrow types."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -96,18 +96,18 @@ class _Fields:
         self.has_uuid = False
 
     def schema(self, declared: Any) -> pa.Schema:
-        """Return the columns of the records of a file."""
+        """Return the columns of a file's records."""
         if not isinstance(declared, dict) or declared.get("type") != "record":
             raise _refused(self._path, "", "isn't a record")
         return pa.schema(list(self.type_of(declared, "", ())))
 
     def type_of(self, declared: Any, name: str, within: tuple[str, ...]) -> Any:
-        """Return the Arrow type of what a schema declares; ``within`` are the records around it."""
+        """Return the Arrow type for a part of the schema; ``within`` are the names of the enclosing records."""
         if isinstance(declared, list):
             return self._union(declared, name, within)
         if isinstance(declared, str):
             if declared in within:
-                raise _refused(self._path, name, f"holds itself ({declared})")
+                raise _refused(self._path, name, f"is recursive ({declared})")
             known = _PLAIN.get(declared)
             return self.type_of(self._named[declared], name, within) if known is None else known
         if isinstance(declared["type"], (dict, list)):
@@ -117,7 +117,7 @@ class _Fields:
         kind, logical = declared["type"], declared.get("logicalType")
         if logical == "decimal" and kind in _DECIMALS:
             if declared["precision"] > _MOST_DIGITS:
-                raise _refused(self._path, name, f"is a decimal of {declared['precision']} digits")
+                raise _refused(self._path, name, f"is a decimal with {declared['precision']} digits")
             return pa.decimal128(declared["precision"], declared.get("scale", 0))
         self.has_uuid |= logical == "uuid"
         known = _LOGICAL.get((kind, str(logical)))
@@ -126,8 +126,8 @@ class _Fields:
     def _nested(self, declared: dict[str, Any], name: str, within: tuple[str, ...]) -> Any:
         kind = declared["type"]
         if kind == "record":
-            around = (*within, str(declared.get("name")))
-            parts = [(each["name"], self.type_of(each["type"], each["name"], around)) for each in declared["fields"]]
+            inner = (*within, str(declared.get("name")))
+            parts = [(each["name"], self.type_of(each["type"], each["name"], inner)) for each in declared["fields"]]
             return pa.struct(parts)
         if kind == "array":
             return pa.list_(pa.field("element", self.type_of(declared["items"], name, within)))
@@ -151,7 +151,7 @@ class _Fields:
 def _refused(path: str, name: str, what: str) -> SchemaError:
     subject = f"'{path}': field '{name}'" if name else f"The schema of '{path}'"
     return SchemaError(
-        f"{subject} {what}, which no column of a table can hold.", hint="Write it as one type, such as text.", path=path
+        f"{subject} {what}. Tables don't support that.", hint="Write it as one type, such as text.", path=path
     )
 
 

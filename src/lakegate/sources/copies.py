@@ -1,7 +1,7 @@
-"""Parquet that is made of files in other formats: it is what the engine reads, while the files keep their identity.
+"""Convert files of other formats to parquet for the engine to read.
 
-So there is one reader of each format, which looks at every value once, and what was looked at is what is written:
-nothing depends on how another reader, on another machine, takes the same text. The copies go with their run.
+So each format has a single reader, and exactly the values that were checked are written. Nothing depends on how another
+reader, on another machine, would parse the same text. The copies are deleted with their run.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from lakegate.sources.rows import Rows
 
 _INEXACT_IN_DOUBLE = 2**53
 _EXACT_DIGITS = 15
-"""Digits that a double always keeps."""
+"""Number of digits that a double always preserves."""
 _WIDER = {
     frozenset({"int64", "double"}): "double",
     frozenset({"date32[day]", "timestamp[us]"}): "timestamp[us]",
 }
 _TEXTS = frozenset({"string", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]"})
-"""What text in JSON may be."""
+"""Types that text in JSON may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedFile:
-    """One file that was read to its end, and the parquet that was made of it."""
+    """A source file, and the parquet copy that was made of it."""
 
     file: Located
     rows: int
@@ -53,10 +53,11 @@ class CopiedFile:
 def copy_file(
     file: Located, kind: FileFormat, folder: Path, on_read: Callable[[int], None]
 ) -> tuple[CopiedFile | None, Sequence[InputError]]:
-    """Read ``file`` and write its rows as parquet, or return what is wrong with it.
+    """Convert ``file`` to parquet, or return its problems.
 
     Args:
-        kind: Its format: the module of this package with its ``read``.
+        kind: Its format, which is also the name of the module in this package with its ``read``.
+        folder: Where to write the copy.
         on_read: Called with the number of bytes read, from any thread.
     """
     path = shown(file.path)
@@ -81,10 +82,10 @@ def copy_file(
 
 
 def write(batches: Iterable[Any], schema: pa.Schema, target: Path) -> int:
-    """Write Arrow tables or batches to a new parquet file; return the number of rows."""
+    """Write Arrow tables or batches to a new parquet file, and return the number of rows."""
     rows = 0
     private_folder(target.parent)
-    # Two processes may be at the same run: neither may read what the other has half written.
+    # Rename at the end: two processes may work on the same run, and neither may read the other's incomplete file.
     unfinished = target.with_name(f".{target.name}.{token_hex(4)}")
     try:
         with pq.ParquetWriter(unfinished, schema, store_schema=False) as writer:
@@ -102,7 +103,7 @@ def write(batches: Iterable[Any], schema: pa.Schema, target: Path) -> int:
 
 
 def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table in other types, nothing lost but what is finer than a microsecond: no table holds that."""
+    """Cast a table without loss, except of fractions of microseconds, which no table can hold."""
     columns = [
         pc.floor_temporal(column, unit="microsecond") if str(field.type).startswith("timestamp[ns") else column
         for field, column in zip(table.schema, table.columns, strict=True)
@@ -111,7 +112,7 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def number_texts(files: Sequence[CopiedFile]) -> tuple[ColumnText, ...]:
-    """Return how large the numbers of inferred columns are, so that no table's type rounds them unnoticed."""
+    """Return the sizes of the numbers in inferred columns, so that a table's type can't round them unnoticed."""
     found: dict[str, Inference] = {}
     names = {column.name.lower(): column.name for file in reversed(files) for column in file.columns}
     nested: dict[str, set[tuple[str, ...]]] = {}
@@ -143,7 +144,7 @@ def number_texts(files: Sequence[CopiedFile]) -> tuple[ColumnText, ...]:
 
 
 def _beyond_int(copy: Any) -> Iterator[tuple[str, ...]]:
-    """Yield where integers need more than 32 bits, in lower case, by the statistics that :func:`write` wrote."""
+    """Yield the paths, in lower case, of integers that need more than 32 bits, by the copy's own statistics."""
     paths = [path for field in copy.schema_arrow for path in _leaves(field.type, (field.name.lower(),))]
     for index in range(copy.metadata.num_row_groups):
         group = copy.metadata.row_group(index)
@@ -157,7 +158,7 @@ def _beyond_int(copy: Any) -> Iterator[tuple[str, ...]]:
 
 
 def _leaves(kind: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield where the columns of a parquet file are, in its order."""
+    """Yield the paths of the leaf columns of a parquet file, in its order."""
     if pa.types.is_list(kind):
         yield from _leaves(kind.value_type, (*path, "element"))
     elif pa.types.is_struct(kind):
@@ -168,7 +169,7 @@ def _leaves(kind: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _spelled(numbers: Any) -> Any:
-    """Return numbers as text, with an exponent only where a double doesn't keep all digits, or for tiny fractions."""
+    """Return numbers as text, with an exponent only for tiny fractions and where a double doesn't keep all digits."""
     texts = pc.cast(numbers, pa.string())
     has_exponent = pc.match_substring(texts, "e+").fill_null(False)  # noqa: FBT003 - the value
     if not pc.any(has_exponent).as_py():
@@ -179,7 +180,7 @@ def _spelled(numbers: Any) -> Any:
 
 
 def agreed(columns: Sequence[tuple[SourceColumn, ...]]) -> list[tuple[SourceColumn, ...]]:
-    """Return the columns of each file; text that is times in one file and not in another is text in both.
+    """Return the columns of each file. Text that is only dates or times in some of the files stays text in all.
 
     Example:
         >>> day, text = (SourceColumn(name="d", type=kind) for kind in ("date32[day]", "string"))
@@ -201,7 +202,7 @@ def agreed(columns: Sequence[tuple[SourceColumn, ...]]) -> list[tuple[SourceColu
 
 
 def widened(columns: Sequence[tuple[SourceColumn, ...]]) -> list[tuple[SourceColumn, ...]]:
-    """Return the columns of each file with the type that holds the values of all: numbers, and none at all."""
+    """Return the columns of each file, with types widened to hold the values of all files."""
     types: dict[str, set[str]] = {}
     inside: dict[str, set[str]] = {}
     for column in (column for some in columns for column in some):
@@ -219,7 +220,7 @@ def widened(columns: Sequence[tuple[SourceColumn, ...]]) -> list[tuple[SourceCol
 
 
 def _same_fields(types: Collection[str]) -> str | None:
-    """Return the type that holds the values of all, if they have the same fields; ``None`` if they haven't."""
+    """Return the nested type that holds the values of all, if they have the same fields; ``None`` otherwise."""
     if len(types) < 2 or "" in types:
         return None
     wide = common_type(sorted(types))
@@ -228,7 +229,7 @@ def _same_fields(types: Collection[str]) -> str | None:
 
 
 def inexact(files: Sequence[CopiedFile], wide: Sequence[Sequence[SourceColumn]]) -> Iterator[SchemaError]:
-    """Yield the columns whose whole numbers in one file are too long for the fractions of another."""
+    """Yield an error for each column with fractions in one file and integers too large for a double in another."""
     for file, columns in zip(files, wide, strict=True):
         doubles = {column.name for column in columns if column.type == "double"}
         names = [column.name for column in file.columns if column.type == "int64" and column.name in doubles]
@@ -238,9 +239,9 @@ def inexact(files: Sequence[CopiedFile], wide: Sequence[Sequence[SourceColumn]])
             if largest > _INEXACT_IN_DOUBLE:
                 path = shown(file.file.path)
                 yield SchemaError(
-                    f"Column '{name}' holds {largest} in '{path}' and fractions in another file: a double would round "
-                    "it.",
-                    hint="Write the numbers as text, or ingest the files on their own.",
+                    f"Column '{name}' has {largest} in '{path}', which a double would round, and fractions in another "
+                    "file.",
+                    hint="Write the numbers as text, or ingest the files separately.",
                     path=path,
                     column=name,
                 )

@@ -1,4 +1,4 @@
-"""Corrected rows from a file: in the types of the table that they are for, not in those that their text suggests."""
+"""Read corrected rows from a file, in the types of their table instead of inferred ones."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ _TEXTS = (pa.string(), pa.large_string())
 
 
 def read_rows(path: Path, schema: pa.Schema, *, ignore: Collection[str], hides: bool = False) -> pa.Table:
-    """Return the rows of a local CSV or Parquet file.
+    """Read the rows of a local CSV or Parquet file.
 
     Args:
-        path: The file. An empty value in CSV is NULL, unless it's text in quotes; bytes are in base64.
-        schema: The types that CSV is read as; a column that it lacks is text.
+        path: The file. In CSV, an empty value is NULL unless it's quoted text, and bytes are in base64.
+        schema: The types for CSV. Columns that it lacks are text.
+        ignore: Columns to skip.
+        hides: Keep values out of error messages.
 
     Raises:
-        InputError: The file is of another format, or can't be read as these types.
+        InputError: When the file has another format, or can't be read with these types.
     """
     if path.suffix.lower() not in _SUFFIXES:
-        raise InputError(f"{path} is neither a .csv nor a .parquet file.", hint="Name it after its format.")
+        raise InputError(
+            f"{path} is neither a .csv nor a .parquet file.", hint="Rename it so that it ends in its format."
+        )
     try:
         if path.suffix.lower() == ".parquet":
             names = pq.read_schema(path).names
@@ -36,7 +40,7 @@ def read_rows(path: Path, schema: pa.Schema, *, ignore: Collection[str], hides: 
         return _read_csv(path, schema, ignore)
     except FileNotFoundError:
         raise InputError(f"{path} doesn't exist.") from None
-    except (OSError, ValueError) as error:  # Arrow's own and base64's are ValueErrors
+    except (OSError, ValueError) as error:  # including those of Arrow and base64
         reason = str(error).partition("\n")[0]
         if hides:
             reason = f"{reason.partition(': invalid value')[0].rstrip('.')} (the settings hide values)"
@@ -52,13 +56,13 @@ def _read_csv(path: Path, schema: pa.Schema, ignore: Collection[str]) -> pa.Tabl
     nested = next((name for name, kind in types.items() if pa.types.is_nested(kind)), None)
     if nested is not None:
         raise InputError(
-            f"{path} can't be read: column '{nested}' is {types[nested]}, which CSV can't hold.",
+            f"{path} can't be read: column '{nested}' has type {types[nested]}, which CSV can't represent.",
             hint="Use Parquet: lakegate query '…' --output parquet --file rows.parquet",
         )
     binary = {name: kind for name, kind in types.items() if _is_bytes(kind)}
     types |= dict.fromkeys(binary, pa.string())
     columns: dict[str, Any] = {}
-    # Empty text is a value where it's in quotes; nothing else is.
+    # A quoted empty value is an empty string in text columns, and NULL in others. So they are read separately.
     for is_text in (True, False):
         wanted = [name for name in names if (types[name] in _TEXTS) is is_text]
         convert = pv.ConvertOptions(
@@ -68,7 +72,7 @@ def _read_csv(path: Path, schema: pa.Schema, ignore: Collection[str]) -> pa.Tabl
             strings_can_be_null=True,
             quoted_strings_can_be_null=not is_text,
         )
-        if wanted:  # none would mean all
+        if wanted:  # an empty list would read all columns
             options = pv.ParseOptions(newlines_in_values=True)
             part = pv.read_csv(path, parse_options=options, convert_options=convert)
             columns |= dict(zip(wanted, part.columns, strict=True))

@@ -1,4 +1,4 @@
-"""CSV files: their options in the form that Python, Arrow and Spark all take, and one pass over all their values."""
+"""Inspect CSV files: normalise their options for Python, Arrow and Spark, and read all their values once."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from lakegate.sources.csv_types import Inference, arrow_type, infer, rewritten
 from lakegate.sources.files import Located, shown
 from lakegate.sources.inspection import is_gzip, is_tab_separated, name_problems, reserved_name_problems, unreadable
 
-# Python's codec name → the name that Spark takes too. The first seven are all that Spark 4 takes by default
-# (`CharsetProvider.VALID_CHARSETS`), the others need `spark.sql.legacy.javaCharsets=true`.
+# Python's codec name → the name that Spark supports, too. By default, Spark 4 only supports the first seven
+# (`CharsetProvider.VALID_CHARSETS`); the others need `spark.sql.legacy.javaCharsets=true`.
 _ENCODINGS = {
     "utf-8": "utf-8",
     "utf-8-sig": "utf-8",
@@ -42,7 +42,7 @@ _ENCODINGS = {
 _SPELLED_OUT = {"\\t": "\t", "tab": "\t"}
 _NOT_A_DELIMITER = frozenset("\r\n\0")
 _OTHER_DELIMITERS = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
-# What Java's String.trim takes off: Spark skips lines of nothing else, unless it reads multi-line.
+# The characters that Java's String.trim removes. Spark skips lines that only have these, unless it reads multi-line.
 _JAVA_WHITESPACE = "".join(map(chr, range(1, 33)))
 _MAX_ROWS_NAMED = 3
 _LONGEST_FIELD = 2**31 - 1
@@ -50,15 +50,15 @@ _LONGEST_SHOWN = 40
 
 
 def normalise_options(csv: CsvOptions | None, files: Sequence[Located]) -> CsvOptions:
-    r"""Return the options to read ``files`` with, in the form the engine takes them.
+    r"""Return the options to read ``files`` with, normalised for the engine.
 
-    The encoding becomes its registered name (``latin-1`` → ``iso-8859-1``); ``\t`` and ``tab`` become a tab, which is
-    also the default for ``.tsv`` files. An empty value always means NULL, so ``""`` is in ``null_values`` only
-    when there is no other text that does.
+    The encoding becomes its registered name (``latin-1`` → ``iso-8859-1``). ``\t`` and ``tab`` become a tab, which is
+    also the default for ``.tsv`` files. An empty value always means NULL, so ``null_values`` only has ``""`` if it has
+    nothing else.
 
     Raises:
-        InputError: When the delimiter or quote isn't one ASCII character, the encoding isn't known, or ``.tsv`` and
-            ``.csv`` files are mixed with no delimiter given.
+        InputError: When the delimiter or quote isn't one ASCII character, the encoding is unknown, or ``.tsv`` and
+            ``.csv`` files are mixed and no delimiter was given.
 
     Example:
         >>> normalise_options(CsvOptions(encoding="latin-1", delimiter="tab", null_values=("", "NA")), ())
@@ -84,10 +84,11 @@ def normalise_options(csv: CsvOptions | None, files: Sequence[Located]) -> CsvOp
 
 
 def _written(options: CsvOptions, delimiter: str) -> dict[str, Any]:
-    """Return the options about how values are written, checked; only those that were given."""
+    """Check the options for the notation of values, and return those that were given."""
     if options.decimal == delimiter:
         raise InputError(
-            "Delimiter and decimal separator can't both be a comma.", hint="Pass --delimiter ';', or whatever it is."
+            "Delimiter and decimal separator can't both be a comma.",
+            hint="Pass the delimiter, such as --delimiter ';'.",
         )
     rules(options)
     given = {name: getattr(options, name) for name in ("decimal", "date_format", "timestamp_format", "types")}
@@ -95,13 +96,13 @@ def _written(options: CsvOptions, delimiter: str) -> dict[str, Any]:
 
 
 def rules(options: CsvOptions) -> list[Rewrite]:
-    """Return how dates and times are rewritten as SQL writes them."""
+    """Return the rules that rewrite dates and times in SQL's notation."""
     forms = {"date-format": options.date_format, "timestamp-format": options.timestamp_format}
     return [rewrite(form, option=option) for option, form in forms.items() if form is not None]
 
 
 def splits_by_line(encoding: str) -> bool:
-    """Return whether a line feed is always one byte, so that files can be cut into lines before they are decoded."""
+    """Return whether a line feed is always one byte, so that files can be split into lines before decoding."""
     return not encoding.startswith(("utf-16", "utf-32"))
 
 
@@ -110,7 +111,7 @@ def _default_delimiter(files: Sequence[Located]) -> str:
     if tabs and len(tabs) != len(files):
         other = next(file for file in files if not is_tab_separated(file.name))
         raise InputError(
-            f"'{shown(tabs[0].path)}' is tab-separated, judging by its name; '{shown(other.path)}' isn't.",
+            f"'{shown(tabs[0].path)}' is tab-separated by its name, but '{shown(other.path)}' isn't.",
             hint="Ingest .tsv and .csv files separately, or pass --delimiter.",
         )
     return "\t" if tabs else ","
@@ -119,7 +120,7 @@ def _default_delimiter(files: Sequence[Located]) -> str:
 def _require_character(what: str, text: str) -> None:
     if len(text) != 1 or not text.isascii() or text in _NOT_A_DELIMITER:
         raise InputError(
-            f"The CSV {what} must be one ASCII character, not {text!r}.", hint=f"For example --{what} ';'.", option=what
+            f"The CSV {what} must be one ASCII character, not {text!r}.", hint=f"Example: --{what} ';'", option=what
         )
 
 
@@ -133,8 +134,8 @@ def _encoding(name: str) -> str:
         raise InputError(
             f"CSV encoding '{name}' isn't supported.",
             hint=did_you_mean(name, ["latin-1", *_ENCODINGS.values()])
-            + "Supported: utf-8, us-ascii, latin-1, windows-1252 and its family, utf-16, utf-32. "
-            "Convert others to UTF-8, for example with iconv.",
+            + "Supported: utf-8, us-ascii, latin-1 and other iso-8859 parts, windows-1250 to 1258, koi8-r, utf-16, "
+            "utf-32. Convert other encodings to UTF-8, for example with iconv.",
             option="encoding",
         )
     return known
@@ -142,13 +143,13 @@ def _encoding(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CsvInspection:
-    """One CSV file, read to its end.
+    """An inspected CSV file.
 
     Attributes:
-        rows: Number of rows, header and blank lines not counted.
-        types: What was inferred of each column.
-        multiline: Whether it can't be split by line.
-        line_ends: The kinds of line ends that end its rows.
+        rows: Number of rows, without the header and blank lines.
+        types: The inferred type of each column.
+        multiline: Whether it can't be split into rows by line.
+        line_ends: The kinds of line endings of its rows.
     """
 
     file: Located
@@ -160,14 +161,14 @@ class CsvInspection:
 
     @property
     def columns(self) -> tuple[SourceColumn, ...]:
-        """The header, all as text: types are joined over the files, so they never differ."""
+        """The columns, all as text. Types are joined over all files, so they never differ."""
         return tuple(SourceColumn(name=name, type="text") for name in self.names)
 
 
 def inspect_csv(
     file: Located, options: CsvOptions, on_read: Callable[[int], None]
 ) -> tuple[CsvInspection | None, Sequence[InputError]]:
-    """Return what ``file`` holds, or what is wrong with it.
+    """Inspect ``file``, or return its problems.
 
     Args:
         options: How to read it, normalised.
@@ -184,7 +185,7 @@ def inspect_csv(
 
 
 def common_types(inspections: Sequence[CsvInspection]) -> dict[str, Inference]:
-    """Return what the values of all files are in a column of a name, in lower case."""
+    """Return, for each column name in lower case, the type that holds its values of all files."""
     types: dict[str, Inference] = {}
     for inspection in inspections:
         for name, inference in zip(map(str.lower, inspection.names), inspection.types, strict=True):
@@ -195,17 +196,17 @@ def common_types(inspections: Sequence[CsvInspection]) -> dict[str, Inference]:
 def common_columns(
     inspections: Sequence[CsvInspection], types: Mapping[str, Inference], given: Mapping[str, str]
 ) -> list[tuple[SourceColumn, ...]]:
-    """Return the columns of each file, typed as was ``given``, else by the values that all files have.
+    """Return the columns of each file, with the types in ``given``, or else those inferred from all files.
 
     Raises:
-        SchemaError: When the values of a column aren't of the type that was given, or there is no such column.
+        SchemaError: When the values of a column don't fit its given type, or there is no such column.
     """
     wanted = {name.lower(): kind for name, kind in given.items()}
     names = {name.lower(): name for inspection in inspections for name in inspection.names}
     for name in given:
         if name.lower() not in names:
             raise SchemaError(
-                f"There is no column '{name}' in the files, whose type is given as {given[name]}.",
+                f"You set the type of column '{name}' to {given[name]}, but the files have no such column.",
                 hint=did_you_mean(name, list(names.values())) + "Check --types.",
                 column=name,
             )
@@ -220,7 +221,7 @@ def common_columns(
 
 
 def column_texts(inspections: Sequence[CsvInspection], types: Mapping[str, Inference]) -> tuple[ColumnText, ...]:
-    """Return what there is to say of the text of columns, of those where there is anything."""
+    """Return details about the text of columns, for those that have any."""
     texts = (
         ColumnText(
             name=name,
@@ -236,14 +237,14 @@ def column_texts(inspections: Sequence[CsvInspection], types: Mapping[str, Infer
 
 
 def line_end_problems(inspections: Sequence[CsvInspection]) -> Iterator[SourceError]:
-    """Yield the files whose kinds of line ends are mixed: a reader that spans lines knows only one kind a file."""
+    """Yield an error for each file with mixed line endings: a multi-line reader only supports one kind per file."""
     for inspection in inspections:
         if len(inspection.line_ends) > 1:
             path = shown(inspection.file.path)
             kinds = " and ".join(sorted(repr(end)[1:-1] for end in inspection.line_ends))
             yield SourceError(
-                f"'{path}' ends its rows in more than one way ({kinds}) while quoted values of the batch span lines.",
-                hint="Write its rows with one kind of line end.",
+                f"'{path}' has mixed line endings ({kinds}), and quoted values of the batch span lines.",
+                hint="Write it with one kind of line ending.",
                 path=path,
             )
 
@@ -255,8 +256,8 @@ def _column_problems(path: str, stream: CsvStream, options: CsvOptions) -> Seque
         line = stream.next_line
         for mark, spelled in _OTHER_DELIMITERS.items():
             if mark in name and (not line or line.count(mark) == name.count(mark)):
-                message = f"'{path}' has one column, '{name}': it isn't delimited by {options.delimiter!r}."
-                return [SourceError(message, hint=f"Say --delimiter {spelled}.", path=path)]
+                message = f"'{path}' has one column, '{name}'. Its delimiter doesn't seem to be {options.delimiter!r}."
+                return [SourceError(message, hint=f"Pass --delimiter {spelled}.", path=path)]
     return [*name_problems(path, names), *reserved_name_problems(path, names)]
 
 
@@ -289,13 +290,13 @@ def _read(stream: CsvStream, file: Located, options: CsvOptions) -> CsvInspectio
         _check_rows(file, options, stream, found=str(error))
     multiline = stream.scan.multiline
     if ragged or stream.scan.is_open or stream.scan.doubtful:
-        found = f"a row of another length: {ragged[0]}" if ragged else None
+        found = f"a row with another number of values: {ragged[0]}" if ragged else None
         multiline |= _check_rows(file, options, stream, found=found)
     return CsvInspection(
         file=file,
         rows=rows,
         names=stream.columns,
-        # Numbers that aren't dates throughout, such as ids of eight digits, are numbers.
+        # Numbers that aren't all dates, such as ids of eight digits, stay numbers.
         types=tuple(
             other if found.kind == "string" else found
             for found, other in zip(types, as_is if forms else types, strict=True)
@@ -313,7 +314,7 @@ def _batches(stream: CsvStream, options: CsvOptions, ragged: list[str]) -> Itera
         ragged.append(row.text[:80])
         return "skip"
 
-    # positions for names: the file's own may hold anything, and are checked elsewhere
+    # Positions instead of the file's names, which may contain anything and are checked elsewhere.
     names = [str(index) for index in range(len(stream.columns))]
     source: Any = pa.PythonFile(stream, mode="r")
     yield from pv.open_csv(
@@ -326,7 +327,7 @@ def _batches(stream: CsvStream, options: CsvOptions, ragged: list[str]) -> Itera
             invalid_row_handler=note,
         ),
         convert_options=pv.ConvertOptions(
-            check_utf8=False,  # the stream has decoded it
+            check_utf8=False,  # the stream decoded it
             column_types=dict.fromkeys(names, pa.string()),
             null_values=["", *options.null_values],
             strings_can_be_null=True,
@@ -336,7 +337,7 @@ def _batches(stream: CsvStream, options: CsvOptions, ragged: list[str]) -> Itera
 
 
 def _has_blank_row(batch: pa.RecordBatch) -> bool:
-    """Return whether a row is nothing but whitespace, its delimiters included."""
+    """Return whether a row, including its delimiters, is only whitespace."""
     nothing = pa.scalar("")
     blank: Any = None
     for column in batch.columns:
@@ -349,11 +350,11 @@ def _has_blank_row(batch: pa.RecordBatch) -> bool:
 
 
 def _check_rows(file: Located, options: CsvOptions, stream: CsvStream, *, found: str | None) -> bool:
-    """Read the file row by row with Python's own reader, slow and exact, and return whether a value spans lines.
+    """Read the file with Python's own reader, slowly and exactly, and return whether a value spans lines.
 
     Raises:
-        SourceError: For rows of another length than the header (the first three), or quotes that don't match; or,
-            when there are none, for what the fast pass ``found``.
+        SourceError: When rows have another number of values than the header (it names the first three), or quotes
+            don't match; or else, when the fast pass ``found`` a problem.
     """
     path, width = shown(file.path), len(stream.columns)
     csv.field_size_limit(_LONGEST_FIELD)
@@ -380,12 +381,12 @@ def _check_rows(file: Located, options: CsvOptions, stream: CsvStream, *, found:
             raise SourceError(message, hint=QUOTE_HINT, path=path) from error
         except (UnicodeError, EOFError, zlib.error, OSError) as error:
             if not bad:
-                message = f"'{path}' can't be read from about line {before + 1} on: {error}."
+                message = f"'{path}' can't be read from about line {before + 1}: {error}."
                 raise SourceError(message, hint="Check its encoding, or copy it again.", path=path) from error
     if bad:
         raise SourceError(
-            f"'{path}' has rows of another length than its first ({_values(width)}): {'; '.join(bad)}.",
-            hint="Quote values that hold the delimiter, and repair rows that were cut off; or check --delimiter.",
+            f"'{path}' has rows with another number of values than its first row ({width}): {'; '.join(bad)}.",
+            hint="Quote values that contain the delimiter, and repair truncated rows; or check --delimiter.",
             path=path,
         )
     if found is not None:
@@ -397,8 +398,8 @@ def _check_rows(file: Located, options: CsvOptions, stream: CsvStream, *, found:
 
 def _unparsed(path: str, found: str) -> SourceError:
     if "straddling" in found:
-        message = f"'{path}' has a row of more than {BLOCK_BYTES:,} bytes, which is all that is read of CSV at a time."
-        return SourceError(message, hint="Write it as parquet or JSON lines, whose values may be longer.", path=path)
+        message = f"'{path}' has a row longer than {BLOCK_BYTES:,} bytes, the limit for CSV."
+        return SourceError(message, hint="Write it as parquet or JSON lines, which allow longer values.", path=path)
     return SourceError(f"'{path}' can't be parsed: {found.rstrip('.')}.", hint=ROW_HINT, path=path)
 
 

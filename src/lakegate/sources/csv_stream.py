@@ -1,7 +1,7 @@
-"""A CSV file as a stream of UTF-8 bytes: decompressed, decoded and checked on the way to the parser.
+"""A CSV file as a stream of UTF-8 bytes for the parser: decompressed, decoded and checked.
 
-Readers disagree on what RFC 4180 leaves open, such as text after a closing quote. None of that may get through, or the
-rows that were checked aren't the rows that the engine reads.
+Readers disagree about what RFC 4180 leaves open, such as text after a closing quote. The stream refuses such text, so
+that the engine reads exactly the rows that were checked.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 _LF = 10
 _CR = 13
 QUOTE_HINT = (
-    "Quote whole values, double the quotes inside them, and close each one; if the quote is another character, "
+    "Quote whole values, double the quotes inside them, and close each one. If the file uses another quote character, "
     "set the table's csv.quote."
 )
-ROW_HINT = "Check its quotes and line ends."
+ROW_HINT = "Check its quotes and line endings."
 BLOCK_BYTES = 4 << 20
-"""Bytes read, and handed to the parser, at a time. A row, header included, must fit."""
+"""Bytes to read and parse at a time. Each row, including the header, must fit."""
 
 _ASCII_COMPATIBLE = frozenset({"utf-8", "us-ascii"})
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -43,17 +43,17 @@ _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @dataclass(slots=True)
 class QuoteScan:
-    r"""Follows the quotes through a stream of ASCII-compatible blocks.
+    r"""Tracks the quotes in a stream of ASCII-compatible blocks.
 
-    As long as quotes are only around whole values, every other one opens, and all of a block's can be checked at
-    once. ``doubtful`` is set when one is elsewhere: then only reading value by value decides.
+    While quotes only enclose whole values, opening and closing quotes alternate, and a block is checked at once. A
+    quote anywhere else sets ``doubtful``: then, the file must be read value by value.
 
     Attributes:
-        quote: The quote's byte; ``None`` when nothing is quoted.
-        is_open: Whether the stream, as far as it was fed, ends inside quotes.
-        doubtful: Whether there is a quote that neither opens nor closes a value.
+        quote: The byte of the quote character; ``None`` if values aren't quoted.
+        is_open: Whether the stream so far ends inside quotes.
+        doubtful: Whether there's a quote that neither opens nor closes a value.
         multiline: Whether a line ends inside quotes.
-        line_ends: The kinds of line ends seen outside quotes.
+        line_ends: The kinds of line endings outside quotes.
 
     Example:
         >>> scan = QuoteScan(ord(","), ord('"'))
@@ -78,7 +78,7 @@ class QuoteScan:
             self._may_touch[self.quote] = True
 
     def feed(self, block: bytes) -> None:
-        """Look at the next ``block`` of the stream."""
+        """Scan the next ``block`` of the stream."""
         if self.doubtful or not block:
             return
         has_quotes = self.quote is not None and block.find(self.quote) >= 0
@@ -119,7 +119,7 @@ class QuoteScan:
             self.line_ends.add("\r\n")
         if (is_lf & ~after_cr).any():
             self.line_ends.add("\n")
-        # a CR that ends the block counts with the next one
+        # A CR at the end of the block is handled with the next block.
         carriage = outside[~is_lf]
         if (block[carriage[carriage < block.size - 1] + 1] != _LF).any() or (
             self._last == _CR and not self.is_open and block[0] != _LF
@@ -128,20 +128,20 @@ class QuoteScan:
 
 
 class CsvStream(io.RawIOBase):
-    """Gives a CSV file's rows, without the header, as UTF-8.
+    """Streams a CSV file's rows, without the header, as UTF-8.
 
     Args:
         options: How to read it, normalised.
-        on_read: Called with the number of bytes of the file (compressed ones, if it is) after each block.
+        on_read: Called with the number of (compressed) bytes of the file after each block.
 
     Attributes:
         next_line: The line after the first row.
-        has_data: Whether anything but line ends may follow the header.
-        failure: Why reading failed: the parser may put its own words in place of an exception's.
-        scan: What was seen of quotes and line ends so far.
+        has_data: Whether anything but line endings may follow the header.
+        failure: The error with which reading failed. The parser may replace the exception by its own.
+        scan: The quotes and line endings so far.
 
     Raises:
-        SourceError: From any read: what makes the file unreadable, by file and line.
+        SourceError: From any read, when the file is unreadable; it names the file and the line.
     """
 
     def __init__(self, file: Located, options: CsvOptions, on_read: Callable[[int], None]) -> None:
@@ -163,7 +163,7 @@ class CsvStream(io.RawIOBase):
         self.columns = self._take_header()
 
     def readable(self) -> bool:
-        """Return ``True``."""
+        """Return ``True``: the stream is readable."""
         return True
 
     def close(self) -> None:
@@ -182,9 +182,9 @@ class CsvStream(io.RawIOBase):
         return block
 
     def _take_header(self) -> tuple[str, ...]:
-        """Read the first row; keep it only if it isn't a header."""
+        """Read the first row, and consume it if it's a header."""
         self._pending = self._next_block()
-        text = self._pending.decode("utf-8", "ignore")  # a character cut at the block's end isn't of the header
+        text = self._pending.decode("utf-8", "ignore")  # a character cut off at the block's end isn't in the header
         lines = io.StringIO(text, newline="")
         reader = csv_reader(lines, self._options)
         try:
@@ -200,14 +200,14 @@ class CsvStream(io.RawIOBase):
         self.next_line = lines.readline()
         self.has_data = bool(self._pending.strip(b"\r\n")) or len(self._pending) >= BLOCK_BYTES // 2
         if not row:
-            raise self._fail(f"'{self._path}' has no line of text.", "Write it again, or leave it out.")
+            raise self._fail(f"'{self._path}' has no line of text.", "Write it again, or exclude it.")
         return tuple(row) if self._options.header else tuple(f"_c{index}" for index in range(len(row)))
 
     def _next_block(self) -> bytes:
         if self.failure is not None:
             raise self.failure
         block = b""
-        while not block:  # a decoder may hold a whole block back
+        while not block:  # the decoder may buffer a whole block
             raw = self._read_source()
             block = self._to_utf8(raw)
             if not raw:
@@ -246,7 +246,7 @@ class CsvStream(io.RawIOBase):
         except UnicodeError as error:  # no byte order mark
             raise self._fail(
                 f"'{self._path}' isn't {self._options.encoding}: {error}.",
-                "Pass --encoding utf-16le or --encoding utf-16be, or whatever else it is.",
+                "Pass its encoding, such as --encoding utf-16le or --encoding utf-16be.",
             ) from error
         return raw if self._options.encoding in _ASCII_COMPATIBLE else text.encode()
 
@@ -255,9 +255,9 @@ class CsvStream(io.RawIOBase):
         if self._lines == 0 and raw.startswith(_UTF16_MARKS):
             hint = "It looks like UTF-16: pass --encoding utf-16."
         elif self._options.encoding in _ASCII_COMPATIBLE:
-            hint = "Name its encoding, for example --encoding windows-1252 or --encoding latin-1."
+            hint = "Pass its encoding, for example --encoding windows-1252 or --encoding latin-1."
         else:
-            hint = "Name its encoding with --encoding."
+            hint = "Pass its encoding with --encoding."
         byte = error.object[error.start]
         return self._fail(
             f"'{self._path}' isn't {self._options.encoding}: byte 0x{byte:02x} in line {line} ({error.reason}).", hint
@@ -270,7 +270,7 @@ class CsvStream(io.RawIOBase):
         line = self._lines + block.count(b"\n", 0, at) + 1
         looks_wide = self._lines == 0 and at < 4  # the first character or two
         raise self._fail(
-            f"'{self._path}' isn't text: it holds a NUL byte (line {line}).",
+            f"'{self._path}' isn't text: it has a NUL byte (line {line}).",
             "It looks like UTF-16: pass --encoding utf-16le or utf-16be." if looks_wide else "Copy or write it again.",
         )
 
@@ -280,7 +280,7 @@ class CsvStream(io.RawIOBase):
 
 
 def csv_reader(lines: io.TextIOBase, options: CsvOptions) -> Reader:
-    """Return Python's own CSV reader, strict, over ``lines`` opened with ``newline=""``."""
+    """Return Python's own CSV reader, in strict mode, for ``lines`` opened with ``newline=""``."""
     if not options.quote:
         return csv.reader(lines, delimiter=options.delimiter, quoting=csv.QUOTE_NONE)
     return csv.reader(lines, delimiter=options.delimiter, quotechar=options.quote, doublequote=True, strict=True)

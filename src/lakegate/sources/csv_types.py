@@ -1,7 +1,7 @@
-"""Types of CSV columns, inferred over all values and whole columns at a time.
+"""Infer the types of CSV columns from all their values, whole columns at a time.
 
-A type is inferred only when Spark's CSV reader, with its default formats, reads every value of the column as that type
-and to the same value. Whatever is in doubt stays a string: nothing is lost that way.
+A type is only inferred if Spark's CSV reader, with its default formats, reads every value of the column as that type,
+with the same result. In doubt, a column stays a string, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Kind = Literal["unknown", "bool", "int64", "double", "date32[day]", "timestamp[u
 
 _INTS = 2**31
 _INEXACT_IN_DOUBLE = 2**53
-"""The first integer that a double can't distinguish from its neighbour."""
+"""The first integer that a double can't distinguish from the next one."""
 _MISSING = pa.array(MISSING_WORDS)
 _NON_FINITE = pa.array(NON_FINITE)
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -35,10 +35,10 @@ _PLUS, _MINUS, _ZERO, _NINE, _COLON, _Z = (ord(character) for character in "+-09
 _FIRST_DAY, _LAST_DAY = ((day - dt.date(1970, 1, 1)).days for day in (dt.date.min, dt.date.max))
 _DAY_MICROSECONDS = 86_400_000_000
 _MICROSECOND_TEXT = 26  # 2024-01-31T07:05:09.123456
-# Spark takes zone offsets up to 18 hours (java.time.ZoneOffset), Arrow up to 23:59.
+# Spark allows zone offsets up to 18 hours (java.time.ZoneOffset), Arrow up to 23:59.
 _WIDE_OFFSET = r"[+-](?:1[89]|2[0-9])(?::?[0-9]{2})?$"
 MANY = 999
-"""Digits of a fraction that has an exponent, whose digits nobody counted."""
+"""Number of fraction digits to assume for numbers with an exponent."""
 _LONG_NUMBER = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$"
 _NUMBER_OR_DATE = re.compile(r"[+-]?[1-9][0-9.,' ]*[.,][0-9]+|[+-]?0,[0-9]+|[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}.*")
 _PROMOTIONS: Mapping[Kind, tuple[Kind, ...]] = {
@@ -49,7 +49,7 @@ _PROMOTIONS: Mapping[Kind, tuple[Kind, ...]] = {
     "timestamp[us]": ("timestamp[us]",),
     "timestamp[us, tz=UTC]": ("timestamp[us, tz=UTC]",),
 }
-# Only where to start looking: what these say is checked on all values afterwards.
+# Just a first guess, which is checked on all values afterwards.
 _LOOKS_LIKE: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("int64", re.compile(r"-?[0-9]+")),
     ("double", re.compile(r"-?(?:[0-9.]+(?:[eE][+-]?[0-9]+)?|Inf|Infinity)|NaN")),
@@ -62,17 +62,17 @@ _LOOKS_LIKE: tuple[tuple[Kind, re.Pattern[str]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """What the values seen so far are.
+    """The type of the values seen so far.
 
     Attributes:
-        kind: Their type; ``unknown`` when all were NULL.
-        exact: For integers: whether a double holds each of them exactly.
-        odd: For text: the first value that kept it from being of another type; empty when it began as text.
-        digits: For numbers: the most digits of a value.
-        fraction: For numbers: the most digits of a fraction; :data:`MANY` for one with an exponent.
-        words: For text: which of :data:`~lakegate.model.batch.MISSING_WORDS` it holds.
-        long: For text: whether all of it is numbers, which a double would round.
-        beyond_int: For integers: whether one needs more than 32 bits.
+        kind: Their type; ``unknown`` if all were NULL.
+        exact: For integers, whether a double can hold each of them exactly.
+        odd: For text, the first value that didn't fit another type; empty if the first value was text.
+        digits: For numbers, the most digits of a value.
+        fraction: For numbers, the most digits after the decimal point; :data:`MANY` if one has an exponent.
+        words: For text, the :data:`~lakegate.model.batch.MISSING_WORDS` that occur.
+        long: For text, whether all values are numbers, some of which a double would round.
+        beyond_int: For integers, whether one needs more than 32 bits.
     """
 
     kind: Kind = "unknown"
@@ -86,16 +86,16 @@ class Inference:
 
     @property
     def are_numbers(self) -> bool:
-        """Whether all values are numbers, if only such that a decimal holds."""
+        """Whether all values are numbers, including those that only a decimal can hold."""
         return self.kind in {"int64", "double"} or (self.kind == "string" and self.long)
 
     @property
     def arrow_type(self) -> str:
-        """The Arrow type as text; ``null`` for a column without values."""
+        """The Arrow type as text; ``null`` if there are no values."""
         return "null" if self.kind == "unknown" else self.kind
 
     def join(self, other: Inference) -> Inference:
-        """Return what the values of both are. Associative and commutative, so files can be looked at in any order.
+        """Return the type that holds the values of both. Associative and commutative, so file order doesn't matter.
 
         Example:
             >>> Inference("int64").join(Inference("double")).kind
@@ -123,11 +123,11 @@ class Inference:
 
 
 def infer(values: Any, so_far: Inference) -> Inference:
-    """Return what ``values`` and the values seen so far are.
+    """Return the type that holds ``values`` and the values seen so far.
 
     Args:
-        values: Texts of one column, as an Arrow string array; NULL where the file has none, never empty.
-        so_far: What was inferred from earlier values, also the first guess.
+        values: Text of one column, as an Arrow string array, with NULL instead of empty strings.
+        so_far: The type inferred from earlier values, which is also the first guess.
 
     Example:
         >>> infer(pa.array(["1", None, "2.5"]), Inference()).kind, infer(pa.array(["00501"]), Inference()).kind
@@ -151,7 +151,7 @@ def infer(values: Any, so_far: Inference) -> Inference:
 
 
 def _as_long(values: Any) -> Inference:
-    """Return text, which may be numbers of any length."""
+    """Return the inference for text, which may consist of numbers of any length."""
     if not pc.all(pc.match_substring_regex(values, _LONG_NUMBER)).as_py():
         return Inference("string", long=False)
     points = np.asarray(pc.find_substring(values, ".").fill_null(-1))
@@ -166,7 +166,7 @@ def _missing_words(values: Any) -> frozenset[str]:
 
 
 def _odd(values: Any, expected: Kind) -> str:
-    """Return the first value that isn't of the expected type, or the first of all if it might be a number or a date."""
+    """Return the first value that isn't of the expected type, or the first value if it looks like a number or date."""
     pattern = next((pattern for kind, pattern in _LOOKS_LIKE if kind == expected), None)
     texts: Iterator[str] = (value.as_py() for value in values if value.is_valid)
     first = next(texts)
@@ -188,10 +188,14 @@ _GIVEN_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 def arrow_type(column: str, given: str, found: Inference) -> str:
-    """Return the Arrow type of a column whose type is given, as text.
+    """Return the Arrow type, as text, of a column whose type was given.
 
     Args:
-        given: The type: ``string``, ``long``, ``decimal(10, 2)`` …
+        given: The type, such as ``string``, ``long`` or ``decimal(10, 2)``.
+        found: The type inferred from its values.
+
+    Raises:
+        SchemaError: When ``given`` isn't a type, or the values don't fit it.
     """
     decimal = _GIVEN_DECIMAL.fullmatch(given.lower().strip())
     arrow, takes = _GIVEN.get(given.lower().strip(), ("", frozenset()))
@@ -200,15 +204,15 @@ def arrow_type(column: str, given: str, found: Inference) -> str:
         if not scale <= precision <= _MOST_DIGITS or not precision:
             raise SchemaError(
                 f"'{given}' isn't a type for column '{column}'.",
-                hint=f"A decimal(P, S) has 1 to {_MOST_DIGITS} digits, S of them after the point.",
+                hint=f"A decimal(P, S) has 1 to {_MOST_DIGITS} digits, S of them after the decimal point.",
                 column=column,
             )
         arrow, takes = f"decimal128({precision}, {scale})", frozenset({"int64", "double"})
         takes |= {"string"} if found.are_numbers else set()
         if found.kind in takes and found.fraction > scale:
             raise SchemaError(
-                f"Column '{column}' is given as {given}, but has values with {_digits(found.fraction)}.",
-                hint="Give it a type that rounds nothing.",
+                f"You set the type of column '{column}' to {given}, but it has values with {_digits(found.fraction)}.",
+                hint="Nothing was ingested. Set a type that doesn't round them.",
                 column=column,
             )
     if not arrow:
@@ -218,23 +222,25 @@ def arrow_type(column: str, given: str, found: Inference) -> str:
             column=column,
         )
     if found.kind not in takes | {"unknown"}:
-        odd = f": '{found.odd.strip()[:40]}' is among its values" if found.odd else f": its values are {found.kind}"
+        reason = f"it has values such as '{found.odd.strip()[:40]}'" if found.odd else f"its values are {found.kind}"
         raise SchemaError(
-            f"Column '{column}' is given as {given}, but not all its values are{odd}.",
-            hint="Correct the values, give another type, or say what means NULL with --null-value.",
+            f"You set the type of column '{column}' to {given}, but {reason}.",
+            hint="Nothing was ingested. Correct the values, set another type, or pass the words for NULL with "
+            "--null-value.",
             column=column,
         )
     return arrow
 
 
 def _digits(fraction: int) -> str:
-    return "exponents" if fraction == MANY else f"{fraction} digits after the point"
+    return "exponents" if fraction == MANY else f"{fraction} digits after the decimal point"
 
 
 def rewritten(values: Any, rules: Sequence[Rewrite], *, decimal_comma: bool) -> Any:
-    """Return strings as SQL writes them: dates and times by ``rules``, numbers with a point.
+    """Rewrite strings in SQL's notation: dates and times by ``rules``, numbers with a decimal point.
 
-    With a decimal comma, a number that has a point is none: it's returned so that nobody takes it for one.
+    With a decimal comma, a value with a decimal point isn't a number. A space is appended so that it doesn't become
+    one.
 
     Example:
         >>> rewritten(pa.array(["1.234,5", "7", "1.5"]), (), decimal_comma=True).to_pylist()
@@ -261,7 +267,7 @@ def _without_missing_words(values: Any) -> Any:
 
 
 class _Texts:
-    """A string array with its bytes within reach of NumPy."""
+    """A string array whose bytes NumPy can access."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -270,33 +276,33 @@ class _Texts:
         self._starts = ends[:-1]
         self._data = np.frombuffer(data, dtype=np.uint8)
         self.lengths: npt.NDArray[np.int32] = np.diff(ends)
-        # A word that means NULL still has its length.
+        # A value that was replaced by NULL still has its bytes.
         valid = np.asarray(array.is_valid())
         self.present: npt.NDArray[np.bool_] = (self.lengths > 0) & valid
 
     def byte(self, index: int) -> npt.NDArray[np.uint8]:
-        """Return the byte at ``index`` of each text, 0 where the text is shorter; a negative index counts back."""
+        """Return the byte at ``index`` of each string, 0 if it's shorter. A negative index counts from the end."""
         lengths = self.lengths
         at = self._starts + (index if index >= 0 else lengths + index)
         reached = lengths > index if index >= 0 else lengths >= -index
         return np.where(reached, self._data[np.clip(at, 0, self._data.size - 1)], 0).astype(np.uint8)
 
     def cast(self, to: pa.DataType) -> Any:
-        """Return the values as ``to``; ``None`` if one of them can't be."""
+        """Cast the values to ``to``; return ``None`` if one can't be cast."""
         try:
             return pc.cast(self.array, to)
         except pa.ArrowInvalid:
             return None
 
     def has_padded_number(self) -> bool:
-        """Return whether a string starts with ``+`` or with a zero before another digit or letter: an identifier."""
+        """Return whether a string starts with ``+``, or with a zero before a digit or ``x``, as identifiers do."""
         first, second = self.byte(0), self.byte(1)
         negative = first == _MINUS
         if not (negative.any() or (first == _ZERO).any() or (first == _PLUS).any()):
             return False
         leading = np.where(negative, second, first)
         following = np.where(negative, self.byte(2), second)
-        # `.`, `e` and `E` may follow a zero; digits and the x of hexadecimal numbers may not
+        # `.`, `e` and `E` may follow a zero, but not digits or the x of hexadecimal numbers.
         padded = (leading == _ZERO) & (((following >= _ZERO) & (following <= _NINE)) | (following | 32 == ord("x")))
         return bool((padded | (leading == _PLUS)).any())
 
@@ -307,7 +313,7 @@ def _guess(values: Any) -> Kind:
 
 
 def _as_bool(texts: _Texts) -> Inference | None:
-    # Arrow takes 0 and 1 for booleans, Spark doesn't
+    # Arrow parses 0 and 1 as booleans, Spark doesn't.
     shortest = len("true")
     if (texts.lengths[texts.present] < shortest).any():
         return None
@@ -322,7 +328,7 @@ def _as_int(texts: _Texts) -> Inference | None:
 
 
 def whole_numbers(numbers: Any) -> Inference:
-    """Return what an Arrow array of integers is.
+    """Return the inference for an Arrow array of integers.
 
     Example:
         >>> whole_numbers(pa.array([-12, None])).digits, whole_numbers(pa.nulls(1, pa.int64())).kind
@@ -354,7 +360,7 @@ def _as_double(texts: _Texts) -> Inference | None:
     points = np.asarray(pc.find_substring(texts.array, ".").fill_null(-1))
     fraction = int(np.where(points >= 0, texts.lengths - points - 1, 0).max())
     has_exponent = pc.any(pc.match_substring_regex(texts.array, "[0-9][eE]")).as_py()
-    # Of the digits, the point is none; a sign, or a zero before the point, may count as one.
+    # The decimal point doesn't count as a digit. A sign, or a zero before the point, may.
     digits = int((texts.lengths - (points >= 0)).max())
     return Inference("double", digits=digits, fraction=MANY if has_exponent else fraction)
 
@@ -371,7 +377,7 @@ def _as_naive(texts: _Texts) -> Inference | None:
 
 
 def _as_instant(texts: _Texts) -> Inference | None:
-    # Spark wants seconds where a zone follows: 2024-01-31T07:05Z isn't a timestamp to it
+    # Spark requires seconds before a zone: it doesn't parse 2024-01-31T07:05Z as a timestamp.
     if (texts.byte(16)[texts.present] != _COLON).any() or _cast_time(texts, _INSTANT) is None:
         return None
     if (texts.byte(-1)[texts.present] != _Z).any():
@@ -384,7 +390,7 @@ def _as_instant(texts: _Texts) -> Inference | None:
 def _cast_time(texts: _Texts, to: pa.DataType) -> Any:
     found = texts.cast(to)
     if found is None and (texts.lengths > _MICROSECOND_TEXT).any():
-        # Spark cuts fractions after the microsecond, Arrow refuses them
+        # Spark truncates fractions after the microsecond, Arrow refuses them.
         cut = pc.replace_substring_regex(texts.array, r"(\.[0-9]{6})[0-9]{1,3}", r"\1")
         found = _Texts(cut).cast(to)
     if found is None or not _in_calendar(
@@ -395,7 +401,7 @@ def _cast_time(texts: _Texts, to: pa.DataType) -> Any:
 
 
 def _in_calendar(values: Any, first: int, last: int) -> bool:
-    """Return whether all values lie in the years 1 to 9999; Arrow counts on in both directions."""
+    """Return whether all values are in the years 1 to 9999. Arrow also allows others."""
     bounds = pc.min_max(values)
     return bool(first <= bounds["min"].as_py() and bounds["max"].as_py() <= last)
 

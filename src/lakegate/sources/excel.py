@@ -1,7 +1,7 @@
-"""Excel and OpenDocument sheets, by python-calamine (``pip install 'lakegate[excel]'``): a header, and rows below it.
+"""Read Excel and OpenDocument sheets with python-calamine (``pip install 'lakegate[excel]'``): a header and its rows.
 
-In a spreadsheet, cells have types, columns don't. So a column's type is that of all its cells, and a cell of another
-kind is refused by its address: it's more often a slip than a choice.
+In a spreadsheet, cells have types, but columns don't. A column's type is the common type of its cells. A cell of
+another type is refused, with its address, because it's usually a mistake.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _LETTERS = 26
 
 
 def read(file: Located, on_read: Callable[[int], None]) -> Rows:
-    """Return the rows of the only sheet of ``file`` that has any.
+    """Read the rows of the only sheet of ``file`` that has any.
 
     Raises:
-        SourceError: When it is damaged or encrypted, or has no sheet with rows, or several.
-        SchemaError: When a cell is of another kind than its column.
+        SourceError: When it's damaged or encrypted, or doesn't have exactly one sheet with rows.
+        SchemaError: When a cell has another type than its column.
         ConfigurationError: When python-calamine isn't installed.
     """
     try:
@@ -52,7 +52,7 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
     if len(sheets) != 1:
         names = ", ".join(f"'{name}'" for name, _ in sheets)
         what = f"has {len(sheets)} sheets with rows: {names}" if sheets else "has no sheet with rows"
-        raise SourceError(f"'{path}' {what}.", hint="Save the sheet to ingest as a file of its own.", path=path)
+        raise SourceError(f"'{path}' {what}.", hint="Save the sheet to ingest as a separate file.", path=path)
     sheet, cells = sheets[0]
     return _rows(path, sheet, cells)
 
@@ -61,7 +61,7 @@ def _rows(path: str, sheet: str, cells: Sequence[Sequence[Any]]) -> Rows:
     named = (index for index, row in enumerate(cells) if any(str(cell).strip() for cell in row))
     top = next(named, None)
     if top is None:
-        raise SourceError(f"'{path}' has no sheet with rows.", hint="Give it a header and rows.", path=path)
+        raise SourceError(f"'{path}' has no sheet with rows.", hint="Add a header and rows.", path=path)
     header = [_name(cell) for cell in cells[top]]
     width = max(index for index, name in enumerate(header) if name) + 1
     rows = [(number, row) for number, row in enumerate(cells[top + 1 :], start=top + 2) if any(c != "" for c in row)]
@@ -69,7 +69,7 @@ def _rows(path: str, sheet: str, cells: Sequence[Sequence[Any]]) -> Rows:
         outside = next((index for index, cell in enumerate(row) if index >= width and cell != ""), None)
         if outside is not None:
             message = f"'{path}', sheet '{sheet}', cell {_letters(outside)}{number} has no header above it."
-            raise SchemaError(message, hint="Give its column a header, or clear the cell.", path=path)
+            raise SchemaError(message, hint="Add a header to its column, or clear the cell.", path=path)
     arrays = []
     columns = []
     for index, name in enumerate(header[:width]):
@@ -82,7 +82,7 @@ def _rows(path: str, sheet: str, cells: Sequence[Sequence[Any]]) -> Rows:
 
 
 def _name(cell: Any) -> str:
-    """Return a header as the sheet shows it: all its numbers are doubles."""
+    """Return a header as the sheet shows it. Its numbers are all doubles."""
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell).strip()
 
 
@@ -91,7 +91,7 @@ def _present(cell: Any) -> Any:
 
 
 def _kind(path: str, sheet: str, index: int, cells: Sequence[tuple[int, Any]]) -> Any:
-    """Return the type of a column; ``None`` when it has no value."""
+    """Return the type of a column; ``None`` if it has no values."""
     seen: dict[str, tuple[int, Any]] = {}
     for number, value in cells:
         if value is not None:
@@ -148,7 +148,7 @@ def _as(kind: Any, value: Any) -> Any:
 
 
 def _letters(index: int) -> str:
-    """Return a column as sheets call it.
+    """Return a column's letters.
 
     Example:
         >>> _letters(0), _letters(25), _letters(26)

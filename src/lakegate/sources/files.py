@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote_to_bytes
 from lakegate.config import StorageSettings
 from lakegate.errors import InputError
 from lakegate.storage import open_store
-from lakegate.storage.objects import Address, StoredObject, canonical, is_remote
+from lakegate.storage.objects import ObjectAddress, StoredObject, canonical, is_remote
 
 SPARK_GLOB_CHARACTERS = frozenset("*?[]{}\\")
 """Characters that Spark treats as part of a glob unless they are escaped."""
@@ -159,7 +159,7 @@ def stat_file(path: str, partition_keys: tuple[str, ...] = ()) -> LocalFile | No
 def stat_object(uri: str, storage: StorageSettings) -> RemoteFile | None:
     """Return the object with exactly this key; ``None`` if there is none."""
     known_as = canonical(uri)
-    if not Address.parse(known_as).key:
+    if not ObjectAddress.parse(known_as).key:
         return None
     try:
         return RemoteFile.of(open_store(known_as, storage).stat(known_as), storage)

@@ -192,7 +192,7 @@ def _parquet_problems(head: bytes, tail: bytes, size_bytes: int) -> Iterator[tup
         yield "isn't a parquet file: it doesn't start with PAR1", hint
     if tail != _PARQUET_MAGIC or size_bytes < _PARQUET_MIN_BYTES:
         hint = "Copy or download it again."
-        yield f"is truncated: a parquet file without its footer ({size_bytes:,} bytes)", hint
+        yield f"is cut off: a parquet file without its footer ({size_bytes:,} bytes)", hint
 
 
 def _binary_problems(head: bytes, expected: Format) -> Iterator[tuple[str, str]]:

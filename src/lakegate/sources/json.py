@@ -1,8 +1,8 @@
-"""JSON: objects line by line, one after the other, or in one list; whole columns at a time, and no integer rounded.
+"""Read JSON: one object per line, several objects in sequence, or one list of objects; without rounding integers.
 
-Arrow parses a block of lines at once, and infers types for itself. What it infers is joined over the blocks, and kept
-from losing anything: text that looks like a time stays text (whether it is one is decided over all values, as in CSV),
-integers too long for 64 bits become decimals, and a column with values of two kinds is refused, with the line.
+Arrow parses a block of lines at once and infers its types, which are then joined over all blocks without losing
+anything: text that looks like a time stays text (all values decide later, as in CSV), integers that don't fit into 64
+bits become decimals, and a column with mixed types is refused, with the line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BLOCK_BYTES = 16 << 20
 _PARSED_AT_ONCE = 2 << 20
 _LONGEST_LINE = 512 << 20
 _KEPT_BYTES = 128 << 20
-"""Columns that are kept until all types are known; of a file with more, each block is parsed a second time."""
+"""Size of parsed columns to keep until all types are known. If a file has more, its blocks are parsed twice."""
 _INEXACT_IN_DOUBLE = 2**53
 _LONG = range(-(2**63), 2**63)
 _DECIMAL = pa.decimal128(38, 0)
@@ -39,9 +39,9 @@ _SPACES = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 _MARKS = (b"\xff\xfe", b"\xfe\xff")
 _DEEPEST = 200
-"""Levels of nesting: at some thousands, parsers that call themselves die."""
+"""Levels of nesting. At some thousands, recursive parsers crash."""
 _LONE_NULL = re.compile(rb"(?:^|[\n}])[ \t\r]*null")
-"""What may be ``null`` in place of an object: Arrow takes it for a row, or dies of it."""
+"""A possible ``null`` in place of an object, which Arrow reads as a row, or crashes on."""
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NO_OPENING = bytes(set(range(256)) - set(b"{[\n"))
 _NEWLINE, _OPENS, _CLOSES = b"\n{}"
@@ -57,15 +57,15 @@ _Path = tuple[str, ...]
 
 
 def read(file: Located, on_read: Callable[[int], None]) -> Rows:
-    """Return the objects in ``file`` as rows.
+    """Read the objects in ``file`` as rows.
 
     Args:
-        file: The file; compressed if its name ends in ``.gz`` or ``.zst``.
+        file: The file, which is compressed if its name ends in ``.gz`` or ``.zst``.
         on_read: Called with the number of bytes read after each block.
 
     Raises:
-        SourceError: When it isn't JSON, or holds something other than objects; by line.
-        SchemaError: When a column has values of two kinds.
+        SourceError: When it isn't JSON, or has something other than objects; it names the line.
+        SchemaError: When a column has values of different types.
     """
     path = shown(file.path)
     kept: list[pa.Table] | None = []
@@ -93,7 +93,7 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
 
 
 class _Columns:
-    """What the blocks of a file hold, joined."""
+    """The columns of a file, joined over its blocks."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -103,7 +103,7 @@ class _Columns:
         self._natural: Any = None
 
     def add(self, block: bytes, line: int) -> pa.Table:
-        """Return a block as a table, having joined its types with those so far."""
+        """Parse a block to a table, and join its types with those so far."""
         table = self.parse(block, line)
         for path, values in _leaves(table):
             if types.is_int64(values.type) and _exceeds(values):
@@ -124,14 +124,14 @@ class _Columns:
         return table
 
     def parse(self, block: bytes, line: int) -> pa.Table:
-        """Return a block as a table in types that hold its values exactly."""
+        """Parse a block to a table with types that hold its values exactly."""
         self._require_parsable(block, line)
         explicit = _only(self._joined, lambda kind: types.is_string(kind) or types.is_decimal(kind))
         self._natural = None
         while True:
             table = self._table(block, line, explicit)
             struct = pa.struct(list(table.schema))
-            # Arrow puts first what it is told the type of.
+            # Arrow moves columns with explicit types to the front.
             self._natural = self._natural or _without_types(struct)
             texts = _only(struct, types.is_timestamp, pa.string())
             long = {path for path, values in _leaves(table) if types.is_float64(values.type) and _exceeds(values)}
@@ -143,11 +143,11 @@ class _Columns:
                 explicit = each if explicit is None else _joined(explicit, each, ())
 
     def schema(self) -> pa.Schema:
-        """Return the schema of all blocks: text where there are no values."""
+        """Return the schema of all blocks. Columns without values are text."""
         if not self._joined.num_fields:
             raise SourceError(
-                f"'{self._path}' holds no JSON object with a key.",
-                hint="Write it again, or leave it out.",
+                f"'{self._path}' has no JSON object with a key.",
+                hint="Write it again, or exclude it.",
                 path=self._path,
             )
         for path, line in self._large.items():
@@ -156,7 +156,7 @@ class _Columns:
         return pa.schema([pa.field(field.name, _settled(field.type)) for field in self._joined])
 
     def column(self, field: Any) -> SourceColumn:
-        """Return a column with the type of its values; text that is dates or times throughout has theirs."""
+        """Return a column with its inferred type: a date or time type if all of its text is dates or times."""
         kind: Any = self._joined.field(field.name).type
         inferred = self._inferred.get(field.name, Inference("string")).arrow_type
         if types.is_string(kind) and inferred in _TIMES:
@@ -174,7 +174,7 @@ class _Columns:
                 try:
                     return pj.read_json(io.BytesIO(block), read_options=reading, parse_options=parsing)
                 except pa.ArrowInvalid as error:
-                    # Arrow's words for a line that is longer than what it parses at once.
+                    # Arrow's message for a line that is longer than its block size.
                     if "straddling" not in str(error) or at_once > len(block):
                         raise
             raise AssertionError("the last attempt returns or raises")
@@ -182,7 +182,7 @@ class _Columns:
             raise self._explained(block, line, error) from error
 
     def _require_parsable(self, block: bytes, line: int) -> None:
-        """Refuse what Arrow's parser dies of."""
+        """Refuse input that crashes Arrow's parser."""
         is_shallow, is_flat = _shape(block)
         openings = b"" if is_shallow else block.translate(None, _NO_OPENING)
         if max(map(len, openings.split(b"\n"))) > _DEEPEST:
@@ -193,7 +193,7 @@ class _Columns:
                         hint="Write it with less nesting, or as text.",
                         path=self._path,
                     )
-        # Few blocks need the closer look, which takes longer than parsing.
+        # Rule most blocks out cheaply, because the exact search takes longer than parsing.
         dense = b"" if is_flat else b"\n" + block.translate(None, b" \t\r")
         for found in _LONE_NULL.finditer(block) if b"\nnull" in dense or b"}null" in dense else ():
             start = block.rfind(b"\n", 0, found.end()) + 1
@@ -203,12 +203,12 @@ class _Columns:
             if _LONE_NULL.search(_TEXT.sub(b"", text)):
                 raise SourceError(
                     f"'{self._path}', line {number} is null, not an object.",
-                    hint='Write one object a line, such as {"id": 1, "name": "a"}.',
+                    hint='Write one object per line, such as {"id": 1, "name": "a"}.',
                     path=self._path,
                 )
 
     def _long_integers(self, block: bytes, line: int, suspects: set[_Path]) -> Any:
-        """Return those of the columns whose integers no double holds, as decimals; ``None`` when there is none."""
+        """Return a struct type of those ``suspects`` that need decimals to hold their integers; ``None`` if none do."""
         found: set[_Path] = set()
         fractions: dict[_Path, int] = {}
         for number, text in _lines(block, line):
@@ -225,14 +225,14 @@ class _Columns:
 
     def _inexact(self, path: _Path, line: int) -> SchemaError:
         return SchemaError(
-            f"'{self._path}': '{_spelled(path)}' holds integers beyond 2^53 beside fractions (about line {line}); a "
+            f"'{self._path}': '{_spelled(path)}' has both fractions and integers beyond 2^53 (about line {line}). A "
             "double would round them.",
             hint="Write the values of this column as text, in quotes.",
             path=self._path,
         )
 
     def _mixed(self, block: bytes, line: int, path: _Path) -> SchemaError:
-        """Return the error for a column with values of two kinds, naming the first line that differs."""
+        """Return the error for a column with values of different types, naming the first line that differs."""
         known: tuple[str, int] | None = None
         before = _at(self._joined, path)
         if before is not None and not types.is_null(before):
@@ -246,34 +246,34 @@ class _Columns:
                     where = f" (as in line {known[1]})" if known[1] else ""
                     return SchemaError(
                         f"'{self._path}', line {number}: '{_spelled(path)}' is {kind}, but {known[0]} before{where}.",
-                        hint="Write all values of a column in one form; put numbers in quotes beside text.",
+                        hint="Write all values of a column with one type; put numbers among text in quotes.",
                         path=self._path,
                     )
                 known = known or (kind, number)
         return SchemaError(
-            f"'{self._path}': '{_spelled(path)}' has values of two kinds.",
-            hint="Write all values of a column in one form.",
+            f"'{self._path}': '{_spelled(path)}' has values of different types.",
+            hint="Write all values of a column with one type.",
             path=self._path,
         )
 
     def _explained(self, block: bytes, line: int, error: Exception) -> SourceError | SchemaError:
-        """Return what is wrong with a block that Arrow can't parse, by line."""
+        """Return the error for a block that Arrow can't parse, naming the line."""
         kinds: dict[_Path, str] = {}
         for number, text in _lines(block, line):
             try:
                 row = json.loads(text, object_pairs_hook=_once)
-                json.dumps(row, ensure_ascii=False).encode()  # raises where half a character is written as \\uD800
+                json.dumps(row, ensure_ascii=False).encode()  # raises for half a surrogate pair, such as \\uD800
             except (ValueError, RecursionError) as problem:
                 reason = str(problem).partition(": line 1")[0] or type(problem).__name__
                 return SourceError(
                     f"'{self._path}', line {number} isn't valid JSON: {reason}.",
-                    hint="Repair the line; each line must hold one whole object.",
+                    hint="Repair the line. Each line must have one complete object.",
                     path=self._path,
                 )
             if not isinstance(row, dict):
                 return SourceError(
                     f"'{self._path}', line {number} is {_kind_of_value(row)}, not an object.",
-                    hint='Write one object a line, such as {"id": 1, "name": "a"}.',
+                    hint='Write one object per line, such as {"id": 1, "name": "a"}.',
                     path=self._path,
                 )
             for at, value in _values(row, (), nodes=True):
@@ -287,7 +287,7 @@ class _Columns:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         return SourceError(
             f"'{self._path}' can't be parsed near line {line}: {reason}.",
-            hint="Write one object a line, with plain values.",
+            hint="Write one object per line, with plain values.",
             path=self._path,
         )
 
@@ -299,7 +299,7 @@ class _MixedError(Exception):
 
 
 def _joined(one: Any, other: Any, path: _Path) -> Any:
-    """Return the type that holds the values of both exactly, as long as no integer of a double's column is too long."""
+    """Return the type that holds the values of both exactly, provided that a double can hold the integers."""
     if one == other or types.is_null(other):
         return one
     if types.is_null(one):
@@ -322,7 +322,7 @@ def _joined(one: Any, other: Any, path: _Path) -> Any:
 
 
 def _at(kind: Any, path: _Path) -> Any:
-    """Return the type of a part of a type; ``None`` when it has no such part."""
+    """Return the type at a path inside a type; ``None`` if there's none."""
     for name in path:
         if types.is_list(kind):
             kind = kind.value_type
@@ -334,7 +334,7 @@ def _at(kind: Any, path: _Path) -> Any:
 
 
 def _without_types(kind: Any) -> Any:
-    """Return a type with its columns in order and without its values' properties."""
+    """Return the structure of a type, with ``null`` for all values, to keep the order of its columns."""
     if types.is_struct(kind) and kind.num_fields:
         return pa.struct([(field.name, _without_types(field.type)) for field in kind])
     if types.is_list(kind):
@@ -343,7 +343,7 @@ def _without_types(kind: Any) -> Any:
 
 
 def _only(kind: Any, wanted: Callable[[Any], bool], become: Any = None) -> Any:
-    """Return the parts of a type that are ``wanted``, as ``become`` or as they are; ``None`` when none is."""
+    """Return only the ``wanted`` parts of a type, replaced by ``become`` if given; ``None`` if there are none."""
     if types.is_struct(kind):
         parts = [(field.name, _only(field.type, wanted, become)) for field in kind]
         found = [(name, part) for name, part in parts if part is not None]
@@ -355,7 +355,7 @@ def _only(kind: Any, wanted: Callable[[Any], bool], become: Any = None) -> Any:
 
 
 def _typed(paths: set[_Path], kind: Any) -> Any:
-    """Return a struct type in which the ``paths`` are of a type; ``None`` without paths."""
+    """Return a struct type with ``paths`` of the given type; ``None`` without paths."""
     joined: Any = None
     for path in paths:
         made = kind
@@ -376,7 +376,7 @@ def _iceberg_type(kind: Any) -> str:
 
 
 def _settled(kind: Any) -> Any:
-    """Return a type that parquet holds: text where no value says what it is."""
+    """Return a type that parquet can hold: text where the type is unknown."""
     if types.is_null(kind) or (types.is_struct(kind) and not kind.num_fields):
         return pa.string()
     if types.is_struct(kind):
@@ -399,7 +399,7 @@ def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _fit(array: Any, kind: Any) -> Any:
-    """Return an array as a type that joins its own with others."""
+    """Cast an array to a type that was joined from its own and others."""
     if array.type == kind:
         return array
     if types.is_null(array.type) or (types.is_struct(array.type) and not types.is_struct(kind)):
@@ -418,7 +418,7 @@ def _fit(array: Any, kind: Any) -> Any:
 
 
 def _leaves(table: pa.Table) -> Iterator[tuple[_Path, Any]]:
-    """Yield each column of numbers, nested ones too, with where it is."""
+    """Yield the path and values of each numeric column, including nested ones."""
     for name, column in zip(table.schema.names, table.columns, strict=True):
         for chunk in column.chunks:
             yield from _leaves_in(chunk, (name,))
@@ -441,7 +441,7 @@ def _exceeds(values: Any) -> bool:
 
 
 def _values(value: Any, path: _Path, *, nodes: bool = False) -> Iterator[tuple[_Path, Any]]:
-    """Yield the plain values of a row and where they are; with ``nodes``, also its lists and objects."""
+    """Yield the paths and plain values of a row; with ``nodes``, also its lists and objects."""
     if path and (nodes or not isinstance(value, (dict, list))):
         yield path, value
     if isinstance(value, dict):
@@ -480,16 +480,16 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key '{twice}' is there twice")
+        raise ValueError(f"the key '{twice}' occurs twice")
     return made
 
 
 def _shape(block: bytes) -> tuple[bool, bool]:
-    """Return whether no line can be nested deeply, and whether each is one object and holds no other."""
+    """Return whether no line can be nested deeply, and whether each line is one object without nested ones."""
     text = np.frombuffer(block.rstrip() or b" ", np.uint8)
     ends = np.flatnonzero(text == _NEWLINE)
     lines = int(np.count_nonzero(text[ends + 1] == _OPENS)) + int(text[0] == _OPENS)
-    # Of lines that begin with a bracket each, none has more than the others leave. "[" is "{" without a bit.
+    # Each line starts with a bracket, so no line has more than the remaining ones. "[" is "{" without one bit.
     is_shallow = int(np.count_nonzero(text | 32 == _OPENS)) - lines < _DEEPEST
     is_flat = (
         lines == len(ends) + 1 == np.count_nonzero(text == _CLOSES)
@@ -500,7 +500,7 @@ def _shape(block: bytes) -> tuple[bool, bool]:
 
 
 def _depth(text: bytes) -> int:
-    """Return how deeply a line's lists and objects are nested."""
+    """Return the nesting depth of a line's lists and objects."""
     deepest = depth = 0
     for bracket in _BRACKET.findall(_TEXT.sub(b"", text)):
         depth += 1 if bracket in b"{[" else -1
@@ -515,7 +515,7 @@ def _lines(block: bytes, first: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _blocks(file: Located, on_read: Callable[[int], None]) -> Iterator[tuple[bytes, int]]:
-    """Yield whole lines of objects, some millions of bytes at a time, with the number of the first."""
+    """Yield blocks of whole lines of objects, with the number of the first line."""
     path = shown(file.path)
     with decompressed(file, on_read) as stream:
         head = stream.read(_BLOCK_BYTES).removeprefix(b"\xef\xbb\xbf")
@@ -528,10 +528,10 @@ def _blocks(file: Located, on_read: Callable[[int], None]) -> Iterator[tuple[byt
                 content += block
                 if len(content) > _LONGEST_LINE:
                     message = (
-                        f"'{path}' is a list, or begins with an object over several lines, and has more than "
-                        f"{_LONGEST_LINE:,} bytes; it would have to be held in memory."
+                        f"'{path}' is a list, or its first object spans lines, so it must fit into memory, but it has "
+                        f"more than {_LONGEST_LINE:,} bytes."
                     )
-                    raise SourceError(message, hint="Write one whole object a line.", path=path)
+                    raise SourceError(message, hint="Write one object per line.", path=path)
             yield from _document(path, content)
             return
         number = 1
@@ -542,7 +542,7 @@ def _blocks(file: Located, on_read: Callable[[int], None]) -> Iterator[tuple[byt
 
 
 def _is_document(head: bytes) -> bool:
-    """Return whether it is a list, or objects over several lines, and not one object a line."""
+    """Return whether it's a list, or objects that span lines, instead of one object per line."""
     text = head.lstrip()
     if not text.startswith(b"{"):
         return text.startswith(b"[")
@@ -552,7 +552,7 @@ def _is_document(head: bytes) -> bool:
     except RecursionError:
         return False
     except ValueError as error:
-        # An object that continues on the next line ends too early here; anything else is a fault of this line.
+        # If the error is at the line's end, the object continues on the next line. Any other is an error in this line.
         return bool(end) and isinstance(error, json.JSONDecodeError) and error.pos >= len(line.decode("utf-8").rstrip())
     return False
 
@@ -568,7 +568,7 @@ def _whole_lines(path: str, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
             yield pending[:cut]
         elif len(pending) > _LONGEST_LINE:
             message = f"'{path}' has a line of more than {_LONGEST_LINE:,} bytes."
-            raise SourceError(message, hint="Write one object a line.", path=path)
+            raise SourceError(message, hint="Write one object per line.", path=path)
         pending = pending[cut:] + block
     if pending.strip():
         yield pending
@@ -581,11 +581,11 @@ def _require_utf8(path: str, block: bytes, line: int) -> None:
     except UnicodeDecodeError as error:
         at = line + block.count(b"\n", 0, error.start)
         message = f"'{path}' isn't UTF-8: byte 0x{block[error.start]:02x} in line {at}."
-        raise SourceError(message, hint="JSON is UTF-8; convert it, for example with iconv.", path=path) from error
+        raise SourceError(message, hint="Convert it to UTF-8, for example with iconv.", path=path) from error
 
 
 def _document(path: str, content: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield the objects of a list, or of objects one after the other, a line each. Held in memory as a whole."""
+    """Yield the objects of a list, or of several objects in sequence, as blocks of one line each."""
     _require_utf8(path, content, 1)
     lines: list[str] = []
     first, size = 1, 0
@@ -598,20 +598,20 @@ def _document(path: str, content: bytes) -> Iterator[tuple[bytes, int]]:
                 first, size, lines = first + len(lines), 0, []
     except json.JSONDecodeError as error:
         message = f"'{path}' isn't valid JSON: {error.msg} (line {error.lineno})."
-        raise SourceError(message, hint="Repair it; a list must hold objects only.", path=path) from error
+        raise SourceError(message, hint="Repair it. A list may only have objects.", path=path) from error
     if lines:
         yield "\n".join(lines).encode(), first
 
 
 def _elements(text: str) -> Iterator[str]:
-    """Yield the text of each object of a list, or of each of several objects."""
+    """Yield the text of each object in a list or sequence."""
     at = _skipped(text, 0)
     is_list = text.startswith("[", at)
     at = _skipped(text, at + is_list)
     while at < len(text) and not (is_list and text.startswith("]", at)):
         value, end = _DECODER.raw_decode(text, at)
         if not isinstance(value, dict):
-            raise json.JSONDecodeError(f"{_kind_of_value(value)} is where an object is expected", text, at)
+            raise json.JSONDecodeError(f"expected an object, not {_kind_of_value(value)}", text, at)
         yield text[at:end]
         at = _skipped(text, end)
         if is_list and text.startswith(",", at):
@@ -624,6 +624,6 @@ def _elements(text: str) -> Iterator[str]:
 
 
 def _skipped(text: str, at: int) -> int:
-    """Return where the next thing begins that isn't a space."""
+    """Return the position of the next character that isn't whitespace."""
     found = _SPACES.match(text, at)
     return at if found is None else found.end()

@@ -1,4 +1,4 @@
-"""ORC, stripe by stripe."""
+"""Read ORC files, stripe by stripe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakegate.sources.rows import Rows, columns_of, plain
 
 
 def read(file: Located, on_read: Callable[[int], None]) -> Rows:
-    """Return the rows of ``file``."""
+    """Read the rows of ``file``."""
     from pyarrow import orc
 
     path = shown(file.path)
@@ -21,7 +21,7 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
     def damaged(error: Exception) -> SourceError:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         if "out of range for nanosecond" in reason:
-            message = f"'{path}' holds a time before 1677 or after 2262, which can't be read from ORC here."
+            message = f"'{path}' has a time before 1677 or after 2262, which lakegate can't read from ORC."
             return SourceError(message, hint="Write it as parquet.", path=path)
         return SourceError(f"'{path}' is a damaged ORC file: {reason}.", hint="Copy or write it again.", path=path)
 

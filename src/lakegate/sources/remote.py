@@ -13,7 +13,7 @@ from lakegate.config import StorageSettings
 from lakegate.errors import ConfigurationError, InputError, SourceError
 from lakegate.sources.files import SPARK_GLOB_CHARACTERS, RemoteFile, is_ignored, partition_keys, stat_object
 from lakegate.storage import adls, gcs, open_store, s3
-from lakegate.storage.objects import Address, Service, canonical
+from lakegate.storage.objects import ObjectAddress, Service, canonical
 
 _VERSION = re.compile(r"\?versionId=([^/?*\[&]+)\Z")
 _GLOB = re.compile(r"[*?\[]")
@@ -37,7 +37,7 @@ class RemotePattern:
     """
 
     text: str
-    address: Address
+    address: ObjectAddress
     version_id: str | None = None
 
     @classmethod
@@ -51,7 +51,7 @@ class RemotePattern:
             '3HL4kqtJ'
         """
         pinned = _VERSION.search(text)
-        address = Address.parse(canonical(text[: pinned.start()] if pinned else text))
+        address = ObjectAddress.parse(canonical(text[: pinned.start()] if pinned else text))
         return cls(text, address, pinned[1] if pinned else None)
 
     @property
@@ -155,7 +155,7 @@ def present(text: str, suffixes: Sequence[str], storage: StorageSettings) -> Ite
     found = False
     try:
         for stored in open_store(pattern.start, storage).list(pattern.start):
-            folders = pattern.below(Address.parse(stored.uri).key, suffixes)
+            folders = pattern.below(ObjectAddress.parse(stored.uri).key, suffixes)
             if folders is not None:
                 found = True
                 yield RemoteFile.of(stored, storage, partition_keys(folders))
@@ -251,7 +251,7 @@ def _name_problems(file: RemoteFile) -> Iterator[SourceError]:
             hint="Rename it, without '_' or '.' at the start or '._COPYING_' at the end.",
             path=file.uri,
         )
-    key = Address.parse(file.uri).key
+    key = ObjectAddress.parse(file.uri).key
     if ":" in key and SPARK_GLOB_CHARACTERS & set(key):
         message = f"'{file.uri}' has both a ':' and one of *?[]{{}}\\ in its key, which Spark can't read."
         yield SourceError(message, hint="Copy it to another key.", path=file.uri)

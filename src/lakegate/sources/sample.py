@@ -1,4 +1,4 @@
-"""A look at source files: what a table of them would be, and their first rows; without a lake, and without Spark."""
+"""Inspect source files, without a lake or Spark: the columns of a table of them, and their first rows."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from lakegate.storage.objects import is_remote
 
 
 class SourceSample(Value):
-    """What files hold. :meth:`lakegate.Lake.inspect` returns one.
+    """The columns and first rows of files, as :meth:`lakegate.Lake.inspect` returns them.
 
     Attributes:
-        batch: The files, with their rows and sizes.
-        columns: The columns that a table of them would have; one without any value is ``unknown``.
-        rows: The first rows of the first file that has any, in JSON's types; CSV and text in JSON as it is written.
+        batch: The files, with their numbers of rows and sizes.
+        columns: The columns that a table of them would have. One without any value has type ``unknown``.
+        rows: The first rows of the first file that has any, as JSON-safe values; text in CSV and JSON as it's written.
     """
 
     batch: Batch
@@ -54,8 +54,12 @@ def inspect(
     """Return the columns and the first rows of files.
 
     Args:
-        paths: As :func:`lakegate.sources.discover` takes them.
-        format: What the files are; by their names and first bytes when ``None``.
+        paths: Files, globs and folders, as for :func:`lakegate.sources.discover`.
+        format: The format of the files; ``None`` to detect it from their names and first bytes.
+        csv: How to read CSV files.
+        storage: How to reach the object stores; ``None`` for the variables and profiles of their own tools.
+        narrator: Gets the progress if there are many or large files.
+        rows: The most rows to return.
     """
     stores = storage or StorageSettings()
     with tempfile.TemporaryDirectory(prefix="lakegate-") as folder:
@@ -73,7 +77,7 @@ def inspect(
 
 
 def _declared(batch: Batch, storage: StorageSettings) -> tuple[Column, ...]:
-    """Return the columns of all files. Where types differ: one that holds both, else the first file's."""
+    """Return the columns of all files. If types differ, one that holds both, or else the first file's."""
     schemas = []
     for part in batch.parts():
         declared = {field.name.lower(): field.type for field in _schema(part.read_uris[0], storage)}
@@ -88,7 +92,7 @@ def _declared(batch: Batch, storage: StorageSettings) -> tuple[Column, ...]:
 
 
 def _arrow_type(column: SourceColumn, declared: Any = None) -> Any:
-    """Return what a column is: what was inferred of its text, else its declared type."""
+    """Return a column's type: the one inferred from its text, or else the declared one."""
     inferred: dict[str, Any] = {
         "null": pa.null(),
         "bool": pa.bool_(),
@@ -151,7 +155,7 @@ def _csv_rows(batch: Batch, storage: StorageSettings, limit: int) -> list[dict[s
 
 
 class _Raw(io.RawIOBase):
-    """A stream of bytes that knows only ``read`` as Python's own readers want it."""
+    """Adapts a stream that only has ``read`` to Python's ``RawIOBase``."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__()

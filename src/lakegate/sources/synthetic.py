@@ -1,4 +1,4 @@
-"""Files of made-up trips, for demos, tests and measurements."""
+"""Generate files with synthetic trips, for demos, tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakegate.model.words import did_you_mean
 from lakegate.ports import Narrator
 
 BLOCK_ROWS = 100_000
-"""Rows drawn at a time. Part of what the values depend on: changing it changes every file."""
+"""Rows to generate at a time. The values depend on it: changing it changes every file."""
 
 _CSV_FIELDS = (
     pa.field("trip_id", pa.int64()),
@@ -72,27 +72,35 @@ def generate(
     overwrite: bool = False,
     narrator: Narrator | None = None,
 ) -> tuple[Path, ...]:
-    """Write files of made-up trips, ``trips-0001.parquet`` and so on, and return their paths.
+    """Write files with synthetic trips, ``trips-0001.parquet`` and so on, and return their paths.
 
-    The same arguments give the same values, always. A file appears under its name only when it is complete.
+    The same arguments always give the same values. A file only gets its name once it's complete.
 
     Args:
-        folder: Where to write; made when it isn't there.
+        folder: Where to write. It's created if it doesn't exist.
+        files: Number of files.
+        rows: Number of rows in each file.
         null_rate: Probability, 0 to 1, that a value of ``null_columns`` is NULL. Above 0, each file has at least one
-            NULL in each of them; at 0 there are none anywhere.
-        null_columns: Columns that may be NULL; ``passenger_count`` when none is given.
-        format: Format of the files. CSV lacks the nested and binary columns.
-        overwrite: Replace files of the same names; other files in the folder stay.
+            NULL in each of these columns; at 0, there are none.
+        null_columns: Columns with NULLs; by default, ``passenger_count``.
+        seed: Seed of the random values.
+        format: Format of the files. CSV doesn't have the nested and binary columns.
+        overwrite: Replace files with the same names. Other files in the folder stay.
+        narrator: Gets the progress.
 
     Raises:
-        AlreadyExistsError: When files of these names exist and ``overwrite`` is false.
+        AlreadyExistsError: When files with these names exist and ``overwrite`` is false.
         InputError: When an argument is out of range, a column doesn't exist, or the folder can't be written.
     """
     for is_wrong, message, hint in (
-        (files < 1, f"Can't write {files} files.", "Give --files 1 or more."),
-        (rows < 0, f"Can't write {rows} rows.", "Give --rows 0 or more."),
-        (not 0 <= null_rate <= 1, f"A share of {null_rate} NULLs isn't possible.", "Give a --null-rate from 0 to 1."),
-        (seed < 0, f"Seed {seed} is negative.", "Give --seed 0 or more."),
+        (files < 1, f"Can't write {files} files.", "Pass --files 1 or more."),
+        (rows < 0, f"Can't write {rows} rows.", "Pass --rows 0 or more."),
+        (
+            not 0 <= null_rate <= 1,
+            f"The NULL rate {null_rate} isn't between 0 and 1.",
+            "Pass a --null-rate from 0 to 1.",
+        ),
+        (seed < 0, f"Seed {seed} is negative.", "Pass --seed 0 or more."),
     ):
         if is_wrong:
             raise InputError(message, hint=hint)
@@ -136,7 +144,7 @@ def _require_absent(paths: Sequence[Path]) -> None:
         more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
         raise AlreadyExistsError(
             f"'{existing[0]}'{more} exists already.",
-            hint="Give another folder, or --force to replace these files.",
+            hint="Pass another folder, or --force to replace these files.",
             path=str(existing[0]),
         )
 
@@ -147,20 +155,20 @@ def _as_input_errors(folder: Path) -> Iterator[None]:
         yield
     except (FileExistsError, NotADirectoryError) as error:
         raise InputError(
-            f"'{folder}' isn't a folder, or is below a file.", hint="Give another folder.", path=str(folder)
+            f"'{folder}' isn't a folder, or is below a file.", hint="Pass another folder.", path=str(folder)
         ) from error
     except OSError as error:
         raise InputError(
             f"Can't write to '{folder}': {error.strerror or error}.",
-            hint="Check its permissions and the free space of its disk, or give another folder.",
+            hint="Check its permissions and the free disk space, or pass another folder.",
             path=str(folder),
         ) from error
 
 
 @contextmanager
 def _complete_file(path: Path) -> Iterator[Path]:
-    """Yield where to write; the file gets its name when the body is done."""
-    # hidden, so that neither discovery nor Spark takes it for a source file
+    """Yield a temporary path to write to, and rename it to ``path`` after the body."""
+    # Hidden, so that neither discovery nor Spark reads it.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
         yield unfinished
@@ -180,7 +188,7 @@ def _writer(path: Path, schema: pa.Schema, file_format: FileFormat) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows to draw: block ``index`` of file ``file``, both from 0; ``first_id`` is the ``trip_id`` of the first."""
+    """Rows to generate: block ``index`` of file ``file``, both from 0; ``first_id`` is the first ``trip_id``."""
 
     seed: int
     file: int
@@ -190,20 +198,20 @@ class Block:
 
 
 def trip_schema(file_format: FileFormat) -> pa.Schema:
-    """Return the columns of a trips file; CSV can't hold the nested and binary ones."""
+    """Return the columns of a trips file. CSV can't represent the nested and binary ones."""
     return pa.schema(_CSV_FIELDS if file_format == "csv" else (*_CSV_FIELDS, *_PARQUET_FIELDS))
 
 
 def draw(block: Block, schema: pa.Schema, null_rates: Mapping[str, float]) -> pa.RecordBatch:
-    """Return the rows of ``block``.
+    """Generate the rows of ``block``.
 
-    Every block has a generator of its own, seeded by seed, file and block: the same block gives the same rows wherever
-    and in whatever order it is drawn.
+    Each block has its own generator, seeded by seed, file and block, so that its rows don't depend on the order in
+    which blocks are generated.
 
     Args:
-        null_rates: Probability of NULL by column. Where it is above 0, a file's first block has at least one.
+        null_rates: Probability of NULL by column. If it's above 0, a file's first block has at least one NULL.
     """
-    # two generators, so that the values that stay don't depend on which ones are taken away
+    # Two generators, so that the values don't depend on which of them become NULL.
     values = np.random.Generator(np.random.PCG64([block.seed, block.file, block.index, 0]))
     nulls = np.random.Generator(np.random.PCG64([block.seed, block.file, block.index, 1]))
     columns = _draw_columns(block, values)

@@ -1,22 +1,22 @@
-"""Object stores: the connection to each, and its errors in our words; for source files and for the warehouse alike."""
+"""Object stores, for source files and the warehouse: the connection to each, with lakegate's errors."""
 
 from __future__ import annotations
 
 from lakegate.config import StorageSettings
-from lakegate.storage.objects import Address, ObjectStore
+from lakegate.storage.objects import ObjectAddress, ObjectStore
 
 
 def open_store(uri: str, settings: StorageSettings) -> ObjectStore:
-    """Return the store that ``uri`` is in.
+    """Return the store of ``uri``.
 
     Args:
-        uri: An object, or only its bucket: ``s3://…``, ``s3a://…``, ``gs://…``, ``abfs://…``, ``abfss://…``.
+        uri: An object or a bucket: ``s3://…``, ``s3a://…``, ``gs://…``, ``abfs://…``, ``abfss://…``.
 
     Raises:
-        InputError: When it names no bucket, or is of another scheme.
-        ConfigurationError: When the library of the store isn't installed, or its own configuration is wrong.
+        InputError: When it doesn't name a bucket, or has another scheme.
+        ConfigurationError: When the store's library isn't installed, or its own configuration is invalid.
     """
-    address = Address.parse(uri)
+    address = ObjectAddress.parse(uri)
     if address.service == "s3":
         from lakegate.storage.s3 import S3Store
 

@@ -1,4 +1,4 @@
-"""Azure Data Lake Storage, over the Blob API, which every account speaks, with folders or without."""
+"""Azure Data Lake Storage, through the Blob API, which all accounts support, with or without hierarchical folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakegate.model.secrets import is_loopback
 from lakegate.progress import hide
 from lakegate.storage.objects import (
     ATTEMPTS,
-    Address,
+    ObjectAddress,
     ObjectStore,
     ReplacedError,
     StoredObject,
@@ -32,23 +32,23 @@ ERRORS = StoreErrors(
     "Azure Data Lake Storage",
     endpoint="adls.endpoint",
     address="adls.endpoint",
-    credentials="Give credentials in the usual ways: AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN, the AZURE_* "
+    credentials="Provide credentials in the usual ways: AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN, the AZURE_* "
     "variables of an identity, 'az login', or the machine's identity.",
 )
 _UNAUTHENTICATED = frozenset({"AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation"})
 _NO_BUCKET = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
-_FOLDER = "hdi_isfolder"  # metadata of a folder's placeholder, in accounts that have folders
+_FOLDER = "hdi_isfolder"  # metadata of a folder's placeholder, in accounts with hierarchical folders
 
 
 class AdlsStore(ObjectStore):
-    """Containers of the storage account of ``address``."""
+    """Objects in the storage account of ``address``."""
 
-    def __init__(self, address: Address, settings: AdlsSettings) -> None:
+    def __init__(self, address: ObjectAddress, settings: AdlsSettings) -> None:
         self._client = adls_client(address.root.partition("@")[2], settings)
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the objects below ``prefix``, folders left out."""
-        address = Address.parse(prefix)
+        """Yield the objects below ``prefix``, without folders."""
+        address = ObjectAddress.parse(prefix)
         container = self._client.get_container_client(address.bucket)
         listed = iter(container.list_blobs(name_starts_with=address.key or None, include=["metadata"]))
         while True:
@@ -60,7 +60,7 @@ class AdlsStore(ObjectStore):
                 yield _stored(f"{address.root}/{blob.name}", blob)
 
     def stat(self, uri: str) -> StoredObject:
-        """Return the object of that very key."""
+        """Return the object with exactly this key."""
         with translated(uri):
             found = self._blob(uri).get_blob_properties()
         if _FOLDER in (found.metadata or {}):
@@ -68,7 +68,7 @@ class AdlsStore(ObjectStore):
         return _stored(uri, found)
 
     def _blob(self, uri: str) -> BlobClient:
-        address = Address.parse(uri)
+        address = ObjectAddress.parse(uri)
         return self._client.get_blob_client(address.bucket, address.key)
 
     def _read(self, uri: str, etag: str, start: int, end: int) -> bytes:
@@ -81,7 +81,7 @@ class AdlsStore(ObjectStore):
                 )
                 return answer.readall()
         except ReplacedError:
-            self.stat(uri)  # of what is gone, too, the condition isn't met
+            self.stat(uri)  # a deleted object fails the condition, too
             raise
 
     def _create(self, uri: str, content: bytes, metadata: dict[str, str]) -> None:
@@ -99,7 +99,7 @@ class AdlsStore(ObjectStore):
 
 @lru_cache(maxsize=8)
 def adls_client(host: str, settings: AdlsSettings) -> BlobServiceClient:
-    """Return the client for a storage account, for use from any thread.
+    """Return the thread-safe client for a storage account.
 
     Args:
         host: The account's host, as in ``abfss://`` URIs: ``acme.dfs.core.windows.net``.
@@ -118,7 +118,7 @@ def adls_client(host: str, settings: AdlsSettings) -> BlobServiceClient:
 
 @contextmanager
 def translated(uri: str) -> Iterator[None]:
-    """Turn what Azure's library raises for ``uri`` into the errors of an ``ObjectStore``."""
+    """Translate exceptions of Azure's library about ``uri`` into the errors of an ``ObjectStore``."""
     from azure.core.exceptions import (
         AzureError,
         ClientAuthenticationError,
@@ -132,7 +132,7 @@ def translated(uri: str) -> Iterator[None]:
         code = str(getattr(error, "error_code", None) or "")
         if status < HTTPStatus.INTERNAL_SERVER_ERROR and code in _NO_BUCKET:
             raise ERRORS.no_bucket(uri) from error
-        if not status and not isinstance(error, ClientAuthenticationError):  # an answer that broke off
+        if not status and not isinstance(error, ClientAuthenticationError):  # a response that was cut off
             raise ERRORS.unavailable(uri, reason) from error
         raise ERRORS.refused(uri, _meaning(status, code), f"{status}: {reason}" if status else reason) from error
     except AzureError as error:
@@ -146,7 +146,7 @@ def _meaning(status: int, code: str) -> int:
 
 
 def _credential(account: str) -> Any:
-    """Return what the account is used with: what the variables of Azure's command line say, else an identity."""
+    """Return the account's credential: from the variables of Azure's command line, or else an identity."""
     if os.environ.get("AZURE_STORAGE_ACCOUNT", account).lower() == account:
         if key := os.environ.get("AZURE_STORAGE_KEY"):
             hide(key)

@@ -1,4 +1,4 @@
-"""Google Cloud Storage, over its JSON API."""
+"""Google Cloud Storage, through its JSON API."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lakegate.errors import missing_package
 from lakegate.model.secrets import is_loopback
 from lakegate.storage.objects import (
     LONGEST_WAIT_S,
-    Address,
     CutError,
+    ObjectAddress,
     ObjectStore,
     StoredObject,
     StoreErrors,
@@ -30,20 +30,20 @@ ERRORS = StoreErrors(
     "Google Cloud Storage",
     endpoint="gcs.endpoint or STORAGE_EMULATOR_HOST",
     address="gcs.endpoint",
-    credentials="Give credentials in the usual ways: GOOGLE_APPLICATION_CREDENTIALS, 'gcloud auth application-default "
-    "login', or the machine's service account.",
+    credentials="Provide credentials in the usual ways: GOOGLE_APPLICATION_CREDENTIALS, 'gcloud auth "
+    "application-default login', or the machine's service account.",
 )
 _FIRST_WAIT_S = 0.2
 _GIVEN_UP_AFTER_S = 60.0
-_NO_PROJECT = "none"  # objects are found by their bucket alone, and yet the library insists on one
+_NO_PROJECT = "none"  # the library requires a project, although object requests don't use it
 _FIELDS = "items(name,size,generation,updated),nextPageToken"
 
 
 class GcsStore(ObjectStore):
-    """Buckets of Google Cloud Storage.
+    """Objects in Google Cloud Storage.
 
-    An object's ``etag`` is its generation, which every write makes a new one of, as its ``version_id`` is: Google's own
-    entity tags change with the metadata too.
+    An object's ``etag`` and ``version_id`` are its generation, which changes with every write. Google's own entity tags
+    also change with the metadata.
     """
 
     def __init__(self, settings: GcsSettings) -> None:
@@ -55,7 +55,7 @@ class GcsStore(ObjectStore):
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects below ``prefix``."""
-        address = Address.parse(prefix)
+        address = ObjectAddress.parse(prefix)
         listed = iter(
             self._client.list_blobs(address.bucket, prefix=address.key or None, fields=_FIELDS, retry=self._retry)
         )
@@ -70,11 +70,11 @@ class GcsStore(ObjectStore):
             yield _stored(f"{address.root}/{blob.name}", blob)
 
     def stat(self, uri: str) -> StoredObject:
-        """Return the object of that very key."""
+        """Return the object with exactly this key."""
         return _stored(uri, self._loaded(uri))
 
     def _blob(self, uri: str) -> Any:
-        address = Address.parse(uri)
+        address = ObjectAddress.parse(uri)
         return self._client.bucket(address.bucket).blob(address.key)
 
     def _loaded(self, uri: str) -> Any:
@@ -90,12 +90,12 @@ class GcsStore(ObjectStore):
                 start=start,
                 end=end - 1,
                 if_generation_match=int(etag),
-                raw_download=True,  # as it is stored, and not decompressed on the way
-                checksum=None,  # there is none of a range
+                raw_download=True,  # as stored, without decompression
+                checksum=None,  # ranges don't have one
                 retry=self._retry,
             )
         if len(content) != end - start:
-            raise CutError(f"The answer for '{uri}' broke off.", hint="Try again.", file=uri)
+            raise CutError(f"The response for '{uri}' was cut off.", hint="Try again.", file=uri)
         return content
 
     def _create(self, uri: str, content: bytes, metadata: dict[str, str]) -> None:
@@ -116,9 +116,9 @@ class GcsStore(ObjectStore):
 
 @lru_cache(maxsize=8)
 def gcs_client(settings: GcsSettings) -> Any:
-    """Return the ``google.cloud.storage.Client`` for these settings, for use from any thread.
+    """Return the thread-safe ``google.cloud.storage.Client`` for these settings.
 
-    An endpoint without TLS, which is a stand-in's, gets none of our credentials.
+    Credentials aren't sent to an endpoint without TLS, which is an emulator.
 
     Raises:
         ConfigurationError: When the library isn't installed, or there are no credentials.
@@ -133,14 +133,14 @@ def gcs_client(settings: GcsSettings) -> Any:
     credentials: Any = None
     if settings.endpoint is not None and not settings.endpoint.lower().startswith("https:"):
         credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
-    elif not os.environ.get("STORAGE_EMULATOR_HOST"):  # with which the library itself uses none
+    elif not os.environ.get("STORAGE_EMULATOR_HOST"):  # with it, the library doesn't use credentials
         try:
             credentials, _ = google.auth.default(scopes=Client.SCOPE)
         except GoogleAuthError as error:
             raise ERRORS.unauthenticated(None, first_line(str(error))) from error
     options = {"api_endpoint": settings.endpoint} if settings.endpoint else None
     client: Any = Client(project=_NO_PROJECT, credentials=credentials, client_options=options)
-    session = client._http  # noqa: SLF001 - it offers no other way to its session
+    session = client._http  # noqa: SLF001 - there's no public access to its session
     session.hooks["response"].append(_read_refusal)
     session.trust_env = not is_loopback(urlsplit(client._connection.API_BASE_URL).hostname or "")  # noqa: SLF001
     return client
@@ -148,7 +148,7 @@ def gcs_client(settings: GcsSettings) -> Any:
 
 @contextmanager
 def translated(uri: str) -> Iterator[None]:
-    """Turn what Google's library raises for ``uri`` into the errors of an ``ObjectStore``."""
+    """Translate exceptions of Google's library about ``uri`` into the errors of an ``ObjectStore``."""
     from google.api_core.exceptions import GoogleAPICallError, RetryError
     from google.auth.exceptions import GoogleAuthError, TransportError
     from requests import RequestException
@@ -168,9 +168,9 @@ def translated(uri: str) -> Iterator[None]:
 
 
 def _read_refusal(response: Response, **_: object) -> None:
-    """Read a refusal to its end: the library streams downloads, and leaves the connections of refused ones open."""
+    """Read an error response to its end: the library streams downloads, and doesn't close refused ones."""
     if not response.ok:
-        response.content  # noqa: B018 - reading it is what gives the connection back
+        response.content  # noqa: B018 - reading it releases the connection
 
 
 def _stored(uri: str, blob: Any) -> StoredObject:

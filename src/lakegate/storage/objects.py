@@ -1,4 +1,4 @@
-"""What all object stores share: addresses, listing, errors, retries, reading in ranges, creating an object once."""
+"""What all object stores share: addresses, errors, retries, ranged reads, and create-if-absent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lakegate.errors import ConfigurationError, InputError, SourceError, Storage
 Service = Literal["s3", "gcs", "adls"]
 
 SERVICES: Mapping[str, Service] = {"s3": "s3", "s3a": "s3", "gs": "gcs", "abfs": "adls", "abfss": "adls"}
-"""Which service a scheme means."""
+"""The service of each URI scheme."""
 
 _CANONICAL = {"s3a": "s3", "abfs": "abfss"}
 _EXAMPLES: Mapping[Service, str] = {
@@ -33,24 +33,24 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(?:/(.*))?", re.DOTALL)
 _BUCKET = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{1,254}")
 _HOST = re.compile(r"([a-z0-9]{3,24})\.[A-Za-z0-9.-]+", re.IGNORECASE)
 ATTEMPTS = 6
-"""How often a request is sent before it is given up, waiting up to 20 s in between."""
+"""How often to send a request before giving up, with waits of up to 20 s in between."""
 LONGEST_WAIT_S = 20.0
 _READ_AHEAD_BYTES = 64 << 10
 _DELETED_AT_ONCE = 16
-_MARK = "lakegatecreation"  # a name that all stores accept for metadata
+_MARK = "lakegatecreation"  # a metadata key that all stores accept
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """Bucket and key of an object, or of all objects whose keys start so.
+class ObjectAddress:
+    """The bucket and key of an object, or the bucket and prefix of several objects.
 
-    Nothing in a URI is decoded: a ``%20`` in it is a ``%20`` in the key.
+    URIs aren't percent-decoded: ``%20`` means ``%20`` in the key.
 
     Attributes:
-        root: The URI up to the bucket, without ``/`` at its end.
-        bucket: The bucket; a container on ADLS.
-        key: What follows it; may be empty.
+        root: The URI up to the bucket, without a final ``/``.
+        bucket: The bucket; on ADLS, the container.
+        key: The key or prefix; may be empty.
     """
 
     root: str
@@ -59,11 +59,11 @@ class Address:
     key: str
 
     @classmethod
-    def parse(cls, uri: str) -> Address:
-        """Return the address that ``uri`` is.
+    def parse(cls, uri: str) -> ObjectAddress:
+        """Parse a URI.
 
         Example:
-            >>> address = Address.parse("abfss://lake@acme.dfs.core.windows.net/in/a.csv")
+            >>> address = ObjectAddress.parse("abfss://lake@acme.dfs.core.windows.net/in/a.csv")
             >>> address.root, address.bucket, address.key
             ('abfss://lake@acme.dfs.core.windows.net', 'lake', 'in/a.csv')
         """
@@ -71,12 +71,12 @@ class Address:
         service = SERVICES.get(match[1].lower()) if match else None
         if match is None or service is None:
             known = ", ".join(f"{scheme}://" for scheme in SERVICES)
-            raise InputError(f"'{uri}' is in no known object store.", hint=f"Known are {known}.", path=uri)
+            raise InputError(f"'{uri}' isn't in a supported object store.", hint=f"Supported: {known}", path=uri)
         bucket, at, host = match[2].partition("@")
         is_account = bool(at) and _HOST.fullmatch(host) is not None
         if not _BUCKET.fullmatch(bucket) or bool(at) != (service == "adls") or bool(at) != is_account:
             what = "container and account" if service == "adls" else "bucket"
-            raise InputError(f"'{uri}' names no {what}.", hint=f"Write it as {_EXAMPLES[service]}.", path=uri)
+            raise InputError(f"'{uri}' doesn't name a {what}.", hint=f"Write it as {_EXAMPLES[service]}.", path=uri)
         return cls(f"{match[1].lower()}://{match[2]}", service, bucket, match[3] or "")
 
     @property
@@ -97,7 +97,7 @@ def is_remote(uri: str) -> bool:
 
 
 def canonical(uri: str) -> str:
-    """Return the one URI that lakegate uses for an object, of those that name it.
+    """Return the URI that lakegate uses for an object, whichever of its scheme names is given.
 
     Example:
         >>> canonical("S3A://lake/a b.csv"), canonical("abfs://lake@acme.dfs.core.windows.net/a")
@@ -112,10 +112,10 @@ class StoredObject:
     """An object, as a request found it.
 
     Attributes:
-        uri: Its location, beginning as the one that was asked for; nothing encoded.
+        uri: Its location, with the root that was asked for, and not percent-encoded.
         modified_at: When it was written, in UTC.
-        etag: Entity tag, without quotes: changes when the content does.
-        version_id: The version of its key, where the bucket keeps versions and the answer names it.
+        etag: Entity tag without quotes, which changes when the content does.
+        version_id: The id of this version, if the bucket keeps versions and the response has it.
     """
 
     uri: str
@@ -126,26 +126,27 @@ class StoredObject:
 
 
 class ReplacedError(OSError):
-    """The file has other content than when it was found."""
+    """The object's content changed since it was found."""
 
 
 class CutError(StorageUnavailableError):
-    """An answer broke off, or the store asks for a short pause."""
+    """A response was cut off, or the store asks to wait: try again."""
 
 
 def gone(uri: str) -> FileNotFoundError:
     """Return the error for an object that doesn't exist."""
-    return FileNotFoundError(errno.ENOENT, "it doesn't exist (any more)", uri)
+    return FileNotFoundError(errno.ENOENT, "it doesn't exist, or no longer", uri)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreErrors:
-    """Turns one store's refusals into lakegate's errors.
+    """Creates lakegate's errors for one store.
 
     Attributes:
-        endpoint: The settings of its address.
-        address: What to check besides the path when it refuses a request.
-        credentials: How to give credentials.
+        store: The store's name.
+        endpoint: Names of the settings for its endpoint.
+        address: What to check, besides the path, if it refuses a request.
+        credentials: How to provide credentials.
     """
 
     store: str
@@ -162,7 +163,7 @@ class StoreErrors:
         """Return the error for a store that failed every attempt."""
         return StorageUnavailableError(
             f"{self.store} couldn't serve '{uri}' after several attempts ({reason}).",
-            hint=f"Nothing was published. Check the network and the endpoint ({self.endpoint}); try again.",
+            hint=f"Nothing was published. Check the network and the endpoint ({self.endpoint}), then try again.",
             file=uri,
         )
 
@@ -197,42 +198,43 @@ class StoreErrors:
 
 
 class ObjectStore(ABC):
-    """The objects of one service, and what doesn't depend on the service. May be used from any thread.
+    """The objects of one service. Thread-safe.
 
-    All methods raise so, besides what each says:
+    All methods may also raise:
 
     Raises:
-        PermissionError: When the object or bucket may not be used so.
-        ConfigurationError: When there are no credentials, or the store doesn't accept them.
+        PermissionError: When access to the object or bucket is denied.
+        ConfigurationError: When credentials are missing, or the store rejects them.
         SourceError: When the bucket doesn't exist, or the store refuses for another reason.
+        StorageUnavailableError: When the store can't be reached.
     """
 
     @abstractmethod
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the objects whose URIs start with ``prefix``, fetched page by page as they are asked for.
+        """Yield the objects whose URIs start with ``prefix``, fetching page by page.
 
         Args:
-            prefix: Bucket and the beginning of keys, at any character: ``s3://bucket/data/2024-``.
+            prefix: The bucket, and any start of the keys: ``s3://bucket/data/2024-``.
         """
 
     @abstractmethod
     def stat(self, uri: str) -> StoredObject:
-        """Return the object of that very key.
+        """Return the object with exactly this key.
 
         Raises:
             FileNotFoundError: When there is none.
         """
 
     def open(self, uri: str, *, etag: str | None = None, size_bytes: int | None = None) -> BinaryIO:
-        """Return its content as a buffered stream that can seek, read in ranges of one and the same content.
+        """Open an object as a buffered, seekable stream. All ranges are read from the same content.
 
         Args:
-            etag: Which content; the present one by default.
-            size_bytes: How long that content is, where it is known together with ``etag``: spares a request.
+            etag: The content to read; by default, the current one.
+            size_bytes: Size of that content. If it's given together with ``etag``, this saves a request.
 
         Raises:
-            FileNotFoundError: When there is none; from reading too, when it goes away meanwhile.
-            ReplacedError: When it has other content; from reading too.
+            FileNotFoundError: When there is no such object. Reading raises it, too.
+            ReplacedError: When its content changed. Reading raises it, too.
         """
         if etag is None or size_bytes is None:
             found = self.stat(uri)
@@ -241,13 +243,13 @@ class ObjectStore(ABC):
         return cast("BinaryIO", io.BufferedReader(ranges, _READ_AHEAD_BYTES))
 
     def create(self, uri: str, content: bytes) -> None:
-        """Write an object where there is none: all of it or nothing.
+        """Create an object, completely or not at all, if it doesn't exist yet.
 
-        A library repeats a request whose answer was lost, and then finds the object that it made itself. A mark in the
-        object's metadata distinguishes it from another's.
+        If a response is lost, the store's library repeats the request, and finds the object that it created itself. A
+        mark in the object's metadata tells it from anyone else's.
 
         Raises:
-            FileExistsError: When there is one.
+            FileExistsError: When the object exists.
         """
         mark = uuid.uuid4().hex
         try:
@@ -257,10 +259,10 @@ class ObjectStore(ABC):
             with suppress(FileNotFoundError):
                 found = self._metadata(uri).get(_MARK)
             if found != mark:
-                raise FileExistsError(errno.EEXIST, "it exists already", uri) from error
+                raise FileExistsError(errno.EEXIST, "it already exists", uri) from error
 
     def delete(self, uris: Sequence[str]) -> None:
-        """Delete objects, several at a time; missing ones are ignored."""
+        """Delete objects, concurrently. Missing ones are ignored."""
 
         def delete(uri: str) -> None:
             with suppress(FileNotFoundError):
@@ -272,11 +274,11 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def _read(self, uri: str, etag: str, start: int, end: int) -> bytes:
-        """Return the bytes from ``start`` up to ``end``; called again after a :class:`CutError`."""
+        """Return the bytes from ``start`` up to ``end``. Called again after a :class:`CutError`."""
 
     @abstractmethod
     def _create(self, uri: str, content: bytes, metadata: dict[str, str]) -> None:
-        """Write an object; raises :class:`ReplacedError` when there is one."""
+        """Create an object. Raises :class:`ReplacedError` if it exists."""
 
     @abstractmethod
     def _metadata(self, uri: str) -> Mapping[str, str]: ...
@@ -286,9 +288,9 @@ class ObjectStore(ABC):
 
 
 def retried(work: Callable[[], _T]) -> _T:
-    """Return what ``work`` returns, called again after pauses when it raises :class:`CutError`.
+    """Call ``work``, and call it again after a pause while it raises :class:`CutError`.
 
-    The stores' libraries repeat requests by themselves, but not the reading of an answer that breaks off.
+    The stores' libraries retry requests themselves, but not when a response is cut off while it's read.
     """
     from tenacity import (
         Retrying,
@@ -307,7 +309,7 @@ def retried(work: Callable[[], _T]) -> _T:
 
 
 def first_line(text: str) -> str:
-    """Return the first line of a library's message, without a full stop."""
+    """Return the first line of a library's message, without the final period."""
     return (text.splitlines() or ["no reason given"])[0].rstrip(".")
 
 
@@ -335,7 +337,7 @@ class _Ranges(io.RawIOBase):
         return self._position
 
     def readall(self) -> bytes:
-        return self._take(self._size_bytes)  # by itself it would ask for 8 KiB at a time
+        return self._take(self._size_bytes)  # the default implementation would request 8 KiB at a time
 
     def readinto(self, buffer: object) -> int:
         view = memoryview(cast("bytearray", buffer)).cast("B")

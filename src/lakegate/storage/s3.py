@@ -1,4 +1,4 @@
-"""Amazon S3, and stores that speak its protocol."""
+"""Amazon S3 and compatible stores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakegate.config import S3Settings
 from lakegate.errors import ConfigurationError, StorageUnavailableError, missing_package
 from lakegate.model.secrets import is_loopback
 from lakegate.progress import redact
-from lakegate.storage.objects import ATTEMPTS, Address, CutError, ObjectStore, StoredObject, StoreErrors, retried
+from lakegate.storage.objects import ATTEMPTS, CutError, ObjectAddress, ObjectStore, StoredObject, StoreErrors, retried
 
 if TYPE_CHECKING:
     from botocore.model import OperationModel
@@ -31,16 +31,16 @@ ERRORS = StoreErrors(
     "S3",
     endpoint="s3.endpoint or AWS_ENDPOINT_URL",
     address="the section [s3] of the settings: endpoint, region, path_style",
-    credentials="Give credentials in the usual ways: AWS_PROFILE, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, or a "
-    "role.",
+    credentials="Provide credentials in the usual ways: AWS_PROFILE, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, or "
+    "a role.",
 )
 _CONNECT_TIMEOUT_S = 10
 _READ_TIMEOUT_S = 60
 _CONNECTIONS = 32
 _DELETED_AT_ONCE = 1000
 _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn")
-_ASK_REGION = "us-east-1"  # tells where a bucket is
-_CONFLICT_CODE = "ConditionalRequestConflict"  # two create the same object at once, and neither has won yet
+_ASK_REGION = "us-east-1"  # its endpoint redirects to a bucket's region
+_CONFLICT_CODE = "ConditionalRequestConflict"  # two clients are creating the same object, and neither has won yet
 _STATUS_OF: Mapping[str, int] = {
     **dict.fromkeys(("InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout", "RequestTimeTooSkewed"), 503),
     **dict.fromkeys(("Throttling", "ThrottlingException"), 503),
@@ -52,38 +52,38 @@ _STATUS_OF: Mapping[str, int] = {
 
 
 class S3Store(ObjectStore):
-    """Buckets of S3."""
+    """Objects in S3."""
 
     def __init__(self, settings: S3Settings) -> None:
         self._client: S3Client = s3_client(settings)
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects below ``prefix``, without incomplete uploads and delete markers."""
-        address = Address.parse(prefix)
+        address = ObjectAddress.parse(prefix)
         page, token = self._page(address, None)
         yield from page
         while token is not None:
-            del page  # the next one takes its room
+            del page  # free it before fetching the next one
             page, token = self._page(address, token)
             yield from page
 
     def stat(self, uri: str) -> StoredObject:
-        """Return the object of that very key."""
+        """Return the object with exactly this key."""
         head = self._head(uri)
         return StoredObject(
             uri, head["ContentLength"], head["LastModified"], _bare(head["ETag"]), head.get("VersionId")
         )
 
     def delete(self, uris: Sequence[str]) -> None:
-        """Delete objects, a thousand in a request; missing ones are ignored."""
-        by_bucket: dict[str, list[Address]] = defaultdict(list)
-        for address in map(Address.parse, uris):
+        """Delete objects, up to a thousand per request. Missing ones are ignored."""
+        by_bucket: dict[str, list[ObjectAddress]] = defaultdict(list)
+        for address in map(ObjectAddress.parse, uris):
             by_bucket[address.bucket].append(address)
         for addresses in by_bucket.values():
             for start in range(0, len(addresses), _DELETED_AT_ONCE):
                 retried(partial(self._delete_all, addresses[start : start + _DELETED_AT_ONCE]))
 
-    def _page(self, address: Address, token: str | None) -> tuple[Sequence[StoredObject], str | None]:
+    def _page(self, address: ObjectAddress, token: str | None) -> tuple[Sequence[StoredObject], str | None]:
         asked: ListObjectsV2RequestTypeDef = {"Bucket": address.bucket, "Prefix": address.key}
         if token is not None:
             asked["ContinuationToken"] = token
@@ -96,12 +96,12 @@ class S3Store(ObjectStore):
         return found, page.get("NextContinuationToken") if page.get("IsTruncated") else None
 
     def _head(self, uri: str) -> Any:
-        address = Address.parse(uri)
+        address = ObjectAddress.parse(uri)
         with translated(uri):
             return self._client.head_object(Bucket=address.bucket, Key=address.key)
 
     def _read(self, uri: str, etag: str, start: int, end: int) -> bytes:
-        address = Address.parse(uri)
+        address = ObjectAddress.parse(uri)
         with translated(uri):
             answer = self._client.get_object(
                 Bucket=address.bucket, Key=address.key, Range=f"bytes={start}-{end - 1}", IfMatch=f'"{etag}"'
@@ -113,7 +113,7 @@ class S3Store(ObjectStore):
             raise CutError(error.message, hint=error.hint, file=uri) from error
 
     def _create(self, uri: str, content: bytes, metadata: dict[str, str]) -> None:
-        address = Address.parse(uri)
+        address = ObjectAddress.parse(uri)
         with translated(uri):
             self._client.put_object(
                 Bucket=address.bucket, Key=address.key, Body=content, IfNoneMatch="*", Metadata=metadata
@@ -123,7 +123,7 @@ class S3Store(ObjectStore):
         found: Mapping[str, str] = self._head(uri)["Metadata"]
         return found
 
-    def _delete_all(self, addresses: Sequence[Address]) -> None:
+    def _delete_all(self, addresses: Sequence[ObjectAddress]) -> None:
         uris = {address.key: address.uri for address in addresses}
         with translated(addresses[0].uri):
             answer = self._client.delete_objects(
@@ -140,10 +140,10 @@ class S3Store(ObjectStore):
 
 @lru_cache(maxsize=8)
 def s3_client(settings: S3Settings) -> S3Client:
-    """Return the client for these settings, for use from any thread.
+    """Return the thread-safe client for these settings.
 
     Raises:
-        ConfigurationError: When the library isn't installed, or its own configuration is wrong.
+        ConfigurationError: When the library isn't installed, or its own configuration is invalid.
     """
     try:
         import boto3
@@ -168,7 +168,7 @@ def s3_client(settings: S3Settings) -> S3Client:
             client = session.client("s3", region_name=region, endpoint_url=settings.endpoint, config=direct)
     except (BotoCoreError, ValueError) as error:
         raise ConfigurationError(
-            f"The configuration for S3 is wrong: {str(error).rstrip('.')}.",
+            f"The configuration for S3 is invalid: {str(error).rstrip('.')}.",
             hint="Check the section [s3] of the settings, and the AWS_* variables and profile.",
         ) from error
     if settings.bucket_owner is not None:
@@ -177,9 +177,9 @@ def s3_client(settings: S3Settings) -> S3Client:
 
 
 def expect_owner(client: S3Client, account: str) -> None:
-    """Have S3 refuse each request of a client whose bucket isn't ``account``'s.
+    """Let S3 refuse a client's requests to buckets that don't belong to ``account``.
 
-    A bucket's name is free again once the bucket is deleted, and then anyone may take it.
+    Once a bucket is deleted, anyone can create one with the same name.
     """
 
     def add(params: dict[str, Any], model: OperationModel, **_: object) -> None:
@@ -190,10 +190,10 @@ def expect_owner(client: S3Client, account: str) -> None:
 
 
 def s3_place(settings: S3Settings) -> S3Settings:
-    """Return where S3 is by settings, variables and profile together, for programs that look at none of these.
+    """Return S3's location from settings, variables and profile combined, for programs that don't read these.
 
     Raises:
-        ConfigurationError: When the library isn't installed, or its own configuration is wrong.
+        ConfigurationError: When the library isn't installed, or its own configuration is invalid.
     """
     meta = s3_client(settings).meta
     host = urlsplit(meta.endpoint_url).hostname or ""
@@ -203,15 +203,15 @@ def s3_place(settings: S3Settings) -> S3Settings:
             region=meta.region_name,
             path_style=settings.path_style or _is_address(host),
         )
-    except ValidationError:  # whose text holds the address, and that maybe a password
+    except ValidationError:  # its text has the address, which may contain a password
         raise ConfigurationError(
-            "The address of S3 in AWS_ENDPOINT_URL or the profile has a user, a password or a path in it.",
+            "The address of S3 in AWS_ENDPOINT_URL or the profile has a user, a password or a path.",
             hint="Write it as https://store.example.com.",
         ) from None
 
 
 def _core() -> Session:
-    """Return a session of the AWS library whose listings take half the time: most of it goes into their timestamps."""
+    """Return a botocore session with a faster timestamp parser, which halves the time of listings."""
     from botocore.session import get_session
     from botocore.utils import parse_timestamp
 
@@ -228,7 +228,7 @@ def _core() -> Session:
 
 @contextmanager
 def translated(uri: str) -> Iterator[None]:
-    """Turn what the AWS library raises for ``uri`` into the errors of an ``ObjectStore``."""
+    """Translate exceptions of the AWS library about ``uri`` into the errors of an ``ObjectStore``."""
     from botocore import exceptions
     from urllib3.exceptions import HTTPError
 
@@ -243,16 +243,18 @@ def translated(uri: str) -> Iterator[None]:
         away = (exceptions.ConnectionError, exceptions.HTTPClientError, exceptions.IncompleteReadError)
         if isinstance(error, away) and not isinstance(error, exceptions.SSLError):
             raise ERRORS.unavailable(uri, reason) from error
-        raise ConfigurationError(f"Can't ask S3 for '{uri}': {reason}.", hint=ERRORS.credentials, file=uri) from error
-    except HTTPError as error:  # of TLS, while a body is read: botocore lets it through
+        raise ConfigurationError(
+            f"Can't request '{uri}' from S3: {reason}.", hint=ERRORS.credentials, file=uri
+        ) from error
+    except HTTPError as error:  # botocore doesn't convert TLS errors while a body is read
         raise ERRORS.unavailable(uri, str(error).rstrip(".")) from error
 
 
 def refusal(code: str, message: str, uri: str, status: int = 0) -> Exception:
-    """Return the error for what S3 answers: its code (``AccessDenied``), its sentence, and the HTTP status."""
+    """Return the error for S3's response: its code (such as ``AccessDenied``), its message and the HTTP status."""
     reason = f"{code}: {message}".rstrip(".") if message else code
     if code == _CONFLICT_CODE:
-        return CutError(f"'{uri}' is being written by another.", hint="Try again.", file=uri)
+        return CutError(f"Another client is writing '{uri}'.", hint="Try again.", file=uri)
     if status < HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.NOT_IMPLEMENTED:
         if code == "NoSuchBucket":
             return ERRORS.no_bucket(uri)
@@ -261,7 +263,7 @@ def refusal(code: str, message: str, uri: str, status: int = 0) -> Exception:
 
 
 def _is_address(host: str) -> bool:
-    """Return whether a host is one that no bucket's name can be put before."""
+    """Return whether a bucket's name can't be a subdomain of a host, as with IP addresses."""
     try:
         return bool(ip_address(host))
     except ValueError:

@@ -210,8 +210,8 @@ def test_a_secret_of_aws_is_fetched_anew_after_a_while(manager: SecretsManager) 
     ("text", "key", "reason"),
     [
         (" ", "", "is empty"),
-        (PLANTED, "#password", "doesn't hold a JSON object"),
-        (f'["{PLANTED}"]', "#password", "doesn't hold a JSON object"),
+        (PLANTED, "#password", "isn't a JSON object"),
+        (f'["{PLANTED}"]', "#password", "isn't a JSON object"),
         (f'{{"token": "{PLANTED}"}}', "#password", "has no text at 'password'"),
         (f'{{"password": {{"x": "{PLANTED}"}}}}', "#password", "has no text at 'password'"),
     ],

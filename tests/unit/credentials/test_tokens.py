@@ -120,7 +120,7 @@ def test_a_rotated_secret_counts_for_the_next_token(monkeypatch: pytest.MonkeyPa
         (
             httpx.Response(401, json={"error": "invalid_client", "error_description": "s3cret is wrong"}),
             ConfigurationError,
-            "gave the client 'lake gate' no token (invalid_client)",
+            "rejected the client 'lake gate' (invalid_client)",
         ),
         (httpx.Response(400, json={"error": "invalid_scope"}), ConfigurationError, "invalid_scope"),
         (httpx.Response(400, json={"error": "it was s3cret"}), ConfigurationError, "(HTTP 400)"),
@@ -163,7 +163,7 @@ def test_settings_name_one_way_or_none() -> None:
         ({"oauth2_client_id": None}, "catalog.oauth2_client_id isn't"),
         ({"oauth2_client_secret": None}, "catalog.oauth2_client_secret isn't"),
         ({"oauth2_client_secret": SECRET}, "isn't a reference"),
-        ({"uri": "http://nessie.test/api/v2"}, "catalog.uri is 'http://nessie.test/api/v2': a token or secret isn't"),
+        ({"uri": "http://nessie.test/api/v2"}, "catalog.uri is 'http://nessie.test/api/v2', but lakegate doesn't send"),
         ({"oauth2_token_endpoint": "http://id.test/token"}, "catalog.oauth2_token_endpoint is 'http://id.test/token'"),
         ({"oauth2_token_endpoint": "https://me:s3cret@id.test/"}, "without user and password"),
         ({"oauth2_token_endpoint": "id.test/token"}, "isn't an http or https address"),

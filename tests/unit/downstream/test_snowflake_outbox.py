@@ -8,7 +8,7 @@ from lakegate.downstream.snowflake.storage import VolumeLocation
 from lakegate.downstream.snowflake.target import SnowflakeTarget
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.ports import Downstream
-from lakegate.storage.objects import Address
+from lakegate.storage.objects import ObjectAddress
 from lakegate.wap.downstream import needed_states
 from lakegate.wap.transaction import Transaction
 from support.downstream_support import System, World, row
@@ -18,7 +18,7 @@ from support.snowflake_support import account_settings
 TRIPS, FARES = TableIdentifier.parse("nyc.trips"), TableIdentifier.parse("nyc.fares")
 # Where the lakehouse in memory has its metadata files, as if that were a bucket.
 ROOT = "mem://metadata/"
-LOCATION = VolumeLocation(ROOT, Address("s3://lake", "s3", "lake", "wh/"), "s3://lake/wh/")
+LOCATION = VolumeLocation(ROOT, ObjectAddress("s3://lake", "s3", "lake", "wh/"), "s3://lake/wh/")
 
 
 class SnowflakeSystem(System):

@@ -44,7 +44,7 @@ def test_files_determine_the_stores() -> None:
     found = stores_of(["s3a://one/x", "s3://two/y", "file:///z"], storage)
     # an address takes no bucket's name before it
     assert found == SparkStores(s3=storage.s3.model_copy(update={"path_style": True}))
-    with pytest.raises(InputError, match="names no bucket"):
+    with pytest.raises(InputError, match="doesn't name a bucket"):
         stores_of(["s3://"], storage)
 
 

@@ -57,7 +57,7 @@ def test_what_a_query_writes_is_read_back_as_it_was(tmp_path: Path) -> None:
 def test_lists_need_parquet_and_hidden_values_are_not_told(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("id,gone\n+49 170,[]\n")
-    with pytest.raises(InputError, match="'gone' is list") as refused:
+    with pytest.raises(InputError, match="'gone' has type list") as refused:
         read_rows(path, SCHEMA, ignore=())
     assert "parquet" in (refused.value.hint or "")
     for hides in (True, False):

@@ -148,18 +148,18 @@ def test_what_is_not_doubtful_is_what_the_strict_reader_takes(text: str) -> None
         ("a\tb\n1\t2\n", "has one column", "--delimiter tab"),
         ("a,b\n\xe9,2\n".encode("latin-1"), "isn't utf-8: byte 0xe9 in line 2", "--encoding windows-1252"),
         ("a,b\n1,2\n".encode("utf-16"), "isn't utf-8", "--encoding utf-16"),
-        ("a,b\n1,2\n".encode("utf-16le"), "holds a NUL byte", "--encoding utf-16le"),
+        ("a,b\n1,2\n".encode("utf-16le"), "has a NUL byte", "--encoding utf-16le"),
         (b"a,b\n1\n" + b"1,2\n" * 50 + b"\xff,2\n", "", ""),
-        (b"a,b\n1,2\n\0\0\0\0", "holds a NUL byte (line 3)", "Copy or write it again"),
+        (b"a,b\n1,2\n\0\0\0\0", "has a NUL byte (line 3)", "Copy or write it again"),
         ("a,\n1,2\n", "column 2 has no name", "Give every column a name"),
         ("a,_file\n1,2\n", "column '_file' has the name of an Iceberg metadata column", "for example to 'file'"),
         ("a,A\n1,2\n", "2 columns with the same name: 'a', 'A'", "Rename"),
-        ("\n\n\n", "has no line of text", "leave it out"),
-        ("", "is empty (0 bytes)", "leave it out"),
+        ("\n\n\n", "has no line of text", "exclude it"),
+        ("", "is empty (0 bytes)", "exclude it"),
         (b"PAR1....", "is parquet, not CSV", "--format parquet"),
         (b"PK\x03\x04rest", "a zip archive", "Convert"),
         (gzip.compress(b"a,b\n1,2\n", mtime=0), "compressed with gzip", ".gz"),
-        ('a,b\n1,"x\n\ny"\n3,4\r\n', "ends its rows in more than one way", "one kind of line end"),
+        ('a,b\n1,"x\n\ny"\n3,4\r\n', "has mixed line endings", "one kind of line ending"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, content: str | bytes, words: str, hint: str, blocks: None) -> None:
@@ -192,7 +192,7 @@ def test_different_headers(tmp_path: Path) -> None:
 def test_a_row_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_stream, "BLOCK_BYTES", 64)
     monkeypatch.setattr("lakegate.sources.csv.BLOCK_BYTES", 64)
-    with pytest.raises(SourceError, match=r"a\.csv' has a row of more than 64 bytes"):
+    with pytest.raises(SourceError, match=r"a\.csv' has a row longer than 64 bytes"):
         read(tmp_path, "a,b\n1,2\n" + "x" * 500 + ",3\n")
 
 
@@ -283,7 +283,7 @@ class TestOptions:
     def test_tab_and_comma_separated_files_do_not_mix(self, tmp_path: Path) -> None:
         (tmp_path / "a.tsv").write_text("a\tb\n1\t2\n")
         (tmp_path / "b.csv").write_text("a,b\n1,2\n")
-        with pytest.raises(InputError, match="tab-separated, judging by its name"):
+        with pytest.raises(InputError, match="tab-separated by its name"):
             discover([str(tmp_path)])
 
     def test_null_values(self, tmp_path: Path) -> None:

@@ -148,10 +148,10 @@ def test_json_keeps_each_value_exactly(tmp_path: Path, at_once: int, monkeypatch
         ('{"id": {"a": 1}}\n{"id": [1]}\n', "line 2: 'id' is a list, but an object before"),
         ('{"id": {"a": 1}}\n\n{"id": {"a": true}}\n', "line 3: 'id.a' is true or false, but a number before"),
         ('{"id": [1, "a"]}\n', "line 1: 'id[]' is a text, but a number before"),
-        ('{"id": 9007199254740993}\n{"id": 0.5}\n', "'id' holds integers beyond 2^53 beside fractions"),
+        ('{"id": 9007199254740993}\n{"id": 0.5}\n', "'id' has both fractions and integers beyond 2^53"),
         ('{"id": 1}\n{"id":\n', "line 2 isn't valid JSON: Expecting value"),
         ('{"id": 1}\n{"\\ud800": 1}\n', "line 2 isn't valid JSON: 'utf-8' codec can't encode character '\\ud800'"),
-        ('{"id": 1, "id": 2}\n', "line 1 isn't valid JSON: the key 'id' is there twice"),
+        ('{"id": 1, "id": 2}\n', "line 1 isn't valid JSON: the key 'id' occurs twice"),
         ('{"id": 1}\n[2]\n', "line 2 is a list, not an object"),
         ('null\n{"id": 4}\n', "line 1 is null, not an object"),
         ('{"id": "} null", "o": {}}\n null \n{"id": "x"}', "line 2 is null, not an object"),
@@ -159,10 +159,10 @@ def test_json_keeps_each_value_exactly(tmp_path: Path, at_once: int, monkeypatch
         ('[{"id": 1} {"id": 2}]', "Expecting ',' or ']'"),
         ('[{"id": 1}', "Expecting ',' or ']'"),
         ("[", "The list has no end"),
-        ('[{"id": 1}, 2]', "a number is where an object is expected"),
+        ('[{"id": 1}, 2]', "expected an object, not a number"),
         ('[{"id": 1}] []', "Something follows the list"),
-        ("[]", "holds no JSON object with a key"),
-        ("\n \n", "holds no JSON object with a key"),
+        ("[]", "has no JSON object with a key"),
+        ("\n \n", "has no JSON object with a key"),
         ("", "is empty (0 bytes)"),
         ("id,name\n1,a\n", "line 1 isn't valid JSON"),
         ('{"id": 1, "ID": 2}\n', "2 columns with the same name"),
@@ -212,7 +212,7 @@ def test_what_parquet_has_no_type_for_is_refused_and_leaves_no_file(tmp_path: Pa
         ("a.jsonl.zst", b'{"id": 1}', "ends in .zst but isn't zstd"),
         ("a.jsonl", packed('{"id": 1}'), "is compressed with zstd"),
         ("a.jsonl.bz2", b"BZh91AY", "is compressed with bzip2"),
-        ("a.avro", b'{"id": 1}', "isn't an Avro file, whatever its name says"),
+        ("a.avro", b'{"id": 1}', "isn't an Avro file, although it's named so"),
         ("a.orc", b"PK\x03\x04....", "is a zip archive (or an Excel workbook), not an ORC file"),
         ("a.avro", b"Obj\x01garbage", "is a damaged Avro file"),
         ("a.xlsx", sheet(text_cell("A1", " ")), "has no sheet with rows"),
@@ -285,10 +285,10 @@ def test_avro_keeps_declared_types(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (["null", "R"], "field 'x' holds itself (R)"),
+        (["null", "R"], "field 'x' is recursive (R)"),
         (["int", "string"], "field 'x' is a union of several types"),
         ({"type": "int", "logicalType": "time-millis"}, "column 'x' has type time32[ms]"),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 50}, "field 'x' is a decimal of 50 digits"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 50}, "field 'x' is a decimal with 50 digits"),
     ],
 )
 def test_avro_types_that_no_table_holds_are_refused(tmp_path: Path, kind: Any, words: str) -> None:
@@ -337,7 +337,7 @@ def test_orc_keeps_declared_types(tmp_path: Path) -> None:
 
 def test_an_avro_file_that_needs_another_library_says_which(tmp_path: Path) -> None:
     whole = avro({"type": "record", "name": "R", "fields": [{"name": "x", "type": "int"}]}, [{"x": 1}])
-    with pytest.raises(LakegateError, match="is compressed by snappy, and cramjam, which reads that, isn't installed"):
+    with pytest.raises(LakegateError, match="is compressed with snappy, which needs cramjam, and that isn't installed"):
         read(tmp_path, "a.avro", whole.replace(b"\x08null", b"\x0csnappy", 1))
 
 
@@ -386,7 +386,9 @@ def test_files_of_a_batch_agree_on_what_was_inferred(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "ab")
     assert {part.columns[1].type for part in batch.parts()} == {"string"}
     (tmp_path / "a.jsonl").write_text('{"n": 9007199254740993, "t": "2024-01-01", "z": null}\n', encoding="utf-8")
-    with pytest.raises(LakegateError, match=r"holds 9007199254740993 in '.*' and fractions in another file"):
+    with pytest.raises(
+        LakegateError, match=r"has 9007199254740993 in '.*', which a double would round, and fractions in another"
+    ):
         discover([str(tmp_path)], copies=tmp_path / "copies")
     (tmp_path / "a.jsonl").write_text('{"n": 1, "t": "2024-01-01", "z": null}\n', encoding="utf-8")
     (tmp_path / "c.jsonl").write_text('{"n": 2}\n', encoding="utf-8")

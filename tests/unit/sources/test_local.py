@@ -132,9 +132,9 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         "missing.csv' doesn't exist",
         "No file matches",
         "empty' is empty",
-        "other' holds no file that ends in .parquet, .csv, .tsv, .json, .jsonl",
+        "other' has no file that ends in .parquet, .csv, .tsv, .json, .jsonl",
         "zero.csv' is empty (0 bytes)",
-        "_x.csv' has a name that Spark takes for a hidden",
+        "_x.csv' has a name that Spark skips as hidden",
         "link to a file that doesn't exist",
     ):
         assert words in message

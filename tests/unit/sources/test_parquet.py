@@ -53,7 +53,7 @@ def damaged(tmp_path: Path) -> Iterator[tuple[str, bytes, str]]:
     yield "encrypted", b"PARE" + whole[4:-4] + b"PARE", "is encrypted parquet"
     yield "footer", whole[: -footer - 8] + b"\xff" * footer + whole[-8:], "footer can't be read"
     yield "length", whole[:-8] + b"\xff\xff\xff\x7f" + whole[-4:], "footer can't be read"
-    yield "middle", whole[:4] + whole[-footer - 8 :], "names data beyond its end"
+    yield "middle", whole[:4] + whole[-footer - 8 :], "refers to data past its end"
     yield "zero", b"", r"is empty \(0 bytes\)"
 
 
@@ -264,7 +264,7 @@ def encrypted_in_parts(path: Path, **keys: str | list[str]) -> Path:
 def test_encrypted_columns_behind_a_plain_footer(tmp_path: Path) -> None:
     encrypted_in_parts(tmp_path / "bad.parquet", k=["s"])
     write(tmp_path / "good.parquet", i=[1], s=["a"])
-    with pytest.raises(SourceError, match=r"bad\.parquet' is encrypted in parts \(column 's'\)"):
+    with pytest.raises(SourceError, match=r"bad\.parquet' is partly encrypted \(column 's'\)"):
         discover([str(tmp_path)])
     assert discover([str(tmp_path / "good.parquet")]).rows == 1
 

@@ -21,7 +21,7 @@ from lakegate.sources import discover
 from lakegate.sources.listing import list_files
 from lakegate.sources.remote import RemotePattern
 from lakegate.storage import s3 as client
-from lakegate.storage.objects import Address
+from lakegate.storage.objects import ObjectAddress
 from lakegate.storage.s3 import s3_place
 
 PAGE = 200
@@ -154,7 +154,7 @@ def test_keys_that_spark_cannot_read_are_refused_by_name() -> None:
 
 @pytest.mark.parametrize("text", ["s3://", "s3:///a.csv", "s3://b/a.csv", "s3://-bucket/a", "s3://a b/c"])
 def test_what_names_no_bucket(text: str) -> None:
-    with pytest.raises(InputError, match="names no bucket"):
+    with pytest.raises(InputError, match="doesn't name a bucket"):
         list(list_files([text]))
 
 
@@ -170,7 +170,7 @@ _NAMES = st.text(st.sampled_from("ab1[]*?. "), min_size=1, max_size=4)
 @example(["?", "**"], ["1"])
 def test_patterns_mean_what_a_plain_translation_says(pattern: list[str], key: list[str]) -> None:
     text, name = "/".join(pattern), "/".join(key)
-    parsed = RemotePattern("", Address("s3://landing", "s3", "landing", text))
+    parsed = RemotePattern("", ObjectAddress("s3://landing", "s3", "landing", text))
     if not parsed.is_glob or not name.startswith(parsed.prefix):
         return
     taken = parsed.below(name, ())

@@ -98,8 +98,8 @@ def test_no_rows(tmp_path: Path) -> None:
     [
         ({"files": 0}, "Can't write 0 files"),
         ({"rows": -1}, "Can't write -1 rows"),
-        ({"null_rate": 1.5}, "share of 1.5"),
-        ({"null_rate": float("nan")}, "share of nan"),
+        ({"null_rate": 1.5}, "NULL rate 1.5"),
+        ({"null_rate": float("nan")}, "NULL rate nan"),
         ({"seed": -1}, "Seed -1"),
         ({"null_columns": ["pasenger_count"]}, "no column 'pasenger_count'"),
         ({"null_columns": ["stops"], "format": "csv"}, "csv files have no column 'stops'"),

@@ -128,7 +128,7 @@ def test_a_server_that_speaks_tls_only_is_told(authority: Authority, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [(None, "can't be read: No such file"), (b"-----BEGIN -----", "holds no certificates")]
+    ("content", "reason"), [(None, "can't be read: No such file"), (b"-----BEGIN -----", "has no certificates")]
 )
 def test_a_file_without_authorities_is_told(tmp_path: Path, content: bytes | None, reason: str) -> None:
     path = tmp_path / "ca.pem"

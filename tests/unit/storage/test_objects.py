@@ -20,7 +20,7 @@ from lakegate.config import AdlsSettings, GcsSettings, StorageSettings
 from lakegate.errors import ConfigurationError, InputError, LakegateError, SourceError, StorageUnavailableError
 from lakegate.progress import without_secrets
 from lakegate.storage import adls, gcs, open_store, s3
-from lakegate.storage.objects import Address, CutError, ReplacedError, canonical
+from lakegate.storage.objects import CutError, ObjectAddress, ReplacedError, canonical
 
 ADLS_ROOT = "abfss://lake@acme.dfs.core.windows.net"
 
@@ -36,7 +36,7 @@ def _no_clients() -> Iterator[None]:
 
 @given(st.sampled_from(["s3://lake", "s3a://lake", "gs://lake", ADLS_ROOT]), st.text())
 def test_an_address_is_its_uri(root: str, key: str) -> None:
-    address = Address.parse(f"{root}/{key}")
+    address = ObjectAddress.parse(f"{root}/{key}")
     assert (address.root, address.key) == (root, key)
     assert address.uri == f"{root}/{key}"
     assert canonical(canonical(address.uri)) == canonical(address.uri)
@@ -45,18 +45,18 @@ def test_an_address_is_its_uri(root: str, key: str) -> None:
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
-        ("gs:///a", "names no bucket"),
-        ("gs://lake@host.example/a", "names no bucket"),
-        ("abfss://lake/a", "names no container and account"),
-        ("abfss://@acme.dfs.core.windows.net/a", "names no container and account"),
-        ("abfss://lake@acme/a", "names no container and account"),
-        ("ftp://lake/a", "in no known object store"),
-        ("/lake/a", "in no known object store"),
+        ("gs:///a", "doesn't name a bucket"),
+        ("gs://lake@host.example/a", "doesn't name a bucket"),
+        ("abfss://lake/a", "doesn't name a container and account"),
+        ("abfss://@acme.dfs.core.windows.net/a", "doesn't name a container and account"),
+        ("abfss://lake@acme/a", "doesn't name a container and account"),
+        ("ftp://lake/a", "isn't in a supported object store"),
+        ("/lake/a", "isn't in a supported object store"),
     ],
 )
 def test_what_is_no_address(uri: str, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
-        Address.parse(uri)
+        ObjectAddress.parse(uri)
     assert "://" in str(caught.value.hint)
 
 

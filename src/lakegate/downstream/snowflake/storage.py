@@ -11,7 +11,7 @@ from typing import Any
 from lakegate.config import Settings, SnowflakeDownstream
 from lakegate.downstream.snowflake.sql import text
 from lakegate.errors import ConfigurationError, DownstreamError
-from lakegate.storage.objects import Address, canonical, is_remote
+from lakegate.storage.objects import ObjectAddress, canonical, is_remote
 
 _SCHEMES = {"s3": "s3", "gcs": "gcs", "adls": "azure"}
 _LOCATION_NAME = "lakegate"
@@ -28,7 +28,7 @@ class VolumeLocation:
     """
 
     root: str
-    address: Address
+    address: ObjectAddress
     base_url: str
 
     def relative(self, location: str) -> str:
@@ -59,7 +59,7 @@ def volume_location(warehouse: str) -> VolumeLocation:
             setting="catalog.warehouse",
         )
     root = canonical(warehouse).rstrip("/") + "/"
-    address = Address.parse(root)
+    address = ObjectAddress.parse(root)
     if address.service == "adls":
         account = address.root.partition("@")[2].partition(".")[0]
         base_url = f"azure://{account}.blob.core.windows.net/{address.bucket}/{address.key}"
