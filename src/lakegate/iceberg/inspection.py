@@ -1,4 +1,4 @@
-"""Inspect a table's metadata: list every file it reaches with what it says of it, and find contradictions."""
+"""Inspect a table's metadata: list every file it reaches, with the facts it states, and find contradictions."""
 
 from __future__ import annotations
 
