@@ -1,8 +1,8 @@
-"""The planner: answers every check where that is cheapest, and reports which evidence each answer rests on.
+"""The planner: answers each check from the cheapest evidence, and reports which evidence that was.
 
-File metrics first (milliseconds at any number of rows). Whatever they leave open about single rows goes into *one*
-aggregation over the added rows. Each question about keys (uniqueness, a foreign key) is a job of its own, but for one
-key of integers, which the same aggregation proves to be unique. Only failing checks fetch examples.
+File metrics come first (milliseconds for any number of rows). All remaining questions about single rows share *one*
+aggregation over the added rows. Each question about keys (uniqueness, a foreign key) is a job of its own, except one
+integer key, which the shared aggregation can prove unique. Only failing checks fetch examples.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def recheck(
 
 
 def answer_from_manifest(question: Question, added: AddedFiles) -> Finding | None:
-    """Answer a question from file metrics alone, or return ``None`` when they don't prove the answer."""
+    """Answer a question from file metrics alone; ``None`` if they don't prove the answer."""
     if not added.complete:
         return None
     if isinstance(question, RowTotal):
@@ -217,14 +217,14 @@ def _from_metrics(question: Aggregates, added: AddedFiles) -> Finding | None:
 
 
 def _took(evidence: str, began: float) -> float:
-    """Count the seconds since ``began``, and return now."""
+    """Record the seconds since ``began``, and return the current time."""
     now = time.monotonic()
     measure(AUDIT_SECONDS, now - began, evidence=evidence)
     return now
 
 
 def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return ``names``, with duplicates numbered.
+    """Return ``names`` with duplicates numbered.
 
     Example:
         >>> distinct_names(["a", "a", "a_2"])
@@ -246,7 +246,7 @@ def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
 class _Answer:
     """What was found for one check.
 
-    ``total`` is the number of rows that it looked at, where these aren't all.
+    ``total`` is the number of rows that it judged, if not all.
     """
 
     finding: Finding
@@ -258,7 +258,7 @@ class _Answer:
 
 
 class _Audit:
-    """One audit under way. Each other table is located once, so that all questions see one state of it."""
+    """One audit in progress. Each other table is located once, so that all questions see the same state of it."""
 
     def __init__(
         self,
@@ -293,7 +293,7 @@ class _Audit:
 
     @property
     def total(self) -> int:
-        """Rows that were looked at."""
+        """Number of rows that were judged."""
         return self._added.rows if self._total is None else self._total
 
     def results(self) -> tuple[CheckResult, ...]:
@@ -312,7 +312,7 @@ class _Audit:
 
     @cached_property
     def _hides(self) -> bool:
-        """Whether there are values that aren't to be shown."""
+        """Whether some values mustn't be shown."""
         return bool(self._rows.masked) or any(check.examples == 0 for check in self._checks)
 
     def _told(self, error: LakegateError) -> str:
@@ -680,7 +680,7 @@ class _Audit:
             yield index, known[question, where]
 
     def _prove(self, question: DuplicateRows, where: Filter | None) -> bool:
-        """Return whether bitmaps or hashes prove that no key occurs twice; if not, it may still be so."""
+        """Return whether bitmaps or hashes prove that no key occurs twice. If not, it may still be true."""
         if where is None and question in self._is_unique:
             return self._is_unique[question]
         key = self._integer_key(question, where)
@@ -743,12 +743,12 @@ class _Audit:
         return self._rows.model_copy(update={"where": where.sql, "one_by_one": where.is_slow})
 
     def _beside(self, where: Filter | None) -> tuple[Rows, ...]:
-        """Return the other rows of the audited table that a check looks at: a filter is one of the table's rows."""
+        """Return the other rows of the audited table that a check reads; its filter applies to them, too."""
         found = self._located[self._rows.table]
         return found if where is None else tuple(one.model_copy(update={"where": where.sql}) for one in found)
 
     def _locate(self, check: Check, question: Question) -> None:
-        """Find the other rows that ``question`` is about, before anything is read."""
+        """Locate the other rows that ``question`` is about, before anything is read."""
         for table in self._other_tables(question):
             if table not in self._located:
                 self._locate_table(check, table)
@@ -762,7 +762,7 @@ class _Audit:
         self._located[table] = found
 
     def _other_tables(self, question: Question) -> tuple[TableIdentifier, ...]:
-        """Return the tables that an answer depends on, besides the batch."""
+        """Return the tables that an answer depends on besides the batch."""
         if isinstance(question, OrphanRows):
             return (question.table,)
         if isinstance(question, TotalBeside):
@@ -780,7 +780,7 @@ class _Audit:
     # Examples ------------------------------------------------------------------------------------------------------
 
     def _add_examples(self, answers: dict[int, _Answer]) -> None:
-        """Fetch examples of each check by itself: failing to fetch some must not lose the verdict."""
+        """Fetch examples for each check separately: if that fails for some, no verdict is lost."""
         failed = [i for i in range(len(self._questions)) if self._verdict(i, answers[i]) == "fail"]
         failed = [i for i in failed if self._has_examples(self._questions[i]) and self._shows(i)]
         failed.sort(key=lambda index: self._checks[index].severity == "warn")
@@ -817,7 +817,7 @@ class _Audit:
         return isinstance(question, QueryRows) or is_about_rows(question)
 
     def _shows(self, index: int) -> int:
-        """Return how many failing rows of a check are shown."""
+        """Return the number of failing rows to show for a check."""
         number = self._checks[index].examples
         return EXAMPLES if number is None else number
 
@@ -832,7 +832,7 @@ class _Audit:
         return replace(answer, finding=replace(answer.finding, detail=detail))
 
     def _values(self, index: int, answer: _Answer) -> tuple[dict[str, Any], ...]:
-        """Return the failing values of a check, each with its number of rows."""
+        """Return a check's failing values, each with its number of rows."""
         question = self._questions[index]
         is_shown = not is_masked_in(self._checks[index], self._schema, self._rows.masked)
         if not isinstance(question, FailingRows) or question.values_of is None or not is_shown or answer.values:
@@ -867,7 +867,7 @@ class _Audit:
         return tuple(engine.duplicate_examples(rows, columns, limit)) if columns else ()
 
     def _columns_shown(self, check: Check) -> tuple[str, ...]:
-        """Return the columns of a wide table that its examples have: the check's own, then the first ones."""
+        """Return the columns that examples from a wide table have: the check's own, then the first ones."""
         names = self._schema.names
         if len(names) <= _MOST_COLUMNS:
             return ()
@@ -916,7 +916,7 @@ class _Audit:
         return next((batch for batch in islice(self._batches(), _MOST_PASSES) if text in batch.passed), None)
 
     def _batches(self) -> Iterator[PastBatch]:
-        """Return the earlier batches from the newest on; each is read once, when it's first asked for."""
+        """Return earlier batches, newest first. Each is read once, when it's first needed."""
         self._remembered, again = tee(self._remembered)
         return again
 

@@ -1,9 +1,9 @@
-"""Keys as single integers: what lets the scan prove by bitmaps that a key is unique, or a job by hashes.
+"""Keys as single integers, so that the scan can prove a key unique by bitmaps, or a job by hashes.
 
-As many distinct integers as keys prove that no key occurs twice, *whatever* function made the integers of the keys. So
-within a batch a bound that is wrong costs time, never a verdict: where the numbers differ, the keys themselves are
-counted. With ``scope='table'`` bounds also say which of the table's rows are read (:func:`within_bounds`): these the
-verdict relies on, as whatever is answered by manifests does.
+As many distinct integers as keys prove that no key occurs twice, *whatever* function made the integers. So within a
+batch, a wrong bound costs time but never changes a verdict: if the numbers differ, the keys themselves are counted.
+With ``scope='table'``, bounds also decide which rows of the table are read (:func:`within_bounds`). Here the verdict
+relies on them, as with every answer from manifests.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _BYTES = ("binary", "fixed", "uuid")
 
 
 def integer_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> IntegerKey | None:
-    """Return how to make one integer of a key, or ``None`` where that wouldn't prove it unique at less cost.
+    """Return how to turn a key into one integer; ``None`` if that wouldn't prove uniqueness more cheaply.
 
     Args:
         columns: The key's columns, spelled as in ``schema``.
-        added: The files that hold the rows; their bounds say how far the keys lie apart.
+        added: The files that hold the rows. Their bounds show how far apart the keys are.
 
     Example:
         >>> from lakegate.model.schema import Column
@@ -61,9 +61,9 @@ def integer_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> In
 
 
 def hash_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> IntegerKey | None:
-    """Return how to make a hash of a key, or ``None`` where that wouldn't prove it unique at less cost.
+    """Return how to hash a key; ``None`` if that wouldn't prove uniqueness more cheaply.
 
-    Arguments are those of :func:`integer_key`.
+    For the arguments, see :func:`integer_key`.
     """
     types = {column.name: ColumnType.parse(column.type) for column in schema.columns}
     if not added.complete or added.rows < _HASHED_FROM or not set(columns) <= set(types):
@@ -79,13 +79,13 @@ def hash_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> Integ
 
 
 def why_not(columns: Sequence[str], schema: Schema, added: AddedFiles) -> str | None:
-    """Return why :func:`integer_key` has none for a key, in one sentence; ``None`` if it has one."""
+    """Return why :func:`integer_key` returns ``None`` for a key, in one sentence; ``None`` if it doesn't."""
     found = _judged(columns, schema, added)
     return found if isinstance(found, str) else None
 
 
 def within_bounds(columns: Sequence[str], schema: Schema, added: AddedFiles) -> str:
-    """Return SQL that is true for every row with a key of ``added``, for which :func:`integer_key` has an integer."""
+    """Return SQL that is true for every row with a key in ``added``, if :func:`integer_key` supports the key."""
     types = {column.name: ColumnType.parse(column.type) for column in schema.columns}
     ends = ((name, types[name], _range(name, types[name], added)) for name in columns)
     return " AND ".join(_between(name, kind, *found) for name, kind, found in ends if found) or "TRUE"
@@ -135,7 +135,7 @@ def _judged(columns: Sequence[str], schema: Schema, added: AddedFiles) -> Intege
 
 
 def _unfit(bits: int, keys: int, rows: int) -> str | None:
-    """Return why bitmaps of so many ``bits`` don't suit ``keys`` keys in ``rows`` rows."""
+    """Return why bitmaps with so many ``bits`` don't suit ``keys`` keys in ``rows`` rows."""
     if bits < keys:
         return f"There are {keys:,} keys and only {bits:,} different ones: counting tells how many rows share one."
     if bits > max(_ALWAYS, BITS_A_ROW * rows):
@@ -144,7 +144,7 @@ def _unfit(bits: int, keys: int, rows: int) -> str | None:
 
 
 def _as_integer(column: str, kind: ColumnType) -> str | None:
-    """Return a column's values as ``BIGINT``, different ones for different values."""
+    """Return a column's values as ``BIGINT``, distinct for distinct values."""
     name = quote(column)
     match kind.family:
         case Family.INTEGER | Family.BOOLEAN:
@@ -161,7 +161,7 @@ def _as_integer(column: str, kind: ColumnType) -> str | None:
 
 
 def _range(column: str, kind: ColumnType, added: AddedFiles) -> tuple[int, int] | None:
-    """Return the least and the greatest integer of a column; ``None`` when a file doesn't say."""
+    """Return the smallest and largest integer of a column; ``None`` if a file doesn't say."""
     low = high = None
     for file in added.files:
         found = file.columns.get(column)
@@ -189,7 +189,7 @@ def _integer(value: Any, kind: ColumnType) -> int:
 
 
 def _at_least(columns: Sequence[str], added: AddedFiles) -> int:
-    """Return how many keys there are at least, NULLs left out."""
+    """Return a lower bound for the number of keys, without NULLs."""
     nulls = [file.columns[name].null_count for name in columns for file in added.files if file.rows]
     return max(0, added.rows - sum(count or 0 for count in nulls)) if None not in nulls else 0
 

@@ -1,6 +1,6 @@
-"""Checked columns: their Iceberg types, values of these as SQL literals, and what files' metrics prove of them.
+"""Checked columns: their Iceberg types, values as SQL literals, and what file metrics prove about them.
 
-This is the one place where values enter SQL.
+This is the only place where values enter SQL.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NESTED = ("struct<", "list<", "map<", "variant", "geometry", "geography", "unkn
 
 
 class Family(Enum):
-    """Types that take the same literals and compare alike."""
+    """Types with the same literals and the same comparison."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"
@@ -93,12 +93,12 @@ class ColumnType:
 
     @property
     def single(self) -> bool:
-        """Whether it is a float of 32 bits."""
+        """Whether it's a 32-bit float."""
         return self.text == "float"
 
     @property
     def nested(self) -> bool:
-        """Whether manifests hold no usable metrics of it."""
+        """Whether manifests have no usable metrics for it."""
         return self.text.startswith(_NESTED)
 
     @property
@@ -108,7 +108,7 @@ class ColumnType:
 
     @property
     def limits(self) -> tuple[Decimal, Decimal]:
-        """Smallest and greatest value of an integer or decimal type."""
+        """Smallest and largest value of an integer or decimal type."""
         if self.family is Family.INTEGER:
             half = 2 ** (_INTEGER_BITS[self.text] - 1)
             return Decimal(-half), Decimal(half - 1)
@@ -116,7 +116,7 @@ class ColumnType:
         return greatest.copy_negate(), greatest
 
     def holds(self, value: object) -> bool:
-        """Return whether ``value``, as decoded from a manifest, is of this type."""
+        """Return whether ``value``, as decoded from a manifest, has this type."""
         if type(value) is not _PYTHON_TYPES.get(self.family):
             return False
         if isinstance(value, datetime):
@@ -125,10 +125,10 @@ class ColumnType:
 
 
 def exact_number(value: object, column: ColumnType) -> Decimal:
-    """Return a number that the user wrote, as written; text is read for decimal columns only.
+    """Return a user's number exactly as written. Text is only accepted for decimal columns.
 
     Raises:
-        ValueError: With the reason, when it isn't a finite number.
+        ValueError: With the reason, if it isn't a finite number.
     """
     if isinstance(value, str) and column.family is Family.DECIMAL:
         try:
@@ -145,9 +145,9 @@ def exact_number(value: object, column: ColumnType) -> Decimal:
 
 
 def quantized(number: Decimal, column: ColumnType, rounding: str, *, steps: int = 0) -> Decimal:
-    """Return ``number`` rounded to a value of an integer or decimal type, and ``steps`` of its smallest steps further.
+    """Round ``number`` to a value of an integer or decimal type, then move it by ``steps`` of the type's smallest step.
 
-    Numbers beyond every such type are brought down to just beyond it.
+    Numbers beyond every such type become ones just beyond it.
     """
     with localcontext(prec=_ENOUGH_DIGITS):
         step = Decimal(1).scaleb(-column.scale)
@@ -155,10 +155,10 @@ def quantized(number: Decimal, column: ColumnType, rounding: str, *, steps: int 
 
 
 def to_float(value: object, column: ColumnType) -> float:
-    """Return a number as ``column`` would store it: rounded to 32 bits for ``float``, unless it is beyond those.
+    """Return a number as ``column`` would store it: rounded to 32 bits for ``float``, unless it's out of range.
 
     Raises:
-        ValueError: With the reason, when it isn't a finite number.
+        ValueError: With the reason, if it isn't a finite number.
     """
     number = float(exact_number(value, column))
     if not math.isfinite(number):
@@ -168,7 +168,7 @@ def to_float(value: object, column: ColumnType) -> float:
 
 
 def rounded_to_single(number: float) -> float | None:
-    """Return the nearest float of 32 bits, or ``None`` when ``number`` is beyond those."""
+    """Return the nearest 32-bit float; ``None`` if ``number`` is out of range."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", number))[0])
     except OverflowError:
@@ -176,10 +176,10 @@ def rounded_to_single(number: float) -> float | None:
 
 
 def typed(value: object, column: ColumnType) -> TypedValue:
-    """Return a value that the user wrote as one that can occur in ``column``.
+    """Convert a user's value to one that can occur in ``column``.
 
     Raises:
-        ValueError: With the reason, when it can't.
+        ValueError: With the reason, if that's impossible.
 
     Example:
         >>> typed("2024-01-31", ColumnType.parse("timestamptz"))
@@ -233,7 +233,7 @@ def _to_timestamp(value: object, *, zoned: bool) -> datetime:
 
 
 def literal(value: TypedValue, column: ColumnType) -> str:
-    """Return a value made by :func:`typed` as a literal of ``column``'s type.
+    """Return a value from :func:`typed` as a literal of ``column``'s type.
 
     Example:
         >>> literal(0.5, ColumnType.parse("float")), literal(Decimal("1.5"), ColumnType.parse("decimal(5, 2)"))
@@ -258,7 +258,7 @@ def _moment_literal(value: date) -> str:
 
 
 class QuotedColumn(str):  # noqa: SLOT000 - a str subclass can't have the slots of its attributes before 3.13
-    """What a check's function is given for a :data:`ColumnName`: the quoted name, and what's known of the column."""
+    """What a check's function gets for a :data:`ColumnName`: the quoted name, with the column's type."""
 
     name: str
     type: ColumnType
@@ -272,7 +272,7 @@ class QuotedColumn(str):  # noqa: SLOT000 - a str subclass can't have the slots 
 
 
 def count_nulls(added: AddedFiles, column: QuotedColumn) -> int | None:
-    """Return the number of NULLs; ``None`` if a file doesn't record it, or if the column is nested."""
+    """Return the number of NULLs; ``None`` if a file doesn't record it, or the column is nested."""
     if column.type.nested:
         return None
     found = [metrics_of(file, column.name) for file in added.files if file.rows]
@@ -287,19 +287,19 @@ def none_outside(
     one: Callable[[Any], bool],
     bounds: Callable[[Any, Any], bool],
 ) -> int | None:
-    """Return 0 when every value that isn't NULL is sure to be allowed, else ``None``: bounds prove no failure.
+    """Return 0 if every value except NULL is certain to be allowed, else ``None``: bounds can't prove a failure.
 
     Args:
         added: Complete evidence.
-        one: Whether a single value is allowed; asked for identity partitions.
-        bounds: Whether everything from a lower to an upper bound is allowed; either may be ``None``, unknown. Not
-            asked for text, whose bounds are cut short, nor for floats that may hold NaN, which bounds leave out.
+        one: Returns whether a single value is allowed; used for identity partitions.
+        bounds: Returns whether everything between a lower and an upper bound is allowed; ``None`` is an unknown bound.
+            Not called for text, whose bounds are truncated, or for floats that may contain NaN, which bounds ignore.
     """
     return 0 if all(_file_proves(file, column, one, bounds) for file in added.files if file.rows) else None
 
 
 def metrics_of(file: DataFile, column: str) -> ColumnStatistics | None:
-    """Return a column's metrics, if its counts are known and agree with the file's rows. A missing count isn't zero."""
+    """Return a column's metrics if its counts are known and match the file's rows. A missing count isn't zero."""
     found = file.columns.get(column)
     if found is None or found.value_count != file.rows or found.null_count is None:
         return None

@@ -1,4 +1,4 @@
-"""What ``@check`` makes of a function: a check to call from Python, name in text, run in an audit, and document."""
+"""What ``@check`` makes of a function: a check to call from Python, write as text, audit and document."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _WORDS: dict[Any, str] = {
 
 
 class CheckOptions(TypedDict, total=False):
-    """What every check takes: ``**options: Unpack[CheckOptions]`` shows it to type checkers."""
+    """The options of every check. ``**options: Unpack[CheckOptions]`` shows them to type checkers."""
 
     severity: Severity
     name: str | None
@@ -104,16 +104,16 @@ class CheckOptions(TypedDict, total=False):
 
 
 class BareName(str):
-    """Text that was written without quotes: fit for a column, never for a value."""
+    """Text that was written without quotes: it can name a column, but isn't a value."""
 
     __slots__ = ()
 
 
 def audited(column: str) -> QuotedColumn:
-    """Return the column behind a :data:`ColumnName` that a check's function was given: its name and type.
+    """Return the column passed to a check's function as a :data:`ColumnName`: its name and type.
 
     Raises:
-        TypeError: When the function was called in another way.
+        TypeError: If the function wasn't called by lakegate.
     """
     if isinstance(column, QuotedColumn):
         return column
@@ -121,7 +121,7 @@ def audited(column: str) -> QuotedColumn:
 
 
 class CheckDefinition(Generic[P]):
-    """A check's function after ``@check``; calling it with the function's arguments returns a :class:`Check`."""
+    """A check's function after ``@check``. Calling it with the function's arguments returns a :class:`Check`."""
 
     __name__: str
 
@@ -165,10 +165,10 @@ class CheckDefinition(Generic[P]):
         self.example = example or self._plain_example()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Check:
-        """Return the check that these arguments make.
+        """Return the check with these arguments.
 
         Raises:
-            CheckError: When an argument is unusable.
+            CheckError: If an argument is invalid.
         """
         first, *more = self.make(args, kwargs)
         if more:
@@ -176,23 +176,23 @@ class CheckDefinition(Generic[P]):
         return first
 
     def prepare(self, hook: Callable[[Check], Check]) -> Callable[[Check], Check]:
-        """Decorate what completes a check before any schema is known, or refuses it by a :class:`ValueError`."""
+        """Decorate a function that completes a check before a schema is known, or raises :class:`ValueError`."""
         self._prepare = hook
         return hook
 
     def validate(self, hook: Callable[[Check, Schema], None]) -> Callable[[Check, Schema], None]:
-        """Decorate what refuses a check on a schema by a :class:`ValueError`, beyond what its function refuses."""
+        """Decorate a function that refuses a check for a schema with a :class:`ValueError`."""
         self._validate = hook
         return hook
 
     def claim(self, hook: Callable[[Check], str]) -> Callable[[Check], str]:
-        """Decorate what says a check in one sentence, where the first line of the docstring can't."""
+        """Decorate a function that describes a check in one sentence, if the docstring's first line can't."""
         self._claim = hook
         return hook
 
     @property
     def signature(self) -> str:
-        """How it's written: ``in_range(column, min, max, inclusive=True)``."""
+        """How to write it: ``in_range(column, min, max, inclusive=True)``."""
         words = []
         for one in self._parameters.values():
             if one.kind is one.VAR_POSITIONAL:
@@ -205,7 +205,7 @@ class CheckDefinition(Generic[P]):
         return f"{self.name}({', '.join(words)})"
 
     def _plain_example(self) -> str:
-        """Return the check with values made up for what can't be left out."""
+        """Return the check with made-up values for required arguments."""
         words = []
         for one in self._parameters.values():
             if one.kind is one.VAR_POSITIONAL or one.default is not one.empty:
@@ -217,17 +217,17 @@ class CheckDefinition(Generic[P]):
 
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """Its own parameters in order, columns among them; annotations are evaluated."""
+        """Its own parameters in order, including columns, with evaluated annotations."""
         return self._parameters
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those of its parameters that name columns of the audited table."""
+        """Its parameters that name columns of the audited table."""
         return tuple(self._columns)
 
     @property
     def parameter_aliases(self) -> Mapping[str, str]:
-        """Other words for its parameters, and for options of every check."""
+        """Other names for its parameters and for the options of every check."""
         return self._parameter_aliases
 
     def names_columns(self, written: str) -> bool:
@@ -236,13 +236,13 @@ class CheckDefinition(Generic[P]):
         return one is not None and any(_has(mark, one.annotation) for mark in (_COLUMN, _OTHER, _BESIDE))
 
     def may_be_none(self, written: str) -> bool:
-        """Return whether an argument's type allows ``None``, as a way to leave it out."""
+        """Return whether an argument accepts ``None``, which omits it."""
         name = self._parameter_aliases.get(written, written)
         one = self._parameters.get(name)
         return NoneType in _kinds(get_type_hints(CheckOptions).get(name) if one is None else one.annotation)
 
     def resolve(self, check: Check, spell: Callable[[str], str]) -> Check:
-        """Return ``check`` with the audited table's columns spelled by ``spell``, also in its arguments."""
+        """Return ``check`` with column names, also in its arguments, spelled by ``spell``."""
         arguments = dict(check.arguments)
         for name in self._beside:
             if name in arguments:
@@ -257,15 +257,15 @@ class CheckDefinition(Generic[P]):
 
     @property
     def summary(self) -> str:
-        """The first line of the docstring; parameters are in double backticks."""
+        """The docstring's first line, with parameters in double backticks."""
         return self.documentation.partition("\n")[0]
 
     def error(self, problem: str, hint: str | None = None) -> CheckError:
-        """Return an error about how a check was written, by default with the way to write it as hint."""
+        """Return the error for a badly written check. By default, the hint shows how to write it."""
         return CheckError(f"{self.name}: {problem}", hint=hint or self._usage, check=self.name)
 
     def describe(self, check: Check) -> str:
-        """Return what ``check`` claims in one sentence, without a full stop."""
+        """Return what ``check`` requires in one sentence, without a period."""
         if self._claim is not None:
             return self._claim(check)
         summary = self.summary[:1].lower() + self.summary[1:].removesuffix(".")
@@ -273,10 +273,10 @@ class CheckDefinition(Generic[P]):
         return shown if names or not summary or self.__module__.startswith(BUILT_IN) else f"{check}: {summary}"
 
     def ask(self, check: Check, schema: Schema) -> Question:
-        """Return what to ask the engine for a check whose columns are spelled as ``schema`` has them.
+        """Return the question that answers a check whose columns are spelled as in ``schema``.
 
         Raises:
-            CheckError: When the check can't be asked of these columns, or its function fails.
+            CheckError: If the check can't be used on these columns, or its function fails.
         """
         columns = [_quoted(name, schema) for name in check.columns if self._columns]
         named: dict[str, Any] = {} if self._takes_more else dict(zip(self._columns, columns, strict=True))
@@ -303,10 +303,10 @@ class CheckDefinition(Generic[P]):
         return question
 
     def filter(self, check: Check, schema: Schema) -> Filter | None:
-        """Return which rows ``check`` looks at; ``None`` for all.
+        """Return which rows ``check`` judges; ``None`` for all.
 
         Raises:
-            CheckError: When its ``where`` doesn't fit ``schema``.
+            CheckError: If its ``where`` doesn't fit ``schema``.
         """
         try:
             return None if check.where is None else read_filter(check.where, schema)
@@ -315,13 +315,13 @@ class CheckDefinition(Generic[P]):
             raise refuse(check, str(error), hint or "Write a condition about one row: where='vendor_id = 1'.") from None
 
     def make(self, positional: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Check, ...]:
-        """Return the checks that ``name(*positional, **keywords)`` makes.
+        """Return the checks for ``name(*positional, **keywords)``.
 
-        The options of :class:`CheckOptions` and ``scope`` are understood for every check. A name given to several
-        checks at once (``not_null(a, b, name='keys')``) is completed with each one's columns.
+        The options of :class:`CheckOptions` and ``scope`` work for every check. A name given to several checks at once
+        (``not_null(a, b, name='keys')``) is extended with each check's columns.
 
         Raises:
-            CheckError: When arguments are missing, unknown, given twice or of the wrong kind.
+            CheckError: If arguments are missing, unknown, repeated or of the wrong type.
         """
         keywords = {self._common_name(name): value for name, value in keywords.items()}
         columns, arguments = self._bind(positional, {k: v for k, v in keywords.items() if k not in self._common})
@@ -366,7 +366,7 @@ class CheckDefinition(Generic[P]):
         return ", ".join(map(repr, value[:_MOST_SHOWN])) + more
 
     def _bind(self, positional: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
-        """Sort arguments as written into columns and JSON values by name."""
+        """Split the arguments into columns and named JSON values."""
         named = self._named(keywords)
         given = list(positional)
         if self._takes_more and len(given) == 1 and isinstance(given[0], (list, tuple)):
@@ -404,7 +404,7 @@ class CheckDefinition(Generic[P]):
         return columns
 
     def _common_name(self, written: str) -> str:
-        """Return the other name that this check has for an option of every check."""
+        """Return this check's alias for an option of every check."""
         name = self._parameter_aliases.get(written, written)
         return name if name in self._common else written
 
@@ -443,7 +443,7 @@ class CheckDefinition(Generic[P]):
         return " or ".join(dict.fromkeys(word for word in words if word)) or "a value"
 
     def _plain(self, value: Any) -> Any:
-        """Return ``value`` as a JSON value: dates as ISO 8601 text, decimals as what loses nothing."""
+        """Return ``value`` as a JSON value: dates as ISO 8601 text, decimals without losing digits."""
         if isinstance(value, BareName):
             raise self.error(f"text needs quotes: '{value}'.")
         if isinstance(value, (list, tuple)):
@@ -503,7 +503,7 @@ class CheckDefinition(Generic[P]):
         )
 
     def _where(self, common: Mapping[str, Any]) -> str | None:
-        """Return the filter if it's one of a row; its columns are looked up when a schema is known."""
+        """Return the filter if it's a condition on one row. Its columns are resolved once a schema is known."""
         text = self._text(common, "where")
         if text is not None:
             try:
@@ -540,7 +540,7 @@ class CheckDefinition(Generic[P]):
 
 
 def _require_chosen(check: Check, question: Question) -> None:
-    """Refuse a filter on a check that reads no rows."""
+    """Refuse ``where`` on a check that reads no rows."""
     if check.where is not None and isinstance(question, (AboutColumns, AboutChange, TotalBeside)):
         raise CheckProblem("it isn't about rows that where= could select.", "Leave where out.")
 
@@ -558,7 +558,7 @@ def _quoted(name: str, schema: Schema) -> QuotedColumn:
 
 
 def _require_rows(check: Check, *, is_about: bool, diverts: bool = True) -> None:
-    """Refuse options that are about failing rows on a check that has none."""
+    """Refuse options about failing rows on a check that has none."""
     if check.severity == "quarantine" and is_about and not diverts:
         raise CheckProblem("it compares rows by a query, so none can be set aside.", "Use severity='error' or 'warn'.")
     if is_about:
@@ -573,12 +573,12 @@ def _require_rows(check: Check, *, is_about: bool, diverts: bool = True) -> None
 
 
 def refuse(check: Check, problem: str, hint: str) -> CheckError:
-    """Return an error about a check that can't be asked."""
+    """Return the error for a check that can't be used here."""
     return CheckError(f"{check}: {problem}", hint=hint, check=str(check), columns=list(check.columns) or None)
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a check's function with their annotations; those of every check are left out."""
+    """Return a check function's own parameters with their annotations, without the options of every check."""
     hints = get_type_hints(function, include_extras=True)
     found: dict[str, inspect.Parameter] = {}
     for one in inspect.signature(function).parameters.values():
@@ -627,7 +627,7 @@ def _value(annotation: Any, kinds: Sequence[Any]) -> str:
 
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:
-    """Return the types that an annotation allows; none for ``Any``."""
+    """Return the types that an annotation allows; empty for ``Any``."""
     origin = get_origin(annotation)
     if origin in (Union, UnionType):
         return tuple(kind for one in get_args(annotation) for kind in _kinds(one))

@@ -1,4 +1,4 @@
-"""Why a check was answered as it was: what ruled out the cheaper ways."""
+"""Explains how a check was answered, and what ruled out cheaper ways."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CUT_SHORT = (Family.TEXT, Family.OTHER)
 
 
 def reason(check: Check, question: Question, where: Filter | None, schema: Schema, added: AddedFiles) -> str:
-    """Return why files' metrics alone didn't answer a check, or why its key wasn't proven unique by bitmaps."""
+    """Return why file metrics alone didn't answer a check, or why bitmaps didn't prove its key unique."""
     if type(question) in _OWN_WAY:
         return _OWN_WAY[type(question)]
     if isinstance(question, OrphanRows):
@@ -67,7 +67,7 @@ def named_in(where: Filter | None, schema: Schema) -> Sequence[str]:
 
 
 def read_bytes(columns: Iterable[str], added: AddedFiles) -> int | None:
-    """Return the bytes that columns have in the files, or ``None`` where the manifests don't say."""
+    """Return the size of columns in the files; ``None`` if the manifests don't say."""
     if not added.complete:
         return None
     names: Sequence[str] = list(dict.fromkeys(columns))
@@ -81,7 +81,7 @@ def read_bytes(columns: Iterable[str], added: AddedFiles) -> int | None:
 
 
 def _missing(column: str, kind: ColumnType, added: AddedFiles) -> str | None:
-    """Return what the metrics of a column lack."""
+    """Return what a column's metrics lack."""
     files = [file for file in added.files if file.rows]
     if kind.nested:
         return f"Metrics don't cover '{column}', which is nested."

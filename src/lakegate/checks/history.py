@@ -1,6 +1,6 @@
-"""Checks against history: how far a measure of a batch is from those of earlier published ones.
+"""Checks against history: compares a batch's value with those of earlier published batches.
 
-Nothing is read for it but the journal: each run's report says what its checks measured.
+Only the journal is read: each run's report has the values that its checks measured.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class PastBatch:
     """An earlier published batch.
 
     Attributes:
-        at: When that began.
-        values: What was measured, by :func:`measure_key`.
+        at: When its run started.
+        values: Measured values by :func:`measure_key`.
         passed: The checks that passed, as text.
-        is_batch: Whether it did nothing but add new rows. Others, such as a delete, aren't a history of batches.
+        is_batch: Whether it only added new rows. Others, such as deletes, don't count as batches.
     """
 
     run_id: str
@@ -57,12 +57,12 @@ History: TypeAlias = Callable[[], Iterable[PastBatch]]
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What was before the batch.
+    """What came before the batch.
 
     Attributes:
-        batches: Gives the earlier batches of the audited table.
-        before: Gives the table's columns before the run; ``None`` for a table that the run creates.
-        own: Gives the batch itself: when its run began, and whether it can be compared with earlier batches.
+        batches: Returns the audited table's earlier batches.
+        before: Returns the table's columns before the run; ``None`` for a table that the run creates.
+        own: Returns the batch itself: when its run started, and whether it can be compared with earlier batches.
     """
 
     batches: History = tuple
@@ -77,17 +77,17 @@ def band_of(
     *,
     weekday: bool,
 ) -> Band | None:
-    """Return the band that a check's options ask for, if they do."""
+    """Return the band that a check's options describe, if any."""
     if deviations is None and percent is None:
         return None
     return Band(deviations, percent, last, weekday)
 
 
 def prepare_band(check: Check, others: Sequence[str]) -> Check:
-    """Return ``check``, whose options about history can be used.
+    """Validate a check's options about history.
 
     Args:
-        others: Arguments of which one is needed when it isn't about history.
+        others: Arguments of which one is required if there are no such options.
 
     Raises:
         ValueError: With what's wrong with them.
@@ -108,13 +108,13 @@ def prepare_band(check: Check, others: Sequence[str]) -> Check:
 
 
 def judge_band(finding: Finding, band: Band, key: str | None, past: Iterable[PastBatch], at: datetime) -> Finding:
-    """Return ``finding``, judged by earlier batches, too.
+    """Return ``finding``, also judged against earlier batches.
 
     Args:
-        finding: What was measured; nothing to compare when it has no value.
-        key: What is measured; ``None`` for the number of all rows, which is known of every run.
-        past: Earlier batches, the newest first.
-        at: When the run began, for its day of the week.
+        finding: The measured value; nothing is compared if it has none.
+        key: What is measured; ``None`` for the number of all rows, which is known for every run.
+        past: Earlier batches, newest first.
+        at: When the run started, for its day of the week.
     """
     if finding.value is None:
         return finding
@@ -156,7 +156,7 @@ def judge_band(finding: Finding, band: Band, key: str | None, past: Iterable[Pas
 
 
 def measure_key(kind: str, columns: Sequence[str], arguments: Mapping[str, object], where: str | None) -> str:
-    """Return what a check measures, of which rows, as text: what is equal is one history.
+    """Return what a check measures, and for which rows, as text. Equal texts form one history.
 
     Example:
         >>> measure_key("quantile", ("fare",), {"q": 0.5}, "fare > 0")
@@ -167,7 +167,7 @@ def measure_key(kind: str, columns: Sequence[str], arguments: Mapping[str, objec
 
 
 def _outlier(values: Sequence[float]) -> int | None:
-    """Return the place of the one value that is far from all others, if there is exactly one: two may be a pattern."""
+    """Return the index of the value that is far from all others, if there is exactly one. Two may be a pattern."""
     if len(values) < _ENOUGH:
         return None
     ordered = sorted(range(len(values)), key=values.__getitem__)

@@ -1,9 +1,9 @@
-r"""The text of a check: ``kind(column, …, key=literal)``.
+r"""Parses the text of a check: ``kind(column, …, key=literal)``.
 
-The grammar is Python's call syntax with literals, read through :mod:`ast`; nothing is ever evaluated. Three things are
-ours: a column may be called like a Python keyword (``not_null(class)``), a name keeps the exact characters it was typed
-with, and a backslash that starts no Python escape is kept (``'^\d+$'``). ``r'…'`` works too, and is what a
-regular expression is best written in (``'\b'`` is a backspace, ``r'\b'`` a word boundary).
+The grammar is Python's call syntax with literals, parsed with :mod:`ast`. Nothing is evaluated. There are three
+extensions: a column may be named like a Python keyword (``not_null(class)``), a name keeps its exact characters, and a
+backslash that starts no Python escape is kept (``'^\d+$'``). ``r'…'`` works, too, and is best for regular expressions
+(``'\b'`` is a backspace, ``r'\b'`` a word boundary).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 
 
 def parse_checks(text: str) -> tuple[Check, ...]:
-    """Read one text, which may stand for several checks: ``not_null(a, b)`` is a check for each column.
+    """Parse one text, which may stand for several checks: ``not_null(a, b)`` is a check for each column.
 
     Args:
-        text: For example ``in_range(fare_amount, 0, 500, severity='warn')``. ``str(check)`` is read back unchanged.
+        text: Such as ``in_range(fare_amount, 0, 500, severity='warn')``. ``str(check)`` parses to an equal check.
 
     Raises:
-        CheckError: When it isn't a call, the check is unknown, or its arguments are wrong.
+        CheckError: If it isn't a call, the check is unknown, or its arguments are wrong.
 
     Example:
         >>> [str(check) for check in parse_checks("not_null(id, 'Trip Distance')")]
@@ -63,10 +63,10 @@ def parse_checks(text: str) -> tuple[Check, ...]:
 
 
 def parse_check(text: str) -> Check:
-    """Read one check, as ``str(check)`` writes it.
+    """Parse one check, as ``str(check)`` writes it.
 
     Raises:
-        CheckError: As :func:`parse_checks`, and if the text expands to several checks.
+        CheckError: As for :func:`parse_checks`, and if the text stands for several checks.
 
     Example:
         >>> parse_check("unique(vendor, trip)").columns
@@ -108,7 +108,7 @@ def _parse_call(text: str) -> ast.Call:
 
 
 def _require_exact(written: str, text: str) -> None:
-    """Refuse a number that was written with more digits than a double has: another one would be compared."""
+    """Refuse a number with more digits than a double keeps: the comparison would use another number."""
     if (problem := rounded(written)) is not None:
         raise CheckError(
             f"The check {start_of(text)} can't be read: {problem}.",
@@ -136,7 +136,7 @@ def _literal(node: ast.expr, text: str) -> Any:
 
 
 def _readable_by_python(text: str) -> str:
-    """Write ``text`` so that Python's parser takes our three liberties."""
+    """Rewrite ``text`` so that Python's parser accepts the three extensions."""
     try:
         tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in _LAYOUT]
     except (tokenize.TokenError, SyntaxError):

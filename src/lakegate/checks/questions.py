@@ -1,4 +1,4 @@
-"""What a check asks: about single rows, about keys, or about the number of rows."""
+"""Questions: what a check needs to know about single rows, keys, columns or the number of rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST_SHOWN = 30  # columns
 
 @contextmanager
 def as_of(time: datetime) -> Iterator[None]:
-    """Have checks that compare with the time take it for ``time``: what they would have found then."""
+    """Let checks that compare with the current time use ``time`` instead, to find what they would have found then."""
     token = _AS_OF.set(time)
     try:
         yield
@@ -49,14 +49,14 @@ def audit_time() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The answer to one check.
+    """The answer to a question.
 
     Attributes:
-        failing_rows: Rows that break the check; 0 means that it passes.
-        detail: One sentence of explanation where the number alone doesn't tell.
-        failed: Whether it fails although no row in particular does.
+        failing_rows: Number of failing rows; 0 means that the check passes.
+        detail: One sentence of explanation if the number isn't enough.
+        failed: Whether the check fails although no single row does.
         skipped: Whether there was nothing to judge; ``detail`` says why.
-        value: What was measured, where it's a number.
+        value: The measured value, if it's a number.
     """
 
     failing_rows: int
@@ -67,7 +67,7 @@ class Finding:
 
     @property
     def verdict(self) -> Verdict:
-        """``pass`` when no row fails."""
+        """``pass`` if no row fails."""
         if self.skipped:
             return "skipped"
         return "fail" if self.failing_rows or self.failed else "pass"
@@ -75,13 +75,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """How far a measure may be from those of earlier published batches.
+    """How far a measured value may be from those of earlier published batches.
 
     Attributes:
-        deviations: Sample standard deviations of the last batches' measures.
+        deviations: Sample standard deviations of the earlier values.
         percent: Percent of their mean.
-        last: How many batches are looked at, at most.
-        weekday: Whether only batches of the same day of the week count.
+        last: Maximum number of batches to compare with.
+        weekday: Whether only batches from the same day of the week count.
     """
 
     deviations: float | None
@@ -120,15 +120,15 @@ class FailingRows:
 
     @property
     def key(self) -> object:
-        """What equal questions share: a ``Column`` can't be compared, and equals itself only."""
+        """What equal questions share. ``Column`` objects can't be compared, so they only equal themselves."""
         return self.predicate if isinstance(self.predicate, str) else id(self.predicate)
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicateRows:
-    """A question about keys: rows that share their ``columns`` (none NULL) with another row fail.
+    """A question about keys: rows whose ``columns`` (none NULL) equal those of another row fail.
 
-    The other row is one of the batch, or with ``scope="table"`` any of the table as it would be after publishing.
+    The other row is in the batch or, with ``scope="table"``, in the table as it would be after publishing.
     """
 
     columns: tuple[str, ...]
@@ -139,7 +139,7 @@ class DuplicateRows:
 class OrphanRows:
     """A question about keys: rows whose ``columns`` (none NULL) match no row of another table fail.
 
-    ``table`` is read as it would be after publishing; ``other_columns`` are its columns, in the order of ``columns``.
+    ``table`` is read as it would be after publishing. ``other_columns`` are its columns, in the order of ``columns``.
     """
 
     columns: tuple[str, ...]
@@ -151,9 +151,9 @@ class OrphanRows:
 
 @dataclass(frozen=True, slots=True)
 class RowTotal:
-    """A question about the batch as a whole, by its number of rows, which ``judge`` turns into a finding.
+    """A question about the batch's number of rows, which ``judge`` turns into a finding.
 
-    With ``band``, the number is compared with those of earlier batches, too.
+    With ``band``, the number is also compared with those of earlier batches.
     """
 
     judge: Callable[[int], Finding]
@@ -162,7 +162,7 @@ class RowTotal:
 
 @dataclass(frozen=True, slots=True)
 class TotalBeside:
-    """A question about the number of rows of the audited table and of another one, which ``judge`` compares."""
+    """A question about the row counts of the audited table and another one, which ``judge`` compares."""
 
     table: TableIdentifier
     judge: Callable[[int, int], Finding]
@@ -170,14 +170,13 @@ class TotalBeside:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aggregates:
-    """A question about all rows together. All share one aggregation of their own, or a few.
+    """A question about all rows together. Such questions share one aggregation, or a few.
 
     Attributes:
         expressions: Aggregates in Spark SQL.
-        judge: Turns their values and the number of rows looked at into a finding.
-        metrics: Returns the values when the added files' metrics *prove* them, else ``None``; as of
-            :class:`FailingRows`.
-        band: How far what is measured may be from that of earlier batches.
+        judge: Turns their values and the number of judged rows into a finding.
+        metrics: Returns the values if the added files' metrics *prove* them, else ``None``; as in :class:`FailingRows`.
+        band: How far the value may be from those of earlier batches.
     """
 
     expressions: tuple[str, ...]
@@ -188,12 +187,12 @@ class Aggregates:
 
 @dataclass(frozen=True, slots=True)
 class QueryRows:
-    """A question asked by a query of its own over the view ``batch``: its rows are what is wrong.
+    """A question answered by a query of its own on the view ``batch``. Each row of its result is a failure.
 
     Attributes:
-        sql: A ``SELECT``, validated.
-        by_user: As of :class:`FailingRows`.
-        is_rows: Whether each row of the result is one of the batch, with all of its columns.
+        sql: A validated ``SELECT``.
+        by_user: As in :class:`FailingRows`.
+        is_rows: Whether each row of the result is a row of the batch, with all its columns.
     """
 
     sql: str
@@ -203,16 +202,16 @@ class QueryRows:
 
 @dataclass(frozen=True, slots=True)
 class AboutColumns:
-    """A question about the table's columns, not its rows, which the schema answers."""
+    """A question about the table's columns, answered by the schema."""
 
     judge: Callable[[Schema], Finding]
 
 
 @dataclass(frozen=True, slots=True)
 class AboutChange:
-    """A question about what the run changes in the table's columns, judged by those before and after.
+    """A question about how the run changes the table's columns, answered by the schemas before and after.
 
-    ``judge`` is given ``None`` for a table that is created.
+    ``judge`` gets ``None`` for a table that the run creates.
     """
 
     judge: Callable[[Schema | None, Schema], Finding]
@@ -220,11 +219,11 @@ class AboutChange:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which rows a check looks at.
+    """Selects the rows that a check judges.
 
     Attributes:
-        sql: Predicate in Spark SQL, validated; rows for which it is true are looked at.
-        is_slow: As of :class:`FailingRows`.
+        sql: Validated Spark SQL predicate. Rows for which it's true are judged.
+        is_slow: As in :class:`FailingRows`.
     """
 
     sql: str
@@ -240,7 +239,7 @@ _ABOUT_ROWS = (FailingRows, DuplicateRows, OrphanRows)
 
 
 class CheckProblem(ValueError):  # noqa: N818 - becomes an error once it's known which check has it
-    """What's wrong with a check's arguments or columns; raised by its function, it continues "not_null(x): …"."""
+    """Something wrong with a check's arguments or columns; the message continues "not_null(x): …"."""
 
     def __init__(self, problem: str, hint: str | None = None) -> None:
         super().__init__(problem)
@@ -248,15 +247,15 @@ class CheckProblem(ValueError):  # noqa: N818 - becomes an error once it's known
 
 
 def as_question(answer: Any, columns: Sequence[str], schema: Schema, *, is_ours: bool) -> Question:
-    """Return the question that a check's function returned, complete.
+    """Return a check function's result as a complete question.
 
     Args:
-        answer: A question, SQL as text, or a ``Column``.
-        columns: The check's, as ``schema`` has them.
-        is_ours: Whether the check is lakegate's own. Other checks' predicates are validated like ``sql('…')``.
+        answer: A question, SQL text, or a ``Column``.
+        columns: The check's columns, spelled as in ``schema``.
+        is_ours: Whether the check is built in. Other checks' predicates are validated like ``sql('…')``.
 
     Raises:
-        CheckProblem: When it's none of these, or the text isn't about one row of this table.
+        CheckProblem: If it's none of these, or the text isn't a condition on one row of this table.
     """
     if isinstance(answer, str) or _is_column(answer):
         answer = FailingRows(answer)
@@ -279,14 +278,14 @@ def is_about_rows(question: Question) -> bool:
 
 
 def read_filter(where: str, schema: Schema | None = None, *, called: str = "where", table: str = "the table") -> Filter:
-    """Return which rows a check looks at with this ``where``.
+    """Return the filter for a ``where``.
 
     Args:
-        schema: Of the table, to look the predicate's columns up in; without it, only the text is validated.
-        called: The argument that it was written as.
+        schema: The table's schema, to resolve columns. Without it, only the text is validated.
+        called: The argument's name, for messages.
 
     Raises:
-        CheckProblem: When it isn't a predicate about one row of this table.
+        CheckProblem: If it isn't a condition on one row of this table.
     """
     # sqlglot takes 0.4 s to import.
     from lakegate.checks.predicates import PredicateError, read_predicate
@@ -316,7 +315,7 @@ def read_filter(where: str, schema: Schema | None = None, *, called: str = "wher
 
 
 def within(predicate: Any, where: Filter) -> Any:
-    """Return ``predicate`` for the rows of a filter only; on others it is never evaluated.
+    """Return ``predicate`` limited to a filter's rows. It's never evaluated on others.
 
     Args:
         predicate: SQL, or a ``Column``.
@@ -331,9 +330,9 @@ def within(predicate: Any, where: Filter) -> Any:
 
 
 def _too_long(columns: Sequence[str], longest: int, schema: Schema) -> str:
-    """Return SQL cases that stop on strings longer than a pattern may be tried on.
+    """Return SQL cases that raise an error on strings longer than a pattern may be tried on.
 
-    If it can't be answered in time, it's neither a pass nor a failure.
+    A check that can't be answered in time neither passes nor fails.
     """
     found = {name: schema.resolve(name) for name in dict.fromkeys(columns)}
     return "".join(
@@ -344,13 +343,13 @@ def _too_long(columns: Sequence[str], longest: int, schema: Schema) -> str:
 
 
 def start_of(text: str) -> str:
-    """Return the beginning of a string that a user wrote, for messages."""
+    """Return the beginning of a user's string, for messages."""
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
 @contextmanager
 def columns_of_connect() -> Iterator[None]:
-    """Have ``pyspark.sql.functions`` build columns for Spark Connect, unless the process has a classic session."""
+    """Let ``pyspark.sql.functions`` build columns for Spark Connect, unless the process has a classic session."""
     with ENVIRON_LOCK:  # two threads would restore what the other one set
         context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
         is_set = _CONNECT in os.environ or getattr(context, "_active_spark_context", None) is not None
@@ -369,7 +368,7 @@ def _is_column(value: Any) -> bool:
 
 
 def _plan(column: Any) -> Any:
-    """Return a Spark Connect ``Column`` as protobuf without a server, which could only read the text of a type."""
+    """Return a Spark Connect ``Column`` as protobuf without a server, which only parsing types would need."""
     from pyspark.sql.types import NullType
 
     return column.to_plan(SimpleNamespace(_analyze=lambda **_: SimpleNamespace(parsed=NullType())))
@@ -389,7 +388,7 @@ def _as_text(path: Sequence[str], type_: str) -> str | None:
 
 
 def _looked_through(answer: FailingRows, schema: Schema) -> tuple[FailingRows, Sequence[str]]:
-    """Return what a user's function asks, complete, and the columns whose strings may have to be short."""
+    """Return the complete question of a user's function, and the columns whose strings may have to be short."""
     from lakegate.checks.predicates import PredicateError, read_column, read_predicate
 
     limits = [] if answer.longest_text is None else [answer.longest_text]

@@ -1,4 +1,4 @@
-"""A check is one function: ``@check`` registers it, and its name leads to its definition."""
+"""Registers checks: ``@check`` makes one of a function, and :func:`find_check` finds it by name."""
 
 from __future__ import annotations
 
@@ -87,10 +87,12 @@ def _define(function: Callable[..., Any], options: Mapping[str, Any]) -> CheckDe
 
 
 def find_check(name: str) -> _Definition:
-    """Return the definition of a check by its name or an alias: ours first, then installed ones, then this process's.
+    """Return a check's definition by its name or an alias.
+
+    Built-in checks come first, then those of installed packages, then this process's.
 
     Raises:
-        CheckError: When there is no such check, or another package's can't be loaded.
+        CheckError: If there is no such check, or another package's can't be loaded.
 
     Example:
         >>> find_check("in_range").signature
@@ -118,7 +120,7 @@ def find_check(name: str) -> _Definition:
 
 
 def _require_free_names(definition: _Definition) -> None:
-    """Refuse a user's check with a name of another one; its own module may define it again, as in a notebook."""
+    """Refuse a user's check with the name of another one. Its own module may redefine it, as in a notebook."""
     for name in (definition.name, *definition.aliases):
         if name in built_in() or name in _aliases():
             raise TypeError(f"there is a built-in check '{name}'; give the function another name")
@@ -133,20 +135,20 @@ def _require_free_names(definition: _Definition) -> None:
 
 
 def known_checks() -> tuple[str, ...]:
-    """Return the names of all checks, ours first."""
+    """Return the names of all checks, built-in ones first."""
     others = {*_offered().names, *(one.name for one in USERS.values())} - set(built_in())
     return (*built_in(), *sorted(others))
 
 
 @cache
 def _offered() -> EntryPoints:
-    """Return what other packages offer. Looking takes some 20 ms: it reads a file of each package."""
+    """Return the checks that other packages offer. This takes about 20 ms because it reads a file of each package."""
     return entry_points(group=GROUP)
 
 
 @cache
 def built_in() -> tuple[str, ...]:
-    """Return the names of the checks that come with lakegate: those of :mod:`lakegate.checks.builtin`."""
+    """Return the names of the built-in checks, those of :mod:`lakegate.checks.builtin`."""
     return tuple(sorted(_built_ins()))
 
 

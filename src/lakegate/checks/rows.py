@@ -25,14 +25,14 @@ def row_tests(
     """Return checks as tests that find exactly the rows that an audit counts as failing.
 
     Args:
-        checks: Name in the report and check, resolved on ``schema``.
+        checks: Name in the report and check, validated against ``schema``.
         schema: The table's columns on the branch.
-        rows: All rows that are audited: keys are compared with all of them.
+        rows: All audited rows: keys are compared with all of them.
         others: As in :func:`~lakegate.checks.audit.run_audit`.
-        masked: Patterns of columns whose values aren't to be written into a row's reasons.
+        masked: Patterns of columns whose values aren't written into a row's reasons.
 
     Raises:
-        CheckError: When one isn't about rows.
+        CheckError: If a check isn't about single rows.
     """
 
     def is_shown(column: str) -> bool:

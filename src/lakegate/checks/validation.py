@@ -1,7 +1,7 @@
-"""Checks against a schema, before anything is written.
+"""Validates checks against a schema, before anything is written.
 
-What users wrote in the engine's own language, the engine plans on the columns alone: a function that doesn't exist or
-types that don't compare are found before the batch is written, not after.
+What users wrote in Spark's language, Spark plans on the columns alone. So unknown functions and types that can't be
+compared are found before the batch is written.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ _WHOLE_DIGITS = {"int": 10, "long": 20}  # what Spark gives them beside a decima
 def validate_checks(
     checks: Sequence[Check], schema: Schema, schemas: Schemas | None = None, *, masked: Sequence[str] = ()
 ) -> tuple[Check, ...]:
-    """Return the checks with their columns spelled as ``schema`` has them, in order.
+    """Return the checks in order, with columns spelled as in ``schema``.
 
     Args:
         checks: From the parser, from Python, or made by hand.
-        schema: Of the table as it will be, or of the batch when the table is created by it.
-        schemas: Gives the schemas of other tables that checks compare with (the table itself may be one of them).
-            Without it, columns that are missing there are found when the audit reads them.
+        schema: The table's schema after the write, or the batch's if the table is created from it.
+        schemas: Returns the schemas of other tables that checks compare with, perhaps the table itself. Without it,
+            missing columns there are only found when the audit reads them.
         masked: Patterns of columns whose values aren't shown.
 
     Raises:
-        CheckError: Naming all checks that can't be asked of this schema, not only the first.
+        CheckError: Names every check that doesn't fit the schema, not only the first.
     """
     valid: list[Check] = []
     errors: list[CheckError] = []
@@ -78,20 +78,20 @@ def validate_checks(
 
 
 def is_hidden(check: Check, schema: Schema, masked: Sequence[str]) -> bool:
-    """Return whether a check's findings are values that must not be shown, or may quote some, as a user's check may."""
+    """Return whether a check's findings are, or may quote, values that mustn't be shown."""
     return (check.kind in SHOW_VALUES or check.kind not in built_in()) and (
         check.examples == 0 or is_masked_in(check, schema, masked)
     )
 
 
 def is_masked_in(check: Check, schema: Schema, masked: Sequence[str]) -> bool:
-    """Return whether one of a check's columns is masked by the patterns ``masked``."""
+    """Return whether one of a check's columns matches the patterns ``masked``."""
     found = ((column, schema.resolve(column)) for column in check.columns)
     return any(is_masked(masked, column, nested_fields(one[1]) if one else ()) for column, one in found)
 
 
 def names_masked(sql: str, schema: Schema, masked: Sequence[str]) -> bool:
-    """Return whether a user's query may show something masked by another name: it names it, or renames all columns.
+    """Return whether a user's query may show a masked value: it names the column, or renames all columns.
 
     Example:
         >>> names_masked("SELECT max(batch.email) AS m FROM batch", Schema(columns=()), ["e*l"])
@@ -108,10 +108,10 @@ def names_masked(sql: str, schema: Schema, masked: Sequence[str]) -> bool:
 
 
 def describe(check: Check) -> str:
-    """Return what a check claims in one sentence, without a full stop.
+    """Return what a check requires in one sentence, without a period.
 
     Raises:
-        CheckError: When there is no such check.
+        CheckError: If there is no such check.
 
     Example:
         >>> describe(Check(kind="not_null", columns=("passenger_count",)))
@@ -121,12 +121,12 @@ def describe(check: Check) -> str:
 
 
 def no_such_table(check: Check, table: TableIdentifier) -> CheckError:
-    """Return the error about another table that doesn't exist."""
+    """Return the error for another table that doesn't exist."""
     return refuse(check, f"there is no table {table}.", "`lakegate table list` shows the tables of main.")
 
 
 def _rebuilt(check: Check) -> tuple[Check, ...]:
-    """Return ``check`` as the parser would have made it, whoever made it."""
+    """Return ``check`` as the parser would have made it."""
     # "batch" is the default scope of a check created directly, so it may not be deliberate.
     scope = None if check.scope == "batch" else check.scope
     common = {
@@ -162,7 +162,7 @@ def _valid(check: Check, schema: Schema, schemas: Schemas | None, masked: Sequen
 
 
 def _without_past(check: Check) -> CheckError:
-    """Return the error about comparing values that reports don't hold: there would never be any earlier ones."""
+    """Return the error for comparing values that aren't stored: there would never be earlier ones."""
     cause = "examples=0" if check.examples == 0 else "the setting audit.mask"
     return refuse(
         check,
@@ -173,7 +173,7 @@ def _without_past(check: Check) -> CheckError:
 
 
 def _require_free_names(check: Check, schema: Schema) -> None:
-    """Refuse to query a table with a column that could be taken for one of our own names."""
+    """Refuse to query a table with a column that could be confused with one of lakegate's own names."""
     taken = next((name for name in schema.names if name.lower().startswith(_OWN_NAMES)), None)
     if taken is not None:
         problem = f"it takes a query, in which column '{taken}' could be taken for one of lakegate's own names."
@@ -204,7 +204,7 @@ def _find(check: Check, name: str, schema: Schema) -> Column:
 
 
 def _require_key(check: Check, question: KeyQuestion, schema: Schema) -> None:
-    """Refuse a question whose key isn't one: a user's function may ask about other columns than the check's."""
+    """Refuse a question with an invalid key: a user's function may use other columns than the check's."""
     sides: list[Any] = [question.columns, *([question.other_columns] if isinstance(question, OrphanRows) else [])]
     if not all(isinstance(side, tuple) and all(isinstance(name, str) for name in side) for side in sides):
         raise refuse(check, "its key isn't a tuple of column names.", "Name columns by audited(column).name.")
@@ -226,7 +226,7 @@ def _require_key(check: Check, question: KeyQuestion, schema: Schema) -> None:
 
 
 def _require_reference(check: Check, question: OrphanRows, schema: Schema, schemas: Schemas) -> None:
-    """Refuse a question about another table whose columns don't exist, or don't compare exactly."""
+    """Refuse a question about another table whose columns don't exist or don't compare exactly."""
     other = schemas(question.table)
     if other is None:
         raise no_such_table(check, question.table)
@@ -251,7 +251,7 @@ def _require_reference(check: Check, question: OrphanRows, schema: Schema, schem
 
 
 def _require_condition(check: Check, question: OrphanRows, condition: str, other: Schema) -> None:
-    """Refuse a condition about another table that isn't one of its rows."""
+    """Refuse a condition on another table that isn't a condition on one row."""
     written = check.arguments.get("to_condition", condition)
     try:
         read_filter(written, other, called="to_condition", table=str(question.table))
@@ -279,12 +279,12 @@ def require_runnable(checks: Sequence[Check], schema: Schema, engine: Engine) ->
     """Refuse checks with SQL, patterns or a ``Column`` that the engine can't run on these columns.
 
     Args:
-        checks: As they apply to ``schema``.
+        checks: Validated against ``schema``.
         schema: The columns that the table will have.
-        engine: Asked only when one of the checks holds something of the kind.
+        engine: Only called if one of the checks has such a part.
 
     Raises:
-        CheckError: Naming all such checks.
+        CheckError: Names all such checks.
     """
     written = [(check, *_written(check, schema)) for check in checks]
     written = [one for one in written if one[1] or one[2]]
@@ -305,7 +305,7 @@ def require_runnable(checks: Sequence[Check], schema: Schema, engine: Engine) ->
 
 
 def _written(check: Check, schema: Schema) -> tuple[list[Any], list[str]]:
-    """Return the predicates and queries in a check that its user wrote."""
+    """Return the predicates and queries in a check that a user wrote."""
     definition = find_check(check.kind)
     question: Question = definition.ask(check, schema)
     where: Filter | None = definition.filter(check, schema)
