@@ -590,6 +590,7 @@ class Lake:
 
         Raises:
             ConfigurationError: The contract can't be read.
+            NotFoundError: There's no such table, and no run that was to write to it.
             RetryableError: The journal, the catalog or the engine can't be reached.
 
         Example:
@@ -604,6 +605,9 @@ class Lake:
         runs = self._components.journal.pages.each(RunFilter(table=str(loaded.table)), whole=False)
         writers = (run for run in runs if run.kind in ("ingest", "transaction", "branch"))
         batches = list(islice((run for run in writers if run.publication or run.status == "rejected"), last))
+        main = self._context.catalog.get_ref(MAIN)
+        if not batches and self._context.catalog.get_table(loaded.table, main) is None:
+            raise unknown_table(self._context.catalog, str(loaded.table), main)
         outcomes = []
         with self._components.narrator.step(f"Trying {loaded.file} on {len(batches)} batches") as step:
             for done, run in enumerate(batches, start=1):

@@ -16,7 +16,8 @@ import pytest
 from pyspark.sql.types import DecimalType, StructField, StructType
 
 from lakegate.config import Settings
-from lakegate.errors import ConfigurationError, InputError, NotReplayableError, QueryError
+from lakegate.contracts.store import Contracts
+from lakegate.errors import ConfigurationError, InputError, NotFoundError, NotReplayableError, QueryError
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
 from lakegate.journal.schema import HEAD
@@ -83,6 +84,21 @@ def test_a_short_prefix_does_not_choose_a_run_to_change(house: FakeLakehouse) ->
             act("2026")
         assert "20260131T0700" in (caught.value.hint or "")
     assert lake.recover(["20260131T0700"]) == (only,)
+
+
+def test_a_contract_of_a_table_that_is_not_there_has_no_batches_to_look_at(
+    house: FakeLakehouse, tmp_path: Path
+) -> None:
+    lake, path = open_lake(house), tmp_path / "c.yaml"
+    components: Any = components_of(lake)
+    components.contracts = Contracts(tmp_path, Settings())
+    path.write_text("version: 1\ntable: nyc.trip\nchecks: [not_null: id]\n", encoding="utf-8")
+    ingest(house.context, ordered(house))
+    with pytest.raises(NotFoundError, match=r"nyc\.trip doesn't exist on main") as caught:
+        lake.diff_contract(path)
+    assert "Did you mean 'nyc.trips'?" in (caught.value.hint or "")
+    house.journal.save(run(1, status="rejected", tables=("nyc.trip",)))  # its first batch
+    assert [one.before for one in lake.diff_contract(path)] == ["rejected"]
 
 
 def test_runs_are_filtered_by_kind_and_time(house: FakeLakehouse) -> None:
