@@ -102,6 +102,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         self.gone: set[str] = set()
         self.layouts: dict[str, TableLayout] = {}
         self.publish_attempts = 40
+        self.masked: tuple[str, ...] = ()
         self._ids = itertools.count(1)
 
     @property
@@ -116,6 +117,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
             warehouse="mem://warehouse",
             changed_files=lambda _: self.changed_sources,
             publish_attempts=self.publish_attempts,
+            masked=self.masked,
         )
 
     def lose_journal(self) -> None:

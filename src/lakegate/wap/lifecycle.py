@@ -142,7 +142,9 @@ class Progress:
 
     def suspend(self, error: LakegateError | None = None) -> None:
         """Leave the run to its next step, or to another attempt at this one when it failed with ``error``."""
-        self.run = self.run.model_copy(update={"error": recorded(error) if error is not None else None})
+        self.run = self.run.model_copy(
+            update={"error": None if error is None else recorded(error, hides=bool(self._context.masked))}
+        )
         self._context.journal.suspend(self.run, self.token, for_s=self._context.suspend_s, counted=self._count())
         _log(self.run)
 
@@ -364,7 +366,8 @@ def _clean_up(context: Context, progress: Progress, error: Exception, *, suspend
             _fail(context, progress, error, branch_kept=kept)
         case _:
             kept = _drop_own_branch(context, run)
-            _fail(context, progress, LakegateError(f"Internal error: {error!r}"), branch_kept=kept)
+            said = type(error).__name__ if context.masked else repr(error)  # a user's words may hold values
+            _fail(context, progress, LakegateError(f"Internal error: {said}"), branch_kept=kept)
 
 
 def _fail(context: Context, progress: Progress, error: LakegateError, *, branch_kept: bool) -> None:
@@ -380,7 +383,7 @@ def _fail(context: Context, progress: Progress, error: LakegateError, *, branch_
             was = {name: getattr(begun, name) for name in names}
             progress.end(**was, branch_kept=True)
         else:
-            progress.end(status="failed", branch_kept=branch_kept, error=recorded(error))
+            progress.end(status="failed", branch_kept=branch_kept, error=recorded(error, hides=bool(context.masked)))
     except LakegateError as journal_error:
         # The first error is the one that the user must see.
         context.narrator.note(f"The journal couldn't be written: {journal_error.message}")
@@ -486,9 +489,16 @@ def _log(run: Run) -> None:
         _LOG.log(level, "Run %s: %s", run.run_id, run.status, extra={"facts": facts})
 
 
-def recorded(error: LakegateError) -> RunError:
-    """Return an error as the journal and alerts have it: without secrets that other programs' words may hold."""
+def recorded(error: LakegateError, *, hides: bool) -> RunError:
+    """Return an error as the journal and alerts have it: without secrets that other programs' words may hold.
+
+    Args:
+        hides: Whether columns are masked: then the engine's words, which may quote their values, are left out.
+    """
     said = error.to_dict()
+    condition = error.context.get("condition") if hides else None
+    if condition and not error.message.endswith(f"{condition}."):  # else its words are left out already
+        said |= {"message": f"Spark failed: {condition}.", "hint": "Its words may quote values that audit.mask hides."}
     texts = {key: without_secrets(text) for key, text in said.items() if isinstance(text, str)}
     context = said["context"]
     if isinstance(context, dict):

@@ -145,7 +145,7 @@ def _end_if_published(context: Context, progress: Progress) -> Run | None:
         kept = progress.run.is_users_branch
         if not kept:
             _drop_branch(context, progress.run)
-        reason = recorded(error)
+        reason = recorded(error, hides=bool(context.masked))
         return progress.end(status="failed", branch_kept=kept, error=reason, detail=error.message)
     if publication is None:
         return None
@@ -207,7 +207,7 @@ def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
     return progress.end(
         status="failed",
         branch_kept=stays and exists(context, progress.run.branch),
-        error=recorded(reason),
+        error=recorded(reason, hides=bool(context.masked)),
         detail="Undone: nothing of it was published.",
     )
 

@@ -68,6 +68,30 @@ def test_an_exception_discards_everything(house: FakeLakehouse) -> None:
     assert tx.run.status == "failed"
 
 
+@pytest.mark.parametrize(
+    ("raised", "recorded"),
+    [
+        (
+            QueryError("The value 'me@x.org' is malformed.", condition="CAST_INVALID_INPUT"),
+            "Spark failed: CAST_INVALID_INPUT.",
+        ),
+        (QueryError("The audit of a.b couldn't run: CAST.", condition="CAST"), "The audit of a.b couldn't run: CAST."),
+        (ValueError("me@x.org is no address"), "Internal error: ValueError"),
+        (InputError("No such column."), "No such column."),
+    ],
+)
+def test_the_journal_keeps_no_words_that_may_quote_masked_values(
+    house: FakeLakehouse, raised: Exception, recorded: str
+) -> None:
+    house.masked = ("email",)
+    with pytest.raises(type(raised)) as caught, begun(house) as tx:
+        raise raised
+    assert caught.value is raised  # who ran it sees all of it
+    assert tx.run.error is not None
+    assert tx.run.error.message == recorded
+    assert "me@x.org" not in tx.run.model_dump_json()
+
+
 def test_the_journal_keeps_no_secret_that_an_exception_holds(house: FakeLakehouse) -> None:
     with pytest.raises(ValueError, match="hunter22"), begun(house) as tx:
         raise ValueError("Can't reach postgresql://me:hunter22@db/x?token=abcdef")
