@@ -1,5 +1,6 @@
-"""Contracts: what a table must be like, in one YAML file of the project, read wherever ``lakegate.toml`` is.
+"""Contracts: what a table must look like, in one YAML file per table.
 
-Where to look: :mod:`~lakegate.contracts.model` (what a contract holds), :mod:`~lakegate.contracts.store` (where they
-are), :mod:`~lakegate.contracts.reader` (a file to a contract), :mod:`~lakegate.contracts.document` (YAML, by line).
+Where to look: :mod:`~lakegate.contracts.model` (a contract's fields), :mod:`~lakegate.contracts.store` (where contracts
+are found), :mod:`~lakegate.contracts.reader` (from file to contract), :mod:`~lakegate.contracts.document` (YAML with
+line numbers).
 """

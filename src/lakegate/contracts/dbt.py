@@ -1,4 +1,4 @@
-"""Properties files of dbt (``schema.yml``), read into contracts: its own tests, dbt_utils' and dbt-expectations'."""
+"""Reads dbt's properties files (``schema.yml``) into contracts: dbt's own tests, dbt_utils' and dbt-expectations'."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _PERIODS = {"minute": "m", "hour": "h", "day": "d"}
 
 
 def is_dbt(document: Document) -> bool:
-    """Return whether a file is a properties file of dbt."""
+    """Return whether a file is a dbt properties file."""
     return any(key in document.root.mapping for key in (*_RESOURCES, "sources"))
 
 
 def read_dbt(document: Document, *, namespace: str | None = None) -> list[Draft]:
-    """Return a contract for each model, seed, snapshot and table of a source.
+    """Return a contract for each model, seed, snapshot and source table.
 
     Args:
-        namespace: Where the models are. Default: their ``schema`` of ``config``, else ``default``. Tables of a source
-            are in its schema, else in a namespace of its name.
+        namespace: The models' namespace. Default: the ``schema`` in their ``config``, else ``default``. For source
+            tables, it's the source's schema, else its name.
     """
     root = document.root
     drafts = [
@@ -82,7 +82,7 @@ def _config(node: Node, key: str) -> str | None:
 
 
 class _Table:
-    """One model or table as it's being read."""
+    """A model or table while it's being read."""
 
     def __init__(self, node: Node, place: str, namespace: str | None, source: Node | None = None) -> None:
         self._node = node
@@ -245,7 +245,7 @@ class _Table:
 
 
 def _named(node: Node) -> tuple[str | None, Arguments, Mark]:
-    """Return a test's name, its arguments, and where it is."""
+    """Return a test's name, its arguments, and their place."""
     if isinstance(node.value, str):
         return node.value, {}, node.mark
     if "test_name" in node.mapping:  # the long form
@@ -267,7 +267,7 @@ def _has_jinja(value: Any) -> bool:
 
 
 def _with_options(made: Arguments, options: Arguments) -> Arguments:
-    """Return a check's arguments with what holds for the test in any case: one doesn't take the other's place."""
+    """Return a check's arguments combined with the test's general options; neither replaces the other."""
     wheres = [str(one) for one in (options.get("where"), made.get("where")) if one]
     if options.get("tolerance") is not None and made.get("tolerance") is not None:
         raise NoCheckError("it allows a share of the rows and a number of them")

@@ -1,6 +1,6 @@
-"""Tests of dbt, dbt_utils and dbt-expectations, each read as a check of lakegate.
+"""Translates tests of dbt, dbt_utils and dbt-expectations into checks.
 
-A test whose name is a check here, alias or not, is taken as it is; the table at the end has the others.
+A test with the name of a check (or of an alias) becomes that check. The table at the end has all others.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Made: TypeAlias = tuple[str, Sequence[str], Arguments]
 
 
 class NoCheckError(Exception):
-    """A test that lakegate has no check for, and why."""
+    """There is no check for a test; the message says why."""
 
 
 @dataclass(slots=True)
 class Test:
-    """A test's column and arguments. Whatever isn't taken out can't be translated."""
+    """A test's column and arguments. Arguments that nobody takes can't be translated."""
 
     column: str | None
     arguments: Arguments
@@ -41,24 +41,24 @@ class Test:
 
     @property
     def on(self) -> str:
-        """The column it's about."""
+        """The column that it's about."""
         if self.column is None:
             raise NoCheckError("it must be below a column")
         return self.column
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Return an argument, which is translated now."""
+        """Return an argument, and mark it as translated."""
         return self.arguments.pop(name, default)
 
     def done(self) -> None:
-        """Refuse arguments that nobody took: what they change would be lost."""
+        """Refuse arguments that weren't taken, because their effect would be lost."""
         left = [name for name, value in self.arguments.items() if value not in (None, False)]
         if left:
             raise NoCheckError(f"no lakegate check takes {', '.join(map(repr, left))}")
 
 
 def same(name: str, test: Test) -> Made:
-    """Take a test as the check of its name, or say that there's none."""
+    """Translate a test into the check of the same name, or report that there is none."""
     try:
         definition = find_check(name)
     except CheckError:
@@ -122,7 +122,7 @@ def _relationships_where(test: Test) -> Made:
 
 
 def _beside(kind: str) -> Callable[[Test], Made]:
-    """Read a test that compares a table with another one."""
+    """Translate a test that compares a table with another one."""
 
     def read(test: Test) -> Made:
         other = test.take("compare_model")
@@ -221,7 +221,7 @@ def _length(low: str, high: str) -> Callable[[Test], Made]:
 
 
 def _measured(kind: str, *, low: str = "min_value", high: str = "max_value", **more: Any) -> Callable[[Test], Made]:
-    """Read a test of a measure of a column between two numbers."""
+    """Translate a test that a column's measure is between two numbers."""
 
     def read(test: Test) -> Made:
         ends = {"min": test.take(low), "max": test.take(high)}
@@ -293,7 +293,7 @@ def _sequence(test: Test) -> Made:
 
 
 def _distinct(name: str, step: int) -> Callable[[Test], Made]:
-    """Read a test of the number of distinct values, which is more or less than a number."""
+    """Translate a test that limits the number of distinct values."""
 
     def read(test: Test) -> Made:
         value = test.take("value")
@@ -333,7 +333,7 @@ def _likes(*, negated: bool) -> Callable[[Test], Made]:
 
 
 def _in_order(operator: str) -> Callable[[Test], Made]:
-    """Read a test of values that grow or fall from row to row."""
+    """Translate a test that values increase or decrease from row to row."""
 
     def read(test: Test) -> Made:
         column, order = quote(test.on), _name(test.take("sort_column") or test.on)
@@ -361,7 +361,7 @@ def _share_of_distinct(test: Test) -> Made:
 
 
 def _containing(*, equals: bool) -> Callable[[Test], Made]:
-    """Read a test of values that a column must have; if it ``equals`` them, it may have no others."""
+    """Translate a test of values that a column must have; with ``equals``, it may have no others."""
 
     def read(test: Test) -> Made:
         values, column = test.take("value_set"), quote(test.on)
@@ -436,7 +436,7 @@ def _query(sql: str) -> Made:
 
 
 def _name(text: Any) -> str:
-    """Return what may be a column's name or an expression as SQL."""
+    """Return a column's name or an expression as SQL."""
     return quote(text) if isinstance(text, str) and text.isidentifier() else str(text)
 
 

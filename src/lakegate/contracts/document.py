@@ -1,7 +1,7 @@
-"""A YAML file as a tree of nodes that know their lines; nothing in it is ever constructed or run.
+"""Parses a YAML file into nodes that know their lines. Nothing in it is constructed or executed.
 
-PyYAML (libyaml, where it's built in) only splits the text into events. What they mean is decided here: YAML 1.2's core
-schema, in which ``no`` and ``12:30`` are text and not ``False`` and ``750``; no tags; each key once.
+PyYAML (with libyaml, if available) only splits the text into events. This module interprets them by YAML 1.2's core
+schema, where ``no`` and ``12:30`` are text rather than ``False`` and ``750``, and refuses tags and duplicate keys.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Path_: TypeAlias = Sequence[str | int]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in a file; both count from 1."""
+    """A place in a file. Line and column count from 1."""
 
     line: int
     column: int
@@ -47,11 +47,11 @@ class Mark:
 
 @dataclass(slots=True)
 class Node:
-    """A value with its place: text, a number, a truth value or ``None``, or a list or mapping of nodes.
+    """A value with its place: text, a number, a boolean or ``None``, or a list or mapping of nodes.
 
     Attributes:
-        value: What it is; of a mapping, the nodes by key.
-        text: Of a scalar, how it's written.
+        value: The value; for a mapping, the nodes by key.
+        text: For scalars: the text as written.
     """
 
     value: Any
@@ -61,21 +61,21 @@ class Node:
 
     @property
     def mapping(self) -> dict[str, Node]:
-        """The nodes of a mapping by key; none of anything else."""
+        """A mapping's nodes by key; empty for other nodes."""
         return self.value if isinstance(self.value, dict) else {}
 
     @property
     def items(self) -> list[Node]:
-        """The nodes of a list; none of anything else."""
+        """A list's nodes; empty for other nodes."""
         return self.value if isinstance(self.value, list) else []
 
     def get(self, key: str) -> Node | None:
-        """Return the node below ``key``, ``None`` if there's none or it's null."""
+        """Return the node for ``key``; ``None`` if there is none or it's null."""
         found = self.mapping.get(key)
         return None if found is None or found.value is None else found
 
     def plain(self) -> Any:
-        """Return what the node holds as plain values."""
+        """Return the node's contents as plain values."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):
@@ -83,7 +83,7 @@ class Node:
         return self.value
 
     def find(self, path: Path_) -> tuple[Node, Mark]:
-        """Return the node at ``path``, or the last one on the way, and where its key is."""
+        """Return the node at ``path``, or the last one on the way to it, and the place of its key."""
         node, mark = self, self.mark
         for step in path:
             if isinstance(step, str) and step in node.mapping:
@@ -96,7 +96,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file that was read: its name for messages, and its contents."""
+    """A parsed file: its name for messages, and its contents."""
 
     name: str
     root: Node
@@ -120,12 +120,12 @@ def read_document(path: Path, *, name: str | None = None, aliases: bool = False)
     """Read a YAML file.
 
     Args:
-        name: What messages call it. Default: its path.
+        name: Its name in messages. Default: its path.
         aliases: Allow anchors, aliases and merge keys (``<<``). They count as what they expand to.
 
     Raises:
-        ConfigurationError: It can't be read, isn't YAML, or holds what isn't allowed: several documents, tags, a key
-            twice, more than half a million values; with file, line and column.
+        ConfigurationError: With file, line and column, if the file can't be read, isn't YAML, or has something that
+            isn't allowed: several documents, tags, duplicate keys, or more than half a million values.
     """
     shown = name or str(path)
     try:
@@ -142,7 +142,7 @@ def read_document(path: Path, *, name: str | None = None, aliases: bool = False)
 
 
 def parse_document(text: str, *, name: str, aliases: bool = False) -> Document:
-    """Read YAML text as :func:`read_document` does.
+    """Parse YAML text as :func:`read_document` does.
 
     Example:
         >>> parse_document("country: NO", name="x.yaml").root.plain()
@@ -152,7 +152,7 @@ def parse_document(text: str, *, name: str, aliases: bool = False) -> Document:
 
 
 class _Builder:
-    """Makes nodes of libyaml's events, with a stack of its own: depth is a matter of counting, not of recursion."""
+    """Builds nodes from libyaml's events with an explicit stack, so that deep nesting can't overflow Python's."""
 
     def __init__(self, name: str, *, aliases: bool) -> None:
         self._name = name
@@ -305,7 +305,7 @@ def _mark(mark: Any) -> Mark:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and all below it."""
+    """Yield a node and all nodes below it."""
     yield node
     for one in node.items or node.mapping.values():
         yield from walk(one)

@@ -1,4 +1,4 @@
-"""A contract while it's made of another format: what could be translated, and what couldn't, each with its line."""
+"""A contract while it's translated from another format, with what couldn't be translated, by line."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MOST_LINES = 6
 
 @dataclass(frozen=True, slots=True)
 class Untranslated:
-    """What a contract of lakegate doesn't say, or says in another way.
+    """Something that the contract lacks or says differently.
 
     Attributes:
         what: The key, check or property.
-        why: Why it isn't in the contract, or how it differs there.
+        why: Why the contract lacks it, or how it differs.
     """
 
     line: int
@@ -37,11 +37,11 @@ class Untranslated:
 
 @dataclass(slots=True)
 class DraftColumn:
-    """A column as far as it could be translated.
+    """A column, translated as far as possible.
 
     Attributes:
-        name: Its name, or the path to a field of a struct.
-        sql: How SQL names a field; ``None`` for a column, which SQL quotes.
+        name: Its name, or the path to a struct's field.
+        sql: How SQL refers to a field; ``None`` for a column, which SQL quotes.
     """
 
     name: str
@@ -55,10 +55,10 @@ class DraftColumn:
 
 @dataclass(slots=True)
 class Draft:
-    """One table of a file of another format.
+    """One table of a file in another format.
 
     Attributes:
-        untranslated: What isn't in the contract, or differs there.
+        untranslated: What the contract lacks or says differently.
     """
 
     table: str
@@ -73,17 +73,17 @@ class Draft:
     untranslated: list[Untranslated] = field(default_factory=list)
 
     def lose(self, mark: Mark, what: str, why: str) -> None:
-        """Note what can't be translated."""
+        """Note that something can't be translated."""
         self.untranslated.append(Untranslated(mark.line, what, why))
 
     def lose_length(self, mark: Mark, written: str, type_: str | None) -> None:
-        """Note the length or precision of a database's type that isn't in the type it became."""
+        """Note that a type's length or precision is lost in translation."""
         if type_ in ("string", "binary", "float", "double") and "(" in written:
             self.lose(mark, f"type {written}", f"it's {type_} here, of any length; to check texts, add length_between"
                       if type_ == "string" else f"it's {type_} here, of any size")  # fmt: skip
 
     def listed(self, node: Node, key: str) -> list[Node]:
-        """Return what a node lists below ``key``; anything else there is noted."""
+        """Return the list for ``key``; anything else there is noted as lost."""
         found = node.get(key)
         if found is not None and not isinstance(found.value, list):
             self.lose(node.keys[key], key, "it isn't a list")
@@ -92,11 +92,11 @@ class Draft:
     def add(
         self, mark: Mark, what: str, kind: str, columns: Sequence[str], arguments: Mapping[str, Any]
     ) -> tuple[Check, ...]:
-        """Add a check of ``columns``, or note why it can't be one.
+        """Add a check of ``columns``, or note why it's impossible.
 
         Args:
-            columns: Its columns; a check of one goes to that column's list.
-            arguments: Its arguments and options; those that are ``None`` are left out.
+            columns: Its columns. A check of one column goes to that column's list.
+            arguments: Its arguments and options, without those that are ``None``.
         """
         given = {name: value for name, value in arguments.items() if value is not None}
         try:
@@ -116,16 +116,16 @@ class Draft:
         return made
 
     def _list(self, columns: Sequence[str]) -> None:
-        """List columns that the file doesn't, as it needn't list all; a contract's checks are of its columns only."""
+        """Add columns that the file doesn't list: a contract's checks may only name listed columns."""
         known = {one.name.lower() for one in self.columns}
         missing = [name for name in columns if name.lower() not in known and name.isidentifier()]
         self.columns += [DraftColumn(name) for name in missing] if known else []
 
     def text(self, source: str) -> str:
-        """Return the contract.
+        """Return the contract as YAML.
 
         Args:
-            source: The file that it was made of, for the comment at the top.
+            source: The original file, for the comment at the top.
         """
         lines = [
             f"# Made of {comment(source)}, line {self.line}.",
@@ -150,7 +150,7 @@ class Draft:
 
 
 def gathered(found: Iterable[Untranslated]) -> list[str]:
-    """Return what wasn't translated in the order of the file, the same of many lines once."""
+    """Return what wasn't translated in the file's order, with equal notes merged into one."""
     lines: dict[tuple[str, str], list[int]] = {}
     for one in sorted(found, key=lambda one: one.line):
         lines.setdefault((one.what, one.why), []).append(one.line)
@@ -190,12 +190,12 @@ def entry(check: Check, *, in_column: bool) -> str:
 
 
 def takes_columns(check: Check) -> bool:
-    """Return whether a check is told its columns, and doesn't find them in its arguments."""
+    """Return whether a check is given its columns, rather than finding them in its arguments."""
     return bool(find_check(check.kind).columns)
 
 
 def check_options(check: Check) -> dict[str, Any]:
-    """Return the options of a check that aren't the defaults, by the name they are written with."""
+    """Return a check's options that aren't the defaults, by the names they are written with."""
     definition: CheckDefinition[Any] = find_check(check.kind)
     own = {"kind", "columns", "arguments", "label", "severity", "scope"}
     found: dict[str, Any] = {}
@@ -234,7 +234,7 @@ _CALL = re.compile(r"([a-z_ 0-9]+?)\s*\((.*)\)")
 
 
 def sql_type(text: str) -> str | None:
-    """Return the Iceberg type of a database's type; ``None`` for one that's unknown.
+    """Return the Iceberg type for a database's type; ``None`` if it's unknown.
 
     Example:
         >>> sql_type("VARCHAR(18)"), sql_type("numeric(10,2)"), sql_type("geography")
@@ -258,12 +258,12 @@ def _valid(text: str) -> str | None:
 
 
 def text_of(node: Node | None) -> str | None:
-    """Return a node's text in one line, ``None`` if it has none."""
+    """Return a node's text in one line; ``None`` if it has none."""
     return " ".join(node.value.split()) or None if node is not None and isinstance(node.value, str) else None
 
 
 def words_of(node: Node | None) -> tuple[str, ...]:
-    """Return a list of texts, or one text as a list."""
+    """Return a list of texts; a single text becomes a list."""
     if node is None:
         return ()
     items = node.items or [node]

@@ -1,4 +1,4 @@
-"""Checks as a contract writes them, each an entry of a list: a name, a name with arguments, or a check's text."""
+"""Reads a contract's entries for checks: a name, a name with arguments, or a check's text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLUMNS = "columns"
 
 
 class EntryError(Exception):
-    """An entry that makes no check: where, why, and what to do about it."""
+    """An entry isn't a valid check: where, why, and how to fix it."""
 
     def __init__(self, mark: Mark, problem: str, hint: str | None = None) -> None:
         super().__init__(problem)
@@ -26,16 +26,16 @@ class EntryError(Exception):
 
 
 def read_entry(entry: Node, column: str | None = None, *, owner: str | None = None) -> tuple[Check, ...]:
-    """Return the checks that one entry makes.
+    """Return the checks for one entry.
 
     Args:
         entry: The entry. ``not_null``; ``in_range: {min: 0}``; ``accepted_values: [1, 2]`` (the first argument);
-            ``unique: [a, b]`` (among the table's checks: columns); ``in_range(fare, 0, 500)``.
-        column: The column it's listed under; ``None`` for the table's own checks.
-        owner: Who looks after checks that name nobody.
+            ``unique: [a, b]`` (columns, among the table's checks); ``in_range(fare, 0, 500)``.
+        column: The column that it's listed under; ``None`` for the table's own checks.
+        owner: Owner of checks that name none.
 
     Raises:
-        EntryError: It isn't a check.
+        EntryError: If it isn't a check.
     """
     try:
         made = _read(entry, column)
@@ -110,7 +110,7 @@ def _made(entry: Node, definition: CheckDefinition[Any], arguments: Node, column
 
 
 def _require_written(definition: CheckDefinition[Any], arguments: Node) -> None:
-    """Refuse what only Python may mean: ``true`` for a column's name, nothing for a value, one tag without a list."""
+    """Refuse values that only Python could mean: ``true`` as a column's name, an empty value, a single tag."""
     for key, node in arguments.mapping.items():
         if definition.names_columns(key) or (key == _COLUMNS and definition.columns):
             _require_names(node)
@@ -130,7 +130,7 @@ def _require_names(node: Node) -> None:
 
 
 def own_parameters(definition: CheckDefinition[Any]) -> Iterator[inspect.Parameter]:
-    """Yield the parameters of a check that are neither columns of the table nor common to all checks, in order."""
+    """Yield a check's parameters that are neither columns of the table nor common to all checks, in order."""
     for one in definition.parameters.values():
         if one.name not in definition.columns and one.name != _SCOPE and one.kind is not one.VAR_POSITIONAL:
             yield one
@@ -145,7 +145,7 @@ def _takes_list(one: inspect.Parameter) -> bool:
 
 
 def _place(entry: Node, message: str) -> Mark:
-    """Return where the argument is that a message names; else where the entry is."""
+    """Return the place of the argument that a message names, else of the entry."""
     for arguments in entry.mapping.values():
         for key, mark in arguments.keys.items():
             if f"'{key}'" in message or f"{key}=" in message:

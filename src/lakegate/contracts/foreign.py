@@ -1,4 +1,4 @@
-"""Files of other formats, told apart and read into contracts."""
+"""Reads contracts from files in other formats."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lakegate.model.identifiers import TableIdentifier
 
 
 def read_foreign(path: Path, *, namespace: str | None = None) -> list[Draft]:
-    """Return a contract for each table of an ODCS contract or a properties file of dbt.
+    """Return a contract for each table in an ODCS contract or a dbt properties file.
 
     Args:
-        namespace: Namespace of its tables. Default: as the file says.
+        namespace: The tables' namespace. Default: from the file.
 
     Raises:
-        ConfigurationError: It can't be read, or is of no such format; with file, line and column.
+        ConfigurationError: With file, line and column, if the file can't be read or has neither format.
     """
     document = read_document(path, aliases=True)
     if is_odcs(document):

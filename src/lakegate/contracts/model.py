@@ -1,4 +1,4 @@
-"""What a contract holds: the models that its files are read into, and that editors' JSON Schema is made of."""
+"""The fields of a contract, as models that files are parsed into and the JSON Schema is generated from."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _MAX_PRECISION = 38
 
 
 def column_type(text: str) -> str:
-    """Return an Iceberg type as tables spell it.
+    """Return an Iceberg type in its canonical spelling.
 
     Raises:
-        ValueError: When it's none; the message names the nearest one.
+        ValueError: If it isn't a type; the message suggests the nearest one.
 
     Example:
         >>> column_type("decimal(10,2)")
@@ -81,7 +81,7 @@ ColumnTypeText = Annotated[str, AfterValidator(column_type), Field(json_schema_e
 
 
 class ContractColumn(Value):
-    """One column of the table."""
+    """A column of the table."""
 
     name: str = Field(min_length=1)
     """Its name."""
@@ -100,7 +100,7 @@ class ContractColumn(Value):
 
 
 class Contract(TableOptions):
-    """What one table must be like, and how it's loaded."""
+    """What one table must look like, and how it's loaded."""
 
     version: Literal[1]
     """The format's version: 1."""

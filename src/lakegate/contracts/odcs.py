@@ -1,4 +1,4 @@
-"""ODCS, the Open Data Contract Standard (3.0, 3.1), read into contracts of lakegate.
+"""Reads the Open Data Contract Standard (ODCS 3.0, 3.1) into contracts.
 
 https://bitol-io.github.io/open-data-contract-standard
 """
@@ -61,7 +61,7 @@ _OF_CONTRACTS = frozenset({"apiVersion", "kind", "schema", "slaProperties", "tag
 
 
 def is_odcs(document: Document) -> bool:
-    """Return whether a file is a contract of ODCS."""
+    """Return whether a file is an ODCS contract."""
     return "apiVersion" in document.root.mapping
 
 
@@ -69,7 +69,7 @@ def read_odcs(document: Document, *, namespace: str | None = None) -> list[Draft
     """Return a contract for each table of an ODCS contract.
 
     Args:
-        namespace: Where the tables are. Default: the schema of the first server that names one, else ``default``.
+        namespace: The tables' namespace. Default: the schema of the first server that names one, else ``default``.
     """
     root = document.root
     version, kind = root.mapping["apiVersion"], root.mapping.get("kind")
@@ -140,7 +140,7 @@ def _is_whole(value: object) -> bool:
 
 
 class _Table:
-    """One schema object as it's being read."""
+    """A schema object while it's being read."""
 
     def __init__(self, node: Node, namespace: str, others: Mapping[str, str]) -> None:
         self._node = node
@@ -201,7 +201,7 @@ class _Table:
                 self._draft.lose(mark, key, "lakegate has no such key")
 
     def _below(self, node: Node, column: DraftColumn) -> None:
-        """Read the rules of fields in a struct; those in a list are noted, as no check looks into one."""
+        """Read the rules for a struct's fields. Those in lists are noted as lost, because no check looks into lists."""
         for field in self._draft.listed(node, "properties"):
             name = _physical(field)
             if not name:
@@ -325,7 +325,7 @@ class _Table:
             )
 
     def _with_exclusive(self, limits: dict[str, Node], options: Node) -> None:
-        """Make limits of what only says how the other limit is meant, as ``exclusiveMinimum: true`` does."""
+        """Turn modifiers of the other limit, such as ``exclusiveMinimum: true``, into limits."""
         for exclusive, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
             is_so = limits[exclusive].value if exclusive in limits else None
             if is_so is True and plain in limits:
@@ -358,7 +358,7 @@ class _Table:
 
 
 class _Quality:
-    """One rule of ``quality`` as it's being read."""
+    """A rule under ``quality`` while it's being read."""
 
     def __init__(
         self, draft: Draft, node: Node, column: DraftColumn | None, columns: Mapping[str, str], tables: set[str | None]
@@ -440,7 +440,7 @@ class _Quality:
         self._counted("sql", (), {"predicate": predicate}, f"count_if({predicate})")
 
     def _literals(self, values: list[Any]) -> list[str]:
-        """Return values in SQL that the column can hold: Spark fails to compare a number with ``'n/a'``."""
+        """Return SQL values that the column's type can hold: Spark can't compare a number with ``'n/a'``."""
         kind = self._type
         if kind == "string":
             return [sql_string(str(one)) for one in values]
@@ -534,7 +534,7 @@ class _Quality:
     ) -> tuple[str | None, int | str | None]:
         """Add a check whose failing rows are what the metric counts; return its kind and tolerance.
 
-        Where the operator isn't an upper limit of them, a query compares ``count``, in SQL.
+        If the operator isn't an upper limit, a query compares ``count``, which is SQL.
         """
         tolerance = self._tolerance()
         if tolerance is not None:
@@ -546,7 +546,7 @@ class _Quality:
         return self._compare(count), None
 
     def _compare(self, count: str) -> str | None:
-        """Add a check that compares a number of rows, or their share, by the operators; return its kind."""
+        """Add a check that compares a row count or share by the operators; return its kind."""
         is_percent = text_of(self._node.get("unit")) == "percent"
         condition = self._condition("100 * value", "rows") if is_percent else self._condition("value")
         if condition is None:
@@ -558,7 +558,7 @@ class _Quality:
         return "custom_sql"
 
     def _condition(self, compared: str, unit: str | None = None) -> str | None:
-        """Return SQL of what the operators say of ``compared``; ``None`` if they can't be understood."""
+        """Return SQL for the operators applied to ``compared``; ``None`` if they can't be understood."""
         parts = []
         for operator in self._operators:
             value = self._node.mapping[operator].plain()
@@ -571,7 +571,7 @@ class _Quality:
         return " AND ".join(parts) or None
 
     def _tolerance(self) -> int | str | None:
-        """Return the failing rows that the operator allows; ``None`` if that isn't 'at most'."""
+        """Return the tolerance that the operator expresses; ``None`` if it isn't 'at most'."""
         operator, value = self._operator()
         is_percent = text_of(self._node.get("unit")) == "percent"
         number = value[-1] if isinstance(value, list) and value else value
@@ -630,7 +630,7 @@ class _Quality:
 
 
 def _says_type(key: str, options: Node, kind: str | None = None) -> bool:
-    """Return whether an option of a type says the type only: ``kind``, or any."""
+    """Return whether a type's options only state the type: ``kind``, or any."""
     said = _SIZES.get(str(options.mapping[key].value)) if key == "format" else None
     return key == "timezone" or (said is not None and kind in (None, said))
 

@@ -1,4 +1,4 @@
-"""Contracts written in ODCS, the Open Data Contract Standard."""
+"""Writes contracts as ODCS, the Open Data Contract Standard."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ WRITTEN = "v3.1.0"
 
 
 def write_odcs(contract: LoadedContract) -> str:
-    """Return a contract in ODCS, as YAML. What no library metric says is of type ``custom`` with our own words.
+    """Return a contract as ODCS YAML. Checks without a library metric have type ``custom`` and lakegate's own syntax.
 
-    :func:`~lakegate.contracts.odcs.read_odcs` makes a contract with the same checks of it.
+    :func:`~lakegate.contracts.odcs.read_odcs` reads it back as a contract with the same checks.
     """
     said = contract.contract
     table = contract.table

@@ -1,4 +1,4 @@
-"""What rows hold, column by column: the facts that a proposed contract rests on. Arrow batches in, no engine."""
+"""Profiles rows column by column, as the basis of a proposed contract. Reads Arrow batches, without an engine."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ PATTERNS: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class ColumnProfile:
-    """What one column holds.
+    """Facts about one column.
 
     Attributes:
-        low: Its smallest value, without NULL and NaN; ``None`` if there's none, or it has no order.
-        high: Its greatest value.
-        values: How often each value occurs, up to :data:`MOST_VALUES` of them; ``None`` if there are more.
-        is_unique: Whether all values differ, NULLs apart; ``None`` if that wasn't found out.
-        patterns: What all its texts look like: names of :data:`PATTERNS`.
-        lengths: The length of its shortest and longest text.
+        low: Its smallest value except NULL and NaN; ``None`` if there is none, or its type has no order.
+        high: Its largest value.
+        values: Number of occurrences of each value, for up to :data:`MOST_VALUES` values; ``None`` if there are more.
+        is_unique: Whether all values except NULL differ; ``None`` if unknown.
+        patterns: Names of the :data:`PATTERNS` that all its text matches.
+        lengths: Lengths of its shortest and longest text.
     """
 
     name: str
@@ -58,16 +58,16 @@ class ColumnProfile:
 
     @property
     def present(self) -> int:
-        """Values that aren't NULL."""
+        """Number of values that aren't NULL."""
         return self.rows - self.nulls
 
     def without_values(self) -> ColumnProfile:
-        """Return the profile without any value of the column, or what its values look like."""
+        """Return the profile without values of the column or hints at what they look like."""
         return replace(self, low=None, high=None, values=None, patterns=(), lengths=None)
 
 
 def profile(batches: Iterable[pa.RecordBatch], schema: Schema) -> tuple[ColumnProfile, ...]:
-    """Look at all rows once."""
+    """Profile all rows in one pass."""
     made = [_Column(ColumnProfile(column.name, column.type)) for column in schema.columns]
     for batch in batches:
         for column in made:
@@ -76,7 +76,7 @@ def profile(batches: Iterable[pa.RecordBatch], schema: Schema) -> tuple[ColumnPr
 
 
 class _Column:
-    """One column while its batches come."""
+    """One column while its batches arrive."""
 
     def __init__(self, found: ColumnProfile) -> None:
         self.found = found
@@ -166,7 +166,7 @@ class _Column:
 
 
 def shown(value: object) -> str:
-    """Return a value as a comment shows it, in one line."""
+    """Return a value as one line for a comment."""
     if isinstance(value, (date, datetime)):
         return value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
     text = str(value) if isinstance(value, (int, float, Decimal, bool)) else repr(value)

@@ -1,4 +1,4 @@
-"""A contract proposed from what rows hold: the rows that were looked at pass it, and so do others of their kind."""
+"""Proposes a contract from data, such that the profiled rows and others like them pass."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def propose(
 
     Args:
         source: Where the rows came from, for the comment at the top.
-        schema: File with the JSON Schema, for editors, relative to the contract.
-        masked: Patterns of columns whose values aren't shown, nor checks that hold some proposed.
+        schema: Path of the JSON Schema for editors, relative to the contract.
+        masked: Patterns of columns whose values mustn't show. No check that contains values is proposed for them.
     """
     rows = columns[0].rows if columns else 0
     lines = [f"# yaml-language-server: $schema={schema}"] if schema else []
@@ -70,7 +70,7 @@ def propose(
 
 
 def scalar(value: object) -> str:
-    """Return a value as YAML that is read as the same value, also by readers of YAML 1.1.
+    """Return a value as YAML that YAML 1.1 parsers also read as the same value.
 
     Example:
         >>> scalar("cash"), scalar("no"), scalar("1: x"), scalar(2.5), scalar(None)
@@ -88,7 +88,7 @@ def scalar(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return text in double quotes. YAML has JSON's escapes, but takes no halves of a character."""
+    """Return text in double quotes. YAML has JSON's escapes, but no surrogate pairs."""
     written = "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in text.replace("\\", "\\\\"))
     return '"' + written.replace('"', '\\"') + '"'
 
@@ -174,7 +174,7 @@ def _listed(column: ColumnProfile) -> list[str] | None:
 
 
 def _ends(column: ColumnProfile) -> dict[str, Any]:
-    """Return the ends of a range in which all values lie, further out than they are."""
+    """Return the ends of a range that contains all values, with some margin."""
     low, high = column.low, column.high
     if low is None or high is None or column.nans:
         return {}
@@ -224,5 +224,5 @@ def _share(part: int, whole: int) -> str:
 
 
 def comment(text: str) -> str:
-    """Return text for a comment: what comes from data can't end it."""
+    """Return text for a comment, which data can't break out of."""
     return "".join(one if one.isprintable() else "�" for one in text)

@@ -1,4 +1,4 @@
-"""A contract's file → the contract with its checks, or everything that's wrong with it, by line and column."""
+"""Reads a contract's file into a contract with its checks, or reports all problems by line and column."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _WANTED = {
 
 @dataclass(frozen=True)
 class LoadedContract:
-    """A contract that was read, with what it comes to.
+    """A contract that was read, and what follows from it.
 
     Attributes:
-        checks: All its checks in the order of the file, ``not_null`` of required columns among them.
+        checks: All its checks in the file's order, including ``not_null`` for required columns.
     """
 
     file: str
@@ -46,7 +46,7 @@ class LoadedContract:
 
     @property
     def table(self) -> TableIdentifier:
-        """The table it's about."""
+        """The table that it's about."""
         return TableIdentifier.parse(self.contract.table)
 
     @property
@@ -60,7 +60,7 @@ class LoadedContract:
 
     @cached_property
     def settings(self) -> TableSettings:
-        """What a section of ``lakegate.toml`` would say of the table, but for its checks: those are values here."""
+        """The equivalent section of ``lakegate.toml``, without checks, which are values here."""
         shared = TableSettings.model_fields.keys() & Contract.model_fields.keys() - {"checks", "columns"}
         given = {name: getattr(self.contract, name) for name in shared & self.contract.model_fields_set}
         names = {old: column.name for column in self.contract.columns for old in column.was}
@@ -71,17 +71,17 @@ def read_contract(path: Path, *, name: str | None = None) -> LoadedContract:
     """Read a contract's file.
 
     Args:
-        name: What messages call it. Default: its path.
+        name: Its name in messages. Default: its path.
 
     Raises:
-        ConfigurationError: It can't be read, or isn't a contract. One error names all that is wrong, with file, line
-            and column.
+        ConfigurationError: If it can't be read or isn't a contract. One error names all problems, with file, line and
+            column.
     """
     return load_contract(read_document(path, name=name))
 
 
 def parse_contract(text: str, *, name: str = "contract") -> LoadedContract:
-    """Read a contract from text.
+    """Parse a contract's text.
 
     Example:
         >>> text = "{version: 1, table: nyc.trips, columns: [{name: id, required: true}]}"
@@ -172,12 +172,12 @@ def _checks(
 
 
 def _is_about_all_of(check: Check, column: str) -> bool:
-    """Return whether a check is the one that ``required`` stands for, as somebody wrote it: with another severity."""
+    """Return whether a user wrote the check that ``required`` stands for, perhaps with another severity."""
     return check.kind == "not_null" and check.columns == (column,) and check.where is None and check.tolerance is None
 
 
 def _unlisted(contract: Contract, checks: tuple[Check, ...], mark: Mark) -> Iterator[EntryError]:
-    """Yield an error for each column of a check that isn't listed and looks like a typo, or can't be there."""
+    """Yield an error for each column in a check that isn't listed and looks like a typo, or can't exist."""
     listed = [one.name for one in contract.columns]
     known = {name.lower() for name in listed}
     for check in checks:
@@ -262,7 +262,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _guess(problem: EntryError) -> str:
-    """Return the hint's suggestion: among many problems, it must be next to its own."""
+    """Return the hint's suggestion, placed next to the problem that it's about."""
     start, mark, _ = (problem.hint or "").partition("? ")
     return f" {start}?" if mark and start.startswith("Did you mean") else ""
 

@@ -1,4 +1,4 @@
-"""The JSON Schema of contracts, by which editors complete and check them; made of the models and the checks."""
+"""The JSON Schema of contracts, generated from models and checks, with which editors complete and validate them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def contract_schema(names: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the JSON Schema of contracts.
 
     Args:
-        names: The checks that it knows. Default: all there are, installed packages' among them.
+        names: The checks to include. Default: all, including those of installed packages.
 
     Example:
         >>> schema = contract_schema(["not_null"])
@@ -92,7 +92,7 @@ def _entry(checks: Sequence[CheckDefinition[Any]]) -> dict[str, Any]:
 
 
 def _arguments(one: CheckDefinition[Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a check's arguments: by name, or the first one alone."""
+    """Return the schema of a check's arguments: by name, or only the first one."""
     own = list(own_parameters(one))
     properties = {parameter.name: _of(parameter.annotation) for parameter in own}
     columns: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Where a project's contracts are: ``contracts/NAMESPACE.TABLE.yaml`` in its folder."""
+"""Finds a project's contracts: ``contracts/NAMESPACE.TABLE.yaml`` in its folder."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 def is_contract(path: Path) -> bool:
-    """Return whether a file of the folder is a contract: YAML by its name, in any case, and not hidden."""
+    """Return whether a file in the folder is a contract: it has a YAML extension, in any case, and isn't hidden."""
     return path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
 
 
 class Contracts:
-    """The contracts of one project. Each is read when it's asked for, and again when its file has changed.
+    """The contracts of one project. Each is read when needed, and again if its file has changed.
 
     Args:
-        settings: Its settings, whose table sections say the same in short.
+        settings: The project's settings, whose table sections are the short form of contracts.
     """
 
     def __init__(self, home: Path, settings: Settings) -> None:
@@ -33,11 +33,11 @@ class Contracts:
         self._read: dict[Path, tuple[tuple[int, int], LoadedContract]] = {}
 
     def find(self, table: TableIdentifier) -> LoadedContract | None:
-        """Return the contract of a table; ``None`` if it has none.
+        """Return a table's contract; ``None`` if it has none.
 
         Raises:
-            ConfigurationError: The file isn't a contract, or not this table's; the table has a section in
-                ``lakegate.toml``, too; or a file of the folder is named like no table.
+            ConfigurationError: If the file isn't a contract, or belongs to another table; the table also has a section
+                in ``lakegate.toml``; or a file in the folder isn't named after a table.
         """
         path = self.files().get(table)
         return None if path is None else self._load(table, path)
@@ -46,9 +46,9 @@ class Contracts:
         """Return the contract in a file, or that of a table.
 
         Raises:
-            NotFoundError: The table has none.
-            ConfigurationError: As :meth:`find`.
-            IdentifierError: It's neither a ``.yaml`` file nor a table's name.
+            NotFoundError: If the table has none.
+            ConfigurationError: As for :meth:`find`.
+            IdentifierError: If it's neither a ``.yaml`` file nor a table's name.
         """
         if Path(given).suffix.lower() in _SUFFIXES:
             return read_contract(Path(given))
@@ -67,7 +67,7 @@ class Contracts:
         return {table: self._load(table, path) for table, path in self.files().items()}
 
     def require_counterpart(self, table: TableIdentifier, other: TableIdentifier) -> None:
-        """Check that a table's new name has a contract or a section if its old one has."""
+        """Require that a renamed table's new name has a contract or section if the old name has one."""
         path, has_section = self.files().get(table), str(table) in self._settings.tables
         if (path is None and not has_section) or other in self.files() or str(other) in self._settings.tables:
             return
@@ -81,12 +81,12 @@ class Contracts:
         )
 
     def settings_of(self, table: TableIdentifier) -> TableSettings:
-        """Return what the project says of a table, by contract or section; its checks are in the contract itself."""
+        """Return a table's settings, from its contract or section. A contract's checks aren't included."""
         contract = self.find(table)
         return self._settings.table(table) if contract is None else contract.settings
 
     def late(self) -> dict[str, str]:
-        """Return how often tables should be published to: ``notify.late`` and the contracts' ``freshness``."""
+        """Return how often tables should be published to, by ``notify.late`` and contracts' ``freshness``."""
         expected = dict(self._settings.notify.late)
         for table, loaded in self.all().items():
             every = loaded.contract.freshness
@@ -103,7 +103,7 @@ class Contracts:
         return expected
 
     def files(self) -> dict[TableIdentifier, Path]:
-        """Return the contracts' files by table, in the order of their names."""
+        """Return the contracts' files by table, sorted by name."""
         folder = self._home / FOLDER
         try:
             paths = sorted(path for path in folder.iterdir() if is_contract(path))
