@@ -60,8 +60,8 @@ class Data:
     def make_bucket(self, bucket: str) -> None:
         """Create the private bucket for functions' zips, unless it exists.
 
-        Where AWS has one, it's in the account's own namespace. There, no other account can own this name and provide
-        code that would run with the function's permissions.
+        In regions with account-owned namespaces, the bucket is in this account's namespace. No other account can own
+        its name there, and provide code that would run with the function's permissions.
         """
         owner = self.owner(bucket)
         if owner is not None:

@@ -120,7 +120,7 @@ class _Options:
         return list(self._flags["check"])
 
     def order(self) -> Order:
-        """Return what a run ingests."""
+        """Return the order for one run: table, paths, checks and branch."""
         order: Order = {"table": self.table(), "paths": [self.path()], "checks": self.checks()}
         branch = self.text("branch_name")
         if branch is not None:
