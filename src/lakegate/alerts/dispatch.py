@@ -151,7 +151,7 @@ class AlertGrouping:
         self._journal = journal
         self._lead_s = lead_s
 
-    def enter(self, delivery: ChannelDelivery, alert: str | None = None) -> None:
+    def count(self, delivery: ChannelDelivery, alert: str | None = None) -> None:
         """Count a message. If an earlier one covers it, its outcome becomes ``grouped``.
 
         Args:
@@ -170,7 +170,7 @@ class AlertGrouping:
             delivery.end("grouped", _grouping_reason(place))
             self._settle(delivery, delivery.groups[:-1], sent=True)
 
-    def counted(self, channels: Sequence[ChannelSettings]) -> Iterator[ChannelDelivery]:
+    def ended_groups(self, channels: Sequence[ChannelSettings]) -> Iterator[ChannelDelivery]:
         """Yield a message for each ended group that has unsent messages. Each group goes to one caller only.
 
         A single unsent message is yielded as it was: usually its channel was unreachable.
@@ -269,13 +269,13 @@ class Dispatcher:
         subscribed = [channel for channel in self._settings.channels if concerns(channel, notice)]
         deliveries = [ChannelDelivery(channel, notice, window) for channel in subscribed]
         for delivery in deliveries:
-            self._grouping.enter(delivery, alert)
-        self._deliver_all([*deliveries, *self._grouping.counted(self._settings.channels)])
+            self._grouping.count(delivery, alert)
+        self._deliver_all([*deliveries, *self._grouping.ended_groups(self._settings.channels)])
         return tuple(delivery.notification() for delivery in deliveries)
 
     def send_counted(self) -> Sequence[Notification]:
         """Report ended groups; see :meth:`lakegate.ports.Notifier.send_counted`."""
-        deliveries = list(self._grouping.counted(self._settings.channels))
+        deliveries = list(self._grouping.ended_groups(self._settings.channels))
         self._deliver_all(deliveries)
         return tuple(delivery.notification() for delivery in deliveries)
 

@@ -47,7 +47,7 @@ class WebhookSlackSender:
         """Send the message."""
         del thread
         self._client.timeout = _seconds(deadline)
-        with _explained():
+        with _translated_errors():
             answer = self._client.send_dict(
                 {
                     "text": fallback(message),
@@ -86,7 +86,7 @@ class BotSlackSender:
             "unfurl_links": False,
             "unfurl_media": False,
         }
-        with _explained():
+        with _translated_errors():
             answer = self._client.api_call("chat.postMessage", json=body | ({"thread_ts": thread} if thread else {}))
         stamp = answer.get("ts")
         return str(stamp) if stamp else None
@@ -100,7 +100,7 @@ def make(channel: ChannelSettings, secrets: Mapping[str, str]) -> WebhookSlackSe
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _translated_errors() -> Iterator[None]:
     """Turn the SDK's errors into :class:`UndeliveredError` with a reason that has no secrets."""
     try:
         yield

@@ -134,7 +134,7 @@ def find_files(
     undated: list[str] = []
     for path in paths:
         template = Template(path) if is_template(path) else None
-        for file in _found(listed, path, template, wanted if by == "path" else TimeRange()):
+        for file in _list_path(listed, path, template, wanted if by == "path" else TimeRange()):
             period = _period(file, template, by)
             if period is None:
                 undated.append(location(file.uri))
@@ -171,7 +171,7 @@ def finest_unit(files: Iterable[DatedFile]) -> Unit:
     return UNITS[min(max(UNITS.index(one.period.unit) for one in files), UNITS.index("hour"))]
 
 
-def _found(listed: Listing, path: str, template: Template | None, wanted: TimeRange) -> Iterator[FoundFile]:
+def _list_path(listed: Listing, path: str, template: Template | None, wanted: TimeRange) -> Iterator[FoundFile]:
     if template is not None:
         yield from listed(template.globs(wanted))
         return

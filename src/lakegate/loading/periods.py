@@ -173,19 +173,24 @@ def date_in(path: str) -> Period | None:
         (Period(2024-01-31), None)
     """
     folder, _, name = path.rpartition("/")
-    for found in (_named(name), _partitioned(folder), *map(_named, reversed(folder.split("/"))), _nested(folder)):
+    for found in (
+        _dates_in_segment(name),
+        _dates_in_partitions(folder),
+        *map(_dates_in_segment, reversed(folder.split("/"))),
+        _dates_in_nested_folders(folder),
+    ):
         if found:
             return found[0] if len(found) == 1 else None
     return None
 
 
-def _named(part: str) -> Sequence[Period]:
+def _dates_in_segment(part: str) -> Sequence[Period]:
     """Return the distinct days in a path segment, or its distinct months if it has no days."""
     days = _distinct(_DATES.finditer(part), "day")
     return days or _distinct(_MONTHS.finditer(part), "month")
 
 
-def _partitioned(folder: str) -> Sequence[Period]:
+def _dates_in_partitions(folder: str) -> Sequence[Period]:
     values = {match["unit"].lower(): int(match["value"]) for match in _PARTITIONS.finditer(folder)}
     known = [values[unit] for unit in _PARTITION_UNITS if unit in values]
     if not known or list(values) != list(_PARTITION_UNITS[: len(known)]):
@@ -193,16 +198,16 @@ def _partitioned(folder: str) -> Sequence[Period]:
     return tuple(_period(known))
 
 
-def _nested(folder: str) -> Sequence[Period]:
+def _dates_in_nested_folders(folder: str) -> Sequence[Period]:
     found = list(_FOLDER_DATES.finditer(folder))
-    return tuple(_of(found[-1])) if found else ()
+    return tuple(_match_periods(found[-1])) if found else ()
 
 
 def _distinct(found: Iterator[re.Match[str]], unit: Unit) -> Sequence[Period]:
-    return tuple(dict.fromkeys(period for match in found for period in _of(match) if period.unit == unit))
+    return tuple(dict.fromkeys(period for match in found for period in _match_periods(match) if period.unit == unit))
 
 
-def _of(match: re.Match[str]) -> Iterator[Period]:
+def _match_periods(match: re.Match[str]) -> Iterator[Period]:
     values = match.groupdict()
     return _period([int(values[unit]) for unit in _PARTITION_UNITS if values.get(unit)])
 

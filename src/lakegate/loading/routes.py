@@ -66,7 +66,7 @@ def expression(pattern: str) -> re.Pattern[str]:
         >>> expression("/landing/{table}/*.csv").fullmatch("/landing/trips/a.csv")["table"]
         'trips'
     """
-    return re.compile("".join(_translated(pattern)))
+    return re.compile("".join(_regex_parts(pattern)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +142,16 @@ def _place(text: str) -> _Place:
     return _Place(path, expression(path) if is_pattern else None, "**" not in path)
 
 
-def _translated(pattern: str) -> Iterator[str]:
+def _regex_parts(pattern: str) -> Iterator[str]:
     end = 0
     for wildcard in _WILDCARD.finditer(pattern):
         yield re.escape(pattern[end : wildcard.start()])
-        yield _meaning(wildcard[0])
+        yield _wildcard_pattern(wildcard[0])
         end = wildcard.end()
     yield re.escape(pattern[end:])
 
 
-def _meaning(wildcard: str) -> str:
+def _wildcard_pattern(wildcard: str) -> str:
     if wildcard.startswith("{"):
         name, _, allowed = wildcard[1:-1].partition(":")
         meant = "|".join(map(re.escape, allowed.split("|"))) if allowed else "[^/]+?"
@@ -222,11 +222,11 @@ class Routes:
         for route in self._routes:
             found = route.expression.fullmatch(place)
             if found is not None:
-                return _named(route, found, place)
+                return _table_of(route, found, place)
         return None
 
 
-def _named(route: _Route, found: re.Match[str], place: str) -> str:
+def _table_of(route: _Route, found: re.Match[str], place: str) -> str:
     name = _NAME.sub(lambda part: found[part[1]], route.target)
     try:
         return str(TableIdentifier.parse(name))

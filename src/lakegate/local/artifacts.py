@@ -73,13 +73,13 @@ def prepare(
     """
     folder = cache or cache_folder()
     jars = {artifact: folder / "jars" / artifact.file_name for artifact in artifacts}
-    if all(_is_known_good(path, artifact) for artifact, path in jars.items()):
+    if all(_is_unchanged(path, artifact) for artifact, path in jars.items()):
         return MappingProxyType(jars)
     try:
         (folder / "jars").mkdir(parents=True, exist_ok=True)
         doing = f"fetching jars into {folder}"
         with locked(folder / "fetch.lock", doing, narrator, timeout_s=_LOCK_TIMEOUT_S):
-            missing = [artifact for artifact, path in jars.items() if not _is_good(path, artifact)]
+            missing = [artifact for artifact, path in jars.items() if not _is_verified(path, artifact)]
             if missing:
                 _fetch(missing, folder, narrator)
     except OSError as error:
@@ -125,7 +125,7 @@ def _fetch(missing: Sequence[Artifact], folder: Path, narrator: Narrator) -> Non
         with narrator.step(f"Fetching {names} ({needed // 2**20} MiB, once)") as step:
             _run_ivy(missing, folder, work, step)
         for artifact in missing:
-            _take_over(artifact, work, folder)
+            _move_to_cache(artifact, work, folder)
 
 
 @contextmanager
@@ -195,7 +195,7 @@ def _watch(ivy: subprocess.Popen[bytes], work: Path, total: int, step: Step) -> 
             return  # the caller kills it and reports
 
 
-def _take_over(artifact: Artifact, work: Path, folder: Path) -> None:
+def _move_to_cache(artifact: Artifact, work: Path, folder: Path) -> None:
     fetched = next(work.glob(f"cache/**/jars/{artifact.file_name}"), None)
     if fetched is None:
         raise _fetch_failed([artifact], folder, "Ivy didn't download it")
@@ -215,20 +215,20 @@ def _take_over(artifact: Artifact, work: Path, folder: Path) -> None:
         )
     path = folder / "jars" / artifact.file_name
     fetched.replace(path)
-    _remember_good(path, artifact)
+    _mark_verified(path, artifact)
 
 
-def _is_good(path: Path, artifact: Artifact) -> bool:
-    if _is_known_good(path, artifact):
+def _is_verified(path: Path, artifact: Artifact) -> bool:
+    if _is_unchanged(path, artifact):
         return True
     size = _size(path)
     if not size or artifact.size_bytes not in {0, size} or _sha256(path) != artifact.sha256:
         return False
-    _remember_good(path, artifact)
+    _mark_verified(path, artifact)
     return True
 
 
-def _is_known_good(path: Path, artifact: Artifact) -> bool:
+def _is_unchanged(path: Path, artifact: Artifact) -> bool:
     """Return whether the jar is unchanged since its hash was verified, without reading it."""
     try:
         return bool(json.loads(_marker(path).read_bytes()) == _fingerprint(path, artifact))
@@ -236,7 +236,7 @@ def _is_known_good(path: Path, artifact: Artifact) -> bool:
         return False
 
 
-def _remember_good(path: Path, artifact: Artifact) -> None:
+def _mark_verified(path: Path, artifact: Artifact) -> None:
     draft = _marker(path).with_suffix(f".{os.getpid()}")
     draft.write_text(json.dumps(_fingerprint(path, artifact)), encoding="utf-8")
     draft.replace(_marker(path))

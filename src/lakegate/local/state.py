@@ -275,7 +275,7 @@ class Usage:
             return
         handle = self._open()
         deadline = time.monotonic() + timeout_s
-        while not _try(handle, fcntl.LOCK_SH):
+        while not _try_lock(handle, fcntl.LOCK_SH):
             if time.monotonic() >= deadline:
                 os.close(handle)
                 raise LocalStackError(
@@ -299,7 +299,7 @@ class Usage:
         """Yield whether this object is the only user. If so, nobody else becomes one while the body runs."""
         handle = self._open() if self._handle is None else self._handle
         try:
-            yield _try(handle, fcntl.LOCK_EX)
+            yield _try_lock(handle, fcntl.LOCK_EX)
         finally:
             if self._handle is None:
                 os.close(handle)
@@ -313,7 +313,7 @@ class Usage:
             raise self._folder.unusable(error) from error
 
 
-def _try(handle: int, kind: int) -> bool:
+def _try_lock(handle: int, kind: int) -> bool:
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -221,7 +221,7 @@ def test_another_process_sends_when_the_first_died_while_sending(
 ) -> None:
     settings = channels(server, BOT)
     dying = ChannelDelivery(settings.channels[0], rejection(), HOUR_S)
-    AlertGrouping(lambda: journal, settings.timeout_s + 30).enter(dying)
+    AlertGrouping(lambda: journal, settings.timeout_s + 30).count(dying)
     assert dying.outcome is None
     teller = dispatcher(settings, journal)
     (waiting,) = teller.send(rejection())

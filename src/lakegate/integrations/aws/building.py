@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from lakegate.errors import ConfigurationError, LakegateError, RetryableError
-from lakegate.integrations.aws.clients import GONE, Clients, DeploymentError, DeploymentName, translated
+from lakegate.integrations.aws.clients import GONE, Clients, DeploymentError, DeploymentName, translate_errors
 from lakegate.integrations.aws.data import Data
 from lakegate.integrations.aws.package import Architecture, zip_folder
 from lakegate.integrations.aws.parameters import BuiltImage, defaults
@@ -125,7 +125,7 @@ class Repository:
 
     def describe(self) -> Any:
         """Return ECR's description of the repository; ``None`` if it doesn't exist."""
-        with translated(f"looking at repository {self.name}", unless=GONE):
+        with translate_errors(f"looking at repository {self.name}", unless=GONE):
             return self._clients.ecr.describe_repositories(repositoryNames=[self.name])["repositories"][0]
         return None
 
@@ -134,7 +134,7 @@ class Repository:
         found = self.describe()
         if found is None:
             return False
-        with translated(f"looking at repository {self.name}"):
+        with translate_errors(f"looking at repository {self.name}"):
             tags = self._clients.ecr.list_tags_for_resource(resourceArn=found["repositoryArn"])["tags"]
         return {"Key": _TAG, "Value": self._stack} in tags
 
@@ -148,7 +148,7 @@ class Repository:
                 repository=self.name,
             )
         ecr = self._clients.ecr
-        with translated(f"creating repository {self.name}"):
+        with translate_errors(f"creating repository {self.name}"):
             if found is None:
                 found = ecr.create_repository(
                     repositoryName=self.name,
@@ -171,7 +171,7 @@ class Repository:
         if repository is None:
             return None
         stem = f"{source.stem}-"
-        with translated(f"listing repository {self.name}"):
+        with translate_errors(f"listing repository {self.name}"):
             pages = self._clients.ecr.get_paginator("describe_images").paginate(
                 repositoryName=self.name, filter={"tagStatus": "TAGGED"}
             )
@@ -191,7 +191,7 @@ class Repository:
         """Return the image that was just pushed with this tag, with its digest from ECR."""
         repository = self.describe()
         images = []
-        with translated(f"looking at image {self.name}:{tag}", unless=GONE):
+        with translate_errors(f"looking at image {self.name}:{tag}", unless=GONE):
             found = self._clients.ecr.describe_images(repositoryName=self.name, imageIds=[{"imageTag": tag}])
             images = found["imageDetails"]
         if repository is None or not images:
@@ -206,7 +206,7 @@ class Repository:
 
     def delete(self) -> None:
         """Delete the repository with its images, if it exists."""
-        with translated(f"deleting repository {self.name}", unless=GONE):
+        with translate_errors(f"deleting repository {self.name}", unless=GONE):
             self._clients.ecr.delete_repository(repositoryName=self.name, force=True)
 
     def _describe_image(self, repository: Any, source: ImageSource, tag: str, image: Any) -> BuiltImage:
@@ -385,7 +385,7 @@ class ImageBuilder:
 
     def _with_engine(self, engine: str, order: _Build) -> str:
         registry = order.image.partition("/")[0]
-        with translated("signing in to the registry"):
+        with translate_errors("signing in to the registry"):
             token = self._clients.ecr.get_authorization_token()["authorizationData"][0]["authorizationToken"]
         password = base64.b64decode(token).decode().partition(":")[2]
         signing_in = [engine, "login", "--username", "AWS", "--password-stdin", registry]
@@ -442,7 +442,7 @@ class ImageBuilder:
             return self._run_codebuild(project, order)
         finally:
             stack.delete()
-            with translated(f"deleting the image's source from bucket {self._bucket}"):
+            with translate_errors(f"deleting the image's source from bucket {self._bucket}"):
                 self._clients.s3.delete_object(Bucket=self._bucket, Key=key)
 
     def _clear(self, stack: Stack) -> None:
@@ -453,7 +453,7 @@ class ImageBuilder:
         project = found.outputs.get("Project")
         goes_on = found.status.endswith("_IN_PROGRESS")
         if project and not goes_on:
-            with translated("looking at builds of images"):
+            with translate_errors("looking at builds of images"):
                 ids = self._clients.codebuild.list_builds_for_project(projectName=project)["ids"]
                 builds = self._clients.codebuild.batch_get_builds(ids=ids[:1])["builds"] if ids else []
             goes_on = any(one["buildStatus"] == "IN_PROGRESS" for one in builds)
@@ -468,7 +468,7 @@ class ImageBuilder:
     def _run_codebuild(self, project: str, order: _Build) -> str:
         """Run the build, and return the base image that it used."""
         codebuild = self._clients.codebuild
-        with translated("starting the build"):
+        with translate_errors("starting the build"):
             build = codebuild.start_build(projectName=project)["build"]
         try:
             deadline = time.monotonic() + _BUILD_TIMEOUT_S
@@ -477,13 +477,13 @@ class ImageBuilder:
                     if time.monotonic() > deadline:
                         raise RetryableError("CodeBuild didn't finish within two hours.", hint="Try again.")
                     time.sleep(self._poll_s)
-                    with translated("following the build"):
+                    with translate_errors("following the build"):
                         build = codebuild.batch_get_builds(ids=[build["id"]])["builds"][0]
         finally:
             with suppress(LakegateError):
-                order.log.write_text(self._said(build), encoding="utf-8")
+                order.log.write_text(self._read_log(build), encoding="utf-8")
             if build["buildStatus"] == "IN_PROGRESS":
-                with suppress(LakegateError), translated("stopping the build"):
+                with suppress(LakegateError), translate_errors("stopping the build"):
                     codebuild.stop_build(id=build["id"])
         if build["buildStatus"] != "SUCCEEDED":
             phases = (
@@ -495,11 +495,11 @@ class ImageBuilder:
         exported = {one["name"]: one.get("value", "") for one in build.get("exportedEnvironmentVariables", ())}
         return exported.get("RESOLVED") or order.source.base
 
-    def _said(self, build: Any) -> str:
+    def _read_log(self, build: Any) -> str:
         logs = build.get("logs", {})
         if not logs.get("groupName") or not logs.get("streamName"):
             return ""
-        with translated("reading the build's log"):
+        with translate_errors("reading the build's log"):
             events = self._clients.logs.get_log_events(
                 logGroupName=logs["groupName"], logStreamName=logs["streamName"], limit=_LAST_LINES
             )["events"]

@@ -67,7 +67,7 @@ class Clients:
     @cached_property
     def account(self) -> str:
         """Number of the account that the credentials belong to."""
-        with translated("getting the account"):
+        with translate_errors("getting the account"):
             return str(self._client("sts").get_caller_identity()["Account"])
 
     @property
@@ -83,7 +83,7 @@ class Clients:
             connect_timeout=_CONNECT_TIMEOUT_S,
             read_timeout=_READ_TIMEOUT_S,
         )
-        with translated(f"connecting to {service}"):
+        with translate_errors(f"connecting to {service}"):
             return self.session.client(service, config=config)
 
 
@@ -205,7 +205,7 @@ GONE = frozenset(
 
 
 @contextmanager
-def translated(doing: str, *, unless: Collection[str] = ()) -> Iterator[None]:
+def translate_errors(doing: str, *, unless: Collection[str] = ()) -> Iterator[None]:
     """Turn boto3's errors in the body into ours.
 
     Args:

@@ -14,7 +14,7 @@ from lakegate.integrations.aws.clients import (
     Clients,
     DeploymentError,
     error_code,
-    translated,
+    translate_errors,
 )
 from lakegate.integrations.aws.parameters import BucketContent
 from lakegate.ports import Narrator
@@ -41,7 +41,7 @@ class Data:
 
     def buckets(self) -> tuple[str, ...]:
         """Return the buckets with this deployment's tag, whatever their names."""
-        with translated(f"looking for the buckets of stack {self._stack}"):
+        with translate_errors(f"looking for the buckets of stack {self._stack}"):
             pages = self._clients.tagging.get_paginator("get_resources").paginate(
                 TagFilters=[{"Key": _TAG, "Values": [self._stack]}], ResourceTypeFilters=["s3"]
             )
@@ -51,7 +51,7 @@ class Data:
     def mark(self, buckets: Iterable[str]) -> None:
         """Tag buckets that outlive the stack, unless they're already tagged, so that they can be found later."""
         for bucket in buckets:
-            with translated(f"tagging bucket {bucket}"):
+            with translate_errors(f"tagging bucket {bucket}"):
                 tags = self._tags(bucket)
                 if tags is not None and _owner(tags) == "":
                     added = [*tags, {"Key": _TAG, "Value": self._stack}]
@@ -76,7 +76,7 @@ class Data:
         place: Any = {} if region == _AMERICA else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         if region not in SHARED_NAMESPACE_ONLY:
             place["BucketNamespace"] = "account-regional"
-        with translated(f"creating bucket {bucket}"):
+        with translate_errors(f"creating bucket {bucket}"):
             s3.create_bucket(Bucket=bucket, **place)
             s3.put_public_access_block(
                 Bucket=bucket,
@@ -91,10 +91,10 @@ class Data:
 
     def upload(self, package: Path, bucket: str, key: str) -> bool:
         """Upload a zip unless it exists; return whether it was uploaded."""
-        with translated(f"uploading to bucket {bucket}", unless=GONE):
+        with translate_errors(f"uploading to bucket {bucket}", unless=GONE):
             self._clients.s3.head_object(Bucket=bucket, Key=key)
             return False
-        with translated(f"uploading to bucket {bucket}"), self._narrator.step("Uploading the function") as step:
+        with translate_errors(f"uploading to bucket {bucket}"), self._narrator.step("Uploading the function") as step:
             total, sent = package.stat().st_size, 0
 
             def report(amount: int) -> None:
@@ -107,18 +107,18 @@ class Data:
 
     def write(self, content: bytes, bucket: str, key: str) -> None:
         """Write an object."""
-        with translated(f"writing to bucket {bucket}"):
+        with translate_errors(f"writing to bucket {bucket}"):
             self._clients.s3.put_object(Bucket=bucket, Key=key, Body=content)
 
     def read(self, bucket: str, key: str) -> bytes | None:
         """Return an object's content; ``None`` if it doesn't exist."""
-        with translated(f"reading from bucket {bucket}", unless=GONE):
+        with translate_errors(f"reading from bucket {bucket}", unless=GONE):
             return self._clients.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
         return None
 
     def owner(self, bucket: str) -> str | None:
         """Return the stack in a bucket's tag; ``""`` if it has none, ``None`` if the bucket doesn't exist."""
-        with translated(f"looking at bucket {bucket}"):
+        with translate_errors(f"looking at bucket {bucket}"):
             tags = self._tags(bucket)
         return None if tags is None else _owner(tags)
 
@@ -130,7 +130,7 @@ class Data:
         """
         from botocore.exceptions import ClientError
 
-        with translated(f"looking at bucket {bucket}"):
+        with translate_errors(f"looking at bucket {bucket}"):
             try:
                 tags = self._tags(bucket)
             except ClientError as error:
@@ -144,7 +144,7 @@ class Data:
             self._narrator.note(f"Bucket {bucket} lacks the tag {_TAG}={self._stack}; it's left alone.")
             return None
         objects = size = 0
-        with translated(f"listing bucket {bucket}"), self._narrator.step(f"Counting the objects in {bucket}"):
+        with translate_errors(f"listing bucket {bucket}"), self._narrator.step(f"Counting the objects in {bucket}"):
             for page in self._versions(bucket):
                 versions = page.get("Versions", [])
                 objects += len(versions) + len(page.get("DeleteMarkers", []))
@@ -165,7 +165,7 @@ class Data:
         for attempt in range(_EMPTYINGS):
             if attempt:
                 time.sleep(self._pause_s * 2 ** (attempt - 1))
-            with translated(f"deleting bucket {content.name}", unless=GONE):
+            with translate_errors(f"deleting bucket {content.name}", unless=GONE):
                 try:
                     self._empty(content)
                     self._clients.s3.delete_bucket(Bucket=content.name)
@@ -185,7 +185,7 @@ class Data:
         """Return the DynamoDB tables that hold the catalog's commits."""
         found = []
         for name in (f"{self._stack}_refs", f"{self._stack}_objs"):
-            with translated(f"looking at table {name}", unless=GONE):
+            with translate_errors(f"looking at table {name}", unless=GONE):
                 self._clients.dynamodb.describe_table(TableName=name)
                 found.append(name)
         return tuple(found)
@@ -193,12 +193,12 @@ class Data:
     def delete_tables(self, names: tuple[str, ...]) -> None:
         """Delete DynamoDB tables."""
         for name in names:
-            with translated(f"deleting table {name}"):
+            with translate_errors(f"deleting table {name}"):
                 self._clients.dynamodb.delete_table(TableName=name)
 
     def snapshots(self) -> tuple[str, ...]:
         """Return the database snapshots that were kept when the stack was deleted."""
-        with translated("looking at the database's snapshots"):
+        with translate_errors("looking at the database's snapshots"):
             pages = self._clients.rds.get_paginator("describe_db_snapshots").paginate(SnapshotType="manual")
             names = [one["DBSnapshotIdentifier"] for page in pages for one in page["DBSnapshots"]]
         # CloudFormation names them like this.
@@ -207,7 +207,7 @@ class Data:
     def delete_snapshots(self, names: tuple[str, ...]) -> None:
         """Delete database snapshots."""
         for name in names:
-            with translated(f"deleting snapshot {name}"):
+            with translate_errors(f"deleting snapshot {name}"):
                 self._clients.rds.delete_db_snapshot(DBSnapshotIdentifier=name)
 
     def _tags(self, bucket: str) -> list[Any] | None:

@@ -13,7 +13,14 @@ from pathlib import Path
 import lakegate.credentials
 from lakegate.errors import InputError
 from lakegate.integrations.aws.building import ImageBuilder, builder_stack, repositories
-from lakegate.integrations.aws.clients import DENIED, Clients, DeploymentError, DeploymentName, error_code, translated
+from lakegate.integrations.aws.clients import (
+    DENIED,
+    Clients,
+    DeploymentError,
+    DeploymentName,
+    error_code,
+    translate_errors,
+)
 from lakegate.integrations.aws.data import Data
 from lakegate.integrations.aws.inspection import (
     TIMEOUT_S,
@@ -88,7 +95,7 @@ class Deployment:
 
         Raises:
             LakegateError: If AWS refuses or is unavailable; see
-                :func:`lakegate.integrations.aws.clients.translated`.
+                :func:`lakegate.integrations.aws.clients.translate_errors`.
         """
         values = self._values(given, package, built)
         with self._narrator.step(f"Planning stack {self.name.stack}"):
@@ -330,7 +337,7 @@ class Deployment:
         brought = prepared.values["CatalogUri"] and prepared.values["SparkUrl"]
         if brought or not any(one.type == _SERVICE and one.action == "add" for one in prepared.changes):
             return
-        with translated("creating the role AWSServiceRoleForECS"):
+        with translate_errors("creating the role AWSServiceRoleForECS"):
             try:
                 self._clients.iam.create_service_linked_role(AWSServiceName="ecs.amazonaws.com")
             except ClientError as error:

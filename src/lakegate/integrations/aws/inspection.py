@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lakegate.errors import LakegateError, RetryableError
-from lakegate.integrations.aws.clients import GONE, Clients, DeploymentError, translated
+from lakegate.integrations.aws.clients import GONE, Clients, DeploymentError, translate_errors
 from lakegate.integrations.aws.parameters import FunctionStatus, LoggedError, ServerStatus, Smoke
 from lakegate.ports import Narrator
 
@@ -32,7 +32,7 @@ def queue_depth(clients: Clients, url: str | None) -> tuple[int | None, int | No
     """Return how many messages of a queue are waiting, and how many in progress or postponed; ``None`` if no queue."""
     if url is None:
         return None, None
-    with translated("looking at the queue", unless=GONE):
+    with translate_errors("looking at the queue", unless=GONE):
         found = clients.sqs.get_queue_attributes(
             QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         )["Attributes"]
@@ -45,7 +45,7 @@ def servers_running(clients: Clients, services: Sequence[str]) -> list[tuple[str
     found = []
     for arn in services:
         cluster, name = _service(arn)
-        with translated(f"looking at service {name}"):
+        with translate_errors(f"looking at service {name}"):
             answer = clients.ecs.describe_services(cluster=cluster, services=[name])
         found += [(name, one["runningCount"], one["desiredCount"]) for one in answer["services"]]
     return found
@@ -62,7 +62,7 @@ def server_status(clients: Clients, services: Sequence[str]) -> tuple[ServerStat
 
 def _last_stop(clients: Clients, service: str) -> str | None:
     cluster, name = _service(service)
-    with translated(f"looking at the tasks of service {name}"):
+    with translate_errors(f"looking at the tasks of service {name}"):
         arns = clients.ecs.list_tasks(cluster=cluster, serviceName=name, desiredStatus="STOPPED")["taskArns"]
         tasks = clients.ecs.describe_tasks(cluster=cluster, tasks=arns)["tasks"] if arns else []
     tasks = [one for one in tasks if "stoppedAt" in one]
@@ -81,7 +81,7 @@ def _last_stop(clients: Clients, service: str) -> str | None:
 def start_server(clients: Clients, service: str) -> None:
     """Make an ECS service run one task."""
     cluster, name = _service(service)
-    with translated(f"starting service {name}"):
+    with translate_errors(f"starting service {name}"):
         clients.ecs.update_service(cluster=cluster, service=name, desiredCount=1)
 
 
@@ -89,7 +89,7 @@ def function_status(clients: Clients, name: str | None) -> FunctionStatus | None
     """Return the function's state; ``None`` if it doesn't exist."""
     if name is None:
         return None
-    with translated(f"looking at function {name}", unless=GONE):
+    with translate_errors(f"looking at function {name}", unless=GONE):
         found = clients.functions.get_function_configuration(FunctionName=name)
         return FunctionStatus(
             name=name,
@@ -105,7 +105,7 @@ def function_image(clients: Clients, name: str | None) -> str | None:
     """Return the digest of the image that a function runs; ``None`` without a function or an image."""
     if name is None:
         return None
-    with translated(f"looking at function {name}", unless=GONE):
+    with translate_errors(f"looking at function {name}", unless=GONE):
         return clients.functions.get_function(FunctionName=name)["Code"].get("ResolvedImageUri")
     return None
 
@@ -132,7 +132,7 @@ def _logged(clients: Clients, group: str | None, pattern: str, since: timedelta,
         return ()
     start = datetime.now(UTC) - since
     events = []
-    with translated(f"reading the logs {group}", unless=GONE):
+    with translate_errors(f"reading the logs {group}", unless=GONE):
         pages = clients.logs.get_paginator("filter_log_events").paginate(
             logGroupName=group, startTime=int(start.timestamp() * 1000), filterPattern=pattern
         )
@@ -182,7 +182,7 @@ def smoke(
                 f"No route maps {uri} to {NAMESPACE}.{canary}, so the deployment can't be tested.",
                 hint="Add the route PREFIX/{namespace}/{table}/** to --routes, or deploy without --smoke.",
             )
-        with translated(f"uploading to bucket {bucket}"):
+        with translate_errors(f"uploading to bucket {bucket}"):
             stored = clients.s3.put_object(Bucket=bucket, Key=key, Body=_parquet(), ExpectedBucketOwner=clients.account)
         try:
             while answer.get("outcome") not in ("done", "rejected", "failed"):
@@ -193,7 +193,7 @@ def smoke(
             if answer["outcome"] != "done":
                 raise _stuck(clients, outputs, services, answer, answer["outcome"])
         finally:
-            with translated(f"deleting from bucket {bucket}"):
+            with translate_errors(f"deleting from bucket {bucket}"):
                 extra: Any = {"VersionId": version} if (version := stored.get("VersionId", "")) else {}
                 clients.s3.delete_object(Bucket=bucket, Key=key, ExpectedBucketOwner=clients.account, **extra)
     seconds = round(time.monotonic() - began, 1)
@@ -204,7 +204,7 @@ def _ask(clients: Clients, outputs: Mapping[str, str], uri: str) -> dict[str, An
     """Return the function's response. A failed call counts as ``waiting``, since it may be temporary."""
     name = outputs["FunctionName"]
     try:
-        with translated(f"calling function {name}"):
+        with translate_errors(f"calling function {name}"):
             got = clients.functions.invoke(FunctionName=name, Payload=json.dumps({"lakegate canary": uri}).encode())
             payload = json.loads(got["Payload"].read() or b"null")
     except (RetryableError, DeploymentError) as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakegate.errors import LakegateError, RetryableError
-from lakegate.integrations.aws.clients import DeploymentError, error_code, error_text, translated
+from lakegate.integrations.aws.clients import DeploymentError, error_code, error_text, translate_errors
 from lakegate.integrations.aws.parameters import NAMES, TEMPLATE, Resource, ResourceChange, defaults, template_body
 from lakegate.integrations.aws.sizing import require_fitting
 from lakegate.ports import Narrator
@@ -87,7 +87,7 @@ class Stack:
         """
         from botocore.exceptions import ClientError
 
-        with translated(f"looking at stack {self.name}"):
+        with translate_errors(f"looking at stack {self.name}"):
             try:
                 found = self._client.describe_stacks(StackName=stack_id or self.name)["Stacks"]
             except ClientError as error:
@@ -98,7 +98,7 @@ class Stack:
 
     def resources(self) -> tuple[Resource, ...]:
         """Return the stack's current resources."""
-        with translated(f"listing the resources of stack {self.name}"):
+        with translate_errors(f"listing the resources of stack {self.name}"):
             pages = self._client.get_paginator("list_stack_resources").paginate(StackName=self.name)
             return tuple(
                 Resource(
@@ -141,7 +141,7 @@ class Stack:
             **({"OnStackFailure": "DELETE"} if is_new else {}),
             **({"RoleARN": self._role} if self._role else {}),
         }
-        with translated(f"planning stack {self.name}"):
+        with translate_errors(f"planning stack {self.name}"):
             made = self._client.create_change_set(**request)
         changes = self._await_changes(made["Id"], made["StackId"], is_new=is_new)
         return None if changes is None else ChangeSet(made["Id"], made["StackId"], is_new, changes, values)
@@ -158,7 +158,7 @@ class Stack:
         """
         total = len(change_set.changes)
         before = self._newest_event(change_set.stack_id)
-        with translated(f"changing stack {self.name}"):
+        with translate_errors(f"changing stack {self.name}"):
             self._client.execute_change_set(ChangeSetName=change_set.id)
         end, events = self._follow(change_set.stack_id, f"Changing stack {self.name}", total, before)
         if end.status not in {"CREATE_COMPLETE", "UPDATE_COMPLETE"}:
@@ -176,7 +176,7 @@ class Stack:
             return
         total = len(self.resources())
         before = self._newest_event(found.id)
-        with translated(f"deleting stack {self.name}"):
+        with translate_errors(f"deleting stack {self.name}"):
             self._client.delete_stack(StackName=found.id)
         end, events = self._follow(found.id, f"Deleting stack {self.name}", total, before)
         if end.status != "DELETE_COMPLETE":
@@ -184,7 +184,7 @@ class Stack:
 
     def drifted(self) -> tuple[str, ...]:
         """Return the resources that were changed outside CloudFormation."""
-        with translated(f"detecting drift of stack {self.name}"), self._narrator.step("Detecting drift"):
+        with translate_errors(f"detecting drift of stack {self.name}"), self._narrator.step("Detecting drift"):
             detection = self._client.detect_stack_drift(StackName=self.name)["StackDriftDetectionId"]
             for _ in self._polls(_PREPARE_TIMEOUT_S):
                 found = self._client.describe_stack_drift_detection_status(StackDriftDetectionId=detection)
@@ -218,7 +218,7 @@ class Stack:
 
     def _await_changes(self, change_set: str, stack_id: str, *, is_new: bool) -> tuple[ResourceChange, ...] | None:
         for _ in self._polls(_PREPARE_TIMEOUT_S):
-            with translated(f"planning stack {self.name}"):
+            with translate_errors(f"planning stack {self.name}"):
                 found = self._client.describe_change_set(ChangeSetName=change_set)
             if found["Status"] == "CREATE_COMPLETE":
                 return self._changes(change_set)
@@ -243,13 +243,13 @@ class Stack:
         )
 
     def _delete_change_set(self, change_set: str, stack_id: str, *, is_new: bool) -> None:
-        with translated(f"deleting a change set of stack {self.name}"):
+        with translate_errors(f"deleting a change set of stack {self.name}"):
             self._client.delete_change_set(ChangeSetName=change_set)
             if is_new:
                 self._client.delete_stack(StackName=stack_id)
 
     def _changes(self, change_set: str) -> tuple[ResourceChange, ...]:
-        with translated(f"planning stack {self.name}"):
+        with translate_errors(f"planning stack {self.name}"):
             pages = self._client.get_paginator("describe_change_set").paginate(ChangeSetName=change_set)
             return tuple(_change(one["ResourceChange"]) for page in pages for one in page["Changes"])
 
@@ -282,14 +282,14 @@ class Stack:
             self._narrator.note(f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', status)}")
 
     def _newest_event(self, stack_id: str) -> datetime | None:
-        with translated(f"following stack {self.name}"):
+        with translate_errors(f"following stack {self.name}"):
             events = self._client.describe_stack_events(StackName=stack_id)["StackEvents"]
         return events[0]["Timestamp"] if events else None
 
     def _events(self, stack_id: str, after: datetime | None) -> list[Any]:
         """Return the stack's events since ``after``, oldest first."""
         events: list[Any] = []
-        with translated(f"following stack {self.name}"):
+        with translate_errors(f"following stack {self.name}"):
             for page in self._client.get_paginator("describe_stack_events").paginate(StackName=stack_id):
                 new = [one for one in page["StackEvents"] if after is None or one["Timestamp"] > after]
                 events += new
@@ -318,7 +318,7 @@ class Stack:
 
     def _invalid(self, **of: Any) -> Any:
         """Return an error that CloudFormation found before executing, which isn't among the stack's events."""
-        with suppress(LakegateError), translated(f"following stack {self.name}"):
+        with suppress(LakegateError), translate_errors(f"following stack {self.name}"):
             found = self._client.describe_events(**of, Filters={"FailedEvents": True})["OperationEvents"]
             return next((event for event in found if event.get("EventType") == "VALIDATION_ERROR"), None)
         return None

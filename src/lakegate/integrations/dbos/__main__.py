@@ -323,7 +323,7 @@ def _report(message: str, hint: str | None, code: int) -> int:
     return code
 
 
-def _leave(code: int) -> NoReturn:
+def _exit_now(code: int) -> NoReturn:
     """Exit without waiting for steps in progress: their workflows continue at the next start."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
@@ -334,4 +334,4 @@ def _leave(code: int) -> NoReturn:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _interrupt)
-    _leave(start())
+    _exit_now(start())

@@ -214,7 +214,7 @@ def _read(path: Path, variables: Mapping[str, str]) -> _File:
     try:
         return _File.model_validate(_substituted(content, path, variables))
     except ValidationError as error:
-        raise _explained(error, path) from None
+        raise _validation_error(error, path) from None
 
 
 def _substituted(value: Any, path: Path, variables: Mapping[str, str]) -> Any:
@@ -237,7 +237,7 @@ def _substituted(value: Any, path: Path, variables: Mapping[str, str]) -> Any:
     return _REFERENCE.sub(variable, value)
 
 
-def _explained(error: ValidationError, path: Path) -> ConfigurationError:
+def _validation_error(error: ValidationError, path: Path) -> ConfigurationError:
     problems = []
     for one in error.errors(include_input=False, include_url=False):
         key = ".".join(str(part) for part in one["loc"])
@@ -257,7 +257,7 @@ def held_executor_id(locks: Path, base: str) -> Iterator[str]:
     with ExitStack() as stack:
         for number in count(1):
             name = base if number == 1 else f"{base}.{number}"
-            if _held(stack, locks, name):
+            if _try_hold(stack, locks, name):
                 yield name
                 return
 
@@ -275,7 +275,7 @@ def recover_dead(locks: Path, base: str) -> list[str]:
         if name == DBOS.executor_id or not _is_executor_of(base, name):
             continue
         with ExitStack() as stack:
-            if _held(stack, locks, name):
+            if _try_hold(stack, locks, name):
                 queue = workflow.queue_name if workflow.queue_name in QUEUES else None
                 DBOS.resume_workflow(workflow.workflow_id, queue_name=queue)
                 recovered += [] if queue else [workflow.workflow_id]
@@ -286,7 +286,7 @@ def _is_executor_of(base: str, name: str) -> bool:
     return name == base or (name.startswith(f"{base}.") and name.removeprefix(f"{base}.").isdecimal())
 
 
-def _held(stack: ExitStack, locks: Path, name: str) -> bool:
+def _try_hold(stack: ExitStack, locks: Path, name: str) -> bool:
     try:
         stack.enter_context(FileLock(locks / f"dbos-{name}.lock", timeout=0))
     except Timeout:

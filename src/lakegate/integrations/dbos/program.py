@@ -60,7 +60,7 @@ def launched(
                 DBOS.destroy(workflow_completion_timeout_sec=grace_s)
         except SQLAlchemyError as error:
             DBOS.destroy()
-            raise _explained(error, url) from None
+            raise _database_error(error, url) from None
         except dbos_errors.DBOSInitializationError as error:
             raise ConfigurationError(f"DBOS couldn't be launched: {error}") from None
 
@@ -90,7 +90,7 @@ def enqueue(configuration: DbosConfiguration, order: Order, run_id: str) -> str:
             finally:
                 client.destroy()
         except SQLAlchemyError as error:
-            raise _explained(error, url) from None
+            raise _database_error(error, url) from None
 
 
 def run_one(order: Order, run_id: str, *, recovered: Sequence[str] = ()) -> Outcome:
@@ -247,7 +247,7 @@ def _wait(workflow_id: str) -> None:
         DBOS.logger.error(f"Recovered workflow {workflow_id} failed: {error}")
 
 
-def _explained(error: SQLAlchemyError, url: str) -> LakegateError:
+def _database_error(error: SQLAlchemyError, url: str) -> LakegateError:
     message = str(getattr(error, "orig", None) or error).strip().splitlines()
     text = message[0] if message else type(error).__name__
     place = location_of(url)

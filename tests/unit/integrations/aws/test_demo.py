@@ -19,7 +19,15 @@ from lakegate.cli.commands import down
 from lakegate.config import load_settings
 from lakegate.errors import ConfigurationError, RetryableError
 from lakegate.integrations.aws.demo import cloud, tour
-from lakegate.integrations.aws.demo.cloud import Cloud, DeadLetter, DemoFile, DemoHome, Patience, Upload, make_files
+from lakegate.integrations.aws.demo.cloud import (
+    Cloud,
+    DeadLetter,
+    DemoFile,
+    DemoHome,
+    OutcomeWaiter,
+    Upload,
+    make_files,
+)
 from lakegate.integrations.aws.demo.tour import Tour, play, slack_stand_in, text_of
 from lakegate.lake import Lake
 from lakegate.progress import SilentNarrator
@@ -83,9 +91,9 @@ def test_starting_over_deletes_everything(tmp_path: Path) -> None:
     home = DemoHome(tmp_path)
     home.write(ENDPOINT, TABLE, CHECKS)
     (tmp_path / ".lakegate" / "journal.db").write_text("")
-    assert home.was_played_in
+    assert home.has_earlier_runs
     home.clear()
-    assert not home.was_played_in
+    assert not home.has_earlier_runs
     home.write(ENDPOINT, TABLE, CHECKS)
 
 
@@ -166,12 +174,12 @@ class FakeLake:
         return [SimpleNamespace(run_id="r1", status=status, request=SimpleNamespace(batch=SimpleNamespace(uris=[URI])))]
 
 
-def patience(lake: FakeLake, cloud: FakeCloud, timeout_s: float = 30.0) -> Patience:
-    return Patience(cast("Lake", lake), cast("Cloud", cloud), SilentNarrator(), timeout_s=timeout_s)
+def waiter(lake: FakeLake, cloud: FakeCloud, timeout_s: float = 30.0) -> OutcomeWaiter:
+    return OutcomeWaiter(cast("Lake", lake), cast("Cloud", cloud), SilentNarrator(), timeout_s=timeout_s)
 
 
 def outcome(lake: FakeLake, cloud: FakeCloud, timeout_s: float = 30.0) -> Any:
-    return patience(lake, cloud, timeout_s).await_outcome(FILE, TABLE, KEY, URI, datetime.now(UTC))
+    return waiter(lake, cloud, timeout_s).await_outcome(FILE, TABLE, KEY, URI, datetime.now(UTC))
 
 
 def test_a_file_is_waited_for_until_its_run_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:

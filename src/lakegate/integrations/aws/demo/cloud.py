@@ -19,7 +19,7 @@ from urllib.parse import unquote_plus
 
 from lakegate.config import FILE_NAME, HOME_NAME, Settings, load_settings
 from lakegate.errors import ConfigurationError, LakegateError, RetryableError
-from lakegate.integrations.aws.clients import Clients, open_clients, translated
+from lakegate.integrations.aws.clients import Clients, open_clients, translate_errors
 from lakegate.integrations.aws.deployment import Deployment
 from lakegate.integrations.aws.package import Architecture, FunctionPackage, build_package
 from lakegate.local import StackState
@@ -94,7 +94,7 @@ class Cloud:
 
     def log_tail(self, lines: int) -> Sequence[str]:
         """Return the last lines of the function's log, with secrets removed."""
-        with translated("reading the function's log"):
+        with translate_errors("reading the function's log"):
             pages = self._clients.logs.get_paginator("filter_log_events").paginate(logGroupName=self._log_group)
             texts = [line for page in pages for event in page["events"] for line in event["message"].splitlines()]
         messages = (text for text in texts if text.strip() and not text.startswith(_FRAME))
@@ -180,7 +180,7 @@ class Upload:
     seconds: float
 
 
-class Patience:
+class OutcomeWaiter:
     """Waits for the outcomes of files."""
 
     def __init__(self, lake: Lake, cloud: Cloud, narrator: Narrator, *, timeout_s: float) -> None:
@@ -205,9 +205,9 @@ class Patience:
 
         found = self.wait(f"{file.kind} file: waiting until it's {file.expected}", look)
         if found is None:
-            raise self._trouble(f"{uri} wasn't {file.expected} within {self._timeout_s:g} s.")
+            raise self._error_with_log(f"{uri} wasn't {file.expected} within {self._timeout_s:g} s.")
         if found.outcome != file.expected:
-            raise self._trouble(f"{uri} was {found.outcome} but should have been {file.expected}.")
+            raise self._error_with_log(f"{uri} was {found.outcome} but should have been {file.expected}.")
         return found
 
     def wait(self, what: str, look: Callable[[], _T | None]) -> _T | None:
@@ -224,7 +224,7 @@ class Patience:
         runs = self._lake.runs(table=table, since=since - timedelta(seconds=_CLOCKS_S))
         return next((run for run in runs if run.request is not None and uri in run.request.batch.uris), None)
 
-    def _trouble(self, message: str) -> RetryableError:
+    def _error_with_log(self, message: str) -> RetryableError:
         try:
             log = self._cloud.log_tail(_LOG_LINES)
         except LakegateError as error:
@@ -276,7 +276,7 @@ class DemoHome:
             raise self._unusable(error) from error
 
     @property
-    def was_played_in(self) -> bool:
+    def has_earlier_runs(self) -> bool:
         """Whether an earlier demo left runs."""
         return (self.path / HOME_NAME / "journal.db").exists()
 
@@ -287,7 +287,7 @@ class DemoHome:
             known = settings.read_text(encoding="utf-8", errors="replace") if settings.exists() else None
         except OSError as error:
             raise self._unusable(error) from error
-        if not (known or _MARK).startswith(_MARK) or (known is None and self.was_played_in):
+        if not (known or _MARK).startswith(_MARK) or (known is None and self.has_earlier_runs):
             raise ConfigurationError(
                 f"{self.path} is your own project; the demo would overwrite it.", hint=_HINT, folder=str(self.path)
             )

@@ -22,7 +22,7 @@ from lakegate.integrations.aws.demo.cloud import (
     Cloud,
     DemoFile,
     DemoHome,
-    Patience,
+    OutcomeWaiter,
     Upload,
     deploy,
     is_deployed,
@@ -81,10 +81,10 @@ def play(
     with in_environment(ministack.environment), slack_stand_in() as slack:
         home.write(endpoint, table, checks)
         with _opened(home, slack, narrator) as (lake, cloud):
-            patience = Patience(lake, cloud, narrator, timeout_s=_WAIT_S)
+            waiter = OutcomeWaiter(lake, cloud, narrator, timeout_s=_WAIT_S)
             files = make_files(home.uploads, generate, rows=rows)
-            outcomes = tuple(_send(file, table, cloud, patience) for file in files)
-            alert = _alert(outcomes, slack, patience)
+            outcomes = tuple(_send(file, table, cloud, waiter) for file in files)
+            alert = _alert(outcomes, slack, waiter)
             found = lake.table(table)
             counted = (found.rows, found.rows_at_most)
             return Tour(home.path, endpoint, cloud.bucket, ministack.log, outcomes, alert, counted)
@@ -94,7 +94,7 @@ def _started(ministack: MiniStack, home: DemoHome, narrator: Narrator) -> str:
     home.require_ours()
     endpoint = ministack.start()
     with in_environment(ministack.environment):
-        if not home.was_played_in or is_deployed(narrator):
+        if not home.has_earlier_runs or is_deployed(narrator):
             return endpoint
         narrator.note("MiniStack was killed and lost its deployments. Starting over without tables.")
         local_stack(home.path, home.settings(os.environ), narrator).down()
@@ -113,17 +113,17 @@ def _opened(home: DemoHome, slack: SlackStandIn, narrator: Narrator) -> Iterator
         yield lake, cloud
 
 
-def _send(file: DemoFile, table: str, cloud: Cloud, patience: Patience) -> Upload:
+def _send(file: DemoFile, table: str, cloud: Cloud, waiter: OutcomeWaiter) -> Upload:
     key = f"landing/{table.replace('.', '/')}/{file.path.name}"
     since = datetime.now(UTC)
-    return patience.await_outcome(file, table, key, cloud.upload(file.path, key), since)
+    return waiter.await_outcome(file, table, key, cloud.upload(file.path, key), since)
 
 
-def _alert(outcomes: Sequence[Upload], slack: SlackStandIn, patience: Patience) -> Mapping[str, Any]:
+def _alert(outcomes: Sequence[Upload], slack: SlackStandIn, waiter: OutcomeWaiter) -> Mapping[str, Any]:
     run_id = next(
         outcome.run.run_id for outcome in outcomes if outcome.outcome == "rejected" and outcome.run is not None
     )
-    alert = patience.wait("Waiting for the alert", lambda: slack.about(run_id))
+    alert = waiter.wait("Waiting for the alert", lambda: slack.about(run_id))
     if alert is None:
         raise RetryableError(
             f"Run {run_id} was rejected, but no alert arrived.", hint=f"lakegate runs {run_id}", run_id=run_id
