@@ -38,7 +38,7 @@ def import_spark(*more: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Failure:
+class _KnownFailure:
     """The error for a message from Spark that contains one of ``words``."""
 
     words: tuple[str, ...]
@@ -64,25 +64,25 @@ LOSES = "would round"
 """Part of our ``raise_error`` message for values that a cast would change."""
 # The first match counts: messages about files and the catalog also contain the words for lost connections.
 _FAILURES = (
-    _Failure(
+    _KnownFailure(
         ("StatusCode.UNAUTHENTICATED", "Invalid auth token"),
         ConfigurationError,
         "Spark rejected the token while {doing}.",
         "Check the setting engine.token.",
     ),
-    _Failure(
+    _KnownFailure(
         ("Unsupported table change: Cannot change column type",),
         *_CHANGE_REFUSED,
         "You can only widen a column's type: int to bigint, float to double, or a decimal to a higher precision.",
     ),
-    _Failure(("Unsupported table change",), *_CHANGE_REFUSED),
-    _Failure(
+    _KnownFailure(("Unsupported table change",), *_CHANGE_REFUSED),
+    _KnownFailure(
         ("NessieNotAuthorizedException", "NessieForbiddenException", "auth.oauth2.OAuth2Exception"),
         ConfigurationError,
         "The catalog rejected Spark's credentials while {doing}: {cause}",
         "Check catalog.token or catalog.oauth2_*. Spark's token may have expired.",
     ),
-    _Failure(
+    _KnownFailure(
         (
             "Expected sorted snapshot log entries",
             "Expected sorted previous metadata log entries",
@@ -94,13 +94,13 @@ _FAILURES = (
         "The clock of Spark, or of a machine that published before, is wrong. Synchronize both with NTP. Spark can "
         "write again once its clock has reached the time of the newest snapshot.",
     ),
-    _Failure(
+    _KnownFailure(
         ("No space left on device", "Disk quota exceeded"),
         EngineError,
         "The disk is full: Spark stopped {doing}.",
         "Free some space and run the command again.",
     ),
-    _Failure(
+    _KnownFailure(
         (
             "AccessDeniedException",
             "NoAuthWithAWSException",
@@ -111,13 +111,13 @@ _FAILURES = (
         "Spark was denied access to the files while {doing}: {cause}",
         "For files on S3, check that Spark uses the same credentials and endpoint as lakegate.",
     ),
-    _Failure(("CommitStateUnknownException", "HttpClientException", "NessieServiceException"), *_CATALOG_AWAY),
-    _Failure(
+    _KnownFailure(("CommitStateUnknownException", "HttpClientException", "NessieServiceException"), *_CATALOG_AWAY),
+    _KnownFailure(
         ("AWSClientIOException", "AWSServiceThrottledException", "SdkClientException", "Service: S3, Status Code: 5"),
         *_STORE_AWAY,
     ),
-    _Failure(("java.net.ConnectException",), *_CATALOG_AWAY),
-    _Failure(
+    _KnownFailure(("java.net.ConnectException",), *_CATALOG_AWAY),
+    _KnownFailure(
         (
             "StatusCode.UNAVAILABLE",
             "StatusCode.DEADLINE_EXCEEDED",
@@ -137,28 +137,28 @@ _FAILURES = (
         "Lost the connection to Spark while {doing}.",
         "Check with `lakegate status` that it's running, then try again.",
     ),
-    _Failure(
+    _KnownFailure(
         ("ConnectionClosedException", "java.net.SocketException", "java.net.SocketTimeoutException"), *_STORE_AWAY
     ),
-    _Failure(
+    _KnownFailure(
         ("NULL value appeared in non-nullable field",),
         SourceError,
         "A row has NULL in a required column, or in a struct's required field, while {doing}.",
         "Correct the file, or allow NULL: lakegate table evolve TABLE 'ALTER COLUMN name DROP NOT NULL'",
     ),
-    _Failure(
+    _KnownFailure(
         (MAY_ROUND,),
         SourceError,
         "A source file's value doesn't fit its column while {doing}: {cause}",
         "A double holds all integers up to 9007199254740992. For greater ones, use a column of type long.",
     ),
-    _Failure(
+    _KnownFailure(
         (LOSES,),
         SourceError,
         "A source file's value doesn't fit its column while {doing}: {cause}",
         "Correct the value, or widen the column: lakegate table evolve --help",
     ),
-    _Failure(
+    _KnownFailure(
         (
             "CAST_INVALID_INPUT",
             "CAST_OVERFLOW",
