@@ -376,7 +376,7 @@ def test_tls_is_checked_when_that_is_asked_for(
         is_encrypted(tls=True)
     with postgres.tls(mine.pair()):
         assert [is_encrypted(), is_encrypted(tls=False), is_encrypted(ca_file=mine.file)] == [True, False, True]
-        with pytest.raises(ConfigurationError, match=r"certificate of the journal .* is not accepted") as caught:
+        with pytest.raises(ConfigurationError, match=r"certificate of the journal .* isn't trusted") as caught:
             is_encrypted(ca_file=others.file)
     assert "journal.ca_file" in str(caught.value.hint)
     with pytest.raises(ConfigurationError, match="is false"):

@@ -232,7 +232,7 @@ def test_a_run_that_was_begun_is_not_begun_anew(first: Actor, then: Actor, known
     elif known == "suspended":
         first.suspend(run(1, branch="first"), for_s=HOUR_S)
     before = first.get("r01")
-    with pytest.raises(RetryableError, match="Another process began run r01 meanwhile"):
+    with pytest.raises(RetryableError, match="Another process started run r01 meanwhile"):
         then.begin(run(1), anew=True)
     assert then.get("r01") == before
     assert not then.renew("r01")

@@ -1,1 +1,1 @@
-"""The journal: what runs intended and how they ended, who works on them, and which source files they claimed."""
+"""The journal: runs and how they ended, their leases, and the source files that they claimed."""

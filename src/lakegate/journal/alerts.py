@@ -1,4 +1,4 @@
-"""Groups of alerts that say the same about a table: one message is sent, the others are counted."""
+"""Groups of alerts that say the same about a table: one message is sent, and the others are counted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakegate.journal.schema import as_text
 from lakegate.model.downstream import AlertGroup, CountedAlert, Notice
 
 RETRY_AFTER_S = 60.0
-"""Seconds after a failed message in which others of its group aren't tried: each would wait for a dead server."""
+"""Seconds after a failed message in which no other message of its group is tried: each would wait for a dead server."""
 _KEPT = timedelta(days=90)
 
 
@@ -23,11 +23,11 @@ class Tally:
     """What the journal knows about a group.
 
     Attributes:
-        ends_at: When the next message begins a new one.
-        number: Messages so far, sent or counted.
-        untold: Messages since the last one that was sent.
-        thread: Where the first one was sent, if the channel has threads.
-        about: What they say, if their number is to be sent when the group is over.
+        ends_at: When the group ends: a later message starts a new one.
+        number: Number of messages so far, sent or counted.
+        untold: Number of messages since the last one that was sent.
+        thread: Thread of the first message, if the channel has threads.
+        about: What the messages say, if their number is to be sent when the group ends.
     """
 
     ends_at: datetime
@@ -43,9 +43,9 @@ class Tally:
 
 
 def joined(known: Tally | None, now: datetime, lead_s: float, about: Notice | None = None) -> Tally:
-    """Return the group with one message more; a new one when the known one is over.
+    """Return the group with one more message; a new group if the known one has ended.
 
-    A new one is over in ``lead_s`` seconds unless its first message is sent by then: its sender may be dead.
+    A new group ends after ``lead_s`` seconds, unless its first message is sent by then: the sender may be dead.
     """
     untold = 0 if known is None else known.untold
     if known is None or known.ends_at <= now:
@@ -56,7 +56,7 @@ def joined(known: Tally | None, now: datetime, lead_s: float, about: Notice | No
 def settled(
     known: Tally, now: datetime, place: AlertGroup, *, sent: bool, thread: str | None, stands_s: float | None
 ) -> Tally:
-    """Return the group after the message at ``place`` was sent, or was not."""
+    """Return the group after the message at ``place`` was sent or failed."""
     if not sent:
         return replace(known, ends_at=min(known.ends_at, now + timedelta(seconds=RETRY_AFTER_S)))
     ends_at = known.ends_at if stands_s is None else now + timedelta(seconds=stands_s)
@@ -65,12 +65,12 @@ def settled(
 
 
 def is_counted(tally: Tally, now: datetime) -> bool:
-    """Return whether a group is over and its unsent messages are to be reported."""
+    """Return whether a group has ended with messages whose number is to be sent."""
     return tally.ends_at <= now and tally.untold > 0 and tally.about is not None
 
 
 def lock(tx: Transaction, channel: str, alert: str) -> Tally | None:
-    """Return a group, and keep others from it until the transaction ends; ``None`` when there is none."""
+    """Return a group, locked until the transaction ends; ``None`` if there's none."""
     tx.lock(f"alert {channel} {alert}")
     row = tx.execute(select(GROUPS).where(GROUPS.c.channel == channel, GROUPS.c.alert == alert)).one_or_none()
     if row is None:
@@ -93,8 +93,8 @@ def forget_old(tx: Transaction, now: datetime) -> None:
 
 
 def take_counted(tx: Transaction, channels: Sequence[str], lead_s: float, limit: int) -> Iterator[CountedAlert]:
-    """Yield groups that are over; see :meth:`lakegate.journal.journal.Journal.take_counted_alerts`."""
-    # Others who take would lock the same groups in an order of their own.
+    """Yield groups that have ended; see :meth:`lakegate.journal.journal.Journal.take_counted_alerts`."""
+    # Without this lock, a concurrent call could lock the same groups in another order.
     tx.lock("counted alerts")
     known = GROUPS.c
     over = known.ends_at <= as_text(tx.now())
@@ -102,7 +102,7 @@ def take_counted(tx: Transaction, channels: Sequence[str], lead_s: float, limit:
     query = select(known.channel, known.alert).where(asked).order_by(known.ends_at).limit(limit)
     for channel, alert in tx.execute(query).tuples().all():
         tally, now = lock(tx, channel, alert), tx.now()
-        # Somebody else may have taken it since.
+        # Another process may have taken it since.
         if tally is None or tally.about is None or not is_counted(tally, now):
             continue
         put(tx, channel, alert, replace(tally, ends_at=now + timedelta(seconds=lead_s)))

@@ -1,4 +1,4 @@
-"""What the journal needs from a database, and how SQLite provides it: transactions, locks, clocks, errors."""
+"""The journal's interface to a database (transactions, locks, clock, errors), and its implementation for SQLite."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def utc_now() -> datetime:
 
 
 class Transaction:
-    """One transaction of a journal's database; yielded by :meth:`Database.reading` and :meth:`Database.writing`."""
+    """A transaction on the journal's database, from :meth:`Database.reading` or :meth:`Database.writing`."""
 
     def __init__(self, database: Database, connection: Connection) -> None:
         self._database = database
@@ -58,11 +58,11 @@ class Transaction:
         self.execute, self.scalar, self.scalars = connection.execute, connection.scalar, connection.scalars
 
     def lock(self, *names: str) -> None:
-        """Keep other writers that lock one of ``names`` away until the transaction ends."""
+        """Hold the locks ``names`` until the transaction ends."""
         self._database.lock(self.connection, names)
 
     def now(self) -> datetime:
-        """Return the time by the clock that leases go by."""
+        """Return the time by the clock that leases use."""
         return self._database.now(self.connection)
 
     def insert(
@@ -75,20 +75,21 @@ class Transaction:
         replace: Sequence[str] = (),
         change: str = "",
     ) -> None:
-        """Insert rows, 10,000 in one statement with one parameter.
+        """Insert rows, 10,000 per statement, in one parameter.
 
-        SQLAlchemy can't cache an ``INSERT`` with ``ON CONFLICT``, and takes milliseconds to compile it: hence the text.
+        The statement is text, because SQLAlchemy can't cache an ``INSERT`` with ``ON CONFLICT``, and takes milliseconds
+        to compile one.
 
         Args:
-            names: Their columns; all of the table's by default.
-            key: Columns, separated by commas, that a row may share with one in the table, which is then changed.
-            replace: The columns that change; all of ``names`` by default.
-            change: SQL for what changes instead; the row that would have been inserted is ``excluded``.
+            names: The rows' columns; by default all columns of the table.
+            key: Key columns, separated by commas. If the table has a row with the same key, that row is updated.
+            replace: The columns to update then; by default all of ``names``.
+            change: SQL assignments to use instead; ``excluded`` is the row that wasn't inserted.
         """
         names = names or table.c.keys()
         field = self._database.field
         fields = ", ".join(field(at, table.c[name].type.python_type) for at, name in enumerate(names))
-        # SQLite takes ON after a FROM for a join's unless there is a WHERE.
+        # Without a WHERE, SQLite parses ON after a FROM as part of a join.
         insert = f"INSERT INTO {table.name} ({', '.join(names)})"
         sql = f"{insert} SELECT {fields} FROM {self._database.from_json} WHERE true"  # noqa: S608 - our own words
         if key:
@@ -98,7 +99,7 @@ class Transaction:
             self.execute(text(sql), {"given": json.dumps(rows[start : start + _BATCH])})
 
     def values(self, values: Collection[str]) -> Select[Any]:
-        """Return strings for ``IN``, in one parameter however many they are."""
+        """Return strings for ``IN``, in one parameter however many there are."""
         return self._database.strings(values)
 
 
@@ -106,7 +107,7 @@ class Database(ABC):
     """A database that holds a journal.
 
     Args:
-        name: How messages call it; without password.
+        name: Its name in messages; without a password.
     """
 
     def __init__(self, engine: Engine, name: str) -> None:
@@ -122,7 +123,7 @@ class Database(ABC):
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """Open a transaction that writes; what it has locked doesn't change before it ends."""
+        """Open a transaction that writes; rows that it locked don't change until it ends."""
         options = {_BEGIN: "BEGIN IMMEDIATE"}
         with (
             self.translated(),
@@ -133,7 +134,7 @@ class Database(ABC):
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Turn the database's errors into ours."""
+        """Translate the database's errors to lakegate's."""
         try:
             yield
         except DBAPIError as error:
@@ -141,18 +142,18 @@ class Database(ABC):
         except (SQLAlchemyError, OSError) as error:
             raise self._away(error) from error
         except UnicodeEncodeError as error:
-            raise InputError(f"The journal can't hold {error.object[:80]!a}: it isn't valid Unicode.") from error
+            raise InputError(f"The journal can't store {error.object[:80]!a}: it isn't valid Unicode.") from error
 
     @abstractmethod
     def lock(self, connection: Connection, names: Sequence[str]) -> None:
-        """Keep other writers that lock one of ``names`` away until the transaction ends."""
+        """Hold the locks ``names`` until the transaction ends."""
 
     @abstractmethod
     def now(self, connection: Connection) -> datetime:
-        """Return the time by the clock that leases go by."""
+        """Return the time by the clock that leases use."""
 
     has_own_clock = False
-    """Whether :meth:`now` goes by another clock than this machine's."""
+    """Whether :meth:`now` uses another clock than this machine's."""
 
     from_json: str
     """SQL for the rows of the JSON array ``:given``, each in a column ``value``."""
@@ -162,13 +163,13 @@ class Database(ABC):
         """Return the SQL for a field of ``value``."""
 
     def strings(self, values: Collection[str]) -> Select[Any]:
-        """Return the query for these strings."""
+        """Return a query that yields these strings."""
         given: BindParameter[str] = bindparam("given", json.dumps([[value] for value in values]), unique=True)
         return select(literal_column(self.field(0, str))).select_from(text(self.from_json).bindparams(given))
 
     @abstractmethod
     def upgrading(self) -> AbstractContextManager[Transaction]:
-        """Open a transaction for changing the schema, with everybody else who wants to kept away."""
+        """Open a transaction for changing the schema, while no other process can do the same."""
 
     @abstractmethod
     def named_lock(
@@ -199,7 +200,7 @@ class Database(ABC):
 
 
 class Sqlite(Database):
-    """SQLite, whether in a file or in memory."""
+    """SQLite, in a file or in memory."""
 
     from_json = "json_each(:given)"
 
@@ -213,7 +214,7 @@ class Sqlite(Database):
         """Do nothing: SQLite has one writer at a time."""
 
     def now(self, connection: Connection) -> datetime:  # noqa: ARG002 - Postgres needs it
-        """Return the machine's time: everyone who uses the database shares it."""
+        """Return the machine's time, which all users of the database share."""
         return self._clock()
 
     def field(self, at: int, kind: type) -> str:  # noqa: ARG002 - SQLite keeps JSON's types
@@ -228,7 +229,7 @@ class Sqlite(Database):
 
 
 class SqliteDatabase(Sqlite):
-    """A file of SQLite in WAL mode: readers never wait, writers queue up."""
+    """An SQLite file in WAL mode: readers never wait, writers take turns."""
 
     def __init__(self, path: Path, *, clock: Clock = utc_now, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         try:
@@ -247,7 +248,7 @@ class SqliteDatabase(Sqlite):
     def upgrading(self) -> Iterator[Transaction]:
         """Open a transaction for changing the schema.
 
-        Switching to WAL fails at once, without waiting, while another connection does the same; hence the file lock.
+        The file lock is needed because switching to WAL fails at once if another connection is doing the same.
         """
         with self._locks.lock("schema", timeout_s=self._busy_timeout_s), self.translated():
             with self.engine.connect() as connection:
@@ -267,7 +268,7 @@ class SqliteDatabase(Sqlite):
 
 
 def not_a_journal(name: str, reason: str) -> InputError:
-    """Return the error for something else in the journal's place."""
+    """Return the error for a database that isn't a journal."""
     return InputError(
         f"{name} isn't a lakegate journal: {reason}.",
         hint="Move the file away; lakegate creates a new one. Published data isn't affected.",
@@ -280,17 +281,18 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A transaction that reads first and then writes can't wait for another writer (SQLITE_BUSY_SNAPSHOT).
+    # A transaction that reads before it writes can't wait for another writer (SQLITE_BUSY_SNAPSHOT).
     statement = connection.get_execution_options().get(_BEGIN, "BEGIN")
     if statement is not None:
         connection.exec_driver_sql(statement)
 
 
 class FileLocks:
-    """Locks by ``flock(2)``, whose waiters Linux wakes one by one, in order, and which end with their process.
+    """File locks (``flock(2)``): Linux wakes their waiters one by one, in order, and releases them with their process.
 
     Args:
-        folder: Where the files go. They stay, empty: deleting one would let two processes lock two files of one name.
+        folder: Folder of the empty lock files. They're never deleted: two processes could then lock two files of the
+            same name.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -307,12 +309,12 @@ class FileLocks:
             yield descriptor is not None
         finally:
             if descriptor is not None:
-                # Closing alone leaves the lock with a process that was forked in the meantime.
+                # Closing alone isn't enough: a process forked in the meantime would keep the lock.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
                 os.close(descriptor)
 
     def is_locked(self, name: str) -> bool:
-        """Return whether somebody holds the lock ``name``. Those who ask at the same time don't count."""
+        """Return whether somebody holds the lock ``name``. Concurrent calls of this method don't count."""
         try:
             descriptor = os.open(self._path(name), os.O_RDONLY)
         except OSError:
@@ -359,8 +361,8 @@ class FileLocks:
 
 
 def _wait(descriptor: int, timeout_s: float) -> int | None:
-    # flock has no timeout, and polling costs 16 waiters a good part of a core: a thread waits instead. If it gets the
-    # lock too late, it releases it.
+    # flock has no timeout, and polling by 16 waiters takes a good part of a core, so a thread waits instead. If it gets
+    # the lock too late, it releases it.
     settled = threading.Lock()
     done = threading.Event()
     outcome: list[bool] = []

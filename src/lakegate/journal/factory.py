@@ -1,4 +1,4 @@
-"""Open the journal that the settings name: in a file of SQLite, or in Postgres."""
+"""Open the journal that the settings name: an SQLite file, or a Postgres database."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ def open_journal(settings: JournalSettings, home: Path, *, patience_s: float = B
 
     Args:
         settings: Section ``journal``.
-        home: The project's folder; a relative path of SQLite starts there.
+        home: The project's folder, to which an SQLite path is relative.
+        patience_s: Seconds to wait for a locked database.
 
     Raises:
-        ConfigurationError: If the URL isn't one of SQLite or Postgres or holds a password, the password's variable
-            isn't set, the driver is missing, the database denies access, or a newer lakegate made the journal.
+        ConfigurationError: If the URL isn't one of SQLite or Postgres or contains a password, the password's variable
+            isn't set, the driver is missing, the database denies access, or a newer lakegate created the journal.
         RetryableError: If the database is unreachable, or locked for too long.
         InputError: If a file isn't a journal.
     """
@@ -65,11 +66,12 @@ def open_postgres(
     """Open or create the journal in a Postgres database; raises as :func:`open_journal`.
 
     Args:
-        url: With password, if it never changes.
-        password: Instead of one in ``url``; read for each connection.
+        url: The database's URL, with the password if it never changes.
+        password: Replaces the one in ``url``; read for each connection.
         lease_s: See :class:`~lakegate.journal.journal.Journal`.
-        tls: How to use TLS; ``None`` uses it where it's offered, ``False`` never does.
-        max_connections: How many to open at most; default 30.
+        tls: How to use TLS; ``None`` uses it if the server offers it, ``False`` never does.
+        max_connections: Largest number of connections; by default 30.
+        patience_s: Seconds to wait for a locked database.
     """
     from lakegate.journal.postgres import MAX_CONNECTIONS, PostgresDatabase
 
@@ -86,7 +88,7 @@ def trusted(tls: bool | None, ca_file: Path | None) -> ssl.SSLContext | Literal[
         return tls
     if tls is False:
         raise ConfigurationError(
-            "journal.ca_file is set, and journal.tls is false.",
+            "journal.ca_file is set, but journal.tls is false.",
             hint="Set journal.tls = true, or leave journal.ca_file out.",
             setting="journal.tls",
         )
@@ -97,16 +99,16 @@ def _parse(text: str) -> URL:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        # Its text stays out of the message: it may contain a password in an unexpected place.
-        raise _not_usable("journal.url is not a URL of a database.") from None
+        # Leave its text out of the message: it may contain a password in an unexpected place.
+        raise _not_usable("journal.url isn't the URL of a database.") from None
     if url.password is not None or "password" in url.query:
         raise ConfigurationError(
-            "journal.url holds a password.",
+            "journal.url contains a password.",
             hint='Put it in a variable, and write journal.password = "env:NAME_OF_THE_VARIABLE".',
             setting="journal.url",
         )
     if url.drivername not in ("sqlite", "postgresql", _DRIVER):
-        raise _not_usable(f"journal.url: lakegate keeps no journal in '{url.drivername}'.")
+        raise _not_usable(f"journal.url: lakegate doesn't support journals in '{url.drivername}'.")
     return url
 
 

@@ -1,4 +1,4 @@
-"""Source files: which of them a run may claim, the claims, and the checkpoints of files that ``watch`` found."""
+"""Source files: which files a run may claim, their claims, and the checkpoints of files that ``watch`` found."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLAIM_COLUMNS = ("table_name", "path", "version", "size_bytes", "rows", "state",
 
 @dataclass(frozen=True, slots=True)
 class KnownVersion:
-    """A version of a path that the journal knows: somebody has claimed it, or published it."""
+    """A version of a file that a run has claimed or published."""
 
     file: SourceFile
     run_id: str
@@ -33,17 +33,17 @@ class KnownVersion:
 
     @property
     def known_file(self) -> KnownFile:
-        """The same as a value of the model."""
+        """The same, as a value of the model."""
         return KnownFile(file=self.file, run_id=self.run_id)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownVersions:
-    """What is known of some files.
+    """All known versions of some files.
 
     Attributes:
-        by_path: All versions of their paths, oldest first.
-        by_content: All files, at any path, of those of their versions that name a content.
+        by_path: All versions of each path, oldest first.
+        by_content: All files, at any path, with each version that identifies the content.
     """
 
     by_path: Mapping[str, Sequence[KnownVersion]]
@@ -52,7 +52,7 @@ class KnownVersions:
 
 @dataclass(slots=True)
 class _Verdicts:
-    """Which of a batch's files a run may have, and who has the others."""
+    """Decides which of a batch's files a run may claim, and which runs have the others."""
 
     run_id: str
     known: KnownVersions
@@ -68,7 +68,7 @@ class _Verdicts:
     contents: dict[str, KnownVersion] = field(default_factory=dict)
 
     def judge(self, file: SourceFile) -> None:
-        """Add a file to those it belongs to."""
+        """Decide about a file, and add it to the matching list."""
         versions = self.known.by_path.get(file.uri, ())
         same = next((one for one in versions if one.file.version == file.version), None)
         busy = next((one for one in versions if one.state == CLAIMED and one.run_id != self.run_id), None)
@@ -103,7 +103,7 @@ class _Verdicts:
             self.same_content.append(KnownFile(file=file, run_id=twin.run_id, same_content_as=twin.file.uri))
 
     def _elsewhere(self, file: SourceFile) -> Iterator[KnownVersion]:
-        """Yield the other paths known with the file's content, except those that the run itself has claimed."""
+        """Yield files with the same content at other paths, except those that the run itself has claimed."""
         if file.names_content:
             for one in self.known.by_content.get(file.version, ()):
                 own = one.state == CLAIMED and one.run_id == self.run_id
@@ -111,9 +111,9 @@ class _Verdicts:
                     yield one
 
     def _twin(self, file: SourceFile, elsewhere: Iterable[KnownVersion]) -> KnownVersion | None:
-        """Return another file with the same bytes: a known one, or one that comes earlier in the batch.
+        """Return another file with the same bytes: a known one, or an earlier one in the batch.
 
-        Files without rows are all alike, and bring nothing twice.
+        Files without rows are all the same, and add no row twice.
         """
         if not file.names_content or not file.rows:
             return None
@@ -131,7 +131,7 @@ def decide(
     take_free: bool,
     on_same_content: OnSameContent = "append",
 ) -> tuple[Claim, Sequence[SourceFile]]:
-    """Return the answer to a claim, and the files to record for it."""
+    """Return the answer to a claim, and the files to record as claimed."""
     found = _Verdicts(run_id, known, take_changed, on_same_content)
     for file in {(file.uri, file.version): file for file in files}.values():
         found.judge(file)
@@ -150,7 +150,7 @@ def decide(
 
 
 def preview(files: Sequence[SourceFile], known: KnownVersions) -> Claim:
-    """Return what a new run would be answered; what it would get is ``free``."""
+    """Return the answer that a new run would get, with ``free`` instead of ``claimed`` files."""
     answer, taken = decide("", files, known, take_changed=False, take_free=True)
     return answer.model_copy(update={"claimed": (), "free": tuple(taken)})
 
@@ -167,12 +167,12 @@ def other_versions(files: Sequence[SourceFile], known: KnownVersions) -> Sequenc
 
 
 def _first(versions: Iterable[KnownVersion]) -> KnownVersion | None:
-    """Return the first that is published, else the first one."""
+    """Return the first published one, or else the first one."""
     return min(versions, key=lambda one: one.state != PUBLISHED, default=None)
 
 
 def lock_name(table: str) -> str:
-    """Return the lock that writers of a table's claims take."""
+    """Return the name of the lock for writing a table's claims."""
     return f"claims {table}"
 
 
@@ -183,12 +183,12 @@ def record_claims(tx: Transaction, run_id: str, table: str, files: Sequence[Sour
 
 
 def release(tx: Transaction, run_id: str) -> None:
-    """Give back what the run claimed and did not publish."""
+    """Release the files that the run claimed but didn't publish."""
     tx.execute(delete(CLAIMS).where(CLAIMS.c.run_id == run_id, CLAIMS.c.state == CLAIMED))
 
 
 def settle(tx: Transaction, run_id: str, *, published: bool) -> None:
-    """Turn the claims of a run that was published into published files, and give back those of any other."""
+    """Turn the claims of a published run into published files, or release those of any other run."""
     if not published:
         release(tx, run_id)
         return
@@ -197,13 +197,13 @@ def settle(tx: Transaction, run_id: str, *, published: bool) -> None:
 
 
 def lock_claims_of(tx: Transaction, run_id: str) -> None:
-    """Lock all tables of which the run has claimed files."""
+    """Lock the claims of all tables for which the run has claimed files."""
     tables = tx.scalars(select(CLAIMS.c.table_name).where(CLAIMS.c.run_id == run_id).distinct()).all()
     tx.lock(*(lock_name(table) for table in tables))
 
 
 def known_versions(tx: Transaction, table: str, files: Sequence[SourceFile]) -> KnownVersions:
-    """Return all that is known of the files' paths and of their contents."""
+    """Return all known versions of the files' paths, and all known files with their contents."""
     paths = {file.uri for file in files}
     contents = {file.version for file in files if file.names_content}
     by_path: dict[str, list[KnownVersion]] = defaultdict(list)
@@ -216,7 +216,7 @@ def known_versions(tx: Transaction, table: str, files: Sequence[SourceFile]) -> 
 
 
 def _known_by(tx: Transaction, table: str, column: Column[str], values: Collection[str]) -> Iterator[KnownVersion]:
-    """Yield the known versions of a table's files with one of ``values`` in ``column``, oldest first."""
+    """Yield the versions of a table's files that have one of ``values`` in ``column``, oldest first."""
     query = select(CLAIMS).where(CLAIMS.c.table_name == table, column.in_(tx.values(values)))
     for row in tx.execute(query.order_by(CLAIMS.c.claim_id)):
         file = SourceFile(
@@ -232,7 +232,7 @@ def checkpoints(tx: Transaction, table: str, uris: Sequence[str]) -> Mapping[str
 
 
 def save_checkpoints(tx: Transaction, table: str, checkpoints: Sequence[FileCheckpoint]) -> None:
-    """Save checkpoints, the later of two for one URI over the earlier."""
+    """Save checkpoints; if there are two for one URI, the later one."""
     if not checkpoints:
         return
     tx.lock(f"landings {table}")
@@ -245,7 +245,7 @@ def save_checkpoints(tx: Transaction, table: str, checkpoints: Sequence[FileChec
 
 
 def _storable(text: str | None) -> str | None:
-    # A reason may quote what a file holds; Postgres has no text with NUL.
+    # A reason may quote a file's content, and Postgres can't store NUL in text.
     return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 

@@ -1,4 +1,4 @@
-"""What the catalog's history says about runs and files: its net effect (pure functions), and how it is recorded."""
+"""The catalog's history of runs and files: its net effect (pure functions), and its record in the journal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FileKey = tuple[str, str, str]
 
 @dataclass(slots=True)
 class RunOutcome:
-    """What the events say of one run."""
+    """What the events say about one run."""
 
     published: HistoryEvent | None = None
     reverted: list[HistoryEvent] = field(default_factory=list)
@@ -42,7 +42,7 @@ class RunOutcome:
 
     @property
     def reverted_by(self) -> str | None:
-        """The run that reverted it last."""
+        """The last run that reverted it."""
         return self.reverted[-1].run_id if self.reverted else None
 
 
@@ -51,12 +51,12 @@ class NetHistory:
     """The net effect of some events: later ones override earlier ones.
 
     Attributes:
-        files: The run that published each (table, path, version) and was not reverted.
-        taken: The ``files``, and those that a run published and lost again.
-        dropped: (Run, table) pairs whose files are no longer published, including ones recorded before.
-        outcomes: By run id.
-        identities: Of the ``files`` that have one.
-        renames: Old and new names of tables, in order; the others have the new ones.
+        files: The run that published each (table, path, version) and wasn't reverted.
+        taken: The ``files``, and those that were published and then reverted.
+        dropped: (Run, table) pairs whose files are no longer published, including files recorded before.
+        outcomes: Outcomes by run id.
+        identities: Identities of those ``files`` that have one.
+        renames: Old and new names of tables, in order. All other attributes use the new names.
     """
 
     files: dict[_FileKey, str] = field(default_factory=dict)
@@ -67,19 +67,19 @@ class NetHistory:
     renames: list[tuple[str, str]] = field(default_factory=list)
 
     def take(self, key: _FileKey, run_id: str) -> None:
-        """Let a run have published a file. What was published before, and is published anew, comes last."""
+        """Record that a run published a file. A file that was published before moves to the end."""
         self.files.pop(key, None)
         self.files[key] = run_id
         self.taken[key] = None
 
     def publish(self, event: HistoryEvent, keys: Sequence[_FileKey]) -> None:
-        """Let a run have published files."""
+        """Record that a run published files."""
         for key in keys:
             self.take(key, event.run_id)
         self.identities.update(zip(keys, event.identities, strict=False))
 
     def rename(self, old: str, new: str, published_by: dict[tuple[str, str], list[_FileKey]]) -> None:
-        """Let what was done to a table have been done to it under another name."""
+        """Rename a table in everything recorded so far."""
         for run_id, _ in [one for one in published_by if one[1] == old]:
             published_by[run_id, new] += [(new, *key[1:]) for key in published_by.pop((run_id, old))]
         self.renames.append((old, new))
@@ -120,19 +120,19 @@ def net_history(events: Sequence[HistoryEvent]) -> NetHistory:
 
 
 def retracted(run: Run, target: str) -> Run | None:
-    """Return a published run whose commit ``target`` no longer holds as discarded; ``None`` for any other run."""
+    """Return a published run as discarded, because ``target`` lost its commit; ``None`` for any other run."""
     publication = run.publication
     if run.status != "published" or publication is None or publication.target != target:
         return None
-    detail = f"Its commit {publication.commit[:12]} is not in {target} any more: the branch was reset or restored."
+    detail = f"Its commit {publication.commit[:12]} isn't in {target} any more: the branch was reset or restored."
     return run.model_copy(update={"status": "discarded", "publication": None, "detail": detail})
 
 
 def with_outcome(run: Run | None, run_id: str, outcome: RunOutcome, target: str) -> Run | None:
-    """Return the run with its outcome; ``None`` if the history adds nothing.
+    """Return the run with its outcome; ``None`` if the history doesn't know it either.
 
-    A run that the journal doesn't know is made from its commit. It counts as reverted if its rows were removed from all
-    of its tables.
+    A run that the journal doesn't know is created from its commit. A run counts as reverted if its rows were removed
+    from all of its tables.
     """
     run = _published(run, run_id, outcome.published, target) if outcome.published is not None else run
     if run is not None and outcome.revived:
@@ -140,7 +140,7 @@ def with_outcome(run: Run | None, run_id: str, outcome: RunOutcome, target: str)
     if run is None:
         return None
     for event in reversed(outcome.reverted):
-        # A run that knows a table by its new name means another one by the old name.
+        # A run that knows a table by its new name means another table by the old name.
         names = {then: now for then, now in event.formerly if now not in run.tables}
         if {names.get(table, table) for table in run.tables} <= set(event.tables):
             return run.model_copy(update={"status": "reverted", "reverted_by": event.run_id})
@@ -187,7 +187,7 @@ def _published(run: Run | None, run_id: str, event: HistoryEvent, target: str) -
 
 
 def _time_of(run_id: str) -> datetime:
-    # Run ids begin with the time; see lakegate.model.run.new_run_id.
+    # Run ids start with the time; see lakegate.model.run.new_run_id.
     try:
         return datetime.strptime(run_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
     except ValueError:
@@ -204,7 +204,7 @@ def record(
     gone: Collection[str],
     commits: Sequence[PastCommit],
 ) -> None:
-    """Record ``events``; each commit counts once, so a process that read the history earlier overrides nothing."""
+    """Record ``events``. Each commit is recorded once, so a process that read an older history overrides nothing."""
     tables = {table for event in events for table in event.tables}
     if rebuild:
         tables.update(tx.scalars(select(CLAIMS.c.table_name).distinct()))
@@ -228,13 +228,13 @@ def record(
     _drop_claims(tx, net)
     _publish_files(tx, net)
     if net.renames:
-        # A run that hasn't ended yet, but was published before a rename, has claimed its files under the old name.
+        # A run that was published before a rename but hasn't ended yet has claimed its files under the old name.
         settled = tx.values([event.run_id for event in new])
         tx.execute(delete(CLAIMS).where(CLAIMS.c.run_id.in_(settled), CLAIMS.c.state == CLAIMED))
     _update_runs(tx, net, target)
     if first:
-        # Nobody knows what was delivered before the journal was lost: recent events are sent once more, and the rest
-        # had been sent, or given up.
+        # Nobody knows what was delivered before the journal was lost. Send recent events again; assume that older ones
+        # were sent or given up.
         since = tx.now() - _RECENT
         recent = [event for event in events if event.time is None or event.time >= since]
         queue(tx, "current", [table for event in recent for table in event.tables], ref=target, commit=head)
@@ -247,20 +247,20 @@ def record(
     made = {one.commit: one.run_id for one in new}
     tx.insert(EVENTS, [(target, *one) for one in made.items()], ("target", "commit_hash", "run_id"))
     _add(tx, target, commits)
-    if not has_head:  # else somebody has recorded up to here, or further
+    if not has_head:  # otherwise another process has recorded this commit, and perhaps later ones
         tx.insert(HISTORY, [(target, head)], ("target", "head"), key="target")
     if rebuild:
         tx.execute(update(HISTORY).where(HISTORY.c.target == target).values(has_all_commits=1))
 
 
 def _recorded(tx: Transaction, target: str) -> dict[str, str]:
-    """Return a run of each commit of ``target`` that was recorded."""
+    """Return a run of each recorded commit of ``target``."""
     query = select(EVENTS.c.commit_hash, EVENTS.c.run_id).where(EVENTS.c.target == target, EVENTS.c.run_id != "")
     return dict(tx.execute(query).tuples().all())
 
 
 def tables_of(tx: Transaction, run_ids: Collection[str]) -> Collection[str]:
-    """Return the tables of runs, by the names that these wrote to."""
+    """Return the tables of runs, by the names that they had then."""
     if not run_ids:
         return ()
     query = select(RUN_TABLES.c.table_name).distinct().where(RUN_TABLES.c.run_id.in_(tx.values(run_ids)))
@@ -268,7 +268,7 @@ def tables_of(tx: Transaction, run_ids: Collection[str]) -> Collection[str]:
 
 
 def _reconsider_files(tx: Transaction, events: Sequence[HistoryEvent]) -> None:
-    """Drop the checkpoints of files that no run of the history loaded: their rows may be gone."""
+    """Drop the checkpoints of files that no run in the history loaded: their rows may be gone."""
     held = tx.values({event.run_id for event in events})
     others = or_(LANDINGS.c.run_id.is_(None), LANDINGS.c.run_id.not_in(held))
     tx.execute(delete(LANDINGS).where(LANDINGS.c.outcome == "done", others))
@@ -295,7 +295,7 @@ def _unrecorded(tx: Transaction, target: str, events: Sequence[HistoryEvent]) ->
 
 
 def _rename_claims(tx: Transaction, old: str, new: str) -> None:
-    """Let the files that were published to a table count as published to it under its new name."""
+    """Move the files that were published to a table to its new name."""
     published = (CLAIMS.c.table_name == old) & (CLAIMS.c.state == PUBLISHED)
     same = select(CLAIMS.c.path, CLAIMS.c.version).where(published)
     tx.execute(delete(CLAIMS).where(CLAIMS.c.table_name == new, tuple_(CLAIMS.c.path, CLAIMS.c.version).in_(same)))
@@ -311,7 +311,7 @@ def _drop_claims(tx: Transaction, net: NetHistory) -> None:
 
 
 def _publish_files(tx: Transaction, net: NetHistory) -> None:
-    """Let the files of ``net`` be published, and be the newest of their paths, as if all of the history were read."""
+    """Record the files of ``net`` as published, and as the newest of their paths, as if the whole history were read."""
     paths: dict[str, set[str]] = defaultdict(set)
     for table, path, _ in net.taken:
         paths[table].add(path)
@@ -319,7 +319,7 @@ def _publish_files(tx: Transaction, net: NetHistory) -> None:
     for table, names in paths.items():
         query = select(CLAIMS).where(CLAIMS.c.table_name == table, CLAIMS.c.path.in_(tx.values(names)))
         known |= {(table, row.path, row.version): row for row in tx.execute(query)}
-    # What others took, and lost, others may have claimed since.
+    # A file that was published and reverted may be claimed by another run since.
     older = [
         row.claim_id for key, row in known.items() if key in net.files or (key in net.taken and row.state == PUBLISHED)
     ]
@@ -364,7 +364,7 @@ class CommitIndex:
         self._database = database
 
     def head(self, target: str) -> str | None:
-        """Return the newest commit of ``target`` that is known; ``None`` unless all before it are."""
+        """Return the newest known commit of ``target``; ``None`` unless all commits before it are known too."""
         with self._database.reading() as tx:
             query = select(HISTORY.c.head).where(HISTORY.c.target == target, HISTORY.c.has_all_commits == 1)
             head: str | None = tx.scalar(query)
@@ -386,28 +386,28 @@ class CommitIndex:
             return found
 
     def known(self, target: str) -> Mapping[str, tuple[str | None, str]]:
-        """Return when each commit was made, as far as that's known, and a run of it (``""`` if it has none)."""
+        """Return the time of each commit, if it's known, and a run in it (``""`` if there's none)."""
         query = select(EVENTS.c.commit_hash, EVENTS.c.committed_at, EVENTS.c.run_id).where(EVENTS.c.target == target)
         with self._database.reading() as tx:
             return {commit: (time, run_id) for commit, time, run_id in tx.execute(query).tuples()}
 
     def has(self, target: str, commit: str) -> bool:
-        """Return whether ``commit`` is one of them."""
+        """Return whether ``commit`` is known."""
         with self._database.reading() as tx:
             query = select(func.count()).select_from(EVENTS).where(*_is(target, commit))
             return tx.execute(query).scalar_one() > 0
 
     def is_near(self, target: str, commit: str, *, within: int) -> bool:
-        """Return whether ``commit`` is one of them, and no more than ``within`` came after it."""
+        """Return whether ``commit`` is known, with no more than ``within`` commits after it."""
         made = select(EVENTS.c.committed_at).where(*_is(target, commit)).scalar_subquery()
         later = select(EVENTS.c.commit_hash).where(EVENTS.c.target == target, EVENTS.c.committed_at > made)
-        later = later.order_by(EVENTS.c.committed_at.desc())  # or Postgres would look for these few in all there are
+        later = later.order_by(EVENTS.c.committed_at.desc())  # otherwise, Postgres would scan all commits
         with self._database.reading() as tx:
             number = tx.scalar(select(func.count()).select_from(later.limit(within + 1).subquery()))
             return tx.scalar(select(made)) is not None and int(number or 0) <= within
 
     def complete(self, target: str, commits: Sequence[PastCommit], head: str) -> None:
-        """Add all commits up to ``head``, for a journal of an earlier release, unless it has read others since."""
+        """Add all commits up to ``head``, for a journal of an earlier release, unless it has read more since."""
         with self._database.writing() as tx:
             tx.lock(f"history {target}")
             if tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target)) == head:
@@ -416,8 +416,8 @@ class CommitIndex:
 
 
 def _add(tx: Transaction, target: str, commits: Sequence[PastCommit]) -> None:
-    """Add commits; those that are there get their time."""
-    # Of runs that share a commit, and its tables, one will do.
+    """Add commits; those that are known already get their time."""
+    # If several runs share a commit, one of them will do: they have the same tables.
     rows = [(target, one.hash, one.events[-1].run_id if one.events else "", as_text(one.time)) for one in commits]
     tx.insert(EVENTS, rows, key="target, commit_hash", replace=("committed_at",))
 

@@ -1,7 +1,7 @@
-"""Who holds a lease: this process, told apart from all others.
+"""The holder of a lease: a name for this process that no other process has.
 
-A pid alone isn't enough: pids are reused. Together with the process's start time it is, if that is counted from the
-machine's boot (Linux: field 22 of ``/proc/PID/stat``, see proc(5)), which setting the clock doesn't change.
+A pid isn't enough, because pids are reused. A pid with the process's start time is, if the start time is counted from
+the machine's boot (on Linux, field 22 of ``/proc/PID/stat``, see proc(5)), which setting the clock doesn't change.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _DEAD_STATES = {"Z", "X", "x"}
 
 
 class Holder(Protocol):
-    """What the journal asks about processes."""
+    """Names processes in leases, and knows which are alive."""
 
     def identity(self) -> str:
         """Return the text that names this process in a lease."""
 
     def is_alive(self, identity: str) -> bool | None:
-        """Return whether the process of that name is alive; ``None`` if that can't be known from here."""
+        """Return whether the process of that name is alive; ``None`` if we can't know."""
 
 
 class ProcessHolder:
-    """This process, after a fork the forked one.
+    """The current process; after a fork, the forked one.
 
     Example:
         >>> holder = ProcessHolder()
@@ -43,9 +43,9 @@ class ProcessHolder:
         return f"{_host()}:{pid}:{_started(pid)}"
 
     def is_alive(self, identity: str) -> bool | None:
-        """Return whether the process lives.
+        """Return whether the process is alive.
 
-        ``None`` when it is of another host, or of this one before it was booted, or hidden from this user.
+        ``None`` if it's on another host, was on this host before its last boot, or is hidden from this user.
         """
         host, _, rest = identity.partition(":")
         pid, _, started = rest.partition(":")
@@ -80,7 +80,7 @@ def _read(path: str) -> str:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Return whether there is a process of another user: ``hidepid`` keeps its ``/proc/PID`` from us (proc(5))."""
+    """Return whether the process is another user's, with a ``/proc/PID`` that ``hidepid`` hides from us (proc(5))."""
     if os.access(_PROC / str(pid) / "stat", os.R_OK):
         return False
     try:
@@ -93,14 +93,14 @@ def _is_hidden(pid: int) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """Return when the process was started, as text; ``None`` when it is gone, or that can't be read."""
+    """Return when the process was started, as text; ``None`` if it has ended, or we can't read that."""
     if not (_PROC / "self/stat").exists():
         return _started_without_proc(pid)
     try:
         stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    # The second field, the program's name in parentheses, may itself hold spaces and parentheses.
+    # The second field, the program's name in parentheses, may itself contain spaces and parentheses.
     state, *fields = stat.rpartition(")")[2].split()
     return None if state in _DEAD_STATES else fields[18]
 

@@ -1,4 +1,4 @@
-"""The journal: runs, who works on them, the source files they claimed, and what the catalog's history says."""
+"""The journal: runs, their leases, the source files that they claimed, and a copy of the catalog's history."""
 
 from __future__ import annotations
 
@@ -33,30 +33,32 @@ LEASE_S = 60.0
 _POLL_S = 0.2
 _EXPIRED_AT_ONCE = 500
 _NOBODY = ""
-"""Holder and token of a lease that was given up, or waits for the run's next step."""
+"""Holder and token of a lease that was given up, or that waits for the run's next step."""
 _LONG_AGO = as_text(datetime(1970, 1, 1, tzinfo=UTC))
 _LAST = "\U0010ffff"
-"""Greater than all characters that may follow, in byte order."""
+"""The greatest character, in byte order: ends the range of ids with a prefix."""
 
 
 class Journal:
-    """What runs intended, how they ended, who works on them, and which source files they claimed.
+    """Records what runs intended, how they ended, who works on them, and which source files they claimed.
 
-    The catalog stays the truth about data: a lost journal loses none. Another database is a subclass of
-    :class:`~lakegate.journal.database.Database`, picked in :func:`lakegate.journal.factory.open_journal`.
+    The catalog stays the truth about data: losing the journal loses no data. To support another database, write a
+    subclass of :class:`~lakegate.journal.database.Database`, and pick it in
+    :func:`lakegate.journal.factory.open_journal`.
 
     Args:
         database: Where the journal is. Its tables are created or upgraded first.
-        lease_s: Seconds that a lease lasts unless it's renewed.
+        holder: Names this process in leases.
+        lease_s: Seconds until a lease expires if it isn't renewed.
 
     Attributes:
-        outbox: What downstream systems are still to be told.
-        publishes: The runs that wait to publish.
+        outbox: Events for downstream systems.
+        publishes: Runs that wait to publish.
 
     Raises:
         RetryableError: From every method, if the database is locked for too long or unreachable.
-        InputError: If the database holds something else.
-        ConfigurationError: If a newer lakegate made the journal, or the database denies access.
+        InputError: If the database isn't a journal.
+        ConfigurationError: If a newer lakegate created the journal, or the database denies access.
     """
 
     def __init__(self, database: Database, *, holder: Holder | None = None, lease_s: float = LEASE_S) -> None:
@@ -73,12 +75,12 @@ class Journal:
 
     @property
     def commits(self) -> CommitIndex:
-        """The commits that were read."""
+        """The commits that the journal has read."""
         return CommitIndex(self._database)
 
     @property
     def pages(self) -> JournalPages:
-        """What the dashboard asks: narrow, and never more than a page."""
+        """Narrow queries that return a page at a time, for the dashboard."""
         return JournalPages(self._database)
 
     # Runs
@@ -93,7 +95,8 @@ class Journal:
             The run as stored: facts from the target's history are kept.
 
         Raises:
-            RetryableError: If another process is working on the run. Nothing changes then.
+            LeaseLostError: If another process took over the run. Nothing changes then.
+            RetryableError: If there's no token, and a process is working on the run. Nothing changes then.
         """
         with self._database.writing() as tx:
             if token is None:
@@ -105,7 +108,7 @@ class Journal:
     def amend(self, run: Run, **changes: object) -> Run | None:
         """Change fields of a run that nobody is working on, if its status is still that of ``run``.
 
-        One that a newer lakegate wrote stays as it is.
+        A run that a newer lakegate wrote doesn't change.
 
         Returns:
             The run as it is now, changed or not; ``None`` if it doesn't exist.
@@ -134,7 +137,7 @@ class Journal:
             return next(iter(runs.read(tx, runs.newest_first().where(RUNS.c.branch == branch).limit(1))), None)
 
     def with_branch(self, statuses: Collection[str]) -> Sequence[Run]:
-        """Return the runs of these statuses that left their branch, oldest first."""
+        """Return the runs with one of these statuses whose branch is kept, oldest first."""
         query = select(*runs.SHOWN).where(RUNS.c.branch_kept == 1, RUNS.c.status.in_(statuses))
         with self._database.reading() as tx:
             return runs.read(tx, query.order_by(RUNS.c.started_at, RUNS.c.run_id))
@@ -158,11 +161,11 @@ class Journal:
         """Return the number of runs by status, and of published file versions, counted once per table."""
         status, most = RUNS.c.status, "published"
         by_status = select(status, func.count().label("number")).group_by(status)
-        # SQLite counts all rows of a table ten times as fast as those of a kind, and nearly all are published.
+        # SQLite counts all rows of a table ten times as fast as those with a status, and nearly all are published.
         number_of_runs = select(func.count()).select_from(RUNS).scalar_subquery()
         number_of_files = select(func.count()).select_from(CLAIMS).scalar_subquery()
         unpublished = select(func.count()).select_from(CLAIMS).where(CLAIMS.c.state == files.CLAIMED).scalar_subquery()
-        # One statement, so that all of it is of one moment, on Postgres, too.
+        # One statement, so that all counts are of the same moment, on Postgres too.
         query = union_all(
             by_status.where(status < most),
             by_status.where(status > most),
@@ -177,13 +180,13 @@ class Journal:
         return counts | ({most: left} if left else {}), published
 
     def bad_rows(self) -> Iterator[BadRow]:
-        """Yield rows that can't be right, whatever the target's history says; to rebuild the journal mends them."""
+        """Yield rows that can't be right, whatever the target's history says. Rebuilding the journal repairs them."""
         return bad_rows(self._database)
 
     def expire_detail(self, before: datetime, note: str) -> int:
-        """Delete steps, reports and alerts of runs that ended before a time, and return how many those were.
+        """Delete steps, reports and alerts of runs that ended before a time; return the number of these runs.
 
-        Runs whose branch is kept stay whole; of all others, what they did is kept.
+        What the runs did is kept, and runs whose branch is kept stay complete.
 
         Args:
             note: What to add to :attr:`~lakegate.model.run.Run.detail`.
@@ -197,9 +200,9 @@ class Journal:
                 return number
             after = last
 
-    # Leases: who is working on a run. Taking one returns a token, which every change of the run must name. Whoever
-    # takes the lease over gets another token. It belongs to whoever has the token, not to a process, one of whose
-    # threads may lose a run to another. It's live only while it's renewed, even if its process lives on.
+    # Leases: who is working on a run. Taking a lease returns a token, which every change of the run must present, and
+    # taking it over makes a new token. The lease belongs to the token, not to a process: one thread of a process may
+    # lose a run to another. A lease is live only while it's renewed, even if its process lives on.
 
     def begin(self, run: Run, *, anew: bool = False) -> str:
         """Save ``run`` and take its lease, in one transaction.
@@ -208,22 +211,22 @@ class Journal:
             anew: Refuse a run that exists already, unless it failed.
 
         Raises:
-            RetryableError: If another process is working on the run, or has begun it and it must be ``anew``.
+            RetryableError: If another process is working on the run, or with ``anew``, has started it before.
         """
         with self._database.writing() as tx:
             token = self._take(tx, run.run_id)
             known = runs.get(tx, run.run_id) if anew else None
             if known is not None and (known.status != "failed" or known.finished_at is None):
                 raise RetryableError(
-                    f"Another process began run {run.run_id} meanwhile.",
-                    hint=f"See how it ended: lakegate runs {run.run_id}",
+                    f"Another process started run {run.run_id} meanwhile.",
+                    hint=f"To see its outcome: lakegate runs {run.run_id}",
                     run=run.run_id,
                 )
             runs.put(tx, run)
             return token
 
     def renew(self, run_id: str, token: str) -> bool:
-        """Renew a lease; return whether it still has this token."""
+        """Renew a lease; return whether it's still ours."""
         with self._database.writing() as tx:
             now = tx.now()
             times = {"renewed_at": as_text(now), "expires_at": as_text(now + self._lease)}
@@ -232,11 +235,11 @@ class Journal:
     def end(self, run: Run, token: str, *, counted: Sequence[Sample] = ()) -> Run:
         """Save ``run`` as it ended, drop its lease and settle its claims, in one transaction.
 
-        A published run's claims become published files; any other run's claims are released. What downstream systems
-        are notified of a rejected or failed run is queued, too; of a publish, by :meth:`record`, which knows the order.
+        A published run's claims become published files; any other run's claims are released. For a rejected or failed
+        run, this also queues the downstream events; for a publish, :meth:`record` does, which knows the order.
 
         Args:
-            counted: What its process counted, which is added to the metrics.
+            counted: Samples to add to the metrics.
 
         Returns:
             The run as stored: facts from the target's history are kept.
@@ -245,13 +248,14 @@ class Journal:
             LeaseLostError: If another process took over the run. Nothing changes then.
         """
         with self._database.writing() as tx:
-            # In the order in which others lock them who take it along.
+            # Lock in the same order as a process that takes the run from the publish queue.
             withdraw(tx, run.run_id)
             _drop(tx, run.run_id, token)
             files.lock_claims_of(tx, run.run_id)
             known = runs.get(tx, run.run_id, to_change=True)
             kept = runs.put(tx, run)
-            # Of one that only the history calls published, that has the files: an earlier attempt may have had others.
+            # If only the history calls it published, the history also has its files: an earlier attempt may have
+            # published others.
             files.settle(tx, run.run_id, published=run.status == kept.status == "published")
             had_ended = known is not None and (known.status, known.finished_at) == (kept.status, kept.finished_at)
             if not had_ended:
@@ -260,9 +264,9 @@ class Journal:
             return kept
 
     def abandoned(self) -> Sequence[Run]:
-        """Return unfinished runs whose lease ran out, or whose process is known to be dead, oldest first."""
+        """Return unfinished runs whose lease has expired, or whose process is known to be dead, oldest first."""
         with self._database.reading() as tx:
-            # The few leases first: in the order of runs, SQLite would look through all runs for those that have one.
+            # Read the few leases first: with a join, SQLite would search all runs for those that have one.
             leases = tx.execute(select(LEASES)).all()
             now = tx.now() if leases else None
             dead = [lease.run_id for lease in leases if now is not None and not self._is_live(lease, now)]
@@ -270,7 +274,7 @@ class Journal:
             return sorted(found, key=lambda run: (run.started_at, run.run_id))
 
     def without_lease(self) -> Sequence[Run]:
-        """Return runs that are under way, by their status or what they claimed, but have no lease."""
+        """Return runs that are in progress, by their status or claims, but have no lease."""
         leased = select(LEASES.c.run_id)
         claiming = select(CLAIMS.c.run_id).where(CLAIMS.c.state == files.CLAIMED)
         under_way = or_(RUNS.c.status == "running", RUNS.c.run_id.in_(claiming))
@@ -291,12 +295,13 @@ class Journal:
             return Lease(run=run, token=token)
 
     def suspend(self, run: Run, token: str, *, for_s: float, counted: Sequence[Sample] = ()) -> None:
-        """Save ``run`` and leave its lease to whoever takes its next step, in one transaction.
+        """Save ``run``, and leave its lease to the process that does its next step, in one transaction.
 
-        For ``for_s`` seconds only :meth:`resume` and :meth:`begin` can take it; then it counts as abandoned.
+        For ``for_s`` seconds, only :meth:`resume` and :meth:`begin` can take the lease. Then the run counts as
+        abandoned.
 
         Args:
-            counted: What its process counted, which is added to the metrics.
+            counted: Samples to add to the metrics.
 
         Raises:
             LeaseLostError: If another process took over the run. Nothing changes then.
@@ -311,8 +316,8 @@ class Journal:
         """Take the lease of a run that hasn't ended, and return it with the run.
 
         Args:
-            ended: Take the lease of an ended run, too; without it, such a run is returned without a token.
-            wait_s: Seconds to wait for another process that works on the run.
+            ended: Also take the lease of a run that has ended; otherwise, such a run is returned without a token.
+            wait_s: Seconds to wait for another process that is working on the run.
 
         Returns:
             The lease; ``None`` if the run doesn't exist.
@@ -326,7 +331,7 @@ class Journal:
         return retrying(self._resume, run_id, ended=ended)
 
     def suspended(self) -> Mapping[str, datetime]:
-        """Return when each run that waits for its next step expires, by run id, soonest first."""
+        """Return when each suspended run expires, by run id, soonest first."""
         query = select(LEASES).where(LEASES.c.holder == _NOBODY).order_by(LEASES.c.expires_at, LEASES.c.run_id)
         with self._database.reading() as tx:
             leases = tx.execute(query.where(LEASES.c.expires_at > as_text(tx.now()))).all()
@@ -353,18 +358,18 @@ class Journal:
         """Claim source files for a run, each version once per table, in one transaction.
 
         Args:
-            batch: The files. ``uri`` and ``version`` count, and ``identity`` and ``aliases``, which recognize a file
-                under another name.
-            take_changed: Claim files whose path was published in another version.
-            take_free: Claim the free files if others are busy; otherwise nothing is claimed then.
-            on_same_content: What to do with a file that has the bytes of another one, published or earlier in
+            batch: The files. A file is identified by ``uri`` and ``version``; ``identity`` and ``aliases`` recognize
+                it under another name.
+            take_changed: Whether to claim files whose path was published in another version.
+            take_free: Whether to claim the free files even if others are busy; otherwise, nothing is claimed then.
+            on_same_content: What to do with a file that has the same bytes as another file, published or earlier in
                 ``batch``: claim it anyway, count it as published, or leave it out.
 
         Returns:
             What was claimed, and why the rest wasn't.
 
         Raises:
-            LeaseLostError: If another process took the run over: nobody would release what it claims now.
+            LeaseLostError: If another process took over the run: nobody would release new claims.
         """
         with self._database.writing() as tx:
             _require_own(tx, run_id, token)
@@ -377,17 +382,17 @@ class Journal:
             return answer
 
     def known(self, table: str, batch: Sequence[SourceFile]) -> Claim:
-        """Return what :meth:`claim` would answer a new run, and claim nothing (``claimed`` is empty)."""
+        """Return what :meth:`claim` would return for a new run, without claiming anything (``claimed`` is empty)."""
         with self._database.reading() as tx:
             return files.preview(batch, files.known_versions(tx, table, batch))
 
     def earlier(self, table: str, batch: Sequence[SourceFile]) -> Sequence[KnownFile]:
-        """Return what was published to ``table`` under the paths of ``batch`` in other versions."""
+        """Return other versions of the files in ``batch`` that were published to ``table``."""
         with self._database.reading() as tx:
             return files.other_versions(batch, files.known_versions(tx, table, batch))
 
     def release(self, run_id: str, token: str) -> None:
-        """Release what the run claimed and didn't publish."""
+        """Release the files that the run claimed but didn't publish."""
         with self._database.writing() as tx:
             _require_own(tx, run_id, token)
             files.lock_claims_of(tx, run_id)
@@ -406,16 +411,16 @@ class Journal:
     # Metrics
 
     def metrics(self) -> Sequence[Sample]:
-        """Return all counters, and how many runs are under way; as fast for millions of runs as for one."""
+        """Return all counters, and how many runs are in progress. As fast with millions of runs as with one."""
         with self._database.reading() as tx:
             return metrics.read(tx)
 
     # Alerts
 
     def note_notifications(self, run_id: str, notifications: Sequence[Notification]) -> None:
-        """Add the outcomes of a run's alerts to the run as it is now, and change nothing else of it.
+        """Add notifications to a run as it is now, and change nothing else of it.
 
-        One that a newer lakegate wrote stays as it is.
+        A run that a newer lakegate wrote doesn't change.
         """
         with self._database.writing() as tx:
             run = runs.get(tx, run_id, to_change=True)
@@ -424,12 +429,13 @@ class Journal:
                 runs.store_documents(tx, [run.model_copy(update={"notifications": sent})])
 
     def join_alert(self, channel: str, alert: str, *, lead_s: float = 60.0, about: Notice | None = None) -> AlertGroup:
-        """Add one message to the group of those that say the same, and return its place in it.
+        """Add a message to the group of messages that say the same, and return its place in the group.
 
         Args:
-            alert: What the message says, as a key.
-            lead_s: Seconds in which the first message of a group must be sent; after that, the next one is first.
-            about: The message, if it may be sent later with others of its group (:meth:`take_counted_alerts`).
+            alert: Key of the group: what its messages say.
+            lead_s: Seconds within which the first message of a group must be sent; after that, the next one counts as
+                the first.
+            about: The message, if it may be sent later for the whole group (:meth:`take_counted_alerts`).
         """
         with self._database.writing() as tx:
             known, now = alerts.lock(tx, channel, alert), tx.now()
@@ -451,10 +457,10 @@ class Journal:
     ) -> None:
         """Record whether the message at ``place`` was sent.
 
-        If it wasn't, its group ends in a minute, so that the next message is tried then.
+        If it wasn't, its group ends in a minute, so that the next message after that is tried.
 
         Args:
-            stands_s: Seconds from now after which the next message begins a new group; unchanged if ``None``.
+            stands_s: Seconds from now after which a message starts a new group; ``None`` to leave the end unchanged.
         """
         with self._database.writing() as tx:
             known = alerts.lock(tx, channel, alert)
@@ -465,11 +471,11 @@ class Journal:
     def take_counted_alerts(
         self, channels: Sequence[str], *, lead_s: float = 60.0, limit: int = 10
     ) -> Sequence[CountedAlert]:
-        """Return groups that ended with messages that were never sent, each group to one caller.
+        """Return ended groups with messages that were never sent. Each group goes to one caller only.
 
         Args:
-            lead_s: Seconds in which nobody else gets them: send and :meth:`settle_alert` in that time.
-            limit: How many at most, oldest first.
+            lead_s: Seconds in which nobody else gets these groups: send the messages and :meth:`settle_alert` by then.
+            limit: Largest number of groups; the oldest come first.
         """
         with self._database.writing() as tx:
             return tuple(alerts.take_counted(tx, channels, lead_s, limit))
@@ -477,12 +483,12 @@ class Journal:
     # The catalog's history
 
     def published(self) -> frozenset[str]:
-        """Return the ids of all published runs. A history that's read *later* and lacks one has lost it."""
+        """Return the ids of all published runs. If a history that's read *later* lacks one, it has lost that run."""
         with self._database.reading() as tx:
             return frozenset(tx.scalars(select(RUNS.c.run_id).where(RUNS.c.status == "published")))
 
     def tables_of(self, run_ids: Collection[str]) -> Collection[str]:
-        """Return the tables of runs, by the names that these wrote to."""
+        """Return the tables of runs, by the names that they had then."""
         with self._database.reading() as tx:
             return history.tables_of(tx, run_ids)
 
@@ -502,17 +508,18 @@ class Journal:
         gone: Collection[str] = (),
         commits: Sequence[PastCommit] = (),
     ) -> None:
-        """Record what commits of ``target`` say, oldest first, in one transaction; ``head`` is synced then.
+        """Record commits of ``target``, oldest first, in one transaction. Afterwards, ``head`` is synced.
 
-        Published files are kept as published, whoever claimed them, and those of reverted runs are dropped. Runs get
-        the status that the commits give them.
+        Files that the commits published become published files, whoever has claimed them, and files of reverted runs
+        are dropped. Runs get the status that they have by the commits.
 
         Args:
-            events: One for each commit that concerns runs.
-            rebuild: Drop all published files first: the events are the whole history. Files that were done with by
-                other runs are looked at again.
-            gone: Published runs that the history no longer holds, because ``target`` was reset or restored.
-            commits: The commits that were read, others than those of runs too, to be found by their digits and time.
+            events: The events in the commits, one for each run.
+            head: The last commit.
+            rebuild: Drop all published files first: the events are the whole history. Checkpoints of files that other
+                runs handled are dropped, so that these files are considered again.
+            gone: Published runs that the history no longer has, because ``target`` was reset or restored.
+            commits: All commits that were read, even without runs, so that they're found by their digits and time.
         """
         with self._database.writing() as tx:
             history.record(tx, target, events, head, rebuild=rebuild, gone=gone, commits=commits)
@@ -522,12 +529,12 @@ class Journal:
     def lock(self, name: str, *, timeout_s: float, waiting: Waiting | None = None) -> AbstractContextManager[bool]:
         """Wait up to ``timeout_s`` seconds for the lock ``name`` (a table to publish to).
 
-        It spares concurrent commits to one table from being redone, and whoever calls a run off waits for it
-        (docs/decisions/0080): what is published doesn't depend on it. It ends with the process that holds it.
+        It saves retries of concurrent commits to one table, and whoever cancels a run waits for it
+        (docs/decisions/0080). What's published doesn't depend on it. The lock is released when its process ends.
 
         Args:
-            timeout_s: How long to wait; 0 doesn't.
-            waiting: Called once before waiting for another process that holds it.
+            timeout_s: How long to wait; with 0, return at once.
+            waiting: Called once before waiting for another process that holds the lock.
 
         Returns:
             A context manager that yields whether we got the lock.
@@ -548,7 +555,7 @@ class Journal:
             if run is None or (run.finished_at is not None and not ended):
                 return None if run is None else Lease(run=run)
             token = self._take(tx, run_id)
-            # Whoever held the lease may have ended the run while we waited for it.
+            # The process that held the lease may have ended the run while we waited.
             run = runs.get(tx, run_id) or run
             if run.finished_at is not None and not ended:
                 _drop(tx, run_id, token)
@@ -563,8 +570,8 @@ class Journal:
                 now,
                 whose="This machine's clock",
                 by="the journal's server",
-                effect="Nothing was begun: tables that it writes would have times in the future, and others couldn't "
-                "write to them.",
+                effect="The run wasn't started: its tables would be dated in the future, so others couldn't write to "
+                "them.",
                 run=run_id,
             )
         if lease is not None and lease.holder != _NOBODY and self._is_live(lease, now):
@@ -582,7 +589,7 @@ class Journal:
             raise _taken(run_id)
 
     def _is_live(self, lease: SqlRow[Any], now: datetime) -> bool:
-        # A process that is seen to be dead won't renew its lease. Nor does what isn't a time ever run out.
+        # A dead process won't renew its lease. An invalid time would never expire, so it counts as expired.
         expired = not is_time(lease.expires_at) or lease.expires_at <= as_text(now)
         return not expired and (lease.holder == _NOBODY or self._holder.is_alive(lease.holder) is not False)
 
@@ -597,12 +604,12 @@ def _owned(run_id: str, token: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def _require_own(tx: Transaction, run_id: str, token: str) -> None:
-    """Keep everybody else from the run's lease until the transaction ends, if it's ours."""
+    """Check that the run's lease is ours, and lock it until the transaction ends."""
     lease = _locked(tx, run_id)
     if lease is None or token == _NOBODY or lease.token != token:
         raise LeaseLostError(
-            f"Run {run_id} lost its lease (it was not renewed in time); another process took over the run.",
-            hint=f"See how it ended: lakegate runs {run_id}",
+            f"Run {run_id} lost its lease (it wasn't renewed in time); another process took over the run.",
+            hint=f"To see its outcome: lakegate runs {run_id}",
             run_id=run_id,
         )
 
@@ -620,6 +627,6 @@ def _give_up(tx: Transaction, run_id: str, token: str, *, until: str) -> None:
 def _taken(run_id: str) -> RetryableError:
     return RetryableError(
         f"Another process is working on run {run_id}.",
-        hint=f"See how it ended: lakegate runs {run_id}",
+        hint=f"To see its outcome: lakegate runs {run_id}",
         run=run_id,
     )

@@ -1,4 +1,4 @@
-"""Counters in SQL: each is one row, to which every process adds what it counted."""
+"""Metrics in SQL: each counter is one row, to which all processes add."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lakegate.telemetry.metrics import ACTIVE, SUSPENDED, Sample, is_time
 
 
 def add(tx: Transaction, samples: Iterable[Sample]) -> None:
-    """Add to the counters, and move points in time on.
+    """Add to the counters, and advance the timestamps.
 
-    Call it last in a transaction: all runs share these rows, so nobody should wait for them longer than need be. They
-    are taken in one order, so that two transactions never wait for each other.
+    Call it last in a transaction: all runs share these rows, so hold their locks as briefly as possible. All
+    transactions lock the rows in the same order, so they never deadlock.
     """
     rows = sorted((sample.name, json.dumps(sample.labels), float(sample.value)) for sample in samples)
     times = [row for row in rows if is_time(row[0])]
@@ -34,14 +34,14 @@ def add(tx: Transaction, samples: Iterable[Sample]) -> None:
 
 
 def read(tx: Transaction) -> list[Sample]:
-    """Return all numbers, and how many runs are under way."""
+    """Return all metrics, with the numbers of active and suspended runs and of waiting deliveries."""
     rows = tx.execute(select(METRICS).order_by(METRICS.c.name, METRICS.c.labels))
     found = [Sample(row.name, tuple((key, value) for key, value in json.loads(row.labels)), row.value) for row in rows]
     now = as_text(tx.now())
     held = func.count(case((LEASES.c.token != "", 1)))
     live = tx.execute(select(held, func.count()).where(LEASES.c.expires_at > now)).one()
     active, all_of = int(live[0]), int(live[1])
-    # By the index: what was sent isn't looked at.
+    # Only waiting deliveries, by the index: sent ones aren't read.
     systems, waiting = DELIVERIES.c.downstream, DELIVERIES.c.state
     named = systems.in_(select(DOWNSTREAMS.c.name)), waiting.in_(("pending", "failed"))
     for row in tx.execute(

@@ -1,7 +1,7 @@
-"""The journal's schema, version by version, each from the one before.
+"""Migrations of the journal's schema, each from the version before.
 
-A migration describes its whole version, and is never changed once it was released. They run in the transaction that
-the journal opened: SQLite can take back changes of the schema, too.
+A migration is complete in itself, and never changes after its release. Migrations run in the transaction that the
+journal opened: SQLite can roll back schema changes too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CHECKS = ("name", "severity", "verdict", "evidence", "failing_rows", "total_row
 _BATCH = 200
 _ENDED = "status NOT IN ('running', 'staged')"
 MIGRATIONS: dict[str, Callable[[], None]] = {}
-"""What makes each version's tables out of those of the version before."""
+"""The migration to each version from the one before."""
 
 
 def _to(revision: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
@@ -51,7 +51,7 @@ def _v0001() -> None:
 
 @_to("0002")
 def _v0002() -> None:
-    """Claims on source files, leases, what the catalog's history says; runs of more than one table."""
+    """Add claims on source files, leases, and the catalog's history; allow runs of more than one table."""
     op.drop_index("runs_started_at", "runs")
     op.drop_index("runs_branch", "runs")
     op.rename_table("runs", "runs_0001")
@@ -146,7 +146,7 @@ def _old_rows() -> Iterator[list[dict[str, Any]]]:
 
 
 def _convert(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the run's new document; a minimal one when the old one is not what the first release wrote."""
+    """Return the run's new document; a minimal one if the old one isn't what the first release wrote."""
     try:
         return _converted(json.loads(row["document"]))
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -156,7 +156,7 @@ def _convert(row: dict[str, Any]) -> dict[str, Any]:
             "branch": row["branch"],
             "status": row["status"],
             "started_at": row["started_at"],
-            "detail": "What else was known of this run could not be read when the journal was upgraded.",
+            "detail": "The rest of this run's record couldn't be read when the journal was upgraded.",
         }
 
 
@@ -212,7 +212,7 @@ def _text_of_time(text: str | None) -> str | None:
 
 @_to("0003")
 def _v0003() -> None:
-    """Outcomes of files found in folders."""
+    """Add the outcomes of files found in folders."""
     op.create_table(
         "landings",
         sa.Column("table_name", _TEXT, primary_key=True),
@@ -228,7 +228,7 @@ def _v0003() -> None:
 
 @_to("0004")
 def _v0004() -> None:
-    """Which messages stand for others of their kind."""
+    """Add groups of alerts."""
     op.create_table(
         "alert_groups",
         sa.Column("channel", _TEXT, primary_key=True),
@@ -242,44 +242,44 @@ def _v0004() -> None:
 
 @_to("0005")
 def _v0005() -> None:
-    """The texts of counted messages, so that one message can cover them all."""
+    """Add the text of counted alerts, so that one message can cover them all."""
     op.add_column("alert_groups", sa.Column("about", sa.Text))
 
 
 @_to("0006")
 def _v0006() -> None:
-    """What shows that two paths are one file, and which files have the same content."""
+    """Add the identity of files, which shows that two paths are the same file; find files by their content."""
     op.add_column("claims", sa.Column("identity", _TEXT, nullable=False, server_default=""))
     op.create_index("claims_content", "claims", ["table_name", "version"])
 
 
 @_to("0007")
 def _v0007() -> None:
-    """The token that owns a lease, whatever process holds it.
+    """Add the token that owns a lease, whatever process holds it.
 
-    Add the column. Nobody has a token for a lease from before: it lasts until it expires, or its process is gone.
+    Nobody has the token of an older lease: it lasts until it expires, or until its process has ended.
     """
     op.add_column("leases", sa.Column("token", _TEXT, nullable=False, server_default=""))
 
 
 @_to("0008")
 def _v0008() -> None:
-    """Runs hold one kind of request, which an older lakegate can't read.
+    """Store one kind of request in runs, which older releases can't read.
 
-    Change no table: the version alone keeps older releases from taking runs for empty ones.
+    No table changes: the version alone keeps older releases from reading such runs as empty.
     """
 
 
 @_to("0009")
 def _v0009() -> None:
-    """What began each run, which pages of runs are filtered by. Runs of earlier releases have none."""
+    """Add the orchestrator that started each run, to filter by. Runs of earlier releases have none."""
     op.add_column("runs", sa.Column("orchestrator", _TEXT))
     op.create_index("runs_orchestrator", "runs", ["orchestrator", "started_at"])
 
 
 @_to("0010")
 def _v0010() -> None:
-    """What downstream systems are notified of, and how far each of them is."""
+    """Add downstream systems, their deliveries, and the states that they mirror."""
     op.create_table(
         "downstreams",
         sa.Column("name", _TEXT, primary_key=True),
@@ -316,7 +316,7 @@ def _v0010() -> None:
 
 @_to("0011")
 def _v0011() -> None:
-    """Counters that continue where earlier runs ended."""
+    """Add counters, which start with the numbers of earlier runs."""
     table = op.create_table(
         "metrics",
         sa.Column("name", _TEXT, primary_key=True),
@@ -349,7 +349,7 @@ def _row(name: str, value: float, **labels: str) -> dict[str, object]:
 
 @_to("0012")
 def _v0012() -> None:
-    """Runs that wait to publish, so that whoever publishes to their table takes them along."""
+    """Add the queue of runs that wait to publish, so that another run's commit can include them."""
     op.create_table(
         "publish_queue",
         sa.Column("run_id", _TEXT, primary_key=True),
@@ -364,7 +364,7 @@ def _v0012() -> None:
 
 @_to("0013")
 def _v0013() -> None:
-    """All commits of a branch, by their time. Those from before this are added by ``gc`` or a rebuild."""
+    """Index all commits of a branch by their time. ``gc`` or a rebuild adds those from before this release."""
     op.add_column("events", sa.Column("committed_at", _TEXT))
     op.create_index("events_time", "events", ["target", "committed_at"])
     op.add_column("history", sa.Column("has_all_commits", sa.Integer, nullable=False, server_default="0"))
@@ -372,10 +372,10 @@ def _v0013() -> None:
 
 @_to("0014")
 def _v0014() -> None:
-    """Which runs left a branch: those whose branch is to be dropped are found without listing all branches."""
+    """Index the runs that left a branch, so that orphaned branches are found without listing all branches."""
     op.add_column("runs", sa.Column("branch_kept", sa.Integer, nullable=False, server_default="0"))
     op.create_index("runs_branch_kept", "runs", ["branch_kept", "status"])
-    # Those of the first release were converted by Python, which writes a space.
+    # Documents from the first release were converted by Python's json, which writes a space.
     kept = sa.text("UPDATE runs SET branch_kept = 1 WHERE document LIKE :kept OR document LIKE :converted")
     spellings = {"kept": '%"branch_kept":true%', "converted": '%"branch_kept": true%'}
     op.get_bind().execute(kept, spellings)
@@ -383,6 +383,6 @@ def _v0014() -> None:
 
 @_to("0015")
 def _v0015() -> None:
-    """Runs of a kind and a status, and the few claims of runs under way, found without looking at all others."""
+    """Index runs by status and kind, and claims by state, to find the few claims of runs in progress."""
     op.create_index("runs_status_kind", "runs", ["status", "kind", "started_at"])
     op.create_index("claims_state", "claims", ["state"])

@@ -1,8 +1,8 @@
-"""Two queues: what downstream systems are still to be told, and the runs that wait for a publish lock.
+"""Two queues: events for downstream systems, and runs that wait for a publish lock.
 
-Events are queued in the transaction that records what they are about: the target's new commits
-(:func:`lakegate.journal.history.record`), or the end of a run that published nothing. They are queued for every system
-that any process has registered, so a process whose settings don't name a system forgets none of its events.
+Events are queued in the transaction that records their cause: the target's new commits
+(:func:`lakegate.journal.history.record`), or the end of a run that published nothing. They're queued for every system
+that any process has registered, so no event gets lost if a process has a system missing in its settings.
 """
 
 from __future__ import annotations
@@ -39,18 +39,19 @@ def queue(
     run_id: str | None = None,
     only: str | None = None,
 ) -> int:
-    """Queue an event for every system that wants it, and return how many tables they are notified of.
+    """Queue an event for every system that wants it; return the number of tables in these events.
 
     Args:
-        tx: The transaction that records what the event is about.
-        tables: Its tables. They are one event, but for systems that point at tables: there, each is an event of its
-            own, so that one that is refused holds up no other.
-        commit: The commit that they are described at.
+        tx: The transaction that records the event's cause.
+        tables: The event's tables. For systems that mirror tables, each table gets its own event, so that a refused one
+            doesn't block the others.
+        commit: The commit that the event describes.
+        only: Queue it for this system only.
     """
     subscriptions = _subscriptions(tx)
     if not subscriptions:
         return 0
-    # Whoever sends must not see a later event before an earlier one.
+    # A sender must not see a later event before an earlier one.
     tx.lock(_NOBODY_ELSE)
     now, tables, found = as_text(tx.now()), tuple(dict.fromkeys(tables)), 0
     rows: list[tuple[str | int | None, ...]] = []
@@ -65,7 +66,7 @@ def queue(
 
 
 def queue_end(tx: Transaction, run: Run) -> None:
-    """Queue the end of a run that published nothing because it was rejected, or failed."""
+    """Queue the end of a run that published nothing because it was rejected or failed."""
     match run.status:
         case "rejected" | "failed":
             queue(tx, run.status, run.tables, ref=run.target, run_id=run.run_id)
@@ -80,7 +81,7 @@ class Outbox:
     # Systems
 
     def register(self, subscriptions: Collection[Subscription]) -> None:
-        """Queue events from now on for these systems, too, as the settings want it."""
+        """Queue events for these systems too from now on, as their settings say."""
         with self._database.reading() as tx:
             known = _subscriptions(tx)
         new = [one for one in subscriptions if known.get(one.name) != one]
@@ -93,16 +94,16 @@ class Outbox:
             tx.insert(DOWNSTREAMS, rows, key="name", replace=("document",))
 
     def forget(self, name: str) -> int:
-        """Queue nothing more for a system, skip what is queued, and return how much that was."""
+        """Stop queueing events for a system, skip those in its queue, and return their number."""
         with self._database.writing() as tx:
             tx.lock(_NOBODY_ELSE)
             if not tx.execute(delete(DOWNSTREAMS).where(DOWNSTREAMS.c.name == name)).rowcount:
-                raise NotFoundError(f"Downstream '{name}' isn't known.", hint="lakegate downstream status")
+                raise NotFoundError(f"There's no downstream '{name}'.", hint="lakegate downstream status")
             tx.execute(delete(MIRRORED).where(MIRRORED.c.downstream == name))
             return _end(tx, _of(name, _WAITING), "skipped", "The system was forgotten.")
 
     def status(self) -> Sequence[DownstreamStatus]:
-        """Return how far each system is."""
+        """Return the status of each system's queue."""
         states = DELIVERIES.c.state
         counted = select(
             DELIVERIES.c.downstream,
@@ -127,7 +128,7 @@ class Outbox:
     # Deliveries
 
     def waiting(self, name: str, *, after: int = 0, limit: int = 100) -> Sequence[Delivery]:
-        """Return the deliveries to a system, after a number, that are queued or were given up, in their order."""
+        """Return a system's deliveries that are pending or given up, in order, ``after`` a delivery's number."""
         which = _of(name, _WAITING) & (DELIVERIES.c.delivery_id > after)
         query = select(DELIVERIES).where(which).order_by(DELIVERIES.c.delivery_id).limit(limit)
         with self._database.reading() as tx:
@@ -153,7 +154,7 @@ class Outbox:
             return tuple(_delivery(row) for row in tx.execute(query))
 
     def begin(self, delivery: Delivery) -> bool:
-        """Count one more try; return whether nobody else has tried or decided meanwhile."""
+        """Count one more try; return ``False`` if another process has tried it or ended it meanwhile."""
         known = DELIVERIES.c
         same = known.delivery_id == delivery.delivery_id, known.tries == delivery.tries, known.state == "pending"
         with self._database.writing() as tx:
@@ -163,7 +164,7 @@ class Outbox:
         """Record that a delivery arrived.
 
         Args:
-            mirrored: The state of each table that the system points at now; ``None`` for one that was dropped.
+            mirrored: The state of each table that the system now mirrors; ``None`` for a dropped table.
         """
         with self._database.writing() as tx:
             _end(tx, DELIVERIES.c.delivery_id == delivery.delivery_id, "sent", None)
@@ -175,7 +176,7 @@ class Outbox:
                     tx.insert(MIRRORED, [(delivery.downstream, table, pointer.model_dump_json(), now)])
 
     def postponed(self, delivery: Delivery, reason: str, *, next_at: datetime) -> None:
-        """Record that a delivery failed and is tried again."""
+        """Record that a delivery failed and will be retried."""
         with self._database.writing() as tx:
             since = delivery.failing_since or tx.now()
             changes = {"next_at": as_text(next_at), "failing_since": as_text(since), "reason": reason}
@@ -189,7 +190,7 @@ class Outbox:
             _end(tx, DELIVERIES.c.delivery_id.in_(numbers) & DELIVERIES.c.state.in_(_WAITING), state, reason)
 
     def again(self, name: str | None = None) -> int:
-        """Queue what was given up again, have all that is queued tried at once, and return how much that is."""
+        """Queue deliveries that were given up again, make all queued ones due now, and return their number."""
         with self._database.writing() as tx:
             which: list[ColumnElement[bool]] = [DELIVERIES.c.state.in_(_WAITING)]
             if name is not None:
@@ -198,20 +199,20 @@ class Outbox:
             return tx.execute(update(DELIVERIES).where(*which).values(changes)).rowcount
 
     def send_current(self, name: str, tables: Sequence[str], *, ref: str, commit: str) -> int:
-        """Queue the state that each of ``tables`` has at ``commit``; return how many the system wants."""
+        """Queue the state of each of ``tables`` at ``commit``; return how many of them the system wants."""
         with self._database.writing() as tx:
             return queue(tx, "current", tables, ref=ref, commit=commit, only=name)
 
     def mirrored(self) -> Sequence[TablePointer]:
-        """Return the states that systems point at."""
+        """Return the states that systems mirror."""
         with self._database.reading() as tx:
             return tuple(TablePointer.model_validate_json(one) for one in tx.scalars(select(MIRRORED.c.pointer)))
 
     def unsent_states(self) -> Sequence[Delivery]:
-        """Return what systems that point at tables haven't been notified of yet, or may have been.
+        """Return deliveries whose state a system that mirrors tables may need or already have.
 
-        What was skipped, or failed and was covered by a later event, may be where a system points nevertheless:
-        somebody did it by hand, or it arrived and the answer was lost. That lasts until the table's next delivery.
+        A skipped delivery, or one that failed and was superseded, may have arrived nevertheless: somebody did it by
+        hand, or only the answer was lost. It counts until the table's next delivery.
         """
         one, later = DELIVERIES.alias(), DELIVERIES.alias()
         moved_on = exists().where(
@@ -228,7 +229,7 @@ class Outbox:
             return tuple(_delivery(row) for row in tx.execute(query))
 
     def now(self) -> datetime:
-        """Return the time by the clock that deliveries go by."""
+        """Return the time by the clock that deliveries use."""
         with self._database.reading() as tx:
             return tx.now()
 
@@ -278,7 +279,7 @@ _PUBLISH_COLUMNS = ("run_id", "target", "table_name", "queued_at", "document")
 
 
 def withdraw(tx: Transaction, run_id: str) -> bool:
-    """Take back the offer of a run, which has ended, or has another owner; return whether there was one."""
+    """Remove a run from the publish queue, because it ended or its owner changed; return whether it was queued."""
     return tx.execute(delete(PUBLISH_QUEUE).where(PUBLISH_QUEUE.c.run_id == run_id)).rowcount == 1
 
 
@@ -290,26 +291,26 @@ class PublishQueue:
         self._lease = lease
 
     def join(self, one: QueuedPublish) -> None:
-        """Offer a run to whoever publishes to its table."""
+        """Queue a run, for any process that publishes to its table to include it."""
         run = one.run
         with self._database.writing() as tx:
             row = (run.run_id, run.target, run.table, as_text(tx.now()), one.model_dump_json())
             tx.insert(PUBLISH_QUEUE, [row], _PUBLISH_COLUMNS, key="run_id")
 
     def is_waiting(self, run_id: str) -> bool:
-        """Return whether a run is on offer, and nobody has taken it."""
+        """Return whether a run is queued, and nobody has taken it."""
         with self._database.reading() as tx:
             return tx.scalar(select(PUBLISH_QUEUE.c.run_id).where(PUBLISH_QUEUE.c.run_id == run_id)) is not None
 
     def leave(self, run_id: str) -> bool:
-        """Withdraw a run; return whether it was on offer. If not, whoever took it may be publishing it right now."""
+        """Remove a run from the queue; return whether it was there. If not, another process may be publishing it."""
         with self._database.writing() as tx:
             return withdraw(tx, run_id)
 
     def waiting(self, target: str, table: str, *, limit: int) -> Sequence[QueuedPublish]:
-        """Return runs that are on offer for a table, longest waiting first.
+        """Return the queued runs of a table, longest waiting first.
 
-        An offer that can't be read, such as a newer lakegate's, is left to the run that made it.
+        An entry that can't be read, such as a newer lakegate's, is left to the run that made it.
         """
         which = PUBLISH_QUEUE.c.target == target, PUBLISH_QUEUE.c.table_name == table
         oldest_first = PUBLISH_QUEUE.c.queued_at, PUBLISH_QUEUE.c.run_id
@@ -325,15 +326,15 @@ class PublishQueue:
     def take(self, wanted: Sequence[QueuedPublish], *, taken: Collection[str], own: str) -> frozenset[str]:
         """Take runs from the queue to publish them, and renew their leases, in one transaction.
 
-        Nobody takes a run over from its owner for as long as a lease lasts from now on.
+        As long as a renewed lease lasts, no other process takes the run over from its owner.
 
         Args:
-            wanted: The runs. One whose lease somebody else has by now is dropped from the queue, and not taken.
-            taken: Those of them that were taken before, and are in the queue no more.
-            own: The run that takes them. It doesn't wait any more.
+            wanted: The runs. A run whose lease has a new owner by now is removed from the queue, but not taken.
+            taken: Those of them that were taken before, and so aren't in the queue.
+            own: The run that takes them. It leaves the queue too.
 
         Returns:
-            The ids of those that are ours to publish.
+            The ids of the runs that are ours to publish.
         """
         ids, tokens = [one.run.run_id for one in wanted], [one.token for one in wanted]
         with self._database.writing() as tx:

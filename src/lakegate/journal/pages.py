@@ -1,7 +1,7 @@
-"""Runs, checks and files, a page at a time: what the dashboard asks of the journal.
+"""The dashboard's queries to the journal: runs, checks and files, a page at a time.
 
-Each query finds its rows by an index and returns a bounded number of them, however many runs there are. Where a whole
-run isn't needed, its document isn't read: with its examples and files it may have megabytes.
+Each query finds its rows by an index and returns a bounded number of them, however many runs there are. Unless a query
+returns whole runs, it doesn't read their documents, which may have megabytes of examples and files.
 """
 
 from __future__ import annotations
@@ -28,28 +28,27 @@ _LINE = [column for column in RUNS.c if column.name not in ("document", "branch_
 _NAMES = [column.name for column in _LINE]
 _STATUSES, _KINDS = frozenset(get_args(RunStatus)), frozenset(get_args(RunKind))
 _LAST = "\U0010ffff"
-"""Greater than all characters that may follow, in byte order."""
+"""The greatest character, in byte order: ends the range of ids with a prefix."""
 _MOST = 1 << 62
-"""A greater number, plus one, is none for SQLite."""
+"""Largest page: SQLite's integers end soon after."""
 _AT_ONCE = 250
 _BRINGS_DATA = ("ingest", "transaction", "branch")
 
 
 Place: TypeAlias = tuple[datetime, str]
-"""A run's place among all, newest first: when it began, and its id."""
+"""A run's place in the order of runs: its start time and its id."""
 _MOST_SEARCHED = 20_000
 _PIECES = (10_000, 90_000, 200_000, 700_000)
-"""Files that are searched at once, the next of them only if the ones before don't fill the page."""
+"""Numbers of files to search at once; a piece is searched only if those before don't fill the page."""
 
 
 class RunFilter(Value):
     """Which runs to find.
 
     Attributes:
-        orchestrator: Only runs that this began, such as ``prefect``.
-        file: Only runs with a source file whose URI contains this text, in any case, or would if it were
-            percent-encoded.
-        run_id: Only runs whose id begins with this.
+        orchestrator: Only runs that this orchestrator started, such as ``prefect``.
+        file: Only runs with a source file whose URI contains this text, as it is or percent-encoded, in any case.
+        run_id: Only runs whose id starts with this.
     """
 
     table: str | None = None
@@ -80,9 +79,10 @@ class JournalPages:
         """Return runs, newest first, and the place to continue after; ``None`` if there are no more.
 
         Args:
-            wanted: Which ones. By ``file``, at most 20,000 runs are searched, so an empty page needn't be the last.
+            wanted: Which runs. With ``file``, at most 20,000 runs are searched, so an empty page may not be the last.
+            limit: Largest number of runs.
             after: Place of the run before the first one.
-            whole: Whether to return them with examples and the requests as they were asked.
+            whole: Whether to include examples and the original requests.
         """
         query, started, number = _found(wanted, runs.SHOWN)
         if after is not None:
@@ -106,7 +106,7 @@ class JournalPages:
         return found, end
 
     def each(self, wanted: RunFilter, *, whole: bool = True, at_once: int = _AT_ONCE) -> Iterator[Run]:
-        """Yield runs, newest first, read a page at a time as they are asked for; see :meth:`runs`."""
+        """Yield runs, newest first, read a page at a time as needed; see :meth:`runs`."""
         place: Place | None = None
         while True:
             found, place = self.runs(wanted, limit=at_once, after=place, whole=whole)
@@ -117,7 +117,7 @@ class JournalPages:
     def published_to(self, table: str, *, until: datetime | None = None) -> Iterator[tuple[Run, str]]:
         """Yield the published runs of a table, newest first, each with the name that the table had then.
 
-        Goes back to when the table was made: one of its name that was dropped before, or renamed, is another.
+        Stops where the table was created: an earlier table of the same name, dropped or renamed, is another table.
         """
         name: str | None = table
         while name is not None:
@@ -131,7 +131,7 @@ class JournalPages:
                     break
 
     def beginning(self, text: str, *, limit: int) -> Sequence[str]:
-        """Return ids of runs that begin with ``text``, newest first."""
+        """Return ids of runs that start with ``text``, newest first."""
         ids = RUNS.c.run_id
         query = select(ids).where(ids >= text, ids < text + _LAST).order_by(ids.desc()).limit(limit)
         with self._database.reading() as tx:
@@ -144,7 +144,7 @@ class JournalPages:
             return {row.run_id: _line(row) for row in found}
 
     def runs_of(self, run_ids: Collection[str], *, whole: bool = True) -> Mapping[str, Run]:
-        """Return the runs of these ids that exist, by id; ``whole`` as in :meth:`runs`."""
+        """Return the runs of these ids that exist, by id; see :meth:`runs` for ``whole``."""
         with self._database.reading() as tx:
             found = runs.read(tx, select(*runs.SHOWN).where(RUNS.c.run_id.in_(tx.values(run_ids))), whole=whole)
             return {run.run_id: run for run in found}
@@ -166,7 +166,7 @@ class JournalPages:
 
     def tables(self, *, limit: int) -> Sequence[str]:
         """Return the names of tables that runs wrote to, in order."""
-        # From one name to the next by the index: DISTINCT would read all its entries.
+        # Step from one name to the next in the index: DISTINCT would read all of its entries.
         name = RUN_TABLES.c.table_name
         names = select(func.min(name).label("name")).cte("names", recursive=True)
         following = select(func.min(name)).where(name > names.c.name).scalar_subquery()
@@ -191,7 +191,7 @@ class JournalPages:
             return {table: [_line(row) for row in tx.execute(query, {"table": table})] for table in tables}
 
     def last_publishes(self, tables: Sequence[str]) -> Mapping[str, RunLine]:
-        """Return the last run that brought data to each table and wasn't reverted since, where there is one."""
+        """Return the last run that published data to each table and wasn't reverted since, if there is one."""
         query = _of_table(1, RUNS.c.status == "published", RUNS.c.kind.in_(_BRINGS_DATA))
         with self._database.reading() as tx:
             return {table: _line(row) for table in tables for row in tx.execute(query, {"table": table})}
@@ -199,7 +199,7 @@ class JournalPages:
     # Checks
 
     def failing(self, run_ids: Collection[str]) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """Return how many checks failed, and how many of severity ``warn``, by run and table."""
+        """Return how many checks failed, and how many failed with severity ``warn``, by run and table."""
         of = CHECK_RESULTS.c
         found: dict[tuple[str, str], tuple[int, int]] = {}
         query = select(of.run_id, of.table_name, of.severity, func.count().label("number"))
@@ -227,12 +227,14 @@ class JournalPages:
         """Return source files that were published or are being ingested, newest first, and where the search ended.
 
         Args:
-            name: Only files whose URI contains this text, in any case, or would if it were percent-encoded. At most a
-                million files are searched.
+            name: Only files whose URI contains this text, as it is or percent-encoded, in any case. At most a million
+                files are searched.
+            table: Only files of this table.
+            limit: Largest number of files.
             before: Number of the file before the first one.
 
         Returns:
-            The files, and the number of the last one searched if there are others before it.
+            The files, and the number of the last one searched if there are older ones.
         """
         of = CLAIMS.c
         query = select(CLAIMS).order_by(of.claim_id.desc()).limit(limit)
@@ -244,7 +246,7 @@ class JournalPages:
                 query = query.where(or_(*(_contains(tx, of.path, text) for text in _spellings(name))))
             newest = tx.scalar(select(func.max(of.claim_id))) or 0
             end = newest + 1 if before is None else min(before, newest + 1)
-            # Piece by piece, by the key: an index by table alone would have to sort all of a table's files.
+            # Piece by piece, by key: with an index by table, the database would have to sort all of a table's files.
             for size in _PIECES:
                 piece = query.where(of.claim_id < end, of.claim_id >= end - size)
                 found += [_file(row) for row in tx.execute(piece)]
@@ -255,14 +257,14 @@ class JournalPages:
 
 
 def _formerly(run: Run, table: str | None) -> str | None:
-    """Return what a table was called until ``run``; ``None`` if that didn't rename it."""
+    """Return the name that a table had before ``run``; ``None`` if the run didn't rename it."""
     if run.kind != "maintenance" or not any(one.table == table for one in run.undone):
         return None
     return next((one.table for one in run.undone if one.dropped and not is_quarantine(one.table)), None)
 
 
 def _found(wanted: RunFilter, shown: Sequence[Any]) -> tuple[Select[Any], Any, Any]:
-    """Return the query for ``shown`` of the runs that are wanted, and the columns that say their order."""
+    """Return the query for the columns ``shown`` of the wanted runs, and the two columns that order them."""
     started: Any = RUNS.c.started_at
     number: Any = RUNS.c.run_id
     query: Select[Any] = select(*shown).select_from(RUNS)
@@ -274,7 +276,7 @@ def _found(wanted: RunFilter, shown: Sequence[Any]) -> tuple[Select[Any], Any, A
 
 
 def _place(tx: Transaction, wanted: RunFilter, after: Place | None, number: int) -> Place | None:
-    """Return the place of the run that comes ``number`` runs after one, whatever its files."""
+    """Return the place of the run that comes ``number`` runs after the place ``after``, whatever its files."""
     query, started, run_id = _found(wanted, (RUNS.c.started_at, RUNS.c.run_id))
     if after is not None:
         query = query.where(_behind(started, run_id, after))
@@ -283,8 +285,8 @@ def _place(tx: Transaction, wanted: RunFilter, after: Place | None, number: int)
 
 
 def _may_have_file(tx: Transaction, text: str) -> ColumnElement[bool]:
-    """Return whether a run may have such a file; its document may hold the text elsewhere."""
-    # A journal that was rebuilt knows files from commits alone.
+    """Return the condition for runs that may have such a file; their documents may contain the text elsewhere."""
+    # A rebuilt journal knows the files of older runs only as claims.
     claimed = select(CLAIMS.c.claim_id).where(CLAIMS.c.run_id == RUNS.c.run_id)
     spellings = _spellings(text)
     in_documents = {json.dumps(one, ensure_ascii=False)[1:-1] for one in spellings}
@@ -300,7 +302,7 @@ def _has_file(run: Run, text: str) -> bool:
 
 
 def _with_claim(tx: Transaction, run_ids: Collection[str], text: str) -> frozenset[str]:
-    """Return those of the runs that published, or are ingesting, a file whose URI contains ``text``."""
+    """Return the runs that published or are ingesting a file whose URI contains ``text``."""
     if not run_ids:
         return frozenset()
     named = or_(*(_contains(tx, CLAIMS.c.path, one) for one in _spellings(text)))
@@ -308,7 +310,7 @@ def _with_claim(tx: Transaction, run_ids: Collection[str], text: str) -> frozens
 
 
 def is_in_uri(text: str, uri: str) -> bool:
-    """Return whether ``text`` is part of a URI, as it is or as people wrote it, in any case.
+    """Return whether ``text`` is part of a URI, as it is or as a plain path, in any case.
 
     Example:
         >>> is_in_uri("a B", "file:///in/a%20b.csv"), is_in_uri("a b", "s3://lake/a%20b.csv")
@@ -319,14 +321,14 @@ def is_in_uri(text: str, uri: str) -> bool:
 
 
 def _contains(tx: Transaction, column: Any, text: str) -> ColumnElement[bool]:
-    # SQLite's LIKE ignores case by itself, and takes twice as long after lower().
+    # SQLite's LIKE ignores case itself, and takes twice as long with lower().
     is_sqlite = tx.connection.dialect.name == "sqlite"
     found: ColumnElement[bool] = (column.contains if is_sqlite else column.icontains)(text, autoescape=True)
     return found
 
 
 def _spellings(text: str) -> Sequence[str]:
-    """Return how a string that people wrote may be spelt in URIs: as it is, and percent-encoded.
+    """Return how text may be spelled in URIs: as it is, and percent-encoded.
 
     Example:
         >>> _spellings("in/a b"), _spellings("trips")
@@ -336,7 +338,7 @@ def _spellings(text: str) -> Sequence[str]:
 
 
 def _of_table(limit: int, *conditions: ColumnElement[bool]) -> Select[Any]:
-    """Return the query for the newest runs of the table ``:table``: made once, it's asked for many tables."""
+    """Return the query for the newest runs of the table ``:table``, to execute for many tables."""
     query = select(*_LINE).join(RUN_TABLES, RUN_TABLES.c.run_id == RUNS.c.run_id)
     query = query.where(RUN_TABLES.c.table_name == bindparam("table"), *conditions)
     return query.order_by(RUN_TABLES.c.started_at.desc(), RUN_TABLES.c.run_id.desc()).limit(limit)
@@ -366,7 +368,7 @@ def _behind(started: Any, number: Any, after: Place) -> ColumnElement[bool]:
 
 def _line(row: Row[Any]) -> RunLine:
     found = dict(zip(_NAMES, row, strict=True))
-    # A run of a newer lakegate must not hide the others.
+    # A newer lakegate's run must not hide the others.
     if found["status"] not in _STATUSES:
         found["status"] = "failed"
     if found["kind"] not in _KINDS:

@@ -1,6 +1,6 @@
-"""The journal in Postgres, by pg8000: for several machines that share a lake.
+"""The journal in Postgres, through pg8000, for several machines that share a lake.
 
-The tables are in a schema of their own, ``lakegate``, so that the database may hold other things too.
+The tables are in their own schema, ``lakegate``, so that the database can be used for other things too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_CONNECTIONS = 30
 _ANSWER_TIMEOUT_S = 30.0
 _LOCK_POOL_TIMEOUT_S = 1.0
 _KEPT_OPEN = 5
-# Of a machine that is gone, the server would keep locks for two hours.
+# Without these, the server would keep the locks of a lost machine for two hours.
 _KEEPALIVE = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
 _NO_TLS = "Server refuses SSL"  # pg8000's words
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
@@ -62,10 +62,11 @@ class PostgresDatabase(Database):
     """A Postgres server.
 
     Args:
-        url: With driver, and password if it never changes.
-        password: Replaces one in ``url``; read for each connection, and again when it is refused.
-        tls: How to speak TLS; ``None`` to do so where it is offered, ``False`` never to.
-        max_connections: How many to open at most, a third of them for named locks.
+        url: URL with the driver, and with the password if it never changes.
+        password: Replaces the one in ``url``; read for each connection, and again when it's refused.
+        busy_timeout_s: Seconds to wait for a lock in the database.
+        tls: How to use TLS; ``None`` uses it if the server offers it, ``False`` never does.
+        max_connections: Largest number of connections; a third of them are for named locks.
     """
 
     has_own_clock = True
@@ -85,17 +86,17 @@ class PostgresDatabase(Database):
         locks = max(1, max_connections // 3)
         engine = partial(_engine, url, password, busy_timeout_s, tls)
         super().__init__(engine(_ANSWER_TIMEOUT_S, max_connections - locks, _ANSWER_TIMEOUT_S), shown)
-        # Waiting for a named lock takes a connection of its own. Without a free one we continue without the lock: a
+        # Each named lock takes a connection of its own. Without a free one, we go on without the lock: otherwise, a
         # transaction over many tables would wait for itself.
         self._waiting = engine(_ANSWER_TIMEOUT_S, locks, _LOCK_POOL_TIMEOUT_S)
 
     def lock(self, connection: Connection, names: Sequence[str]) -> None:
-        """Take an advisory lock for each name, in order, so that two writers never wait for each other."""
+        """Take an advisory lock for each name, always in the same order, so that writers never deadlock."""
         for key in sorted(map(_key, set(names))):
             connection.execute(select(func.pg_advisory_xact_lock(key)))
 
     def now(self, connection: Connection) -> datetime:
-        """Return the server's time, which no client's clock moves."""
+        """Return the server's time, which doesn't depend on any client's clock."""
         return cast("datetime", connection.scalar(select(func.clock_timestamp())))
 
     def field(self, at: int, kind: type) -> str:
@@ -103,9 +104,9 @@ class PostgresDatabase(Database):
         return f"CAST(value ->> {at} AS {_TYPES.get(kind, 'TEXT')})"
 
     def strings(self, values: Collection[str]) -> Select[Any]:
-        """Return the query for these strings, from an array: of JSON, Postgres would take 100 to come for granted.
+        """Return a query that yields these strings, from an array.
 
-        For few rows it then reads a table from end to end.
+        With JSON, Postgres always expects 100 rows, and then scans a whole table to find a few.
         """
         given: BindParameter[list[str]] = bindparam("given", list(values), unique=True)
         source = text("unnest(CAST(:given AS text[])) AS one(value)").bindparams(given)
@@ -116,26 +117,26 @@ class PostgresDatabase(Database):
         """Open a transaction for changing the schema."""
         with self.writing() as tx:
             tx.lock("schema")
-            # Not IF NOT EXISTS alone: that asks for the right to create even where there is nothing to.
+            # CREATE … IF NOT EXISTS needs the CREATE privilege even if the schema exists.
             if not tx.scalar(select(func.to_regnamespace(SCHEMA))):
                 tx.execute(sa.schema.CreateSchema(SCHEMA, if_not_exists=True))
             yield tx
 
     @contextmanager
     def named_lock(self, name: str, *, timeout_s: float, waiting: Waiting | None = None) -> Iterator[bool]:
-        """Wait for an advisory lock of a session, which ends with the connection."""
+        """Wait for a session's advisory lock, which is released when its connection closes."""
         connection = self._take_lock(_key(f"turn {name}"), timeout_s, waiting)
         try:
             yield connection is not None
         finally:
             if connection is not None:
-                # Closing the connection is what gives the lock back, whatever state it is in.
+                # Closing the connection releases the lock, whatever state it's in.
                 connection.invalidate()
                 connection.close()
 
     def is_locked(self, name: str) -> bool:
-        """Return whether somebody holds an advisory lock. Those who ask at the same time don't count."""
-        with self.reading() as tx:  # by a connection that is open: opening one takes longer than all of a publish's own
+        """Return whether somebody holds an advisory lock. Concurrent calls of this method don't count."""
+        with self.reading() as tx:  # reuse a connection: opening one takes longer than the rest of a publish
             return not tx.scalar(select(func.pg_try_advisory_xact_lock_shared(_key(f"turn {name}"))))
 
     def close(self) -> None:
@@ -154,7 +155,7 @@ class PostgresDatabase(Database):
             if waiting is not None:
                 waiting()
             milliseconds = max(1, round(timeout_s * 1000))  # 0 would mean forever
-            # The lock may take longer than any answer otherwise, but a server that is gone never answers.
+            # The lock may take longer than any other answer, but a lost server never answers.
             driver: Any = connection.connection.driver_connection
             driver._usock.settimeout(timeout_s + _ANSWER_TIMEOUT_S)  # noqa: SLF001 - pg8000 sets it once, when it connects
             connection.execute(select(func.set_config("lock_timeout", str(milliseconds), sa.false())))
@@ -172,7 +173,7 @@ class PostgresDatabase(Database):
     def _explain(self, error: DBAPIError) -> LakegateError:
         code, text = _code_and_text(error.orig)
         if text == _NO_TLS:
-            hint = "Let the server speak TLS (ssl = on), or set journal.tls = false."
+            hint = "Turn on TLS in the server (ssl = on), or set journal.tls = false."
             return ConfigurationError(f"The journal {self.name} doesn't support TLS.", hint=hint)
         if code in _NOT_ALLOWED:
             return ConfigurationError(f"Can't use the journal {self.name}: {text}.", hint=_NOT_ALLOWED[code])
@@ -184,14 +185,14 @@ class PostgresDatabase(Database):
         if isinstance(error, PoolTimeoutError):
             return RetryableError(
                 f"All connections that this process may open to the journal {self.name} are in use.",
-                hint="Raise journal.max_connections, if the server allows more, or do less at the same time.",
+                hint="Raise journal.max_connections if the server allows more, or run fewer things at the same time.",
                 setting="journal.max_connections",
             )
         if not isinstance(error, ssl.SSLCertVerificationError):
             return super()._away(error)
         return ConfigurationError(
-            f"The certificate of the journal {self.name} is not accepted: {error.verify_message.rstrip('.')}.",
-            hint="If your own authority signed it, set journal.ca_file. Else renew the server's certificate.",
+            f"The certificate of the journal {self.name} isn't trusted: {error.verify_message.rstrip('.')}.",
+            hint="If your own authority signed it, set journal.ca_file. Otherwise, renew the server's certificate.",
             setting="journal.ca_file",
         )
 
@@ -218,7 +219,7 @@ def _engine(
         )
     except ModuleNotFoundError:
         raise ConfigurationError(
-            "The journal is in Postgres, and the driver for it isn't installed.",
+            "The journal is in Postgres, but the Postgres driver isn't installed.",
             hint="pip install 'lakegate[postgres]'",
             setting="journal.url",
         ) from None
@@ -230,7 +231,7 @@ def _engine(
         connection.commit()
 
     def ping(connection: Any) -> bool:
-        # When a connection is reset, pg8000 raises the OSError itself, which the pool doesn't recognize as a lost one.
+        # When a connection is reset, pg8000 raises a plain OSError, which the pool doesn't see as a disconnect.
         try:
             return plain_ping(connection)
         except OSError as error:
@@ -260,13 +261,13 @@ def _connect(password: Secret, dialect: Any, _record: object, given: Sequence[An
 
 
 def _recognise_disconnect(context: ExceptionContext) -> None:
-    # The last words of a server that is stopped come as an ordinary error.
+    # A server that shuts down says so in an ordinary error.
     if _code_and_text(context.original_exception)[0].startswith(_SERVER_GOES):
         context.is_disconnect = True
 
 
 def _code_and_text(error: BaseException | None) -> tuple[str, str]:
-    """Return SQLSTATE (empty when the server did not say one) and message of a driver's error."""
+    """Return the SQLSTATE (empty if the server sent none) and the message of a driver's error."""
     details = error.args[0] if error is not None and error.args else ""
     if isinstance(details, dict):
         return str(details.get("C", "")), str(details.get("M", ""))

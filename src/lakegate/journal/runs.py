@@ -1,4 +1,4 @@
-"""Runs in SQL: the run itself as JSON, next to the columns that are searched."""
+"""Runs in SQL: the run itself as JSON, next to the columns for searching."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _Row = tuple[str | int | None, ...]
 
 
 class UnreadRun(Run):
-    """What can be read of a run that a newer lakegate wrote. It must not be stored in place of the rest."""
+    """The readable part of a run that a newer lakegate wrote. Never store it: that would lose the rest."""
 
 
 def store(tx: Transaction, *runs: Run) -> None:
-    """Insert or replace ``runs`` in all their tables, in a handful of statements however many there are."""
+    """Insert or replace ``runs`` in all their tables, in a few statements however many runs there are."""
     for start in range(0, len(runs), _BATCH):
         batch = runs[start : start + _BATCH]
         store_documents(tx, batch)
@@ -44,10 +44,10 @@ def put(tx: Transaction, run: Run) -> Run:
 
 
 def with_history(known: Run | None, run: Run) -> Run:
-    """Return ``run`` with the facts from the target's history, which overrule everything else.
+    """Return ``run`` with the facts from the target's history, which override everything else.
 
-    Here a new status meets the stored one: what the catalog says was published was published, whatever its owner, or
-    whoever took the run over, concluded.
+    This is where a new status meets the stored one: a run that the catalog has published is published, whatever its
+    owner or the process that took it over concluded.
     """
     if known is None or known.publication is None or known.status not in ("published", "reverted"):
         return run
@@ -59,13 +59,13 @@ def with_history(known: Run | None, run: Run) -> Run:
 
 
 def get(tx: Transaction, run_id: str, *, to_change: bool = False) -> Run | None:
-    """Return the run, or ``None``; ``to_change`` keeps others from changing it until the transaction ends."""
+    """Return the run, or ``None``; ``to_change`` locks it until the transaction ends."""
     query = select(*SHOWN).where(RUNS.c.run_id == run_id)
     return next(iter(read(tx, query.with_for_update() if to_change else query)), None)
 
 
 def get_all(tx: Transaction, run_ids: Sequence[str]) -> Mapping[str, Run]:
-    """Return the runs that exist, by id, and keep others from changing them until the transaction ends."""
+    """Return the runs that exist, by id, and lock them until the transaction ends."""
     query = select(*SHOWN).where(RUNS.c.run_id.in_(tx.values(run_ids))).order_by(RUNS.c.run_id)
     found = read(tx, query.with_for_update())
     return {run.run_id: run for run in found}
@@ -77,12 +77,12 @@ def newest_first() -> Select[Any]:
 
 
 def read(tx: Transaction, query: Select[Any], *, whole: bool = True) -> list[Run]:
-    """Return the runs that ``query`` selects; without ``whole``, as a list shows them: see :func:`_outlined`."""
+    """Return the runs that ``query`` selects; without ``whole``, only what a list shows: see :func:`_outlined`."""
     return [read_row(row, whole=whole) for row in tx.execute(query)]
 
 
 def read_row(row: Row[Any], *, whole: bool = True) -> Run:
-    """Return the run of a row of :data:`SHOWN`; an :class:`UnreadRun` if its document isn't one."""
+    """Return the run in a row of :data:`SHOWN`; an :class:`UnreadRun` if its document can't be read."""
     try:
         return Run.model_validate_json(row.document) if whole else Run.model_validate(_outlined(row.document))
     except (ValidationError, ValueError, LookupError, TypeError):
@@ -90,7 +90,7 @@ def read_row(row: Row[Any], *, whole: bool = True) -> Run:
 
 
 def may_be_newer(row: Row[Any]) -> bool:
-    """Return whether a document can't be read because a newer lakegate wrote it: it's of this run at least."""
+    """Return whether a newer lakegate may have written a document that can't be read: it has this run's id at least."""
     try:
         is_of_run = bool(json.loads(row.document)["run_id"] == row.run_id)
     except (ValueError, LookupError, TypeError):
@@ -99,7 +99,7 @@ def may_be_newer(row: Row[Any]) -> bool:
 
 
 def _outlined(document: str) -> Any:
-    """Return a run without examples and without the request as it was asked: most of a document that has megabytes."""
+    """Return a run without examples and its original request, which can make up megabytes of a document."""
     found = from_json(document, cache_strings="keys")
     found["order"] = None
     for report in found.get("reports", ()):
@@ -109,7 +109,7 @@ def _outlined(document: str) -> Any:
 
 
 def _what_is_left(row: Row[Any]) -> UnreadRun:
-    """Return what can be read of a run, which must not hide the others."""
+    """Return what can be read of a run: one unreadable run must not hide the others."""
     try:
         tables = tuple(str(table) for table in json.loads(row.document)["tables"])
     except (ValueError, KeyError, TypeError):
@@ -120,7 +120,7 @@ def _what_is_left(row: Row[Any]) -> UnreadRun:
         branch=str(row.branch),
         status=row.status if row.status in get_args(RunStatus) else "failed",
         started_at=_time_or_zero(row.started_at),
-        detail="The rest of what the journal holds of this run can't be read by this version of lakegate.",
+        detail="This version of lakegate can't read the rest of this run's record in the journal.",
     )
 
 
@@ -132,18 +132,18 @@ def _time_or_zero(text: Any) -> datetime:
 
 
 def expire(tx: Transaction, before: datetime, note: str, *, after: str, limit: int) -> tuple[int, str | None]:
-    """Take from old runs what only explains them: steps, reports, alerts. What they did, and how they ended, stays.
+    """Delete steps, reports and alerts of old runs, but keep what the runs did and how they ended.
 
-    A run whose branch is kept stays whole: it may still be published, by its report.
+    A run whose branch is kept stays complete: its report may still be needed to publish it.
 
     Args:
         note: What to add to :attr:`~lakegate.model.run.Run.detail`.
-        after: Id of the run before the first one to look at.
+        after: Id of the run before the first one to consider.
 
     Returns:
-        The number of runs that lost something, and the last one that was looked at; ``None`` if it was the last of all.
+        The number of runs that changed, and the id of the last run considered; ``None`` if there are no more.
     """
-    # From those that have something to lose: of all others, however many there are, nothing is read.
+    # Start from the steps and check results: runs without any aren't read, however many there are.
     having = set[str]()
     for table in (STEPS, CHECK_RESULTS):
         some = select(table.c.run_id).distinct().where(table.c.run_id > after).order_by(table.c.run_id).limit(limit)
@@ -211,7 +211,7 @@ _ROWS: Mapping[Table, Callable[[Run], Iterator[_Row]]] = {
 
 
 def rows_of(run: Run, table: Table) -> Iterator[_Row]:
-    """Return what another table than that of runs holds of a run."""
+    """Return a run's rows in another table than that of runs."""
     return _ROWS[table](run)
 
 

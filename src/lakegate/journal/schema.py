@@ -1,4 +1,4 @@
-"""The journal's tables, and their version: found by one cheap query, upgraded by Alembic when it's old.
+"""The journal's tables and their version, which one cheap query checks and Alembic upgrades.
 
 To change the tables, add a function to ``migrations.py`` and its revision to :data:`REVISIONS`. Times are text,
 ISO 8601 in UTC with microseconds (:func:`as_text`), so that they sort in every database.
@@ -31,9 +31,9 @@ from sqlalchemy.exc import DBAPIError
 from lakegate.errors import ConfigurationError
 from lakegate.journal.database import Database, not_a_journal
 
-# Ids and times are compared byte by byte everywhere; other collations of Postgres do not sort punctuation.
+# Ids and times are compared byte by byte everywhere; Postgres's other collations ignore punctuation.
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
-# SQLite counts up by itself in this one integer type only.
+# SQLite only auto-increments this integer type.
 COUNTER = BigInteger().with_variant(Integer(), "sqlite")
 
 METADATA = MetaData()
@@ -236,7 +236,7 @@ def as_text(time: datetime) -> str:
 
 
 def is_time(text: object) -> bool:
-    """Return whether :func:`as_text` made this."""
+    """Return whether this is a time as :func:`as_text` writes it."""
     try:
         return isinstance(text, str) and as_text(datetime.fromisoformat(text)) == text
     except ValueError:
@@ -245,7 +245,7 @@ def is_time(text: object) -> bool:
 
 REVISIONS = tuple(f"{number:04}" for number in range(1, 16))
 HEAD = REVISIONS[-1]
-# As Alembic makes it.
+# As Alembic defines it.
 VERSIONS = Table(
     "alembic_version",
     MetaData(),
@@ -255,7 +255,7 @@ VERSIONS = Table(
 
 
 def ensure_schema(database: Database) -> None:
-    """Create or upgrade the journal's tables, unless they are as this version of lakegate needs them."""
+    """Create or upgrade the journal's tables, unless they have this release's version."""
     if _version_at_a_glance(database) == HEAD:
         return
     with database.upgrading() as tx:
@@ -272,14 +272,14 @@ def _version_at_a_glance(database: Database) -> str | None:
                 version: str | None = connection.scalar(select(VERSIONS.c.version_num))
                 return version
         except DBAPIError as error:
-            # No such table. Anything worse comes up again below, with an explanation.
+            # There's no such table. Any other problem comes up again in the caller, with an explanation.
             if error.connection_invalidated:
                 raise
             return None
 
 
 def _version(database: Database, connection: Connection) -> str | None:
-    """Return the schema's version; ``None`` for a database without anything."""
+    """Return the schema's version; ``None`` for an empty database."""
     found = inspect(connection)
     names = set(found.get_table_names())
     if VERSIONS.name in names:
@@ -287,32 +287,32 @@ def _version(database: Database, connection: Connection) -> str | None:
         return version
     if not names:
         return None
-    # The first release kept no version.
+    # The first release stored no version.
     columns = {one["name"] for one in found.get_columns("runs")} if "runs" in names else set()
     if {"run_id", "table_name", "document"} <= columns:
         return REVISIONS[0]
-    raise not_a_journal(database.name, f"it holds other tables ({', '.join(sorted(names)[:3])})")
+    raise not_a_journal(database.name, f"it has other tables ({', '.join(sorted(names)[:3])})")
 
 
 def _check_known(database: Database, version: str | None) -> None:
     if version is not None and version not in REVISIONS:
         raise ConfigurationError(
-            f"The journal {database.name} is of version {version}; this lakegate knows versions up to {HEAD}.",
-            hint="A newer lakegate made it. Upgrade this one: pip install --upgrade lakegate",
+            f"The journal {database.name} has version {version}; this lakegate knows versions up to {HEAD}.",
+            hint="A newer lakegate created it. Upgrade this one: pip install --upgrade lakegate",
             version=version,
             known=HEAD,
         )
 
 
 def create_schema(connection: Connection) -> None:
-    """Create the tables as the newest migration leaves them: Alembic takes a second to import."""
+    """Create the tables as the newest migration leaves them, without Alembic, which takes a second to import."""
     METADATA.create_all(connection, checkfirst=False)
     VERSIONS.create(connection)
     connection.execute(insert(VERSIONS).values(version_num=HEAD))
 
 
 def upgrade(connection: Connection, found: str | None, to: str = HEAD) -> None:
-    """Bring the tables from one version to another; from nothing with ``found=None``."""
+    """Migrate the tables from version ``found`` (``None`` for an empty database) to another."""
     from alembic.migration import MigrationContext
     from alembic.operations import Operations
 

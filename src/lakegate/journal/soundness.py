@@ -1,4 +1,4 @@
-"""Rows of the journal that can't be right, whatever ``main``'s history says: found, and mended."""
+"""Find and repair rows of the journal that can't be right, whatever ``main``'s history says."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHOICES: Mapping[Column[Any], Collection[str]] = {
     CLAIMS.c.state: (CLAIMED, PUBLISHED),
 }
 _OF_RUNS = (RUN_TABLES, STEPS, CHECK_RESULTS)
-"""Tables that hold what the runs' documents say once more, to be searched."""
+"""Tables that repeat parts of the runs' documents, for searching."""
 _SHOWN = 60
 
 
@@ -33,7 +33,8 @@ class BadRow(NamedTuple):
 
     Attributes:
         table: The journal's table.
-        problem: What is off.
+        key: The row's primary key.
+        problem: What's wrong with it.
         is_newer: Whether a newer lakegate may have written it.
     """
 
@@ -44,7 +45,7 @@ class BadRow(NamedTuple):
 
 
 def bad_rows(database: Database) -> Iterator[BadRow]:
-    """Yield rows with values that no lakegate wrote, and those of runs that contradict their documents."""
+    """Yield rows with values that no lakegate writes, and rows that contradict the document of their run."""
     for table in METADATA.sorted_tables:
         for page in _pages(database, table):
             for row in page:
@@ -56,17 +57,17 @@ def bad_rows(database: Database) -> Iterator[BadRow]:
                 yield from _lasting_misfits(database, page)
     with database.reading() as tx:
         for row in tx.execute(select(CLAIMS).where(*_nobodys_claim())):
-            problem = f"run {row.run_id} is said to be ingesting {row.path}, and isn't under way"
+            problem = f"run {row.run_id} has claimed {row.path}, but isn't in progress"
             yield BadRow(CLAIMS.name, str(row.claim_id), problem)
 
 
 def mend(tx: Transaction, known: Collection[str]) -> None:
-    """Write bad rows of runs anew, by their documents, and delete all others.
+    """Rewrite bad rows of runs from the runs' documents, and delete all other bad rows.
 
-    What a newer lakegate may have written stays.
+    Rows that a newer lakegate may have written stay.
 
     Args:
-        known: Runs that the history is about to be recorded of: one whose document is lost is known from there.
+        known: Runs whose history is about to be recorded, from which a run with a damaged document is restored.
     """
     again: list[Run] = []
     for table in METADATA.sorted_tables:
@@ -80,7 +81,7 @@ def mend(tx: Transaction, known: Collection[str]) -> None:
             run = runs.read_row(row)
             if isinstance(run, runs.UnreadRun):
                 names = tx.scalars(select(RUN_TABLES.c.table_name).where(RUN_TABLES.c.run_id == row.run_id))
-                left = {**run.model_dump(), "tables": tuple(map(str, names)), "detail": "The rest was damaged."}
+                left = {**run.model_dump(), "tables": tuple(map(str, names)), "detail": "Its record was damaged."}
                 again += [Run.model_validate(left)] if run.run_id not in known else ()
             elif run.run_id == row.run_id or runs.get(tx, run.run_id) is None:
                 again.append(run)
@@ -88,7 +89,7 @@ def mend(tx: Transaction, known: Collection[str]) -> None:
     runs.store(tx, *again)
     for page in _pages_in(tx, RUNS):
         suspects = {run.run_id for run, _ in _misfits(tx, page)}
-        # Locked, and read again: in Postgres, a run may have gone on since its page was read.
+        # Lock and read again: in Postgres, a run may have changed since its page was read.
         locked = select(RUNS).where(RUNS.c.run_id.in_(tx.values(suspects))).order_by(RUNS.c.run_id).with_for_update()
         reread = tx.execute(locked).all() if suspects else ()
         runs.store(tx, *{run.run_id: run for run, _ in _misfits(tx, reread)}.values())
@@ -98,7 +99,7 @@ def mend(tx: Transaction, known: Collection[str]) -> None:
 
 
 def _lasting_misfits(database: Database, page: Sequence[Row[Any]]) -> Iterator[BadRow]:
-    """Yield misfits that are no runs that went on while they were read."""
+    """Yield mismatches, except for runs that changed while they were read."""
     with database.reading() as tx:
         suspects = [run.run_id for run, _ in _misfits(tx, page)]
     if suspects:
@@ -106,13 +107,13 @@ def _lasting_misfits(database: Database, page: Sequence[Row[Any]]) -> Iterator[B
             query = select(RUNS).where(RUNS.c.run_id.in_(tx.values(suspects)))
             again = tx.execute(query).all()
             found = list(_misfits(tx, again))
-            # In Postgres, each statement sees what was committed before it.
+            # In Postgres, each statement sees everything committed before it.
             lasting = {row.run_id for row in set(again).intersection(tx.execute(query))}
         yield from (bad for run, bad in found if run.run_id in lasting)
 
 
 def _misfits(tx: Transaction, page: Sequence[Row[Any]]) -> Iterator[tuple[Run, BadRow]]:
-    """Yield sound runs of which another table says something else than their document, with what is off."""
+    """Yield valid runs for which another table contradicts the document, with the problem."""
     read = (runs.read_row(row) for row in page if _problem(RUNS, row) is None)
     known = {run.run_id: run for run in read}
     for table in _OF_RUNS:
@@ -121,18 +122,18 @@ def _misfits(tx: Transaction, page: Sequence[Row[Any]]) -> Iterator[tuple[Run, B
             if _problem(table, row) is None:
                 found[row.run_id].add(tuple(row))
             else:
-                known.pop(row.run_id, None)  # that is said, and mended, by itself
+                known.pop(row.run_id, None)  # such a row is reported and repaired by itself
         for run_id, run in known.items():
             expected = set(runs.rows_of(run, table))
             if found[run_id] != expected:
                 wrong = [row for row in found[run_id] if row not in expected]
-                is_lacking = f"{len(expected - found[run_id])} of its rows are lacking"
+                is_lacking = f"{len(expected - found[run_id])} of its rows are missing"
                 problem = f"{_clipped(wrong[0][1:])} isn't what its run's document says" if wrong else is_lacking
                 yield run, BadRow(table.name, run_id, problem)
 
 
 def _nobodys_claim() -> tuple[ColumnElement[bool], ...]:
-    """Return which claims keep files from all others for a run that nobody will ever end."""
+    """Return the condition for claims that block files for a run that nobody will ever end."""
     under_way = select(RUNS.c.run_id).where(RUNS.c.finished_at.is_(None))
     return (
         CLAIMS.c.state == CLAIMED,
@@ -186,7 +187,7 @@ def _problem(table: Table, row: Row[Any]) -> str | None:
         return "its document isn't a run's"
     for column, value, expected in zip(table.c, row, runs.columns_of(run), strict=True):
         if column is not RUNS.c.document and value != expected:
-            return f"its {column.name} is {_clipped(value)}, and {_clipped(expected)} by its document"
+            return f"its {column.name} is {_clipped(value)}, but {_clipped(expected)} by its document"
     return None
 
 

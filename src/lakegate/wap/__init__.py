@@ -1,5 +1,6 @@
-"""The flow: ``plan → stage → audit → publish | discard``, as the way of a batch is drawn in ARCHITECTURE.md.
+"""Write–audit–publish: ``plan → stage → audit → publish | discard``. ARCHITECTURE.md shows the path of a batch.
 
-Every step takes and returns frozen values that survive JSON and is idempotent by run id, so an orchestrator only
-sequences steps. Nothing here knows a technology: the context come in through :class:`~lakegate.wap.context.Context`.
+Every step takes and returns frozen values that survive JSON, and is idempotent by run id, so an orchestrator only
+sequences steps. Nothing here depends on a technology: implementations come in through
+:class:`~lakegate.wap.context.Context`.
 """

@@ -1,4 +1,4 @@
-"""Alerts about runs, files, late tables and what downstream systems weren't told. They never change a run."""
+"""Alerts about runs, files, late tables and undelivered downstream events. They never change a run's outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BRINGS_DATA: tuple[RunKind, ...] = ("ingest", "transaction", "branch")
 
 
 def alert_run(context: Context, run: Run, *, recovered: bool = False) -> Run:
-    """Send alerts about a run that ended, and record the outcome in the journal; the run stays as it ended.
+    """Send alerts about a run that has ended, and record them in the journal.
 
     Returns:
         The run, with its ``notifications``.
@@ -46,16 +46,16 @@ def alert_run(context: Context, run: Run, *, recovered: bool = False) -> Run:
     if not notifications:
         return run
     _narrate(context.narrator, notifications)
-    # The run has ended, and is shown without them if need be.
+    # The run has ended; without the journal, it's shown without its alerts.
     with suppress(LakegateError):
         context.journal.note_notifications(run.run_id, notifications)
     return run.model_copy(update={"notifications": (*run.notifications, *notifications)})
 
 
 def alert_given_up(notifier: Notifier, journal: Journal, narrator: Narrator, file: GivenUpFile, now: datetime) -> None:
-    """Send alerts about a file that was given up, once for each of its states; the file's last run records the outcome.
+    """Send alerts about a file that was given up, once per version of it; the file's last run records them.
 
-    Nothing that goes wrong here changes anything for the file.
+    A failing alert changes nothing for the file.
     """
     notice = Notice(event="given_up", severity="error", tables=(file.table,), file=file, at=now)
     notifications = _send(notifier, notice)
@@ -66,12 +66,12 @@ def alert_given_up(notifier: Notifier, journal: Journal, narrator: Narrator, fil
 
 
 def alert_undelivered(context: Context, delivery: Delivery) -> None:
-    """Send alerts about a delivery to a downstream system that was given up; its run records the outcome."""
+    """Send alerts about a downstream delivery that was given up; its run records them."""
     if context.notifier is None:
         return
     at = delivery.ended_at or delivery.queued_at
     notice = Notice(event="undelivered", severity="error", tables=delivery.tables, delivery=delivery, at=at)
-    # One message for all that the system missed, whatever the tables.
+    # One message per system, whatever tables it missed.
     notifications = _send(context.notifier, notice, alert=f"undelivered {delivery.downstream}")
     _narrate(context.narrator, notifications)
     if notifications and delivery.run_id is not None:
@@ -80,7 +80,7 @@ def alert_undelivered(context: Context, delivery: Delivery) -> None:
 
 
 def alert_counted(notifier: Notifier, narrator: Narrator) -> None:
-    """Send the number of alerts that earlier messages covered, once their time is over. What fails is sent later."""
+    """Send the counts of grouped alerts whose time is over. Those that fail are sent later."""
     try:
         _narrate(narrator, notifier.send_counted())
     except Exception as error:  # noqa: BLE001 - as below
@@ -97,7 +97,7 @@ def _send(notifier: Notifier, notice: Notice, *, alert: str | None = None) -> Se
     try:
         return tuple(notifier.send(notice, alert=alert))
     except Exception as error:  # noqa: BLE001 - a broken notifier must not fail a run
-        # Its text may contain secrets.
+        # The error's text may contain secrets.
         _LOG.warning("No alert was sent: %s", type(error).__name__)
         return ()
 
@@ -110,9 +110,9 @@ def _severity(run: Run, *, recovered: bool) -> Level:
 
 
 def find_late(journal: Journal, expected: Mapping[str, str], now: datetime) -> tuple[LateTable, ...]:
-    """Return the tables to which nothing was published within the time that is ``expected`` of each, such as ``1d``.
+    """Return the tables that got no publish within their ``expected`` interval, such as ``1d``.
 
-    Neither a publish that was reverted since nor the revert counts.
+    A publish that was reverted since doesn't count, and neither does the revert.
     """
     late = []
     for table, every in expected.items():
@@ -124,7 +124,7 @@ def find_late(journal: Journal, expected: Mapping[str, str], now: datetime) -> t
 
 
 def alert_late(notifier: Notifier, late: Sequence[LateTable], now: datetime) -> tuple[LateTable, ...]:
-    """Send alerts about late tables, each once in the time that is expected of it; return them with the outcomes."""
+    """Send alerts about late tables, at most one per expected interval; return the tables with their notifications."""
     alerted = []
     for table in late:
         notice = Notice(event="late", severity="error", tables=(table.table,), late=table, at=now)
@@ -136,6 +136,6 @@ def alert_late(notifier: Notifier, late: Sequence[LateTable], now: datetime) -> 
 
 def _last_publish(journal: Journal, table: str) -> Run | None:
     brought = (run for run, _ in journal.pages.published_to(table) if run.kind in _BRINGS_DATA)
-    # They come in the order in which they began: one that took long may have ended last.
+    # Runs come in the order in which they started; a long one may have ended last.
     found = islice(brought, _MOST_AT_ONCE)
     return max(found, key=lambda run: run.finished_at or run.started_at, default=None)

@@ -1,4 +1,4 @@
-"""Audit: the run's checks, answered about the rows that the run added."""
+"""Audit: run a run's checks on the rows that it added."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def audit(
     replaces: Sequence[str] = (),
     explain: bool = False,
 ) -> AuditReport:
-    """Answer ``checks`` about the rows of ``staged``.
+    """Run ``checks`` on the rows of ``staged``.
 
     Args:
-        checks: The checks. Those of scope ``table`` look at the target as it was when the run began.
+        checks: The checks. Those of scope ``table`` read the target as it was when the run began.
         beside: Other tables of the same run, which are published together with this one.
         replaces: Runs whose rows this one replaces when it is published.
         explain: Whether the report says how each check was answered.
 
     Returns:
-        The report. A check that failed is a value in it.
+        The report. A failed check is a value in it, not an error.
 
     Raises:
         CheckError: When a check can't be run on the table.
@@ -73,7 +73,7 @@ def audit(
 def audit_again(
     context: Context, run: Run, staged: StagedTable, report: AuditReport, *, moved: Collection[str], at: Ref
 ) -> AuditReport:
-    """Run the checks of ``report`` again that read one of the ``moved`` tables, on their state ``at`` a commit."""
+    """Rerun those checks of ``report`` that read one of the ``moved`` tables, on the tables' state ``at`` a commit."""
     checks = [
         check.model_copy(update={"description": result.description, "owner": result.owner, "tags": result.tags})
         for result in report.results
@@ -95,7 +95,7 @@ def audit_again(
 
 
 def added_rows(staged: StagedTable) -> AddedRows:
-    """Return the rows that a run's checks read: those it added, or the whole table if it changed anything else."""
+    """Return the rows that a run's checks read: those it added, or the whole table if it did more than add rows."""
     return AddedRows(
         table=staged.table,
         ref=staged.branch,
@@ -113,7 +113,7 @@ def as_row_tests(
     replaces: Sequence[str] = (),
     masked: Sequence[str] = (),
 ) -> tuple[RowTest, ...]:
-    """Return checks, by their names in the report, as tests that find the rows that :func:`audit` counts."""
+    """Return checks, by their names in the report, as tests that find the failing rows that :func:`audit` counts."""
     at = Ref(name=staged.target, hash=staged.base)
     schema = context.reader.metadata(staged.pointer).table_schema
     others = _others(context, staged, (), at, replaces)
@@ -123,7 +123,7 @@ def as_row_tests(
 def resolve_checks(
     context: Context, staged: StagedTable, checks: Sequence[Check], beside: Sequence[StagedTable]
 ) -> tuple[Check, ...]:
-    """Return ``checks``, each once, as they apply to ``staged`` in a run that writes ``beside``."""
+    """Return ``checks`` without duplicates, validated against ``staged`` in a run that also writes ``beside``."""
     schema = context.reader.metadata(staged.pointer).table_schema
     schemas = schemas_at(context, Ref(name=staged.target, hash=staged.base), beside)
     valid = validate_checks(checks, schema, schemas, masked=context.masked)
@@ -131,7 +131,7 @@ def resolve_checks(
 
 
 def schemas_at(context: Context, at: Ref, beside: Sequence[StagedTable] = ()) -> Schemas:
-    """Return a lookup of tables' columns ``at`` a commit, or as a run that writes ``beside`` leaves them."""
+    """Return a lookup of tables' columns: as a run leaves those that it writes (``beside``), others ``at`` a commit."""
     pointers = {one.table: one.pointer for one in beside}
 
     def find(table: TableIdentifier) -> Schema | None:
@@ -142,7 +142,7 @@ def schemas_at(context: Context, at: Ref, beside: Sequence[StagedTable] = ()) ->
 
 
 def _past(context: Context, staged: StagedTable, beside: Sequence[StagedTable], at: Ref) -> Past:
-    """Return what was before the rows of ``staged``, by the journal and the target's catalog."""
+    """Return the history before ``staged`` for checks that compare with it: earlier batches, and the schema before."""
     table = str(staged.table)
 
     def batches() -> Iterator[PastBatch]:
@@ -155,7 +155,7 @@ def _past(context: Context, staged: StagedTable, beside: Sequence[StagedTable], 
         pointer = context.catalog.get_table(staged.table, at)
         if pointer is None:
             return None
-        # One that was dropped and added again, or has another's name, isn't the one before.
+        # A column that was dropped and added again, or took another column's name, isn't the same column.
         changes = changes_between(context.reader, pointer, staged.pointer)
         others = {one.column for one in changes if one.change in {"added", "renamed"}}
         return Schema(
@@ -174,7 +174,7 @@ def _past(context: Context, staged: StagedTable, beside: Sequence[StagedTable], 
 
 
 def _is_batch(kind: RunKind, staged: Sequence[StagedTable], table: str) -> bool:
-    """Return whether all that a run does to a table is to add new rows: not a delete, nor quarantined rows released."""
+    """Return whether a run only adds new rows to a table: it deletes none and releases none from quarantine."""
     own = [one for one in staged if str(one.table) == table]
     if kind in _BRINGS_NO_BATCH or not own or not all(one.keeps_rows for one in own):
         return False
@@ -213,8 +213,8 @@ def require_readable(table: TableIdentifier, branch: str, schema: Schema) -> Non
     reserved = reserved_names(schema.names)
     if reserved:
         raise SchemaError(
-            f"Table {table} on branch {branch} has a column '{reserved[0]}', the name of an Iceberg "
-            "metadata column; no table can be read with it, so it can't be published.",
+            f"Table {table} on branch {branch} has a column '{reserved[0]}', which is the name of an Iceberg metadata "
+            "column. No engine can read such a table, so it can't be published.",
             hint=f"Rename it: ALTER TABLE {table} RENAME COLUMN {reserved[0]} TO {reserved[0].lstrip('_')}",
             table=str(table),
             branch=branch,
@@ -223,7 +223,7 @@ def require_readable(table: TableIdentifier, branch: str, schema: Schema) -> Non
 
 
 def _added(context: Context, staged: StagedTable) -> AddedFiles:
-    """Return what manifests say about those rows: nothing if the run did more than add files."""
+    """Return the files that the run added, as its manifests list them; none if it did more than add files."""
     if not staged.keeps_rows:
         return AddedFiles(files=(), complete=False)
     return context.reader.added_files(staged.pointer, staged.snapshot_ids)
@@ -232,12 +232,12 @@ def _added(context: Context, staged: StagedTable) -> AddedFiles:
 def _others(
     context: Context, staged: StagedTable, beside: Sequence[StagedTable], at: Ref, replaces: Sequence[str]
 ) -> Others:
-    """Return a lookup of tables' rows as they would be after the publish, without the audited ones."""
+    """Return a lookup of tables' rows as they'd be after the publish, without the audited rows."""
     by_name = {one.table: one for one in beside}
 
     def find(table: TableIdentifier) -> tuple[Rows, ...]:
         if table == staged.table and not staged.keeps_rows:
-            return ()  # what is audited is the whole table
+            return ()  # the audit covers the whole table
         own = by_name.get(table) if table != staged.table else None
         if own is not None and not own.keeps_rows:
             return (added_rows(own),)

@@ -1,4 +1,4 @@
-"""Which run wrote a branch, as the journal knows it or as the branch itself carries it."""
+"""Runs stored on their branches, and which run wrote a branch, by the journal or by the branch itself."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _OLDEST_FORMAT: Final = 1
 _UNKNOWN_TO_OLDER: Final[dict[str, Any]] = {
     "run": {"orchestrator": True, "actions": True, "adopted": True, "staged": {"__all__": {"compacted": True}}},
 }
-"""What a branch needn't carry, and what lakegates of this format refused to read if it did."""
+"""Fields that branches leave out: nobody needs them there, and older releases that read this format reject them."""
 _NAMED_BY_A_RUN = re.compile(r"(?:.*/)?[^/]+_(\d{8}T\d{6}-[0-9a-f]{8})")
 
 
 class _Carried(Value):
-    """A run as its branch carries it; ``format`` goes up with each change that older lakegates can't read."""
+    """A run as stored on its branch; ``format`` goes up with each change that older releases can't read."""
 
     format: int = Field(ge=_OLDEST_FORMAT, le=FORMAT)
     run: Run
 
 
 def carry(context: Context, run: Run, branch: Ref) -> Ref:
-    """Commit to ``branch`` what ``run`` was asked, and its verdict if it has one; return the branch at its new head.
+    """Store ``run`` on ``branch``, in a commit: its request, and its verdict if it has one. Return the new head.
 
     Raises:
         ConflictError: When something was committed to the branch since it was read.
@@ -63,7 +63,7 @@ def carry(context: Context, run: Run, branch: Ref) -> Ref:
 
 
 def carry_request(context: Context, request: IngestRequest, branch: Ref) -> Ref:
-    """Commit an ingest's request to its branch before writing there, unless the branch carries it already."""
+    """Store an ingest's request on its branch before writing there, unless the branch has it already."""
     if branch.hash != request.base:
         known = carried_by(context, branch.name, request.base)
         if any(run.request == request for run in known):
@@ -72,21 +72,21 @@ def carry_request(context: Context, request: IngestRequest, branch: Ref) -> Ref:
 
 
 def carry_verdict(context: Context, run: Run) -> None:
-    """Commit to a rejected run's branch that it is rejected.
+    """Store on a rejected run's branch that it's rejected.
 
-    Best effort: a journal that doesn't know the run then runs its checks again.
+    Best effort: without it, a lake whose journal doesn't know the run runs the checks again.
     """
     with suppress(LakegateError):
         carry(context, run.model_copy(update={"status": "rejected"}), context.catalog.get_ref(run.branch))
 
 
 def carried_by(context: Context, branch: str, base: str) -> tuple[Run, ...]:
-    """Return the runs that the commits of ``branch`` since ``base`` carry, each as its last commit has it."""
+    """Return the runs stored in the commits of ``branch`` since ``base``, each as stored last."""
     return carried_in(branch, context.catalog.history(branch, until=base))
 
 
 def carried_in(branch: str, newest_first: Iterator[Commit] | Sequence[Commit]) -> tuple[Run, ...]:
-    """Return the runs that the given commits carry; see :func:`carried_by`."""
+    """Return the runs stored in the given commits; see :func:`carried_by`."""
     found: dict[str, Run] = {}
     for commit in newest_first:
         if RUN_PROPERTY in commit.properties and commit.properties.get(RUN_ID_PROPERTY) not in found:
@@ -96,7 +96,7 @@ def carried_in(branch: str, newest_first: Iterator[Commit] | Sequence[Commit]) -
 
 
 def run_named_by(branch: str) -> str | None:
-    """Return the run that a branch is named after, as lakegate names the branches of its runs.
+    """Return the run id in a branch's name, if lakegate named the branch.
 
     Example:
         >>> run_named_by("wap/nyc.trips_20260131T070509-0badcafe"), run_named_by("wap/january")
@@ -107,7 +107,7 @@ def run_named_by(branch: str) -> str | None:
 
 
 def stands_as_left(context: Context, branch: Ref, head: str, run_id: str) -> bool:
-    """Whether the only commits to ``branch`` after ``head`` are the run's own, and change nothing."""
+    """Return whether the only commits to ``branch`` after ``head`` store the run itself, and change no table."""
     for commit in context.catalog.history(branch.hash, until=head, operations=True):
         if commit.tables or RUN_PROPERTY not in commit.properties or commit.properties.get(RUN_ID_PROPERTY) != run_id:
             return False
@@ -117,7 +117,7 @@ def stands_as_left(context: Context, branch: Ref, head: str, run_id: str) -> boo
 
 
 def _without_evidence(run: Run) -> Run:
-    """Return the run without what others don't need: rows of the data, steps, notifications."""
+    """Return the run without example rows, steps and notifications, which nobody needs on the branch."""
 
     def without_examples(report: AuditReport) -> AuditReport:
         results = tuple(result.model_copy(update={"examples": ()}) for result in report.results)
@@ -132,9 +132,9 @@ def _read(branch: str, commit: Commit) -> Run:
         return _Carried.model_validate_json(unpacked(commit.properties[RUN_PROPERTY])).run
     except (ValidationError, ValueError, zlib.error) as error:
         raise NewerFormatError(
-            f"Branch '{branch}' carries run {commit.properties.get(RUN_ID_PROPERTY)} in a form that this lakegate "
-            f"doesn't know (commit {commit.hash[:12]}, {RUN_PROPERTY}). It was written by a newer lakegate.",
-            hint="Upgrade this one: pip install --upgrade lakegate",
+            f"Branch '{branch}' stores run {commit.properties.get(RUN_ID_PROPERTY)} in a format that this version of "
+            f"lakegate can't read (commit {commit.hash[:12]}, {RUN_PROPERTY}). It was written by a newer lakegate.",
+            hint="Upgrade: pip install --upgrade lakegate",
             branch=branch,
             commit=commit.hash,
             run_id=commit.properties.get(RUN_ID_PROPERTY),
@@ -145,17 +145,17 @@ def _read(branch: str, commit: Commit) -> Run:
 def find_owner(
     context: Context, branch: str, staged: Sequence[StagedTable], *, acceptance: Acceptance | None = None
 ) -> Run:
-    """Return the run whose rows are on ``branch``; a new one, of kind ``branch``, if it was written by hand.
+    """Return the run whose rows are on ``branch``; a new run of kind ``branch`` if it was written by hand.
 
-    What counts is whose snapshots are there, not the branch's name: a branch made from a run's branch is that run's.
+    The snapshots decide, not the branch's name: a branch created from a run's branch belongs to that run.
 
     Args:
-        acceptance: Treats the rows of an unknown run as written by hand.
+        acceptance: If given, rows of an unknown run count as written by hand.
 
     Raises:
-        InputError: When the branch holds rows of several runs, of an unknown one, of one that was reverted or failed
-            halfway through its write, or none of the run that it was made for.
-        NewerFormatError: When a newer lakegate wrote what the branch carries.
+        InputError: When the branch holds rows of several runs, of an unknown run, or of one that was reverted or failed
+            during its write; or when it holds none of the rows of its run.
+        NewerFormatError: When a newer lakegate stored the run on the branch.
     """
     carried = {run.run_id: run for run in carried_by(context, branch, staged[0].base)}
     snapshots = [snapshot for one in staged for snapshot in context.reader.change(one.before, one.pointer).standing]
@@ -163,7 +163,7 @@ def find_owner(
     run_ids = sorted(written | carried.keys())
     if len(run_ids) > 1:
         raise InputError(
-            f"Branch '{branch}' holds rows of {len(run_ids)} runs: {', '.join(run_ids)}. Each of them is audited and "
+            f"Branch '{branch}' holds rows of {len(run_ids)} runs: {', '.join(run_ids)}. Each run must be audited and "
             "published from its own branch.",
             hint=f"See what it holds: lakegate log {branch}",
             branch=branch,
@@ -190,7 +190,7 @@ def find_owner(
         update={
             "tables": tuple(str(one.table) for one in staged),
             "staged": tuple(one.model_copy(update={"run_id": run.run_id}) for one in staged),
-            # A rejection elsewhere counts; a pass there proves nothing.
+            # A rejection by another lake counts; a pass there proves nothing.
             "reports": (*run.reports, *unknown),
             "base": run.base or staged[0].base,
             "branch": branch,
@@ -217,7 +217,7 @@ def by_hand(branch: str, staged: Sequence[StagedTable], *, run_id: str | None = 
 
 
 def _known(context: Context, carried: Mapping[str, Run], run_id: str) -> Run | None:
-    """Return the run from the journal, or from the branch if the journal only knows it from a commit."""
+    """Return the run from the journal, or from the branch if the journal knows it from a commit only."""
     known, found = context.journal.get(run_id), carried.get(run_id)
     if found is None:
         return known
@@ -231,7 +231,7 @@ def _known(context: Context, carried: Mapping[str, Run], run_id: str) -> Run | N
 
 
 def _require_whole(context: Context, run: Run, branch: str, snapshots: Sequence[Snapshot], *, base: str) -> None:
-    """Check that everything the run was to write is on the branch, whatever else happened there since."""
+    """Check that the branch still holds everything that the run wrote, whatever else happened there since."""
     half = run.status in {"running", "failed"} and not run.staged
     gone, number = False, ""
     if run.request is not None:
@@ -240,38 +240,38 @@ def _require_whole(context: Context, run: Run, branch: str, snapshots: Sequence[
         wrong = rows != wanted if run.request.mode.writes_each_row else not own
         half = wrong or (run.status == "failed" and not run.staged)
         gone, number = half and bool(run.staged), f" ({rows:,} of {wanted:,} rows)"
-        # Halfway through a split, rows that are there twice may stand for others that aren't there.
+        # Halfway through a quarantine, duplicated rows may make up the count for missing ones.
         half = half or (not run.reports and ends_aside(context, branch, base))
     elif not half:
         gone = not _snapshots_of(context, run) <= {one.snapshot_id for one in snapshots}
     if gone:
         raise InputError(
-            f"Branch {branch} no longer holds what run {run.run_id} wrote there{number}: "
-            "the table was replaced since, as by DROP and CREATE, or rolled back.",
-            hint="To fix what a run wrote, use DELETE, UPDATE or MERGE, which keep its table. Now drop the branch and "
-            f"write it again: lakegate discard {branch}",
+            f"Branch {branch} no longer holds what run {run.run_id} wrote there{number}: the table was rolled back or "
+            "replaced since, for example with DROP and CREATE.",
+            hint=f"Drop the branch, then write it again: lakegate discard {branch}. To fix rows on a branch, use "
+            "DELETE, UPDATE or MERGE, which keep the table.",
             branch=branch,
             run_id=run.run_id,
         )
     if half:
         raise InputError(
-            f"Run {run.run_id} failed before it had written everything to branch {branch}; half of it can't be "
-            "published.",
-            hint=f"lakegate discard {branch}",
+            f"Run {run.run_id} failed before it had written everything to branch {branch}. An incomplete batch can't "
+            "be published.",
+            hint=f"Drop the branch: lakegate discard {branch}",
             branch=branch,
             run_id=run.run_id,
         )
 
 
 def ends_aside(context: Context, branch: str, base: str) -> bool:
-    """Return whether the last change on a branch is a quarantine table's; a run that sets rows aside continues then."""
+    """Return whether the last change on a branch is to a quarantine table: a run was then interrupted in between."""
     commits = context.catalog.history(branch, until=base, operations=True)
     last = next((commit for commit in commits if commit.tables), None)
     return last is not None and all(map(is_quarantine, last.tables))
 
 
 def _snapshots_of(context: Context, run: Run) -> frozenset[int]:
-    """Return the snapshots that the run was staged with, without those that were there before it."""
+    """Return the run's own staged snapshots, without those that its tables had before."""
     found: set[int] = set()
     for one in run.staged:
         before = () if one.before is None else context.reader.snapshots(one.before)
@@ -283,8 +283,8 @@ def _unknown(branch: str, run_id: str, *, has_rows: bool) -> InputError:
     what = "holds rows of" if has_rows else "is named after"
     copy = "" if has_rows else f"If you wrote it by hand: lakegate branch create NAME --from {branch}. "
     return InputError(
-        f"Branch '{branch}' {what} run {run_id}, but neither the journal nor the branch says what its checks are and "
-        "which source files it read; publishing it could skip its checks, or publish files twice.",
+        f"Branch '{branch}' {what} run {run_id}, but neither the journal nor the branch has the run's checks and "
+        "source files. Publishing it could skip its checks, or publish files twice.",
         hint=f"{copy}Drop it and ingest the files again: lakegate discard {branch}. "
         f'Or publish it as it is: lakegate publish {branch} --accept "REASON"',
         branch=branch,

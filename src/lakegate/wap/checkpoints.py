@@ -2,12 +2,12 @@
 
 A checkpoint is two files in the warehouse, and a commit on the branch that names them by their SHA-256:
 
-- what all commits up to one say about runs, which a journal is made of;
-- every file that these commits need, which ``gc`` needn't find again.
+- what all commits up to a certain one say about runs, from which a journal can be rebuilt;
+- every file that these commits need, so that ``gc`` needn't find them again.
 
-So nobody who may write files, but may not commit to ``main``, can make one or change one; and a history that doesn't
-hold the commit doesn't have the checkpoint. One whose files are missing, damaged or from a newer lakegate counts for
-nothing: whoever reads the history continues with the one before, or to the beginning.
+The commit protects it: somebody who can write files but not commit to ``main`` can't create or change a checkpoint, and
+a history without the commit has no checkpoint. A checkpoint whose files are missing, damaged or from a newer lakegate
+is ignored: readers of the history go on to the one before, or to the beginning.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from lakegate.wap.context import Context
 
 CHECKPOINT_PROPERTY = "lakegate.checkpoint"
 FOLDER = ".lakegate-history"
-"""Of the files, below the warehouse's root."""
+"""The folder of the files, below the warehouse's root."""
 EVERY = 1_000
-"""Commits after which ``gc`` makes another one."""
+"""Commits after which ``gc`` makes another checkpoint."""
 _FORMAT = 1
 _FILES_KEPT = 6
 _ATTEMPTS = 5
@@ -48,12 +48,13 @@ _LINE_BEGINS = b'{"hash":"'
 
 
 class Checkpoint(Value):
-    """What a commit's property says of a checkpoint.
+    """A checkpoint, as a commit's property names it.
 
     Attributes:
-        format: Of the files. A lakegate that reads more out of commits, or less, has another one.
-        past: The SHA-256 of the file that holds a :class:`Past`.
-        needed: Of the one that holds a :class:`Needed`, if there is one.
+        format: Format of the files. A release that reads more or less out of commits uses another number.
+        commit: The last commit in the checkpoint.
+        past: SHA-256 of the file that holds a :class:`Past`.
+        needed: SHA-256 of the file that holds a :class:`Needed`, if there is one.
     """
 
     format: Literal[1]
@@ -64,11 +65,11 @@ class Checkpoint(Value):
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What commits say, as lines of a file: as values, they'd take ten times the memory.
+    """Commits as lines of a file: as objects, they'd take ten times the memory.
 
     Attributes:
-        lines: A :class:`~lakegate.model.journal.PastCommit` each, oldest first.
-        foreign: Folders of views and the like that they put.
+        lines: One :class:`~lakegate.model.journal.PastCommit` per line, oldest first.
+        foreign: Folders of views and other content that these commits put.
     """
 
     lines: Sequence[bytes]
@@ -86,16 +87,16 @@ def past_commit(line: bytes) -> PastCommit:
 
 
 def hash_of(line: bytes) -> str:
-    """Return the hash of the commit in a line of :class:`Past`, which begins with it."""
+    """Return the hash of the commit in a line of :class:`Past`. The line starts with it."""
     return line[len(_LINE_BEGINS) : line.index(b'"', len(_LINE_BEGINS))].decode()
 
 
 class Needed(Value):
-    """The files that commits need, and where tables were.
+    """The files that commits need, and the folders of their tables.
 
     Attributes:
-        root: The warehouse's canonical path, which the others begin with: under another one they match nothing.
-        digests: Of the files' canonical paths (:func:`digest`), one after the other, in base64.
+        root: The warehouse's canonical path, with which the files' paths start. Another root matches none of them.
+        digests: Digests of the files' canonical paths (:func:`digest`), concatenated, in base64.
         folders: Folders of each table, by its name.
         names: Names that each table had, by its content id.
     """
@@ -117,12 +118,12 @@ def joined(digests: frozenset[bytes]) -> str:
 
 
 def digest(path: str) -> bytes:
-    """Return a short key for a path: two that share one are as unlikely as two files that share a UUID."""
+    """Return a short key for a path. A collision is as unlikely as that of two UUIDs."""
     return hashlib.blake2b(path.encode(), digest_size=_DIGEST_BYTES).digest()
 
 
 def checkpoint_in(commit: Commit) -> Checkpoint | None:
-    """Return the checkpoint that ``commit`` names; ``None`` also for one that this lakegate can't read."""
+    """Return the checkpoint that ``commit`` names; ``None`` if there's none, or this release can't read it."""
     if CHECKPOINT_PROPERTY not in commit.properties:
         return None
     with suppress(ValidationError):
@@ -133,7 +134,7 @@ def checkpoint_in(commit: Commit) -> Checkpoint | None:
 
 
 def load_past(context: Context, checkpoint: Checkpoint) -> Past | None:
-    """Return what the commits up to the checkpoint's say; ``None`` if that isn't known."""
+    """Return the commits in a checkpoint; ``None`` if its file can't be used."""
     content = _load(context, checkpoint.past)
     try:
         first, *lines = (content or b"").splitlines()
@@ -145,7 +146,7 @@ def load_past(context: Context, checkpoint: Checkpoint) -> Past | None:
 
 
 def load_needed(context: Context, checkpoint: Checkpoint) -> Needed | None:
-    """Return the files that the commits up to the checkpoint's need; ``None`` if that isn't known."""
+    """Return the files that a checkpoint's commits need; ``None`` if that isn't known."""
     content = None if checkpoint.needed is None else _load(context, checkpoint.needed)
     with suppress(ValidationError):
         return None if content is None else Needed.model_validate_json(content)
@@ -165,13 +166,13 @@ def _load(context: Context, sha256: str) -> bytes | None:
 
 
 def save(context: Context, branch: str, past: Past, needed: Needed | None) -> Checkpoint | None:
-    """Make a checkpoint of the commits of ``past``, which are in the history of ``branch``.
+    """Make a checkpoint of the commits in ``past``, which are in the history of ``branch``.
 
     Returns:
-        The checkpoint; ``None`` when ``branch`` kept moving, or there is nowhere to put it.
+        The checkpoint; ``None`` if ``branch`` kept moving, or there's nowhere to write the files.
 
     Raises:
-        LakegateError: When a file can't be written, or the catalog takes no commit.
+        LakegateError: When a file can't be written, or the catalog refuses the commit.
     """
     if context.files is None:
         return None
@@ -204,7 +205,7 @@ def save(context: Context, branch: str, past: Past, needed: Needed | None) -> Ch
 
 
 def outdated(files: list[StoredFile], before: datetime) -> list[StoredFile]:
-    """Return those of the checkpoints' files that can go: all but the newest, and what may be about to be named."""
+    """Return the checkpoint files to delete: all but the newest ones, and those that a commit may soon name."""
     newest_first = sorted(files, key=lambda file: file.modified_at, reverse=True)
     return [file for file in newest_first[_FILES_KEPT:] if file.modified_at < before]
 

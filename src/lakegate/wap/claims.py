@@ -1,4 +1,4 @@
-"""Claims: which of a batch's files this run publishes, so that each version of a file is published once."""
+"""Claims: reserve a batch's files for one run, so that each version of a file is published once."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _RECOVER_EVERY = 10
 
 @dataclass(frozen=True, slots=True)
 class ClaimedFiles:
-    """The part of a batch that is this run's.
+    """The files of a batch that this run claimed.
 
     Attributes:
-        files: The files to ingest; none when all are published or claimed by others.
+        files: The files to ingest; empty if all are published or claimed by other runs.
         skipped: The other files, and the runs that have them.
-        same_content: Those of ``files`` with the same bytes as another file, and which one.
-        busy: Whether some of ``skipped`` aren't published yet but left to a run that is working on them.
+        same_content: Those of ``files`` that have the same bytes as another file, with that file.
+        busy: Whether some of ``skipped`` aren't published yet, because another run is working on them.
         replaces: Runs whose rows this batch replaces when it is published.
-        again: URIs of those of ``files`` that other runs have published, and keep.
+        again: URIs of those of ``files`` that other runs published before; they stay those runs' files.
     """
 
     files: tuple[SourceFile, ...]
@@ -45,14 +45,14 @@ class ClaimedFiles:
 
 
 def claim_files(context: Context, request: IngestRequest, token: str, deadline: Deadline = NEVER) -> ClaimedFiles:
-    """Claim the request's files; wait for a run that is working on one of them, or leave that one to it.
+    """Claim the request's files. If another run is working on one, wait for that run or skip the file.
 
     Raises:
         InputError: When a file's path was published with other content, or its content from another path, and the
-            request doesn't say what to do then; or when a file would be left out of a batch that must be whole.
-        RetryableError: When the other run took longer than ``request.wait_s`` or the deadline allow; or when a batch
-            that must be whole has a file of it.
-        RowsTakenError: When another run took rows of the same source by their marks meanwhile.
+            request doesn't say what to do then; or when the mode needs all files and one would be left out.
+        RetryableError: When the other run took longer than ``request.wait_s`` or the deadline allows; or when the mode
+            needs all files and another run is working on one.
+        RowsTakenError: When another run took rows of the same source by watermark meanwhile.
     """
     claim = _claim(context, request, token)
     if claim.busy and request.on_busy == "wait":
@@ -85,10 +85,10 @@ def _claim(context: Context, request: IngestRequest, token: str) -> Claim:
 
 
 def _with_changed_back(request: IngestRequest, claim: Claim) -> Claim:
-    """Add files that went back to an earlier version to the run's, if they may be written again.
+    """Also claim files that went back to an earlier version, if the mode may write them again.
 
-    Nobody else is kept from doing the same: such a run reads its table, so the catalog takes one of two, and the other
-    finds the file published.
+    This doesn't stop another run from doing the same. Such runs read their table, so the catalog accepts one of two,
+    and the other finds the file published.
     """
     if not claim.went_back or not request.mode.can_repeat:
         return claim
@@ -119,12 +119,15 @@ def wait_for(
     wait_s: float,
     deadline: Deadline = NEVER,
 ) -> None:
-    """Wait for the run that works on a file, and for those that ``look`` finds after it.
+    """Wait for the run that is working on a file, and for every other one that ``look`` finds then.
+
+    Args:
+        look: Returns the next file that another run is working on; ``None`` if there's none.
 
     Raises:
-        RetryableError: When that takes longer than ``wait_s`` or the deadline.
+        RetryableError: When that takes longer than ``wait_s`` or the deadline allows.
     """
-    step_aside()  # it may wait for us, to publish
+    step_aside()  # the other run may be waiting for us before it publishes
     other: KnownFile | None = busy
     began, polls = time.monotonic(), 0
     with context.narrator.step(f"Waiting for run {busy.run_id}, which is working on {busy.file.uri}"):
@@ -146,7 +149,7 @@ def wait_for(
 
 
 class RowsTakenError(RetryableError):
-    """Another run took rows of a source by their marks after this one had read which were left."""
+    """Another run took rows of a source by watermark after this run had read which ones were left."""
 
 
 def _require_not_taken(context: Context, request: IngestRequest, files: Sequence[SourceFile]) -> None:
@@ -156,9 +159,9 @@ def _require_not_taken(context: Context, request: IngestRequest, files: Sequence
         own = next(file for file in files if file.uri == known.file.uri)
         if overlapping(own.version, [known.file.version]):
             raise RowsTakenError(
-                f"Run {known.run_id} published rows of {own.uri} after this run had looked for what was "
-                "left; nothing was written.",
-                hint="Run it again: it takes the rows that are left.",
+                f"Run {known.run_id} published rows of {own.uri} after this run had determined which rows were left. "
+                "Nothing was written.",
+                hint="Run it again to take the rows that are left.",
                 table=str(request.table),
                 file=own.uri,
                 other_run_id=known.run_id,
@@ -180,7 +183,7 @@ def _same_content(request: IngestRequest, files: Sequence[KnownFile]) -> InputEr
     first = files[0]
     others = f" (and {len(files) - 1:,} more)" if len(files) > 1 else ""
     other = f"run {first.run_id} published to {request.table}"
-    by = "is in this batch, too" if first.run_id == request.run_id else other
+    by = "is also in this batch" if first.run_id == request.run_id else other
     return InputError(
         f"{first.file.uri}{others} has the same content as {first.same_content_as}, which {by}. Nothing was written.",
         hint="Leave it out, or choose: --on-same-content skip leaves such files out, --on-same-content append "
@@ -198,10 +201,10 @@ def _changed(request: IngestRequest, changed: Sequence[KnownFile]) -> InputError
     others = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
     return InputError(
         f"{first.file.uri}{others} was published to {request.table} by run {first.run_id} with other content.",
-        hint="Choose: --on-changed append adds its rows to the old ones, --on-changed replace puts them in their "
-        f"place. Or revert the old publish: lakegate revert {first.run_id}"
+        hint="Choose: --on-changed append adds its rows to the old ones, --on-changed replace replaces the old ones. "
+        f"Or revert the old publish: lakegate revert {first.run_id}"
         if request.mode.appends
-        else f"Leave out --on-changed: mode {request.mode.name} then writes what the file holds now.",
+        else f"Leave out --on-changed: mode {request.mode.name} then writes what the file contains now.",
         table=str(request.table),
         file=first.file.uri,
         files=[known.file.uri for known in changed],
@@ -240,14 +243,14 @@ def _with_replaced(
 
 
 def _whole(request: IngestRequest, claim: Claim) -> tuple[tuple[SourceFile, ...], tuple[str, ...]]:
-    """Return all files of a batch whose mode takes away what isn't in it, and the URIs of those of other runs.
+    """Return all files of a batch whose mode removes rows that aren't in it, and the URIs that other runs published.
 
-    A file with the same bytes as another one of the batch may be left out.
+    A file with the same bytes as another file of the batch may be left out.
     """
     if claim.busy:
         other = claim.busy[0]
         raise RetryableError(
-            f"Run {other.run_id} is working on {other.file.uri}, and mode {request.mode.name} needs all files of its "
+            f"Run {other.run_id} is working on {other.file.uri}, and mode {request.mode.name} needs every file of the "
             "batch. Nothing was written.",
             hint=f"Run it again when that run has ended: lakegate runs {other.run_id}",
             table=str(request.table),
@@ -268,12 +271,12 @@ def _whole(request: IngestRequest, claim: Claim) -> tuple[tuple[SourceFile, ...]
 
 
 def _not_all_new(request: IngestRequest, published: Sequence[KnownFile]) -> InputError:
-    # Written again, a file's rows would be counted twice by a MERGE that adds; left out, they'd be taken for gone.
+    # If the file were written again, a MERGE that adds would count its rows twice; without it, they'd look deleted.
     first = published[0]
     return InputError(
-        f"The MERGE statement changes rows that aren't in the batch (NOT MATCHED BY SOURCE), and {first.file.uri} was "
-        f"published by run {first.run_id}: without it, its rows would be taken for missing. Nothing was written.",
-        hint=f"Ingest only new files, which hold everything; or take the other back: lakegate revert {first.run_id}",
+        f"The MERGE statement changes rows that aren't in the batch (NOT MATCHED BY SOURCE), but run {first.run_id} "
+        f"already published {first.file.uri}, so its rows would count as missing. Nothing was written.",
+        hint=f"Ingest only new files that contain every row, or revert the other run: lakegate revert {first.run_id}",
         table=str(request.table),
         file=first.file.uri,
         other_run_id=first.run_id,
@@ -281,36 +284,36 @@ def _not_all_new(request: IngestRequest, published: Sequence[KnownFile]) -> Inpu
 
 
 def _quarantined(request: IngestRequest, run_id: str) -> InputError:
-    # Only a revert knows of the runs that released some of them, whose rows would else be there twice.
+    # Only a revert knows which runs released some of these rows; otherwise they'd be in the table twice.
     return InputError(
-        f"Run {run_id}, which published files of this batch to {request.table} with other content, also quarantined "
-        "rows of them; --on-changed replace can't take those back, nor what was released of them since.",
-        hint=f"Take back all rows of that run, then ingest the files again: lakegate revert {run_id} "
-        "(with --cascade if rows of it were released or dropped since; --dry-run shows what that takes back)",
+        f"Run {run_id} published files of this batch to {request.table} with other content, and quarantined some of "
+        "their rows. --on-changed replace can't remove quarantined rows, or rows released from quarantine since.",
+        hint=f"Revert that run, then ingest the files again: lakegate revert {run_id} "
+        "(with --cascade if some of its rows were released or dropped since; --dry-run shows what it would revert)",
         table=str(request.table),
         other_run_id=run_id,
     )
 
 
 def _rewrote(request: IngestRequest, run_id: str, mode: str) -> InputError:
-    # Its data files hold rows of other runs, too: what it didn't change of a file is in the new one.
+    # Its data files also hold other runs' rows: a rewritten file contains every row that didn't change.
     return InputError(
-        f"Run {run_id}, which published files of this batch to {request.table} with other content, did so in mode "
-        f"{mode}; --on-changed replace can't tell its rows from those of others.",
-        hint=f"Take that run back, then ingest the files again: lakegate revert {run_id} --dry-run. Or ingest them in "
-        f"that mode.",
+        f"Run {run_id} published files of this batch to {request.table} with other content, in mode {mode}. "
+        "--on-changed replace can't tell its rows from those of other runs.",
+        hint=f"Revert that run, then ingest the files again: lakegate revert {run_id} --dry-run. Or ingest them in "
+        "that mode.",
         table=str(request.table),
         other_run_id=run_id,
     )
 
 
 def _rewritten(request: IngestRequest, run_id: str) -> InputError:
-    # Found out here, before anything is written: its rows can't be told from others in the new files.
+    # Checked before anything is written: in the rewritten files, its rows can't be told from other rows.
     return InputError(
         f"Run {run_id} published files of this batch to {request.table} with other content, but its data files were "
-        "rewritten since, for example by 'lakegate table optimize'; --on-changed replace can't take out its rows.",
-        hint=f"Take back that run and what rewrote its files, then ingest again: lakegate revert {run_id} --cascade "
-        "(--dry-run shows what that takes back)",
+        "rewritten since, for example by 'lakegate table optimize'. --on-changed replace can't remove its rows.",
+        hint=f"Revert that run and the one that rewrote its files, then ingest again: lakegate revert {run_id} "
+        "--cascade (--dry-run shows what it would revert)",
         table=str(request.table),
         other_run_id=run_id,
     )
@@ -319,7 +322,7 @@ def _rewritten(request: IngestRequest, run_id: str) -> InputError:
 def _not_alone(request: IngestRequest, run_id: str, missing: Sequence[str]) -> InputError:
     return InputError(
         f"Run {run_id} published files of this batch to {request.table} together with {len(missing)} other(s), such as "
-        f"{missing[0]}; their rows can't be told apart.",
+        f"{missing[0]}. Their rows can't be told apart.",
         hint=f"Ingest all files of that run together with --on-changed replace. To list them: lakegate runs {run_id}",
         table=str(request.table),
         other_run_id=run_id,

@@ -1,4 +1,4 @@
-"""What write–audit–publish works with: one object per interface."""
+"""The context of write–audit–publish: one object per interface."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A downstream system of the settings.
+    """A downstream system from the settings.
 
     Attributes:
         subscription: Which events it gets.
-        give_up: How long a delivery is tried again.
-        open: Loads what it needs and resolves its secrets.
+        give_up: How long to retry a delivery before giving up.
+        timeout_s: Longest time that one delivery may take.
+        open: Connects to the system: loads its libraries and resolves its secrets.
     """
 
     subscription: Subscription
@@ -37,16 +38,16 @@ class Context:
     """The implementations a lake was opened with.
 
     Attributes:
-        engine: A call, not an object: connecting takes seconds, and much can be done without.
+        engine: Returns the engine. A function, because connecting takes seconds and much works without an engine.
         changed_files: Returns the files of a batch that have changed since they were inspected.
         lease_s: Seconds until a run's lease expires after its process stopped renewing it.
-        suspend_s: Seconds for which a suspended run is left to its next step.
+        suspend_s: Seconds that a suspended run waits for its next step before recovery may end it.
         notifier: Sends alerts; ``None`` if no channel is configured.
         require_writable: Raises if the warehouse can't be written to.
-        orchestrator: What begins the runs, as :attr:`lakegate.model.run.Run.orchestrator` says it.
-        publish_attempts: How often to try a commit while others are faster.
-        publish_within_s: Seconds after which it isn't tried again.
-        format_version: Returns Iceberg's format version for a new table.
+        orchestrator: What starts the runs; see :attr:`lakegate.model.run.Run.orchestrator`.
+        publish_attempts: How often to try a commit when concurrent commits get in first.
+        publish_within_s: Seconds after which a commit isn't retried.
+        format_version: Returns the Iceberg format version for a new table.
         masked: Patterns of columns whose values no audit reads out of the engine.
         files: Returns the warehouse's files; ``None`` where there are no checkpoints to read.
     """

@@ -1,4 +1,4 @@
-"""Deadlines: when to suspend a run, for another call to resume."""
+"""Deadlines: when to suspend a run, so that a later call resumes it."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from lakegate.errors import (
 from lakegate.wap.context import Context
 
 _AFTER_CANCEL = (EngineError, EngineUnavailableError, SourceError, StorageUnavailableError)
-"""What an engine raises when its work is cancelled, perhaps while it reads a file."""
+"""Errors that an engine raises when its work is cancelled, perhaps while it reads a file."""
 _CANCEL_EVERY_S = 0.5
 _LAST_CANCEL_S = 2.0
 
 
 class DeadlineReachedError(RetryableError):
-    """Time ran out. What was begun is suspended: the next call resumes it."""
+    """Time ran out. The run is suspended, and the next call resumes it."""
 
     code = "deadline"
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The moment after which no work starts, and the engine's is cancelled.
+    """The moment after which no work starts and the engine's work is cancelled.
 
     Attributes:
-        at: In terms of :func:`time.monotonic`; by default never.
+        at: Time on the clock of :func:`time.monotonic`; by default never.
 
     Example:
         >>> Deadline().is_over, Deadline.after(0).is_over
@@ -48,7 +48,7 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float | None) -> Self:
-        """Return the deadline that many seconds from now; ``None`` means no deadline."""
+        """Return the deadline ``seconds`` from now; ``None`` means no deadline."""
         return cls() if seconds is None else cls(time.monotonic() + seconds)
 
     @property
@@ -62,11 +62,11 @@ class Deadline:
         return self.left_s == 0.0
 
     def require_time(self, run_id: str) -> None:
-        """Stop a run before it begins something."""
+        """Raise if time is over, before the run starts more work."""
         if self.is_over:
             raise DeadlineReachedError(
                 f"Time ran out before run {run_id} was done.",
-                hint="Call it again with this run id to resume it.",
+                hint="Call it again with the same run id to resume it.",
                 run_id=run_id,
             )
 
@@ -95,14 +95,14 @@ def held_to(deadline: Deadline, context: Context, run_id: str) -> Iterator[None]
         raise
     finally:
         stopped.set()
-        # Don't spend the seconds that are left on an engine that doesn't even answer a cancel.
+        # Don't spend the remaining seconds on an engine that doesn't even answer a cancel.
         thread.join(_LAST_CANCEL_S)
 
 
 def _cancel(context: Context, deadline: Deadline, stopped: threading.Event) -> None:
     wait_s = deadline.left_s
     while not stopped.wait(wait_s):
-        # Again and again: work may begin just after it was cancelled.
+        # Repeatedly, because work may start right after a cancel.
         with suppress(Exception):
             context.engine().cancel()
         wait_s = _CANCEL_EVERY_S

@@ -1,4 +1,4 @@
-"""Discard: drop a branch, and with it all that was written to it."""
+"""Discard: drop a branch, with everything that was written to it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def discard(context: Context, branch: str, *, target: str = "main", seen: Ref | 
     """Drop ``branch``; return whether it existed. ``gc`` deletes its data files later.
 
     Args:
-        seen: Where the branch must still be; by default it is dropped wherever it is.
+        seen: The branch at the head that it must still have; by default, it's dropped whatever its head is.
 
     Raises:
         InputError: When ``branch`` is ``target``.
@@ -63,9 +63,9 @@ def discard(context: Context, branch: str, *, target: str = "main", seen: Ref | 
 
 
 def despite_late_commits(move: Callable[[], T]) -> T:
-    """Look at a branch and drop or move it, again as long as something is committed to it in between.
+    """Read a branch and drop or move it; try again when something is committed to it in between.
 
-    What a process that was killed had asked of the engine or the catalog continues there, and commits when it's done.
+    Work that a killed process had started in the engine or the catalog goes on there, and commits when it's done.
     """
     return Retrying(
         retry=retry_if_exception_type(ConflictError), stop=stop_after_attempt(_MOST_LATE_COMMITS), reraise=True
@@ -73,14 +73,14 @@ def despite_late_commits(move: Callable[[], T]) -> T:
 
 
 def exists(context: Context, branch: str) -> bool:
-    """Return whether there is such a branch, or tag, without listing all of them; a run may have none (``""``)."""
+    """Return whether a branch or tag exists, without listing all of them; ``""`` (a run without a branch) doesn't."""
     with suppress(NotFoundError):
         return bool(branch and context.catalog.get_ref(branch))
     return False
 
 
 def is_named_for(branch: str, table: object, run_id: str) -> bool:
-    """Return whether ``branch`` is named as lakegate names the branch of this run.
+    """Return whether ``branch`` has the name that lakegate gives the branch of this run.
 
     Example:
         >>> is_named_for("wap/nyc.trips_2024", "nyc.trips", "2024"), is_named_for("backfill-2024", "nyc.trips", "2024")
@@ -90,14 +90,14 @@ def is_named_for(branch: str, table: object, run_id: str) -> bool:
 
 
 def discard_own(context: Context, run: Run) -> None:
-    """Drop the branch of a run that is restarted or given up, if the run made it.
+    """Drop the branch of a run that is restarted or given up, if the run created it.
 
     Raises:
-        AlreadyExistsError: When a branch of that name isn't known to be the run's.
+        AlreadyExistsError: When nothing shows that the run created the branch of that name.
     """
 
     def drop() -> None:
-        # First where it is, so that what others commit to it meanwhile is looked at, too.
+        # Read its head first, so that a commit made during the check isn't dropped unseen.
         ref = context.catalog.get_ref(run.branch)
         if not is_own(context, run):
             raise AlreadyExistsError(
@@ -114,50 +114,51 @@ def discard_own(context: Context, run: Run) -> None:
 
 
 def is_own(context: Context, run: Run) -> bool:
-    """Return whether a run made its branch: by a name that only this run gives, or by what it committed there.
+    """Return whether a run created its branch: by a name that only this run uses, or by what it committed there.
 
-    A branch of a name that a user chose may be somebody else's, even an empty one.
+    A branch whose name the user chose may belong to somebody else, even if it's empty.
     """
     if any(is_named_for(run.branch, table, run.run_id) for table in run.tables):
         return True
-    if run.request is None and run.branch.endswith(f"_{run.run_id}"):  # an id that was never given before
+    if run.request is None and run.branch.endswith(f"_{run.run_id}"):  # a transaction's id is always new
         return True
     commits = list(context.catalog.history(run.branch, until=run.base, operations=True))
-    if run.request is None:  # whose statements' commits don't name the run
+    if run.request is None:  # a transaction: the commits of its statements don't name the run
         first = commits[-1] if commits else None
         return first is not None and (first.parent, first.properties.get(RUN_ID_PROPERTY)) == (run.base, run.run_id)
     return wrote_all(context, run, commits)
 
 
 def wrote_all(context: Context, run: Run, commits: Iterable[Commit]) -> bool:
-    """Return whether there are commits and all of them are the run's, whichever process of it made them."""
+    """Return whether the run made all of ``commits``, in any of its processes; ``False`` if there are none."""
     written: set[str | None] = set()
     for commit in commits:
         written |= set() if commit.puts else {commit.properties.get(RUN_ID_PROPERTY)}
         for pointer in commit.puts:
             found = context.reader.snapshots(pointer)
-            # One without rows may be somebody else's; the folder of the run's own is named for it.
+            # A table without snapshots may be somebody else's; the run's own tables are in folders named after it.
             made = found or context.reader.metadata(pointer).location.rstrip("/").endswith(f"_{run.run_id}")
             written.add(found[-1].summary.get(RUN_ID_PROPERTY) if found else run.run_id if made else None)
     return written == {run.run_id}
 
 
 def discard_run(context: Context, branch: str, *, target: str = "main", action: Action | None = None) -> Run | None:
-    """Drop ``branch`` as :func:`discard` does, and record it for the run that wrote it.
+    """Drop ``branch`` as :func:`discard` does, and record that in the run that wrote it.
 
-    Nobody publishes the run meanwhile: we hold its lease, wait for whoever took it along before we had it, and check
-    the target before we return.
+    Nobody publishes the run meanwhile: we hold its lease, wait for a process that took it from the publish queue
+    before, and check the target before we return.
 
     Args:
         action: Who discards it, to be recorded with the run.
 
     Returns:
-        The run: ``discarded``, unless it was published before; ``None`` when the journal knows none. A suspended run
-        has ended.
+        The run: ``discarded``, unless it was published before; ``None`` when the journal knows no run of this branch.
+        A suspended run ends.
 
     Raises:
         NotFoundError: When the branch doesn't exist.
-        RetryableError: When somebody works on the run, or is publishing it, and doesn't stop within a few seconds.
+        RetryableError: When another process is working on the run or publishing it, and doesn't stop within a few
+            seconds.
     """
     existed = exists(context, branch)
     run = context.journal.find_by_branch(branch)
@@ -170,7 +171,7 @@ def discard_run(context: Context, branch: str, *, target: str = "main", action: 
     try:
         return _discarded(context, lease.run, token, target, action)
     except BaseException:
-        # As it was: the branch still exists, and may be published or discarded later.
+        # Restore the run: its branch still exists, and may be published or discarded later.
         with suppress(LakegateError):
             if lease.run.finished_at is None and lease.run.order is None:
                 context.journal.save(lease.run, token)
@@ -184,16 +185,16 @@ def discard_run(context: Context, branch: str, *, target: str = "main", action: 
 
 def _discarded(context: Context, run: Run, token: str, target: str, action: Action | None) -> Run:
     if run.publication is None and not run.failures:
-        # In case we are killed now: recovery must not publish the run because it passed.
+        # If we're killed now, recovery must not publish the run because its audit passed.
         context.journal.save(run.model_copy(update={"reports": ()}), token)
     if run.publication is None:
         require_nobody_publishes(context, run)
     discard(context, run.branch, target=target)
-    # What was published stays published, or reverted, even if its branch couldn't be dropped then.
+    # A published or reverted run keeps its status, even if its branch couldn't be dropped then.
     try:
         publication = run.publication or find_publication(context, run)
     except EarlierAttemptError:
-        sync(context, run.target)  # the run is published, and the journal says so whatever we end it as
+        sync(context, run.target)  # the journal records the run as published, whatever status we end it with
         publication = None
     status = "discarded" if publication is None else "published" if run.publication is None else run.status
     changes: dict[str, object] = {"status": status, "publication": publication, "branch_kept": False, "order": None}
@@ -204,12 +205,12 @@ def _discarded(context: Context, run: Run, token: str, target: str, action: Acti
 
 
 def _held(context: Context, run: Run) -> Lease:
-    """Take a run's lease, even if it has ended; wait a little for a process that is just ending it."""
+    """Take a run's lease, even if it has ended; wait a little for a process that is about to end it."""
     try:
         return context.journal.resume(run.run_id, ended=True, wait_s=_PATIENCE_S) or Lease(run=run)
     except RetryableError as error:
         raise RetryableError(
-            f"Another process works on run {run.run_id}, so branch {run.branch} wasn't discarded.",
+            f"Another process is working on run {run.run_id}, so branch {run.branch} wasn't discarded.",
             hint=f"Stop it, or wait for it to end: lakegate runs {run.run_id}",
             run_id=run.run_id,
             branch=run.branch,

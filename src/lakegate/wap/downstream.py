@@ -1,8 +1,8 @@
-"""Notify downstream systems of each publish: at least once, in order for each table, whatever they do.
+"""Notify downstream systems of each publish: at least once, and in order for each table.
 
-What is to be sent is in the journal's outbox before anything is sent (:mod:`lakegate.journal.outbox`). The process that
-ended a run sends what is due, within a time budget; so do ``recover``, ``watch``, every later run, and
-``lakegate downstream retry``. Of several at once, one sends to a system. Nothing here changes a run's outcome.
+Events are in the journal's outbox before they're sent (:mod:`lakegate.journal.outbox`). The process that ended a run
+sends due events, within a time budget; so do ``recover``, ``watch``, every later run, and
+``lakegate downstream retry``. Only one process at a time sends to a system. Nothing here changes a run's outcome.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from lakegate.wap.context import Context, Subscriber
 from lakegate.wap.history import only_of, part_of, snapshots_in, sync
 
 BUDGET_S = 30.0
-"""Seconds after which a process that ended a run begins no further delivery."""
+"""Seconds after which a process that ended a run starts no further delivery."""
 _FIRST_WAIT_S = 30.0
 _LONGEST_WAIT_S = 3600.0
 _LOCK_S = 5.0
 _MOST_FAILURES = 3
-"""Failures after which a system is left alone until the next time."""
+"""Failures after which this process stops sending to a system."""
 _PAGE = 500
 _LONGEST_REASON = 500
 _LOG = logging.getLogger(__name__)
 
 States = Mapping[str, TablePointer | None]
-"""Where a table's metadata is, by the table's name; ``None`` for a table that doesn't exist."""
+"""The state of each table, by its name; ``None`` for a table that doesn't exist."""
 
 
 def send(
@@ -60,12 +60,13 @@ def send(
     target: str | None = None,
     name: str | None = None,
 ) -> Sequence[Delivery]:
-    """Send what is due to each downstream system; what can't be sent stays queued. Never raises an error.
+    """Send due events to each downstream system; those that can't be sent stay queued. Never raises an error.
 
     Args:
         within_s: Seconds after which no further delivery starts.
-        left_s: Seconds until this process is stopped; a delivery that may take longer isn't begun.
-        target: Read the new commits of this branch first, which queues what they did.
+        left_s: Seconds until this process is stopped; a delivery that may take longer isn't started.
+        target: First read the new commits of this branch, which queues their events.
+        name: Send only to this system; by default to all.
     """
     subscribers = [one for one in context.downstreams if name in (None, one.subscription.name)]
     if not subscribers or within_s <= 0:
@@ -75,7 +76,7 @@ def send(
             sync(context, target)
     now = time.monotonic()
     senders = [_Sender(context, one, now + min(within_s, left_s - one.timeout_s)) for one in subscribers]
-    # Side by side, so that one that is unavailable holds up no other. Daemons, so that none keeps the process alive.
+    # In parallel, so that an unavailable system doesn't delay the others; daemons, so that none keeps us alive.
     threads = [
         threading.Thread(target=copy_context().run, args=(one.work,), name=f"downstream {one.name}", daemon=True)
         for one in senders[1:]
@@ -89,7 +90,7 @@ def send(
 
 
 class _Sender:
-    """Sends to one system, in order for each table."""
+    """Sends events to one system, in order for each table."""
 
     def __init__(self, context: Context, subscriber: Subscriber, deadline: float) -> None:
         self._context = context
@@ -102,13 +103,13 @@ class _Sender:
         self.tried: list[Delivery] = []
 
     def work(self) -> None:
-        """Send what is due, until nothing is, or time is over."""
+        """Send due events until there are none left, or time is over."""
         try:
             if self._is_over or not self._outbox.waiting(self.name, limit=1):
                 return
             wait_s = max(min(_LOCK_S, self._left_s), 0.001)
             with self._context.journal.lock(f"downstream {self.name}", timeout_s=wait_s) as is_ours:
-                # Else another process sends; it looks again before it stops.
+                # Without the lock, another process is sending; it checks the queue again before it stops.
                 while is_ours and self._pass():
                     pass
         except Exception as error:  # noqa: BLE001 - a publish doesn't depend on it
@@ -124,7 +125,7 @@ class _Sender:
         return self._left_s <= 0 or self._failures >= _MOST_FAILURES
 
     def _pass(self) -> bool:
-        """Go once through what is queued; return whether something was sent, so that more may be due."""
+        """Go through the queue once; return whether something was sent, so that more may be due."""
         sent = False
         held: set[str] = set()
         now = self._outbox.now()
@@ -135,7 +136,7 @@ class _Sender:
             if due and held.isdisjoint(delivery.tables) and self._send(delivery):
                 sent = True
             else:
-                # Whatever comes later about these tables has to wait for it.
+                # Later events of these tables have to wait for this one.
                 held.update(delivery.tables)
         return sent
 
@@ -148,18 +149,18 @@ class _Sender:
             yield from page
 
     def _still_wanted(self, page: Sequence[Delivery]) -> Sequence[Delivery]:
-        """End what a system that points at tables needn't or mustn't get, and return the rest."""
-        # Earlier versions queued them.
+        """End deliveries that a system that mirrors tables needn't or mustn't get, and return the rest."""
+        # Earlier releases queued events of quarantine tables.
         aside = [one for one in page if all(map(is_quarantine, one.tables))]
         covered = [one for one in self._superseded(page) if one not in aside]
         if aside:
-            self._outbox.ended(aside, "skipped", "Its rows are quarantined.")
+            self._outbox.ended(aside, "skipped", "It's about a quarantine table.")
         if covered:
             self._outbox.ended(covered, "superseded", "A later event of the same tables covers it.")
         return [one for one in page if one not in covered and one not in aside]
 
     def _superseded(self, page: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Return the deliveries whose tables all have a later one: only the newest state matters."""
+        """Return the deliveries whose tables all have a later delivery: only the newest state matters."""
         later: set[str] = set()
         found = []
         for delivery in reversed(page):
@@ -171,7 +172,7 @@ class _Sender:
         return found
 
     def _send(self, delivery: Delivery) -> bool:
-        """Send one event; return whether nothing more is to be done about it."""
+        """Send one event; return whether it's done, sent or not."""
         if not self._outbox.begin(delivery):
             return False
         tried = delivery.model_copy(update={"tries": delivery.tries + 1})
@@ -181,16 +182,16 @@ class _Sender:
             event, states = describe(self._context, delivery)
             run = None if delivery.run_id is None else self._context.journal.get(delivery.run_id)
             failpoints.reach("before-send")
-            with self._context.narrator.step(f"Telling {self.name} of {_what(delivery)}"):
+            with self._context.narrator.step(f"Notifying {self.name} of {_what(delivery)}"):
                 self._opened.deliver(event, run)
             failpoints.reach("after-send")
         except CatalogUnavailableError:
-            raise  # nothing is wrong with the system: the next process tries
+            raise  # the system is fine; the next process retries
         except _CommitLostError:
             self._outbox.ended([tried], "skipped", reason := "Its commit is no longer in the catalog.")
             self.tried.append(tried.model_copy(update={"state": "skipped", "reason": reason}))
             return True
-        except Exception as error:  # noqa: BLE001 - whatever a system does, the others are served
+        except Exception as error:  # noqa: BLE001 - a failing system must not affect others
             self._failures += 1
             self._failed(tried, error)
             return False
@@ -225,7 +226,7 @@ class _CommitLostError(Exception):
 
 
 def _wait_s(tries: int, error: Exception) -> float:
-    """Return how long to wait before another try.
+    """Return how long to wait before the next try.
 
     Example:
         >>> [_wait_s(tries, ValueError()) for tries in (1, 2, 3, 99)]
@@ -237,7 +238,7 @@ def _wait_s(tries: int, error: Exception) -> float:
 
 
 def _reason(error: Exception) -> str:
-    # Another library's message may hold the secrets that it was given.
+    # Another library's message may contain the secrets that it was given.
     text = error.message if isinstance(error, LakegateError) else f"It failed: {type(error).__name__}."
     hint = f" {error.hint}" if isinstance(error, LakegateError) and error.hint else ""
     return one_line(without_secrets(text + hint))[:_LONGEST_REASON]
@@ -249,17 +250,17 @@ def _what(delivery: Delivery) -> str:
 
 
 def check(subscriber: Subscriber, type_: str) -> DownstreamCheck:
-    """Return whether a system can be reached from here, whatever is wrong with it."""
+    """Check whether a system can be reached from here. Never raises an error."""
     name = subscriber.subscription.name
     try:
         detail = subscriber.open().test()
-    except Exception as error:  # noqa: BLE001 - that's what is asked for
+    except Exception as error:  # noqa: BLE001 - the check reports every failure
         return DownstreamCheck(name=name, type=type_, works=False, detail=_reason(error))
     return DownstreamCheck(name=name, type=type_, works=True, detail=detail)
 
 
 def describe(context: Context, delivery: Delivery) -> tuple[DownstreamEvent, States]:
-    """Return the event of a delivery, and where its tables' metadata is according to the catalog."""
+    """Return a delivery's event, and the state of its tables by the catalog."""
     if delivery.commit is None:
         run = None if delivery.run_id is None else context.journal.get(delivery.run_id)
         at = delivery.queued_at if run is None else run.finished_at or delivery.queued_at
@@ -331,7 +332,7 @@ def _changed(
     is_current: bool,
     own: Sequence[int] | None,
 ) -> ChangedTable:
-    """Return what happened to a table; of a commit that several runs share, what the snapshots ``own`` did."""
+    """Return how a table changed; in a shared commit, only the change by the run's ``own`` snapshots."""
     known: dict[str, object] = {
         "before": None if before is None else before.metadata_location,
         "after": None if after is None else after.metadata_location,
@@ -352,16 +353,16 @@ def _changed(
     except RetryableError:
         raise
     except LakegateError as error:
-        # Its metadata can't be read: it gets what is known.
+        # The system still gets the event, with what is known.
         _LOG.warning("The metadata of %s can't be read: %s", name, error.message)
     return ChangedTable.model_validate({"table": name, **known})
 
 
 def needed_states(context: Context) -> Iterator[TablePointer]:
-    """Yield the states that downstream systems point at, or are still to be notified of; ``gc`` keeps their files."""
+    """Yield table states that downstream systems mirror or haven't been notified of yet; ``gc`` keeps their files."""
     yield from context.journal.outbox.mirrored()
     for delivery in context.journal.outbox.unsent_states():
         if all(map(is_quarantine, delivery.tables)):
-            continue  # it's never sent
+            continue  # events of quarantine tables are never sent
         with suppress(_CommitLostError):
             yield from filter(None, _states(context, delivery, delivery.commit or "")[2].values())

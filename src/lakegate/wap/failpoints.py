@@ -21,13 +21,13 @@ FaultPoint = Literal[
     "after-branch-delete",
 ]
 GroupPoint = Literal["queued", "taken", "confirmed"]
-"""Points of a publish that meets others: when it waits where others can take it along, when it has taken others, and
-when nothing but the commit itself is left to do, which nobody can call off any more."""
+"""Points of a group commit: when the run waits in the publish queue, when it has taken others from the queue, and right
+before the commit, when nobody can cancel it any more."""
 AfterwardsPoint = Literal["after-end", "before-send", "after-send"]
-"""Points at which the run's outcome is final: once it is recorded, and around what downstream systems are sent."""
+"""Points after the run's outcome is final: once it's recorded, and before and after events are sent downstream."""
 
 QuarantinePoint = Literal["after-quarantine", "after-leaving-out", "after-split"]
-"""Points between the steps of setting rows aside, which only a batch with failing rows comes to."""
+"""Points between the steps of quarantining rows, which only a batch with failing rows reaches."""
 
 VARIABLE = "LAKEGATE_FAULT"
 """``<point>:kill`` (SIGKILL), ``<point>:interrupt`` (SIGINT, as Ctrl-C sends it) or ``<point>:pause`` (SIGSTOP)."""

@@ -1,15 +1,15 @@
-"""Garbage collection: drop the branches and delete the files that nobody needs any more.
+"""Garbage collection: drop branches and delete files that nobody needs any more.
 
-In this order, so that no file that is needed can be mistaken for garbage:
+The order makes sure that no needed file is taken for garbage:
 
-1. Branches of rejected and failed runs expire.
-2. All files in the warehouse that are old enough are candidates.
-3. Every file that a commit in the history of any branch or tag needs stops being one, and every file of a state that a
-   downstream system points at, or hasn't been notified of yet.
-4. ``gc`` announces that it deletes files (:mod:`lakegate.wap.reachable`), and looks at the references again before each
-   batch, for what was committed meanwhile.
+1. Drop expired branches of rejected and failed runs.
+2. List all files in the warehouse. Those that are old enough are candidates.
+3. Remove every file from the candidates that a commit in the history of any branch or tag needs, and every file of a
+   state that a downstream system mirrors or hasn't been notified of yet.
+4. Announce that files are being deleted (:mod:`lakegate.wap.reachable`), then read the references again before each
+   batch, to find what was committed meanwhile.
 
-If metadata can't be read, its table keeps all its files.
+If a table's metadata can't be read, all of its files are kept.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ _CLOCKS_DIFFER = timedelta(minutes=1)
 _SAMPLE = 5
 _ALL_RUNS = 1_000_000
 _PARTS = ("data", "metadata")
-"""The folders of a table (Iceberg's default layout); other files are not the table's."""
+"""The folders of a table in Iceberg's default layout. Other files don't belong to the table."""
 _MADE_BY_US = re.compile(r".+_[0-9]{8}T[0-9]{6}-[0-9a-f]{8}")
-"""A folder as :func:`lakegate.wap.stage.stage` names it: the table's name and the run's id."""
+"""A table folder as :func:`lakegate.wap.stage.new_table` names it: the table's name and the run's id."""
 _CHECKSUM = re.compile(r"\.(.+)\.crc")
-"""The checksum that Hadoop's local file system writes next to each file."""
+"""A checksum file, which Hadoop's local file system writes next to each file."""
 _UNKNOWN = TablePointer(
     table=TableIdentifier(namespace=("unknown",), name="unknown"),
     content_id=None,
@@ -78,14 +78,14 @@ _UNKNOWN = TablePointer(
     spec_id=0,
     sort_order_id=0,
 )
-"""A table that is known by its metadata file only."""
+"""A table that's known only by its metadata file."""
 _ORPHANING = ("failed", "published")
 _EXPIRING = ("rejected", *_ORPHANING)
-"""Published ones, too: their branch is dropped at once, unless the catalog goes away just then."""
+"""Includes published runs: their branch is dropped at once, unless the catalog becomes unavailable just then."""
 _USERS_CHOICE = {
     error.code for error in (ConflictError, AlreadyPublishedError, NotReplayableError, OutcomeUnknownError)
 }
-"""Errors of runs whose branch is kept because the user may still publish it."""
+"""Errors of failed runs whose branch is kept because the user may still publish it."""
 
 
 def gc(
@@ -101,19 +101,19 @@ def gc(
 ) -> GcReport:
     """Drop expired branches, and delete the files that no branch or tag reaches.
 
-    The warehouse must belong to this catalog alone: no reference of this one reaches another one's tables.
+    The warehouse must belong to this catalog alone: tables of another catalog would count as garbage.
 
     Args:
-        keep_rejected: How long the branch of a rejected or failed run is kept after the run ended.
-        grace: Files younger than this are kept: a file is written long before it is committed. While runs are active,
-            files are kept from ``grace`` before the first of them started.
+        keep_rejected: How long to keep the branch of a rejected or failed run after the run ended.
+        grace: Keep files younger than this: a file is written long before it's committed. While runs are active, keep
+            files written since ``grace`` before the first of them started.
         now: See :func:`right_now`.
-        dry_run: Delete and drop nothing; report what would go.
-        history: How far back states must stay readable; ``None`` for all that was ever committed.
-        keep_detail: How long the journal keeps reports and steps of runs after they ended; ``None`` for ever.
+        dry_run: Drop and delete nothing; only report what would be.
+        history: How far back states must stay readable; ``None`` for the whole history.
+        keep_detail: How long the journal keeps reports and steps of ended runs; ``None`` for ever.
 
     Raises:
-        RetryableError: When the catalog, the journal or the file system fail; some files may be deleted by then.
+        RetryableError: When the catalog, the journal or the file system fails; some files may be deleted by then.
     """
     branches, problems = expire_branches(context, keep=keep_rejected, now=now, dry_run=dry_run)
     if not dry_run:
@@ -149,7 +149,7 @@ def _read_history(context: Context) -> History:
         with context.narrator.step(f"Reading the history of {MAIN}") as step:
             past = read_past(context, context.catalog.get_ref(MAIN).hash, step=step)
     except NewerFormatError:
-        return History((), whole=True)  # which files are needed can be told nevertheless
+        return History((), whole=True)  # which files are needed is known nevertheless
     if len(past) and context.journal.commits.head(MAIN) is None:
         context.journal.commits.complete(MAIN, past.commits, past.commits[-1].hash)
     return past
@@ -158,9 +158,9 @@ def _read_history(context: Context) -> History:
 def _make_checkpoint(
     context: Context, files: FileStore, past: History, garbage: Garbage, before: datetime
 ) -> str | None:
-    """Make a checkpoint if the last one is long ago, and delete old ones; return the commit up to which it goes.
+    """Make a checkpoint if there are many commits since the last one, and delete old ones. Return its last commit.
 
-    Without one, nothing changes: it spares others work.
+    A failure only leaves more work to others.
     """
     if len(past.newer) < EVERY:
         return None
@@ -176,10 +176,10 @@ def _make_checkpoint(
 
 
 def right_now(context: Context, files: WarehouseFiles) -> datetime:
-    """Return the time for :func:`gc`: by the clock that dates the warehouse's files, if this machine's is ahead of it.
+    """Return the time for :func:`gc`: that of the warehouse's clock if this machine's clock is ahead of it.
 
-    By a clock that is fast, gc would delete what others have just written. A file is written to learn the time, and
-    deleted again.
+    With a fast clock, gc would delete files that others have just written. To read the warehouse's clock, this writes a
+    file and deletes it again.
 
     Raises:
         StorageUnavailableError: When the warehouse doesn't list that file.
@@ -196,20 +196,20 @@ def right_now(context: Context, files: WarehouseFiles) -> datetime:
         raise StorageUnavailableError(
             f"The warehouse {context.warehouse} doesn't list a file that was just written to it, so gc can't tell how "
             "old its files are. Nothing was deleted.",
-            hint="Run it again; what writes to a store must be listed there at once.",
+            hint="Run it again. gc needs a store that lists new files at once.",
             warehouse=context.warehouse,
         )
     now = datetime.now(UTC)
     if now - there <= _CLOCKS_DIFFER:
         return now
     ahead = duration((now - there).total_seconds())
-    context.narrator.note(f"This machine's clock is {ahead} ahead of the warehouse's, which gc goes by.")
+    context.narrator.note(f"This machine's clock is {ahead} ahead of the warehouse's; gc uses the warehouse's.")
     return there
 
 
 def collectable_before(context: Context, now: datetime, grace: timedelta) -> datetime:
-    """Return the time before which a file must have been written to be garbage if nothing reaches it."""
-    # While runs are active, their files may be about to be committed.
+    """Return the time before which an unreachable file must have been written to be garbage."""
+    # Files of active runs may be about to be committed.
     runs = (run for status in ("running", "staged") for run in context.journal.runs(status=status, limit=_ALL_RUNS))
     return min([now, *(run.started_at for run in runs if run.finished_at is None)]) - grace
 
@@ -218,8 +218,8 @@ class Garbage:
     """The files that may be garbage, by canonical path.
 
     Args:
-        oldest: Time of the oldest state that must stay readable; ``None`` for all of history.
-        leaving: Branches that count as dropped.
+        oldest: Time of the oldest state that must stay readable; ``None`` for the whole history.
+        leaving: Branches to treat as dropped.
         reach: As in :class:`~lakegate.wap.reachable.Reachable`.
     """
 
@@ -247,18 +247,18 @@ class Garbage:
         self._digests: set[bytes] = set()
         self.checkpoints: list[StoredFile] = []
         self.needed: tuple[tuple[str, ...], Needed | None] = (), None
-        """Folders of views and the like, and what the history of ``main`` needs, as far as it was to be read."""
+        """Folders of views and other content, and the files that the history of ``main`` needs, if all are known."""
         self.reached_files = 0
         self.young_files = 0
         self.ignored_files = 0
 
     @property
     def problems(self) -> tuple[GcProblem, ...]:
-        """What is kept because it may still be needed."""
+        """Folders that are kept because their files may still be needed."""
         return (*self._reachable.problems, *self._misspelt.values())
 
     def list_files(self, written_before: datetime) -> None:
-        """Make every file that is old enough a candidate."""
+        """List the warehouse, and make every file that's old enough a candidate."""
         with self._context.narrator.step("Listing the files in the warehouse") as step:
             for count, file in enumerate(self._files.list(self._context.warehouse), 1):
                 if count % _BATCH == 0:
@@ -276,7 +276,7 @@ class Garbage:
                     self.young_files += 1
 
     def drop_reachable(self) -> None:
-        """Take the files that references reach, or downstream systems point at, from the candidates."""
+        """Remove files that references reach, or that downstream systems need, from the candidates."""
         with self._context.narrator.step("Finding the files that branches and tags need") as step:
             if self._head is not None:
                 self._reachable.add([self._head], step)
@@ -286,11 +286,11 @@ class Garbage:
             self._reachable.keep(needed_states(self._context))
 
     def begin(self, past: History) -> None:
-        """Begin with what the newest checkpoint of ``main`` knows; what its history needs is noted for the next one."""
+        """Start with the files in the newest checkpoint of ``main``, and collect those for the next checkpoint."""
         if past.checkpoint is not None:
             needed = load_needed(self._context, past.checkpoint) if self._keeps_all else None
             if needed is not None and needed.root != self._root:
-                needed = None  # the same files are spelt in another way there, so none of them would be found
+                needed = None  # its paths are spelled differently, so none of them would match
             digests = frozenset[bytes]() if needed is None else needed.all_digests()
             self._reachable.begin(frozenset(map(hash_of, past.older)), past.foreign, needed, digests)
             self._digests.update(digests)
@@ -302,14 +302,14 @@ class Garbage:
 
     def _note_needed(self) -> None:
         folders, names, foreign = self._reachable.known()
-        # What is known of tables that can't be read, or lie elsewhere, isn't all.
+        # If tables can't be read or are elsewhere, not all needed files are known.
         is_all = self._keeps_all and not self._reachable.problems and not self._elsewhere
         digests = joined(frozenset(self._digests))
         needed = Needed(root=self._root, digests=digests, folders=folders, names=names) if is_all else None
         self.needed = foreign, needed
 
     def collect(self, *, dry_run: bool) -> list[CollectedFolder]:
-        """Delete what is certainly garbage; return it by folder."""
+        """Delete the files that are certainly garbage; return them by folder."""
         unreachable = self._by_folder()
         collected: list[CollectedFolder] = []
         total, done = sum(map(len, unreachable.values())), 0
@@ -330,8 +330,8 @@ class Garbage:
         return collected
 
     def _delete(self, folder: str, paths: list[str], *, dry_run: bool) -> list[StoredFile]:
-        # Somebody may have made a branch or published meanwhile; commits that we know already cost nothing. Whoever
-        # returns to a state that was garbage is among these references, or sees our announcement.
+        # Somebody may have created a branch or published meanwhile. Known commits cost nothing to add. A process that
+        # goes back to a state that was garbage is among these references, or sees our announcement.
         self._reachable.add(self._refs())
         if self._reachable.must_keep(folder):
             return []
@@ -355,22 +355,22 @@ class Garbage:
             self._elsewhere.add(path.rpartition("/")[2])
 
     def _is_misspelt(self, folder: str, path: str) -> bool:
-        """Return whether a file of this name is reached under another root: by a link, or from before a move.
+        """Return whether a table needs a file of this name under another path: by a link, or from before a move.
 
-        Iceberg's file names hold UUIDs, so a name that occurs twice is one file spelt in two ways.
+        Iceberg's file names contain UUIDs, so two paths with the same file name are the same file.
         """
         if path.rpartition("/")[2] not in self._elsewhere:
             return False
         problem = GcProblem(
             subject=folder,
-            message=f"Tables name the files in {folder} by a different path from the one where gc found them.",
+            message=f"Tables refer to the files in {folder} by a different path from the one where gc found them.",
             hint="Set catalog.warehouse to what it was when the tables were written.",
         )
         self._misspelt.setdefault(folder, problem)
         return True
 
     def _by_folder(self) -> dict[str, list[str]]:
-        """Return the remaining candidates by the folder of our table that they are in."""
+        """Return the remaining candidates by table folder, if the table is lakegate's."""
         found: dict[str, list[str]] = {}
         metadata = {folder: path for path in sorted(self._candidates) if (folder := _folder_of_metadata(path))}
         for path in self._candidates:
@@ -382,7 +382,7 @@ class Garbage:
         return found
 
     def _tables_above(self, path: str) -> Iterator[str]:
-        """Yield each folder below the root in whose ``data`` or ``metadata`` the file is, outermost first."""
+        """Yield each folder below the root whose ``data`` or ``metadata`` folder contains the file, outermost first."""
         parts = path.removeprefix(f"{self._root}/").split("/")
         for depth in range(1, len(parts) - 1):
             if parts[depth] in _PARTS:
@@ -414,17 +414,17 @@ def _folder_of_metadata(path: str) -> str | None:
 def expire_branches(
     context: Context, *, keep: timedelta, now: datetime, dry_run: bool
 ) -> tuple[list[ExpiredBranch], list[GcProblem]]:
-    """Drop each branch that is as a rejected or failed run left it ``keep`` or longer ago.
+    """Drop the branches that rejected or failed runs left ``keep`` or longer ago, if nobody has changed them since.
 
     Returns:
-        The branches dropped, and those that are kept though they have expired.
+        The dropped branches, and those that are kept although they've expired.
     """
     dropped: list[ExpiredBranch] = []
     kept: list[GcProblem] = []
     for ref, run in _kept_branches(context, context.catalog.list_refs()):
         if run.finished_at is None or run.finished_at > now - keep:
             continue
-        # Once somebody published it by name, the run's word for what it wrote is what they had made of it.
+        # If somebody tried to publish it by name, the run records the branch with their changes as its own.
         touched = (run.adopted and run.status != "published") or not _is_untouched(context, ref, run)
         if not touched and not dry_run:
             try:
@@ -444,12 +444,12 @@ def expire_branches(
 
 
 def drop_orphaned_branches(context: Context) -> tuple[Ref, ...]:
-    """Drop the branches that runs couldn't drop at their end because the catalog was away; return them.
+    """Drop the branches that runs couldn't drop when they ended, because the catalog was unavailable; return them.
 
-    One that somebody else has written to meanwhile stays.
+    A branch that somebody else has written to since stays.
     """
     dropped = []
-    # By the journal, as there may be thousands of branches that others need.
+    # Start from the journal: there may be thousands of branches that others need.
     for run in filter(_is_orphaned, context.journal.with_branch(_ORPHANING)):
         try:
             ref = context.catalog.get_ref(run.branch)
@@ -467,9 +467,9 @@ def drop_orphaned_branches(context: Context) -> tuple[Ref, ...]:
 
 
 def _drop(context: Context, ref: Ref, run: Run) -> bool:
-    """Drop the branch of a run that has ended; return whether that could be done.
+    """Drop the branch of a run that has ended; return whether it's dropped.
 
-    The run's lease is ours meanwhile, so that nobody publishes the branch.
+    Hold the run's lease meanwhile, so that nobody publishes the branch.
     """
     try:
         lease = context.journal.resume(run.run_id, ended=True)
@@ -493,7 +493,7 @@ def _drop(context: Context, ref: Ref, run: Run) -> bool:
 
 def _is_orphaned(run: Run) -> bool:
     if not run.branch_kept:
-        return False  # a newer lakegate wrote it, and will know what to do with its branch
+        return False  # a newer lakegate wrote the run, and will handle its branch
     if run.status == "failed":
         return not run.is_users_branch and run.error is not None and run.error.code not in _USERS_CHOICE
     return run.status == "published"
@@ -501,7 +501,7 @@ def _is_orphaned(run: Run) -> bool:
 
 def _kept_branches(context: Context, refs: Iterable[Ref]) -> Iterator[tuple[Ref, Run]]:
     """Yield the branches of runs that have ended, each with its newest run."""
-    # By branch: there are few of those, but ever more runs in the journal.
+    # Start from the branches: there are few of them, and ever more runs in the journal.
     branches = {ref.name: ref for ref in refs if ref.kind == "branch" and ref.name != "main"}
     for name, line in context.journal.pages.by_branch(branches).items():
         run = context.journal.get(line.run_id) if line.status in _EXPIRING else None
@@ -510,7 +510,7 @@ def _kept_branches(context: Context, refs: Iterable[Ref]) -> Iterator[tuple[Ref,
 
 
 def _is_untouched(context: Context, ref: Ref, run: Run) -> bool:
-    """Return whether nobody but the run wrote to its branch."""
+    """Return whether only the run itself wrote to its branch."""
     if run.staged:
         return stands_as_left(context, ref, run.staged[0].head, run.run_id)
     base = run.base or (run.request.base if run.request else None)
@@ -518,7 +518,7 @@ def _is_untouched(context: Context, ref: Ref, run: Run) -> bool:
         return False
     if ref.hash == base:
         return True
-    # It failed midway: all that the branch has and its base hasn't must be snapshots of the run.
+    # The run failed during its write: everything that the branch adds to its base must be snapshots of the run.
     for difference in context.catalog.diff(Ref(name=base, hash=base, kind="detached"), ref):
         if difference.kind == "namespace":
             continue

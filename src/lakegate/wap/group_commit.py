@@ -25,21 +25,21 @@ from lakegate.wap.history import events_of, part_of_run, require_not_published, 
 from lakegate.wap.optimistic_commit import publish_lock
 
 _MOST_RUNS = 32
-"""Runs in one commit: the one that leads it must not wait for too many others."""
+"""Most runs in one commit: the leader shouldn't wait for too many others."""
 _MOST_FILES = 500
-"""Source files of a run that is offered: a batch of thousands is worth a commit of its own."""
+"""Most source files of a run that is queued: a batch of thousands is worth a commit of its own."""
 _MOST_FILES_TOGETHER = 2_000
-"""Source files of all runs in one commit, which names them in its properties."""
+"""Most source files of all runs in one commit, whose properties name them."""
 MOST_COMMITS = 100
-"""How far to read back for a run that waits, to see whether its files were published meanwhile."""
+"""How many commits to read back for a queued run, to see whether its files were published meanwhile."""
 _LAST_LOOK_S = 10.0
-"""How long to wait for the process that is publishing a run that is cancelled or discarded."""
+"""How long to wait for a process that is publishing a run that is cancelled or discarded."""
 
 
 def can_share(run: Run) -> bool:
-    """Return whether a run's commit may be shared: it appends to one table, whatever others do.
+    """Return whether a run may share a commit: it only appends to one table, whatever other runs do.
 
-    What it read or replaces, or was published against its checks, ties its commit to more than its own rows.
+    A run that read or replaces something, or that is published although its audit failed, needs its own commit.
     """
     if len(run.staged) != 1 or run.reads or run.accepted is not None:
         return False
@@ -50,7 +50,7 @@ def can_share(run: Run) -> bool:
 
 
 def offer_of(run: Run, token: str, audit: str, seen: str) -> QueuedPublish:
-    """Return what others need to know of a run to publish it."""
+    """Return a run's entry for the publish queue: what another process needs to publish it."""
     needless: dict[str, object] = {
         "order": None,
         "reports": (),
@@ -67,7 +67,9 @@ class Turn:
     """How a run's wait for the publish lock ended.
 
     Attributes:
-        taken: Whether another run took it along, or may have.
+        locked: Whether the run has the lock.
+        queued: Whether the run is in the publish queue.
+        taken: Whether another run's commit includes it, or may.
     """
 
     locked: bool = False
@@ -79,14 +81,15 @@ class Turn:
 def waiting_for_turn(
     context: Context, run: Run, offer: Callable[[], QueuedPublish] | None, wait_s: float
 ) -> Iterator[Turn]:
-    """Wait until it is the run's turn to publish, or another run has taken it along; the body acts on that.
+    """Wait for the publish lock, or until another run's commit may include this run; the body acts on that.
 
     Args:
-        offer: What to offer while waiting; ``None`` for a run that nobody may take along.
-        wait_s: How long to wait for the lock. Nothing but speed depends on it.
+        offer: Makes the run's queue entry when it has to wait; ``None`` for a run that can't share a commit.
+        wait_s: How long to wait for the lock. Only speed depends on it.
 
     Raises:
-        OutcomeUnknownError: When the run was taken, and is cancelled before it is known what came of that.
+        OutcomeUnknownError: When another process took the run from the queue, and this one is cancelled before it
+            knows the outcome.
     """
     turn = Turn()
     ours = False
@@ -94,14 +97,14 @@ def waiting_for_turn(
     def wait() -> None:
         if offer is not None:
             turn.queued = True
-            with suppress(LakegateError):  # then nobody takes it along
+            with suppress(LakegateError):  # then it isn't queued, and nobody else publishes it
                 context.journal.publishes.join(offer())
             failpoints.reach("queued")
 
     try:
         with publish_lock(context, run.target, run.tables, timeout_s=wait_s, waiting=wait) as turn.locked:
             if turn.queued:
-                # Without the lock, nobody may take it once it continues alone.
+                # Without the lock, leave the queue first: nobody may take a run that continues alone.
                 turn.taken = not (_is_waiting(context, run) if turn.locked else _withdrawn(context, run))
                 turn.queued = turn.locked and not turn.taken
             if not turn.taken:
@@ -121,12 +124,16 @@ def waiting_for_turn(
         if ours and turn.queued:
             with suppress(LakegateError):
                 context.journal.publishes.leave(run.run_id)
-    # Without the lock: the others needn't wait until this one has found its commit.
+    # The lock is released here: others needn't wait while this run looks for its commit.
     yield turn
 
 
 def require_over(context: Context, run: Run, error: BaseException) -> None:
-    """Wait until whoever took ``run``, which ends by ``error``, has published it or given up."""
+    """Wait until the process that took ``run`` from the queue has published it or given up.
+
+    Args:
+        error: Why this process stops working on the run; the cause of an error raised here.
+    """
     try:
         with publish_lock(context, run.target, run.tables, timeout_s=_LAST_LOOK_S) as is_over:
             if is_over:
@@ -138,39 +145,39 @@ def require_over(context: Context, run: Run, error: BaseException) -> None:
 
 def _may_be_published(run: Run) -> OutcomeUnknownError:
     return OutcomeUnknownError(
-        f"Another process has taken run {run.run_id} along to publish it to {run.table}, and hasn't reported back: "
-        "it may or may not be published.",
-        hint=f"In a minute: lakegate publish {run.branch} (it never publishes twice)",
+        f"Another process is publishing run {run.run_id} to {run.table} together with its own, and hasn't reported "
+        "back: the run may or may not be published.",
+        hint=f"Wait a minute, then: lakegate publish {run.branch} (it never publishes twice)",
         branch=run.branch,
         run_id=run.run_id,
     )
 
 
 class BeingPublishedError(RetryableError):
-    """Its owner, or whoever took a run along, is still at it, so nobody can say whether it'll be published."""
+    """A run may be being published right now, by its owner or in another run's commit, so its outcome isn't known."""
 
 
 def require_nobody_publishes(context: Context, run: Run) -> None:
-    """Wait until nobody publishes ``run`` any more who was about to before we had its lease.
+    """Wait for any process that began to publish ``run`` before we had its lease.
 
-    Its process may be stopped between its last look at its lease and its commit; or it may be dead, while another one
-    is about to commit what it offered. Either has the publish lock; whoever takes the lock after us finds neither the
-    offer nor its lease.
+    The run's process may be stopped between checking its lease and committing. Or it's dead, while another process is
+    about to commit the run from the queue. Either holds the publish lock. Whoever takes the lock after us finds
+    neither the queue entry nor the lease.
 
     Raises:
         BeingPublishedError: When that takes too long.
     """
     if run.branch and not run.staged:
-        return  # there's nothing to publish yet; what has no branch commits to its target at once
+        return  # nothing to publish yet; only a run without a branch commits straight to its target
     with publish_lock(context, run.target, run.tables, timeout_s=_LAST_LOOK_S) as is_over:
         if not is_over:
             look = f"Try again; to see whether it was published: lakegate runs {run.run_id}"
             busy = [table for table in run.tables if context.journal.is_locked(f"{run.target}/{table}")]
             raise BeingPublishedError(
-                f"Run {run.run_id} is perhaps being published right now: somebody is publishing to {', '.join(busy)}."
+                f"A process that is publishing to {', '.join(busy)} may be publishing run {run.run_id} right now."
                 if busy
-                else f"Whether run {run.run_id} is being published right now isn't known: nobody seems to be "
-                f"publishing to {run.table}, but the journal gave us no publish lock to make sure of it.",
+                else f"Can't tell whether run {run.run_id} is being published right now: nobody seems to be "
+                f"publishing to {run.table}, but we couldn't get the publish lock to make sure.",
                 hint=look
                 if busy
                 else f"{look}. If this process does much at the same time, raise journal.max_connections",
@@ -195,12 +202,12 @@ def _withdrawn(context: Context, run: Run) -> bool:
 
 @dataclass(slots=True)
 class Companions:
-    """The runs that one run takes along in its commit.
+    """The queued runs that the leader of a group commit includes.
 
     Attributes:
-        run: The run that has the publish lock.
-        taken: The runs that were taken from the queue, by id. They stay ours until they are published, or their lease
-            is somebody else's.
+        run: The leader: the run that has the publish lock.
+        turn: How the leader got the lock.
+        taken: The runs taken from the queue, by id. They stay ours until they're published or lose their lease.
     """
 
     context: Context
@@ -210,15 +217,15 @@ class Companions:
 
     @property
     def table(self) -> TableIdentifier:
-        """The table that all append to."""
+        """The table that all of them append to."""
         return self.run.staged[0].table
 
     def wants(self, offered: Sequence[QueuedPublish]) -> bool:
-        """Return whether the queue is to be changed: others are on offer, or the run itself is."""
+        """Return whether the queue has to change: other runs are waiting in it, or the leader itself is."""
         return bool(offered) or self.turn.queued
 
     def offered(self) -> Sequence[QueuedPublish]:
-        """Return the runs that could come along, longest waiting first."""
+        """Return the runs that could be included, longest waiting first."""
         with suppress(LakegateError):
             found = self.context.journal.publishes.waiting(self.run.target, str(self.table), limit=_MOST_RUNS)
             others = {one.run.run_id: one for one in found if one.run.run_id != self.run.run_id}
@@ -228,14 +235,14 @@ class Companions:
     def take(
         self, offered: Sequence[QueuedPublish], pointer: TablePointer, head: Ref, commits: Sequence[Commit]
     ) -> tuple[TablePointer, Sequence[QueuedPublish]]:
-        """Take along the appends that fit on top of ``pointer``.
+        """Take queued runs, and rebase those that fit onto ``pointer``.
 
         Args:
-            pointer: The table as the run that takes them leaves it.
-            commits: Its newest commits, newest first.
+            pointer: The table as the leader leaves it.
+            commits: The target's newest commits, newest first.
 
         Returns:
-            The table as all of them leave it, and the runs in it.
+            The table with the rows of all of them, and the included runs.
         """
         usable = self.unpublished(offered, head, commits)
         try:
@@ -252,12 +259,12 @@ class Companions:
         own = len(self.run.staged[0].snapshot_ids)
         try:
             pointer, refused = self.context.editor.replay_each(sources, pointer, at_least=own)
-        except Exception:  # noqa: BLE001 - whatever is wrong with one of them, it finds out on its own
+        except Exception:  # noqa: BLE001 - whatever is wrong with a run, its own process finds out
             return pointer, ()
         return pointer, [one for place, one in enumerate(chosen) if place not in refused]
 
     def are_ours(self, chosen: Sequence[QueuedPublish]) -> bool:
-        """Renew the leases of runs that were taken, directly before they're committed; return whether all have them."""
+        """Renew the leases of included runs right before the commit; return whether all still have theirs."""
         if not chosen:
             return True
         with suppress(LakegateError):
@@ -268,7 +275,7 @@ class Companions:
     def unpublished(
         self, offered: Sequence[QueuedPublish], head: Ref, commits: Sequence[Commit]
     ) -> Sequence[QueuedPublish]:
-        """Return the runs that aren't published yet, with source files that nobody has published since they looked."""
+        """Return the runs that aren't published yet, and whose source files nobody has published since they read."""
         found: list[QueuedPublish] = []
         group = [_event(self.run)]
         past = _Past(self.context, head, commits)
@@ -277,12 +284,12 @@ class Companions:
                 since = past.since(one.seen)
                 if since is None or any(one.run.run_id in commit.runs for commit in since):
                     continue
-                # Few have a file in common with anybody, and those that wait may have begun long ago.
+                # Comparing names first is cheap: few runs share a file, and a queued run may have begun long ago.
                 names = _names(_event(one.run))
                 near = [] if all(names.isdisjoint(commit.names) for commit in since) else since
                 require_not_published(one.run, [*group, *(event for commit in near for event in commit.events)])
             except LakegateError:
-                continue  # it finds out on its own
+                continue  # the run's own process will see this error
             found.append(one)
             group.insert(0, _event(one.run))
         return found
@@ -290,7 +297,7 @@ class Companions:
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """What a commit says of its runs, newest first, and all that it names their source files by."""
+    """A commit's runs and their events, newest first, with all names of their source files."""
 
     commit: Commit
     runs: Collection[str]
@@ -304,7 +311,7 @@ class _Commit:
 
 
 class _Past:
-    """The target's commits, newest first; what the leader hasn't read is read once for all that wait, as needed."""
+    """The target's commits, newest first. Those that the leader hasn't read are read once for all runs, when needed."""
 
     def __init__(self, context: Context, head: Ref, commits: Sequence[Commit]) -> None:
         self._head = head.hash
@@ -314,7 +321,7 @@ class _Past:
         )
 
     def since(self, seen: str) -> Sequence[_Commit] | None:
-        """Return the commits after ``seen``, newest first; ``None`` if they can't be known at little cost."""
+        """Return the commits after ``seen``, newest first; ``None`` if it's too far back."""
         if seen == self._head:
             return ()
         for place, one in enumerate(self._commits, 1):
@@ -324,7 +331,7 @@ class _Past:
             try:
                 self._commits.append(_Commit.of(commit))
             except NewerFormatError:
-                self._further = iter(())  # what's before it isn't known to anybody
+                self._further = iter(())  # we can't read past it
                 raise
             if commit.parent == seen:
                 return self._commits[:]
@@ -337,7 +344,7 @@ class _Past:
 
 
 def _limited(offered: Sequence[QueuedPublish], files: int) -> Sequence[QueuedPublish]:
-    """Return the first of them that one commit has room for, besides ``files`` source files."""
+    """Return the first of the queued runs, as many as fit into a commit that has ``files`` source files already."""
     together = accumulate((_files(one.run) for one in offered), initial=files)
     room = sum(number <= _MOST_FILES_TOGETHER for number in islice(together, 1, None))
     return offered[: min(room, _MOST_RUNS)]
@@ -352,13 +359,13 @@ def _staged(one: QueuedPublish) -> StagedTable:
 
 
 def _names(event: HistoryEvent) -> frozenset[str]:
-    """Return all that a run's source files go by: two runs without one in common have no file in common."""
+    """Return all names of a run's source files: runs without a name in common have no file in common."""
     revived = (name for _, uri, version, _ in event.revives for name in (uri, version))
     return frozenset((*(name for file in event.files for name in file), *event.identities, *revived)) - {""}
 
 
 def _event(run: Run) -> HistoryEvent:
-    """Return what the history will say of a run that is about to be published."""
+    """Return the history event of a run that is about to be published."""
     part = part_of_run(run, "")
     return HistoryEvent(
         commit="",

@@ -1,7 +1,7 @@
-"""What lakegate writes into commits and reads back from the target's history: the truth about what is published.
+"""Commit properties: what lakegate writes into commits and reads back, as the truth about what is published.
 
-The journal holds a copy, so that nobody has to search thousands of commits for a source file. :func:`sync` keeps the
-copy up to date, commit by commit; a lost journal is rebuilt from the same properties.
+The journal holds a copy, so that finding a source file doesn't mean searching thousands of commits. :func:`sync` keeps
+the copy up to date, commit by commit, and a lost journal is rebuilt from the same properties.
 """
 
 from __future__ import annotations
@@ -40,59 +40,61 @@ from lakegate.wap.context import Context
 BRANCH_PROPERTY = "lakegate.branch"
 AUDIT_PROPERTY = "lakegate.audit"
 ACCEPTED_PROPERTY = "lakegate.accepted"
-"""Why somebody published what had failed its audit; ``lakegate.accepted-by`` says who."""
+"""Why somebody published a branch that failed its audit; ``lakegate.accepted-by`` says who."""
 ACCEPTED_BY_PROPERTY = "lakegate.accepted-by"
 TABLES_PROPERTY = "lakegate.tables"
 FILES_PROPERTY = "lakegate.files"
 READS_PROPERTY = "lakegate.reads"
 KEYS_PROPERTY = "lakegate.keys"
-"""Of the tables that a run published to, those in which it found its keys to be new: no rows may come back to them."""
+"""The tables whose keys a run checked as new when it published to them: no rows may be restored to them."""
 REVERTS_PROPERTY = "lakegate.reverts"
 MODE_PROPERTY = "lakegate.mode"
-"""What an ingest did to the rows that were there, if it did more than append."""
+"""The write mode of an ingest, if it did more than append."""
 SCHEMA_PROPERTY = "lakegate.schema"
-"""Columns that an ingest added or widened, for people."""
+"""Columns that an ingest added or widened, as text for people."""
 REVIVES_PROPERTY = "lakegate.revives"
 UNPUBLISHES_PROPERTY = "lakegate.unpublishes"
 """Runs that lose their rows because a revert or restore undoes the revert that had restored them."""
 KIND_PROPERTY = "lakegate.kind"
-"""What made a commit that undoes: ``revert`` or ``restore``; others lack it."""
+"""``revert`` or ``restore``, on the commit of one; other commits lack it."""
 
 RENAMES_PROPERTY = "lakegate.renames"
-"""Tables that got other names: the old and the new one by turns."""
+"""Renamed tables: old and new name, in turn."""
 FORMERLY_PROPERTY = "lakegate.formerly"
-"""The same of a commit that reverts: what its tables were called when the runs that it reverts wrote to them."""
+"""On a commit that reverts runs: former and current names of its tables, in turn, if those runs used other names."""
 
 SNAPSHOTS_PROPERTY = "lakegate.snapshots"
-"""The snapshots of one run among those of a commit that several share. In no commit: :func:`parts_of` makes it."""
+"""One run's snapshots in a commit that several runs share. No commit stores it: :func:`parts_of` adds it."""
 
 _KINDS: Mapping[str, Literal["reverted", "restored"]] = {"revert": "reverted", "restore": "restored"}
 
 FORMAT = 2
-"""Of properties that name source files. A lakegate that doesn't know a commit's format publishes nothing."""
+"""Format of properties that name source files. A release that doesn't know a commit's format publishes nothing."""
 _REVIVED_FORMAT = 3
-"""Of ``lakegate.revives``: 3 since runs without files come back, and others go (``lakegate.unpublishes``)."""
+"""Format of ``lakegate.revives``: 3 since it can name runs without files, and ``lakegate.unpublishes`` exists."""
 _REVIVED_WIDTH = 4
 _SHARED_FORMAT = 3
-"""Of ``lakegate.files`` in a commit that several runs share: what each of them published (docs/decisions/0060)."""
+"""Format of ``lakegate.files`` in a commit that several runs share: the files of each run (docs/decisions/0060)."""
 
 _NEAR = 1_000
 _PROGRESS_EVERY = 100
 RENAMING = '{"format":4,"files":[]}'
-"""The source files of a commit that renames: none, in a form that a lakegate that knows of no renames refuses."""
+"""The ``lakegate.files`` of a rename: no files, in a format that makes releases without renames refuse the commit."""
 
 _ZIPPED = "zlib:"
 _LONGEST_PLAIN = 2_000
 
 
 class Part(Value):
-    """What one of the runs published that share a commit.
+    """One run's part of a commit that several runs share.
 
     Attributes:
+        run: The run's id.
         snapshots: Its snapshots, oldest first.
-        audit: What its checks came to.
+        branch: Its branch.
+        audit: Summary of its checks.
         files: URI and version of its source files.
-        identities: The identity of each of ``files``, in order; or nothing.
+        identities: The identity of each of ``files``, in the same order; empty if none has one.
     """
 
     run: str
@@ -104,7 +106,7 @@ class Part(Value):
 
 
 def part_of_run(run: Run, audit: str) -> Part:
-    """Return what ``run``, an append to one table, publishes as a part of a commit."""
+    """Return the part of ``run``, an append to one table, for a shared commit."""
     files = () if run.request is None else run.request.batch.files
     identities = tuple(file.identity for file in files)
     return Part(
@@ -120,8 +122,8 @@ def part_of_run(run: Run, audit: str) -> Part:
 def shared_properties(table: str, parts: Sequence[Part]) -> dict[str, str]:
     """Return the properties of a commit that several runs share, each an append to ``table``.
 
-    A lakegate that doesn't know of such commits finds the first run and a format of its source files that it doesn't
-    know, and publishes nothing.
+    A release that doesn't know shared commits sees the first run with an unknown format of source files, and publishes
+    nothing.
     """
     runs = [{key: value for key, value in part.model_dump(mode="json").items() if value} for part in parts]
     return {
@@ -133,9 +135,9 @@ def shared_properties(table: str, parts: Sequence[Part]) -> dict[str, str]:
 
 
 def parts_of(commit: Commit) -> tuple[Commit, ...]:
-    """Return ``commit`` as each of its runs would have made it alone, in their order; mostly just itself.
+    """Split ``commit`` into one commit per run, in order, as if each had committed alone. Usually returns just itself.
 
-    All have its hash, and its tables as all of them left them: ``lakegate.snapshots`` says which snapshots are whose.
+    All parts keep the hash and the tables of the shared commit; ``lakegate.snapshots`` says which snapshots are whose.
     """
     if RUN_IDS_PROPERTY not in commit.properties:
         return (commit,)
@@ -156,18 +158,18 @@ def parts_of(commit: Commit) -> tuple[Commit, ...]:
 
 
 def part_of(commit: Commit, run_id: str | None) -> Commit:
-    """Return ``commit`` as ``run_id`` would have made it alone; see :func:`parts_of`."""
+    """Return the part of ``commit`` that ``run_id`` made; see :func:`parts_of`."""
     return next((part for part in parts_of(commit) if run_of(part) == run_id), commit)
 
 
 def snapshots_in(part: Commit) -> tuple[int, ...] | None:
-    """Return the snapshots of a run that shares its commit; ``None`` for one that has it for itself."""
+    """Return the snapshots of a run that shares its commit; ``None`` for a run with its own commit."""
     text = part.properties.get(SNAPSHOTS_PROPERTY)
     return None if text is None else tuple(map(int, text.split()))
 
 
 def only_of(change: TableChange, own: Sequence[int] | None) -> TableChange:
-    """Return what the snapshots ``own`` of an append added; ``change`` for ``None``, or if it isn't an append."""
+    """Limit an append to the snapshots ``own``. Without ``own``, or if it isn't an append, return ``change`` itself."""
     if own is None or change.kind != "append":
         return change
     snapshots = tuple(one for one in change.snapshots if one.snapshot_id in own)
@@ -190,7 +192,7 @@ def _shared(commit: Commit) -> Sequence[Part]:
 
 
 def run_of(commit: Commit) -> str | None:
-    """Return the run that made ``commit``; ``None`` when lakegate didn't make it."""
+    """Return the run that made ``commit``; ``None`` if lakegate didn't make it."""
     return commit.properties.get(RUN_ID_PROPERTY)
 
 
@@ -201,7 +203,7 @@ def runs_of(commit: Commit) -> tuple[str, ...]:
 
 
 def kind_of(commit: Commit) -> str | None:
-    """Return ``revert`` or ``restore`` for a commit made by one, else ``None``."""
+    """Return ``revert`` or ``restore`` for the commit of one, else ``None``."""
     return commit.properties.get(KIND_PROPERTY)
 
 
@@ -219,24 +221,25 @@ def renames_in(commit: Commit) -> tuple[tuple[str, str], ...]:
 
 
 def formerly_in(commit: Commit) -> tuple[tuple[str, str], ...]:
-    """Return former names of tables that ``commit`` took rows from, and what they were called by it."""
+    """Return former names of the tables that ``commit`` removed rows from, each with the name at that commit."""
     return _pairs(commit, FORMERLY_PROPERTY)
 
 
 def go_back(names: dict[str, str], renames: Iterable[tuple[str, str]], commit: str) -> None:
-    """Let ``names``, from those after a commit to those of now, be from those before it.
+    """Step a mapping to current table names back over a commit that renamed tables.
 
     Args:
-        names: Changed in place; tables that are called the same now are left out.
+        names: Names after the commit, each with its current name; changed in place to those before it. Tables whose
+            name hasn't changed are left out.
     """
     for old, new in with_quarantines(renames):
         names[old] = names.get(new, new)
-        # What had that name earlier is another table.
+        # Before this commit, that name belonged to another table.
         names[new] = f"{new.removesuffix(SUFFIX)}_before_{commit[:12]}{SUFFIX if is_quarantine(new) else ''}"
 
 
 def with_quarantines(renames: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return renames, and those of quarantine tables that weren't there just then, but had been or will be again."""
+    """Add the renames of quarantine tables to ``renames``, also of those that didn't exist at that moment."""
     found = dict(renames)
     own = [(f"{old}{SUFFIX}", f"{new}{SUFFIX}") for old, new in found.items() if not is_quarantine(old)]
     return tuple((dict(own) | found).items())
@@ -259,12 +262,12 @@ def reads_in(commit: Commit) -> tuple[str, ...]:
 
 
 def keys_in(commit: Commit) -> tuple[str, ...]:
-    """Return the tables of ``commit`` whose keys its run found to be new."""
+    """Return the tables of ``commit`` whose keys its run checked as new."""
     return tuple(commit.properties.get(KEYS_PROPERTY, "").split())
 
 
 def encode_files(files: Iterable[SourceFile]) -> str:
-    """Return source files as a commit property: the format, then URI and version of each, packed when they are many.
+    """Return source files as a commit property: the format, then URI and version of each, compressed if it's long.
 
     Example:
         >>> encode_files([SourceFile(uri="file:///a", size_bytes=1, version="v1", rows=1)])
@@ -275,7 +278,7 @@ def encode_files(files: Iterable[SourceFile]) -> str:
 
 
 def encode_revived(files: Iterable[tuple[str, str, str, str]]) -> str:
-    """Return table, URI, version and run of source files that come back as a commit property."""
+    """Return restored source files (table, URI, version, run) as a commit property."""
     return _encode(list(files), number=_REVIVED_FORMAT)
 
 
@@ -285,18 +288,18 @@ def _encode(lines: Sequence[Sequence[str]], identities: Sequence[str] = (), *, n
 
 
 def packed(text: str) -> str:
-    """Return a string as a commit property, compressed if it is long."""
+    """Return text as a commit property, compressed if it's long."""
     if len(text) <= _LONGEST_PLAIN:
         return text
     return _ZIPPED + base64.b64encode(zlib.compress(text.encode(), level=9)).decode("ascii")
 
 
 def unpacked(text: str) -> str:
-    """Return the text that :func:`packed` was given.
+    """Return the text from a property that :func:`packed` made.
 
     Raises:
-        ValueError: When it isn't one.
-        zlib.error: When it isn't one.
+        ValueError: When it isn't such a property.
+        zlib.error: When it isn't such a property.
     """
     if not text.startswith(_ZIPPED):
         return text
@@ -309,18 +312,18 @@ def files_in(commit: Commit) -> tuple[tuple[str, str], ...]:
 
 
 def identities_in(commit: Commit) -> tuple[str, ...]:
-    """Return the identity of each file that :func:`files_in` returns, or nothing; raises the same errors."""
+    """Return the identity of each file that :func:`files_in` returns, or nothing. Raises the same errors."""
     return tuple(_lines(commit, FILES_PROPERTY, 2)[1])
 
 
 def revived_in(commit: Commit) -> tuple[tuple[str, str, str, str], ...]:
-    """Return table, URI, version and run of each source file that ``commit`` brought back; raises the same errors."""
+    """Return table, URI, version and run of each source file that ``commit`` restored. Raises the same errors."""
     lines = _lines(commit, REVIVES_PROPERTY, _REVIVED_WIDTH)[0]
     return tuple((table, uri, version, run) for table, uri, version, run in lines)
 
 
 def unreadable_in(commit: Commit) -> str | None:
-    """Return why the source files that ``commit`` names can't be read here; ``None`` when they can."""
+    """Return why this release can't read the source files that ``commit`` names; ``None`` if it can."""
     try:
         for part in parts_of(commit):
             files_in(part), revived_in(part)
@@ -342,9 +345,8 @@ def _unreadable(commit: Commit, key: str, error: Exception) -> NewerFormatError:
     tables = commit.properties.get(TABLES_PROPERTY, "")
     return NewerFormatError(
         f"Commit {commit.hash[:12]} names the source files that it published to {tables or 'unknown tables'} in a "
-        f"form that this lakegate doesn't know ({key}: {reason}). It was written by a newer lakegate.",
-        hint="Upgrade this one: pip install --upgrade lakegate. To see the commit: "
-        f"lakegate log {commit.hash} --limit 1",
+        f"format that this version of lakegate can't read ({key}: {reason}). It was written by a newer lakegate.",
+        hint=f"Upgrade: pip install --upgrade lakegate. To see the commit: lakegate log {commit.hash} --limit 1",
         commit=commit.hash,
         table=tables or None,
         run_id=commit.properties.get(RUN_ID_PROPERTY),
@@ -353,11 +355,11 @@ def _unreadable(commit: Commit, key: str, error: Exception) -> NewerFormatError:
 
 
 class _UnknownFormatError(ValueError):
-    """The format's number isn't one of ours."""
+    """The format's number is unknown."""
 
 
 def _decode(text: str, width: int) -> tuple[list[list[str]], list[str]]:
-    """Return the lines of a property, and the identities of files; before format 2 it was a bare list of them."""
+    """Return the lines of a property, and the files' identities. Before format 2, it was a bare list of lines."""
     found = json.loads(unpacked(text))
     identities: list[str] = []
     if isinstance(found, dict):
@@ -377,7 +379,7 @@ def _is_line(line: object, width: int) -> bool:
 
 
 def events_of(commit: Commit) -> tuple[HistoryEvent, ...]:
-    """Return what ``commit`` says about each of its runs, in their order; nothing when lakegate didn't make it."""
+    """Return the event of each run in ``commit``, in order; nothing if lakegate didn't make the commit."""
     return tuple(event for part in parts_of(commit) if (event := _event_of(part)) is not None)
 
 
@@ -403,18 +405,18 @@ def _event_of(commit: Commit) -> HistoryEvent | None:
 
 
 def sync(context: Context, target: str) -> Ref:
-    """Read the commits of ``target`` that the journal hasn't seen yet, and return the head it knows now.
+    """Read the commits of ``target`` that the journal hasn't seen yet, and return the head up to which it has now.
 
-    A journal that knows nothing yet, or knows a commit that the target has left behind, learns the whole history.
+    If the journal is new, or its last commit is no longer in the target's history, it's rebuilt from the whole history.
 
     Raises:
-        NewerFormatError: When a commit names source files in a form that is unknown here: this would publish them a
-            second time. The journal stays unchanged.
+        NewerFormatError: When a commit names source files in an unknown format: going on could publish them a second
+            time. The journal doesn't change.
     """
     if context.downstreams:
-        # First, so that what is recorded now is queued for a system that is new in the settings.
+        # First, so that events recorded now are also queued for a system that is new in the settings.
         context.journal.outbox.register([one.subscription for one in context.downstreams])
-    # In this order: if the head were read first, what others recorded in between would look like a reset.
+    # In this order: if the head were read first, commits that others record in between would look like a reset.
     known = context.journal.synced(target)
     head = context.catalog.get_ref(target)
     if known == head.hash:
@@ -423,7 +425,7 @@ def sync(context: Context, target: str) -> Ref:
     if known is None or not past.whole:
         context.journal.record(target, past.events, head.hash, rebuild=known is None, commits=past.commits)
         return head
-    # The branch was reset and has lost the commit we knew: only what it holds now counts.
+    # The branch was reset and lost the commit that we knew: only its current history counts.
     published = context.journal.published()
     if context.catalog.get_ref(target).hash != head.hash:
         return sync(context, target)
@@ -434,14 +436,14 @@ def sync(context: Context, target: str) -> Ref:
 
 @dataclass(frozen=True)
 class History:
-    """What commits of a branch say.
+    """The commits of a branch, as far as they were read.
 
     Attributes:
-        newer: The commits that were read, oldest first.
-        whole: Whether all commits are there from the branch's first one on.
-        older: Those before them, from the checkpoint.
+        newer: The commits that were read from the catalog, oldest first.
+        whole: Whether this is the branch's whole history, from its first commit on.
+        older: Lines of the commits before those, from the checkpoint.
         checkpoint: The checkpoint that was used.
-        foreign: Folders of views and the like that the commits up to the checkpoint put.
+        foreign: Folders of views and other content that the commits up to the checkpoint put.
     """
 
     newer: Sequence[PastCommit]
@@ -460,17 +462,17 @@ class History:
 
     @property
     def events(self) -> list[HistoryEvent]:
-        """What they say about runs, oldest first."""
+        """Their events, oldest first."""
         return [event for commit in self.commits for event in commit.events]
 
 
 def read_past(context: Context, head: str, *, until: str | None = None, step: Step | None = None) -> History:
-    """Read the history of ``head`` back to ``until``; all of it if that isn't in it.
+    """Read the history of ``head`` back to ``until``; all of it if it doesn't contain ``until``.
 
-    Commits that the newest checkpoint has are read from there: each costs as much as a line in a file.
+    Commits in the newest checkpoint are read from its file, which is much faster than from the catalog.
 
     Raises:
-        NewerFormatError: When a commit names source files in a form that isn't known here.
+        NewerFormatError: When a commit names source files in an unknown format.
     """
     newest_first: list[PastCommit] = []
     checkpoints: dict[str, Checkpoint] = {}
@@ -483,7 +485,7 @@ def read_past(context: Context, head: str, *, until: str | None = None, step: St
             return History(newest_first[::-1], place is None, past.lines[place:], checkpoint, past.foreign)
         newest_first.append(PastCommit(hash=commit.hash, time=commit.time, events=events_of(commit)))
         oldest = commit.parent
-        # What is a few commits away is nearer than any file.
+        # Reading a few commits is faster than reading a file.
         named = checkpoint_in(commit) if until is None or len(newest_first) >= _NEAR else None
         if named is not None:
             checkpoints.setdefault(named.commit, named)
@@ -493,9 +495,9 @@ def read_past(context: Context, head: str, *, until: str | None = None, step: St
 
 
 def find_commit(context: Context, run_id: str, target: Ref) -> Commit:
-    """Return the commit by which ``run_id`` was published in the history of ``target``, with its tables.
+    """Return the commit that published ``run_id`` in the history of ``target``, with its tables.
 
-    Of a commit that several runs share, its part (:func:`parts_of`).
+    If several runs share the commit, return this run's part (:func:`parts_of`).
     """
     known = _known_commit(context, run_id, target)
     if known is not None:
@@ -511,7 +513,7 @@ def find_commit(context: Context, run_id: str, target: Ref) -> Commit:
 
 
 def _known_commit(context: Context, run_id: str, target: Ref) -> Commit | None:
-    """Return a run's commit as the journal knows it, if it has read the history up to that of ``target``."""
+    """Return a run's commit by the journal, if the journal has read the history up to the head of ``target``."""
     run = context.journal.get(run_id)
     publication = None if run is None else run.publication
     if publication is None or publication.target != target.name or context.journal.synced(target.name) != target.hash:
@@ -523,10 +525,10 @@ def _known_commit(context: Context, run_id: str, target: Ref) -> Commit | None:
 
 
 def find_publication(context: Context, run: Run, *, since: str | None = None) -> Publication | None:
-    """Return the run's publication as the target's history has it since ``since`` (default: its base), or ``None``.
+    """Return the run's publication from the target's history after ``since`` (default: its base), or ``None``.
 
     Raises:
-        EarlierAttemptError: When an earlier attempt of the run was published, which wrote something else.
+        EarlierAttemptError: When an earlier attempt of the run, with other snapshots, was published.
     """
     commit = commit_of(context, run, since=since)
     if commit is None:
@@ -536,7 +538,7 @@ def find_publication(context: Context, run: Run, *, since: str | None = None) ->
 
 
 def commit_of(context: Context, run: Run, *, since: str | None = None) -> Commit | None:
-    """Return the run's part of its commit on the target since ``since`` (default: its base), or ``None``."""
+    """Return the run's commit on the target after ``since`` (default: its base), or its part of one; or ``None``."""
     until = since or run.base
     if until is None:
         return None
@@ -546,7 +548,7 @@ def commit_of(context: Context, run: Run, *, since: str | None = None) -> Commit
 
 
 def publication_of(run: Run, commit: str, replayed: Sequence[TableIdentifier] = ()) -> Publication:
-    """Return the publication of a run that ``commit`` made visible."""
+    """Return the publication of a run by ``commit``."""
     return Publication(
         run_id=run.run_id,
         target=run.target,
@@ -570,7 +572,7 @@ def published_files(context: Context, run_id: str, target: Ref) -> dict[TableIde
 
 
 def published_to(context: Context, run_id: str, target: Ref, table: TableIdentifier) -> frozenset[str]:
-    """Return the paths of the data files that a run's commit added to a table, whatever it was called then."""
+    """Return the paths of the data files that a run's commit added to a table, even if it had another name then."""
     found = published_files(context, run_id, target)
     now = None if table in found else context.catalog.get_table(table, target)
     if now is None:
@@ -581,7 +583,7 @@ def published_to(context: Context, run_id: str, target: Ref, table: TableIdentif
 
 
 def before_commit(context: Context, commit: Commit) -> Mapping[TableIdentifier, TablePointer | None]:
-    """Return the state of the tables that ``commit`` changed as it was before it."""
+    """Return the state that the tables changed by ``commit`` had before it."""
     tables = [pointer.table for pointer in commit.puts]
     if commit.parent is None:
         return dict.fromkeys(tables)
@@ -603,18 +605,18 @@ def added_paths(context: Context, before: TablePointer | None, after: TablePoint
 
 
 class EarlierAttemptError(ConflictError):
-    """An earlier attempt of the run was published meanwhile, which wrote other snapshots."""
+    """An earlier attempt of the run, with other snapshots, was published meanwhile."""
 
 
 def other_than_staged(context: Context, run: Run, commit: Commit) -> StagedTable | None:
-    """Return a table of which ``commit``, by ``run``, doesn't hold what the run has staged; ``None`` if there is none.
+    """Return a staged table whose snapshots aren't in ``commit``, which published ``run``; ``None`` if all are.
 
-    What a run publishes keeps its snapshots, even rebased, and no two attempts write the same.
+    A publish keeps a run's snapshots, even when rebased, and no two attempts write the same snapshots.
     """
     puts = {pointer.table: pointer for pointer in commit.puts}
     shared = snapshots_in(part_of(commit, run.run_id))
     for staged in run.staged:
-        # Of a change that did more than append, only the last snapshot is published.
+        # If a change did more than append, only its last snapshot is published.
         own = {staged.pointer.snapshot_id, *(staged.snapshot_ids if staged.only_adds else ())} - {NO_SNAPSHOT}
         there = puts.get(staged.table)
         if there is None:
@@ -630,20 +632,20 @@ def other_than_staged(context: Context, run: Run, commit: Commit) -> StagedTable
 def require_this_attempt(context: Context, run: Run, commit: Commit) -> None:
     """Check that ``commit``, which published ``run``, holds what the run has staged now.
 
-    A run that is tried again under its id must not take an earlier attempt's rows for its own.
+    A run that's retried under the same id must not mistake an earlier attempt's rows for its own.
 
     Raises:
-        EarlierAttemptError: When it's something else.
+        EarlierAttemptError: When the commit holds something else.
     """
     try:
         other = other_than_staged(context, run, commit)
     except (NotFoundError, InputError):
-        return  # published long ago: `gc` has deleted that state, which says nothing about who wrote it
+        return  # published long ago: gc has deleted that state, so it can't be compared
     if other is not None:
         raise EarlierAttemptError(
             f"An earlier attempt of run {run.run_id} was published meanwhile (commit {commit.hash[:12]}); this one "
             "wasn't.",
-            hint=f"See what it published: lakegate log {commit.hash} --limit 1. To publish this batch, too, give it "
+            hint=f"See what it published: lakegate log {commit.hash} --limit 1. To publish this batch as well, give it "
             "another run id.",
             run_id=run.run_id,
             branch=run.branch or None,
@@ -652,10 +654,10 @@ def require_this_attempt(context: Context, run: Run, commit: Commit) -> None:
 
 
 def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
-    """Check that no publish among ``events``, newest first, has one of the run's source files, unless reverted.
+    """Check that none of ``events`` (newest first) published one of the run's source files, unless it was reverted.
 
-    The journal keeps two runs from working on one file, but only the catalog knows for sure: journals get lost, and a
-    process that slept too long wakes up believing that the file is still its own.
+    The journal stops two runs from working on the same file, but only the catalog knows for sure: journals get lost,
+    and a process that slept too long may believe that a file is still its own.
 
     Raises:
         AlreadyPublishedError: Naming the other run.
@@ -684,7 +686,7 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
         if both and event.run_id not in reverted and tables & set(run.tables):
             raise AlreadyPublishedError(
                 f"{min(both)} was published to {run.table} by run {event.run_id} during this run; nothing was "
-                f"published a second time.",
+                "published twice.",
                 hint=f"lakegate runs {event.run_id}",
                 table=run.table,
                 run_id=run.run_id,

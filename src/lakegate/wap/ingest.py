@@ -1,4 +1,4 @@
-"""Ingest: the whole path of a batch, at once or step by step. Reads like the list in ARCHITECTURE.md."""
+"""Ingest: the whole path of a batch, at once or step by step. It reads like the list in ARCHITECTURE.md."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from lakegate.wap.recover import recover, settle
 from lakegate.wap.stage import NothingChangedError, stage, wrote_since
 
 Stage = Literal["write", "audit", "publish"]
-"""How far to bring a run."""
+"""The last step to run."""
 MakeRequest = Callable[[], IngestRequest]
 
 _ATTEMPTS = 3
@@ -51,23 +51,24 @@ def ingest(
     retried: bool = False,
     deadline: Deadline = NEVER,
 ) -> Run:
-    """Write, audit, and publish or reject one batch; leave out the files that are published already.
+    """Write, audit, and publish or reject one batch, without the files that are published already.
 
     Args:
-        until: How far to go now.
-        suspends: Leave the run to :func:`resume` when ``until`` is reached, and when trying again may help.
-        retried: Whether a run of this id was begun before, so that parts of it may be under way or published.
-        deadline: When to stop, wherever the run is then.
+        until: The last step to run now.
+        suspends: Suspend the run for :func:`resume` after the step ``until``, or when a step fails and trying again may
+            help.
+        retried: Whether a run of this id was started before, so that parts of it may be in progress or published.
+        deadline: When to stop, whatever step the run is at.
 
     Returns:
         The run, as the journal has it: ``published``, ``rejected``, ``skipped`` when no file of the batch was new, or
         suspended.
 
     Raises:
-        InputError: When the request can't be met. Nothing was written.
-        DeadlineReachedError: When time ran out. The run, if it was begun, is suspended.
+        InputError: When the request can't be fulfilled. Nothing was written.
+        DeadlineReachedError: When time ran out. If the run was started, it's suspended.
         LakegateError: When the run couldn't be finished. Its branch is dropped, unless the message names it.
-        KeyboardInterrupt: When interrupted. Its branch is dropped, too.
+        KeyboardInterrupt: When interrupted. The branch is dropped, too.
     """
     if request.batch.rows == 0:
         return _skip_empty(context, request)
@@ -93,13 +94,14 @@ def resume(
     suspends: bool = True,
     deadline: Deadline = NEVER,
 ) -> Run:
-    """Take a run as far as ``until`` from wherever it stopped. Called again, it finds what was done.
+    """Resume a run where it stopped, and take it through the step ``until``. Calling it again repeats no step.
 
-    A run that failed, or whose branch was dropped, starts again. One that wasn't started in steps, and whose process
-    died, is settled.
+    A run that failed, or whose branch was dropped, starts over. A run that wasn't started in steps, and whose process
+    died, is settled as :func:`~lakegate.wap.recover.recover` does.
 
     Args:
-        table: The table that it must be about.
+        until: The last step to run now.
+        table: The table that the run must be about.
         request: Makes the request of a run that is unknown or failed; by default the failed run's own.
         suspends: See :func:`ingest`.
 
@@ -107,7 +109,7 @@ def resume(
         NotFoundError: When the run doesn't exist and there is no ``request``.
         InputError: When the run is about another table.
         RetryableError: When another process keeps working on it.
-        LakegateError: As :func:`ingest`. A run whose step may be tried again is suspended.
+        LakegateError: As for :func:`ingest`. A run whose step may be tried again is suspended.
     """
     _require_of(context, run_id, table)
     lease = _take(context, run_id, deadline)
@@ -116,7 +118,7 @@ def resume(
         return run
     if lease is None or run is None or run.finished_at is not None:
         if run is not None and run.branch_kept:
-            discard_own(context, run)  # what remains would be in the way of the second attempt
+            discard_own(context, run)  # what's left of the first attempt would block the second
         made = _made(run_id, request, None if run is None else run.order)
         return ingest(context, made, until=until, suspends=suspends, retried=run is not None, deadline=deadline)
     if run.order is None and request is None:
@@ -124,23 +126,23 @@ def resume(
     with running(context, run, token=lease.token, suspends=suspends, deadline=deadline) as progress:
         made = run.order or _made(run_id, request, None)
         if run.order is not None and request is not None and not run.staged and context.changed_files(made.batch):
-            made = request()  # files that changed before they were written are read as they are now
-            if made.batch.rows == 0:  # such as when another run took all rows of a source meanwhile
+            made = request()  # files that changed before they were written: read their current version
+            if made.batch.rows == 0:  # for instance, another run took all rows of a source meanwhile
                 discard_own(context, progress.run)
                 progress.end(status="skipped", branch="", branch_kept=False, detail=_no_rows(made))
                 return progress.run
         if not run.staged:
-            # How much a process wrote before it died isn't worth finding out.
+            # Start over: finding out how much a process wrote before it died isn't worth it.
             _begin_again(context, progress, made, deadline)
         _advance(context, progress, made, until, retried=True, deadline=deadline)
     return progress.run
 
 
 def undo(context: Context, run_id: str, *, reason: str) -> Run:
-    """End a run that nobody will resume: what it wrote goes, unless it was published or its branch is kept.
+    """End a run that nobody will resume, and drop what it wrote, unless it was published or its branch is kept.
 
     Raises:
-        RetryableError: When another process works on it, or the catalog is unavailable.
+        RetryableError: When another process is working on it, or the catalog is unavailable.
     """
     lease = _wait_for_lease(context, run_id)
     if lease is None:
@@ -148,7 +150,7 @@ def undo(context: Context, run_id: str, *, reason: str) -> Run:
     if lease.run.finished_at is not None:
         return lease.run
     if not lease.run.failures:
-        # In case we die on the way: recovery must not publish it because it passed.
+        # If we die here, recovery must not publish the run because its audit passed.
         context.journal.save(lease.run.model_copy(update={"reports": ()}), lease.token)
     return settle(context, lease, publishes=False, reason=reason)
 
@@ -165,7 +167,7 @@ def _require_of(context: Context, run_id: str, table: TableIdentifier | None) ->
 
 
 def _take(context: Context, run_id: str, deadline: Deadline) -> Lease | None:
-    """Take the run's lease unless it has ended. An unknown or failed run may turn out to be published."""
+    """Take the run's lease unless it has ended. Sync first if it's unknown or failed: it may be published after all."""
     lease = _wait_for_lease(context, run_id, deadline)
     if lease is not None and (lease.token is not None or lease.run.status != "failed"):
         return lease
@@ -174,7 +176,7 @@ def _take(context: Context, run_id: str, deadline: Deadline) -> Lease | None:
 
 
 def _wait_for_lease(context: Context, run_id: str, deadline: Deadline = NEVER) -> Lease | None:
-    """Take the run's lease; wait as long as a lease lasts, as its holder may have died."""
+    """Take the run's lease; wait as long as a lease lasts, because its holder may have died."""
     return context.journal.resume(run_id, wait_s=min(context.lease_s * 1.2, deadline.left_s))
 
 
@@ -192,7 +194,7 @@ def _unknown(run_id: str) -> NotFoundError:
 def _advance(
     context: Context, progress: Progress, request: IngestRequest, until: Stage, *, retried: bool, deadline: Deadline
 ) -> None:
-    """Take the run as far as ``until``; start it over when the target moved so that what was staged is void."""
+    """Take the run through the step ``until``; start over if the target changed so that the staged data is void."""
     with ExitStack() as stack:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -206,14 +208,14 @@ def _advance(
             except (ConflictError, NotFoundError) as error:
                 if attempt == _ATTEMPTS or not _is_void(context, progress.run, error):
                     if isinstance(error, NotReplayableError) and not request.mode.appends:
-                        discard_own(context, progress.run)  # what was computed from a table that has changed is void
+                        discard_own(context, progress.run)  # it was computed from a table that has changed since
                     raise
-                # Another journal's lakegate may have published it, from what the branch carries.
+                # A process with another journal may have published it, from the run stored on the branch.
                 found = find_publication(context, progress.run)
                 if found is None:
-                    context.narrator.note(f"{error.message.split(';')[0]}; starting over on top of that.")
+                    context.narrator.note(f"{error.message} Starting over on the current {request.target}.")
                     if isinstance(error, NotReplayableError):
-                        moved = str(error.context.get("table", request.table))  # perhaps one that it only reads
+                        moved = str(error.context.get("table", request.table))  # perhaps one that the run only reads
                         stack.enter_context(going_first(context, request.target, moved, at_most_s=deadline.left_s))
                     _begin_again(context, progress, request, deadline)
                     continue
@@ -223,7 +225,7 @@ def _advance(
 
 
 def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retried: bool, deadline: Deadline) -> bool:
-    """Claim, write and audit what isn't yet; return whether the run is to be published now."""
+    """Do those of claim, write and audit that aren't done yet; return whether to publish the run now."""
     if not progress.run.staged:
         claimed = claim_files(context, _planned(progress.run), progress.token, deadline)
         if not claimed.files:
@@ -250,7 +252,7 @@ def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retr
         request = _planned(progress.run)
         with progress.step("audit"):
             if retried:
-                # Engines report a missing branch in their own words.
+                # Fail here if the branch is gone: engines report that in their own words.
                 context.catalog.get_ref(progress.run.branch)
             audited = audit_and_quarantine(context, request, progress.run.staged[0])
         progress.update(
@@ -266,23 +268,23 @@ def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retr
 
 
 def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
-    """Return whether what was staged is void, so that only starting over helps."""
+    """Return whether the staged data is void, so that only starting over helps."""
     if isinstance(error, EarlierAttemptError):
         return False
     if isinstance(error, ConflictError):
-        # Until it's staged, only an earlier attempt at the run gets in the way of its branch.
+        # Before it's staged, only an earlier attempt at the run can conflict on its branch.
         is_void = isinstance(error, (AlreadyPublishedError, NotReplayableError)) or not run.staged
         return is_void or wrote_since(context, run)
     return bool(run.staged) and not exists(context, run.branch)
 
 
 def _let_beaten_runs_pass(context: Context, request: IngestRequest, deadline: Deadline) -> None:
-    if not request.mode.appends:  # which wait when they are published
+    if not request.mode.appends:  # appends wait when they're published
         let_beaten_runs_pass(context, request.target, [str(request.table)], at_most_s=deadline.left_s)
 
 
 def _begin_again(context: Context, progress: Progress, request: IngestRequest, deadline: Deadline) -> None:
-    """Drop what was staged, and plan again on the target as it is now."""
+    """Drop what was staged, and plan again on the current target."""
     with suppress(LakegateError):
         context.journal.publishes.leave(request.run_id)
     discard_own(context, progress.run)
@@ -316,7 +318,7 @@ def _planned(run: Run) -> IngestRequest:
 def _skip(progress: Progress, claimed: ClaimedFiles) -> None:
     runs = list(dict.fromkeys(known.run_id for known in claimed.skipped))
     what = "The file was" if len(claimed.skipped) == 1 else f"All {len(claimed.skipped):,} files were"
-    by = f"run {runs[0]}" if len(runs) == 1 else f"runs {runs[0]} and {len(runs) - 1:,} other(s)"
+    by = f"run {runs[0]}" if len(runs) == 1 else f"run {runs[0]} and {len(runs) - 1:,} other(s)"
     happened = f"left to or already published by {by}" if claimed.busy else f"already published by {by}"
     detail = f"{what} {happened}; nothing to do."
     progress.end(status="skipped", branch="", branch_kept=False, skipped_files=claimed.skipped, detail=detail)

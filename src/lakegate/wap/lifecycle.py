@@ -1,4 +1,4 @@
-"""A run's lifecycle: its lease, its steps, its end, and the cleanup when it fails."""
+"""The lifecycle of a run: its lease, its steps, its end, and the cleanup when it fails."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _LAST_WORD_S = 30.0
 
 
 class Progress:
-    """A run under way: the only place that changes its status. Each change is in the journal at once.
+    """A run in progress: the only place that changes its status. Each change is written to the journal at once.
 
     Attributes:
         deadline: When the work must have stopped.
-        begun: The run as it was when it was begun.
-        before: The suspended run that it was before; it's suspended again if it fails now.
-        measured: What was counted and isn't in the journal yet.
+        begun: The run as it was at the start.
+        before: The suspended run that this was; if it fails now, it's suspended again.
+        measured: Metrics that aren't in the journal yet.
         ended: Whether the run has ended here, whether or not the journal could be written.
     """
 
@@ -61,13 +61,13 @@ class Progress:
         self._lost = threading.Event()
         self._written = False
         self.measured = Measurements(tracing.observer())
-        self._counted = run  # up to where steps and checks were counted
+        self._counted = run  # the run whose steps and checks have been counted
 
     def update(self, **changes: object) -> None:
         """Change the run.
 
         Raises:
-            LeaseLostError: When it was taken over: its outcome is no longer ours to decide.
+            LeaseLostError: When another process took the run over, and now decides its outcome.
         """
         changed = self.run.model_copy(update=changes)
         self._context.journal.save(changed, self.token)
@@ -75,7 +75,7 @@ class Progress:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Record when the body began and ended, as a step of the run."""
+        """Record the body as a step of the run, with its start and end."""
         self.deadline.require_time(self.run.run_id)
         began = RunStep(name=name, started_at=datetime.now(UTC))
         before = self.run.steps
@@ -92,8 +92,8 @@ class Progress:
     def end(self, **changes: object) -> Run:
         """End the run: release its lease and settle its claims.
 
-        Its outcome doesn't depend on the journal. If the journal is unavailable, it's retried for a while; then the run
-        is left as it is, and recovery ends it when its lease has run out.
+        The outcome doesn't depend on the journal. If the journal is unavailable, the write is retried for a while;
+        after that, recovery ends the run once its lease has expired.
 
         Returns:
             The run, with what the target's history says about it.
@@ -109,7 +109,7 @@ class Progress:
             self.run = ended
             self._context.narrator.note(
                 f"Run {ended.run_id} has ended ({ended.status}), but the journal couldn't be written: {error.message} "
-                "The next command writes it, or: lakegate recover"
+                "The next command will write it. To write it now: lakegate recover"
             )
         self.ended = True
         _log(self.run)
@@ -135,13 +135,13 @@ class Progress:
                 known = self._context.journal.get(ended.run_id) if retried else None
                 if known is None or known.finished_at != ended.finished_at:
                     raise
-                # We ended it ourselves, and the answer got lost.
+                # An earlier try of ours ended it, but its answer was lost.
                 return known
 
         return retrying(write)
 
     def suspend(self, error: LakegateError | None = None) -> None:
-        """Leave the run to its next step, or to another attempt at this one when it failed with ``error``."""
+        """Suspend the run until its next step, or until this step is retried if it failed with ``error``."""
         self.run = self.run.model_copy(
             update={"error": None if error is None else recorded(error, hides=bool(self._context.masked))}
         )
@@ -149,14 +149,14 @@ class Progress:
         _log(self.run)
 
     def _count(self) -> list[Sample]:
-        """Return what was counted since the last time."""
+        """Return the metrics since the last call."""
         count_steps(self.measured, self.run, self._counted)
         self._counted = self.run
         return self.measured.take()
 
     def require_lease(self) -> None:
-        """Stop a run that another process took over."""
-        # The heartbeat would notice too late when this very process slept.
+        """Raise if another process took the run over."""
+        # If this process was asleep, the heartbeat would notice too late.
         if self._lost.is_set() or not self._context.journal.renew(self.run.run_id, self.token):
             self.lose()
             raise LeaseLostError(
@@ -178,17 +178,17 @@ class Progress:
                 self.run = alert_run(self._context, self.run)
 
     def tell_downstream(self) -> None:
-        """Send what is due to downstream systems, if the run ended here."""
+        """Send due events to downstream systems, if the run ended here."""
         if self.ended:
             with bound_to(self.run, step="downstream"):
                 try:
                     send(self._context, left_s=self.deadline.left_s)
                 except KeyboardInterrupt:
-                    text = f"Run {self.run.run_id} had ended: {self.run.status}. Downstream systems may lack it."
+                    text = f"Run {self.run.run_id} had ended: {self.run.status}. Downstream systems may not know yet."
                     raise KeyboardInterrupt(text) from None
 
     def take_from_journal(self, publication: Publication) -> None:
-        """End the run as published, whoever did it: the journal knows, or will."""
+        """End the run as published by another process: the journal says so, or will."""
         known: Run | None = None
         with suppress(LakegateError):
             sync(self._context, self.run.target)
@@ -212,17 +212,16 @@ def running(
     suspends: bool = False,
     deadline: Deadline = NEVER,
 ) -> Iterator[Progress]:
-    """Hold the lease of ``run`` while the body works on it, and clean up when it fails.
+    """Hold the lease of ``run`` while the body works on it, and clean up if the body fails.
 
-    The body ends the run by :meth:`Progress.end`; a run that it doesn't end has failed, or is suspended.
+    The body ends the run with :meth:`Progress.end`; a run that it doesn't end has failed or is suspended.
 
     Args:
-        token: Of its lease, if we hold it already; else the run starts here.
+        token: Token of its lease, if we hold it already; without one, the run starts here.
         anew: See :meth:`lakegate.journal.journal.Journal.begin`.
-        before: The suspended run that this is, if it's published by hand now: if that fails, it waits again.
-        suspends: Suspend the run when the body leaves it without an end, or fails in a way that another attempt may
-            mend.
-        deadline: When the body must have stopped; cancelling the engine's work may take some time after that.
+        before: The suspended run, if somebody publishes it by name now: if that fails, it's suspended again.
+        suspends: Suspend the run if the body doesn't end it, or fails in a way that another attempt may fix.
+        deadline: When the body must have stopped; cancelling the engine's work may take a while after that.
     """
     if token is None:
         run = run.model_copy(update={"orchestrator": run.orchestrator or context.orchestrator})
@@ -243,13 +242,12 @@ def running(
             progress.suspend()
         failpoints.reach("after-end")
         if progress.run.status == "published":
-            # So that the journal never holds a file as published without holding its commit: a target that is reset
-            # later is then noticed, and that downstream systems are notified of the commit. The next run would have to
-            # read it anyway.
+            # The journal must not hold a file as published without its commit: otherwise a later reset of the target
+            # goes unnoticed, and downstream systems don't learn of the commit. The next run would read it anyway.
             with suppress(LakegateError):
                 sync(context, run.target)
     finally:
-        # Last, when nothing slow or broken can affect the run any more.
+        # Last, when nothing slow or broken here can affect the run.
         progress.alert()
         progress.tell_downstream()
 
@@ -304,7 +302,7 @@ def _cleaned_up(context: Context, progress: Progress, *, suspends: bool) -> Iter
         with suppress(LakegateError):
             publication = find_publication(context, progress.run)
             if publication is not None:
-                # It is published, by our own commit or by whoever took the run over.
+                # Published, by our own commit or by the process that took the run over.
                 progress.take_from_journal(publication)
         if progress.ended and progress.run.status == "published":
             return
@@ -315,14 +313,14 @@ def _cleaned_up(context: Context, progress: Progress, *, suspends: bool) -> Iter
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_interrupt(context, progress)) from None
     except BaseException:
-        # Stopped from outside, as Prefect stops a cancelled flow: whoever settles the run needn't wait for its lease.
+        # Stopped from outside, as Prefect stops a cancelled flow. Give up the lease, so that recovery needn't wait.
         with suppress(LakegateError):
             context.journal.abandon(progress.run.run_id, progress.token)
         raise
 
 
 def _known_outcome(run: Run, error: Exception) -> Exception:
-    """Return the error for the user: a commit to the run's own branch that got no answer has published nothing."""
+    """Return the error to show: a commit to the run's own branch that got no answer has published nothing."""
     if not isinstance(error, OutcomeUnknownError) or run.staged or not run.branch:
         return error
     return CatalogUnavailableError(
@@ -334,7 +332,7 @@ def _known_outcome(run: Run, error: Exception) -> Exception:
 
 
 def _lost_lease(progress: Progress, error: Exception) -> LeaseLostError | None:
-    """Return the lost lease if that caused ``error``: the process that took the run over drops its branch."""
+    """Return the error of a lost lease, if the lease is lost: the process that took the run over drops its branch."""
     if isinstance(error, LeaseLostError):
         return error
     try:
@@ -352,11 +350,11 @@ def _clean_up(context: Context, progress: Progress, error: Exception, *, suspend
         case RetryableError() | OutcomeUnknownError() if suspends and not isinstance(error, EarlierAttemptError):
             error.context.setdefault("run_id", run.run_id)
             if not run.staged:
-                _drop_own_branch(context, run)  # what was half written
-            with suppress(LakegateError):  # else its lease runs out by itself
+                _drop_own_branch(context, run)  # it's only half written
+            with suppress(LakegateError):  # if this fails, the lease expires by itself
                 progress.suspend(error)
         case ConflictError() | OutcomeUnknownError() if run.staged or not run.branch:
-            # The data is staged and audited: the user decides what to do with it.
+            # The data is staged and audited: let the user decide what to do with it.
             _fail(context, progress, error, branch_kept=_exists(context, run.branch))
         case LakegateError():
             kept = _drop_own_branch(context, run)
@@ -378,19 +376,19 @@ def _fail(context: Context, progress: Progress, error: LakegateError, *, branch_
             progress.run = progress.before
             progress.suspend(error)
         elif begun.finished_at is not None and is_as_before:
-            # It had ended before, and its branch is as it was: so is the run.
+            # The run had ended before, and its branch is unchanged: restore its outcome.
             names = ("status", "error", "finished_at", "reports", "accepted", "actions")
             was = {name: getattr(begun, name) for name in names}
             progress.end(**was, branch_kept=True)
         else:
             progress.end(status="failed", branch_kept=branch_kept, error=recorded(error, hides=bool(context.masked)))
     except LakegateError as journal_error:
-        # The first error is the one that the user must see.
+        # The user must see the first error, not this one.
         context.narrator.note(f"The journal couldn't be written: {journal_error.message}")
 
 
 def _tidy_up_after_others(context: Context, run: Run) -> None:
-    """Undo what this process did after another one had settled the run, and nothing else."""
+    """Drop a branch that this process wrote to after another one had settled the run."""
     with suppress(LakegateError):
         settled = context.journal.get(run.run_id)
         if settled is not None and settled.finished_at is not None and not settled.branch_kept:
@@ -398,7 +396,7 @@ def _tidy_up_after_others(context: Context, run: Run) -> None:
 
 
 def _interrupt(context: Context, progress: Progress) -> str:
-    """Settle an interrupted run; return what happened to it, in words."""
+    """Settle an interrupted run, and return a sentence about its outcome."""
     run = progress.run
     if progress.ended:
         if run.status != "published":
@@ -413,7 +411,7 @@ def _interrupt(context: Context, progress: Progress) -> str:
             return error.message
         except LakegateError:
             if any(step.name == "publish" for step in run.steps):
-                # It may have been published: recovery finds out once the catalog is back.
+                # It may be published: recovery finds out once the catalog is back.
                 with suppress(LakegateError):
                     context.journal.abandon(run.run_id, progress.token)
                 return (
@@ -441,7 +439,7 @@ def _undo(context: Context, progress: Progress) -> str:
 
 
 def _exists(context: Context, branch: str) -> bool:
-    """Return whether the branch exists, or may exist."""
+    """Return whether the branch exists, or may exist because the catalog doesn't answer."""
     try:
         return bool(branch and context.catalog.get_ref(branch))
     except LakegateError as error:
@@ -449,16 +447,16 @@ def _exists(context: Context, branch: str) -> bool:
 
 
 def _drop_own_branch(context: Context, run: Run) -> bool:
-    """Try to drop the branch that a run made; return whether it may still exist, or existed before this run.
+    """Try to drop the branch that a run created; return whether the run still has a branch, or may have.
 
-    A branch that was only to be published stays.
+    A branch that the user created stays.
     """
     if run.is_users_branch:
         return _exists(context, run.branch)
     try:
         discard_own(context, run)
     except AlreadyExistsError:
-        return False  # somebody else's
+        return False  # it belongs to somebody else
     except LakegateError:
         return True
     return False
@@ -490,14 +488,14 @@ def _log(run: Run) -> None:
 
 
 def recorded(error: LakegateError, *, hides: bool) -> RunError:
-    """Return an error as the journal and alerts have it: without secrets that other programs' words may hold.
+    """Return an error for the journal and alerts, without secrets that another program's message may contain.
 
     Args:
-        hides: Whether columns are masked: then the engine's words, which may quote their values, are left out.
+        hides: Whether columns are masked: then the engine's message, which may quote their values, is left out.
     """
     said = error.to_dict()
     condition = error.context.get("condition") if hides else None
-    if condition and not error.message.endswith(f"{condition}."):  # else its words are left out already
+    if condition and not error.message.endswith(f"{condition}."):  # otherwise its message is left out already
         said |= {"message": f"Spark failed: {condition}.", "hint": "Its words may quote values that audit.mask hides."}
     texts = {key: without_secrets(text) for key, text in said.items() if isinstance(text, str)}
     context = said["context"]

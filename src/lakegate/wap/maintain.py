@@ -1,6 +1,6 @@
-"""Maintain tables: what is due, by the settings and by how their files lie, and one round of it.
+"""Table maintenance: find what is due, by the settings and the tables' files, and do one round of it.
 
-What is done to a table is a run of its own. Nothing is remembered between rounds: what is due shows in the tables.
+Each action on a table is a run of its own. Rounds keep no state: the tables themselves show what is due.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lakegate.points import MAIN
 from lakegate.wap.context import Context
 
 COMPACTED_AT = 5
-"""Small files that a partition must have to be compacted: Iceberg's ``min-input-files``."""
+"""Number of small files from which Iceberg compacts a partition (its ``min-input-files``)."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,10 @@ class Maintenance:
 
     Attributes:
         policy_of: Returns a table's policy, which says when something is due.
-        within: How long to begin new work; ``None`` to continue until all is done.
+        within: How long to start new work; ``None`` to go on until everything is done.
+        act: Performs each action on a table.
         gc: Collects garbage at the end; ``None`` to skip that.
+        watcher: Called with each step when it's done.
     """
 
     context: Context
@@ -50,7 +52,7 @@ class Maintenance:
     watcher: Callable[[MaintenanceStep], object]
 
     def plan(self, names: Sequence[str] = ()) -> MaintenanceReport:
-        """Return what is due for the tables of these names or patterns; changes nothing."""
+        """Return what is due for tables that match these names or patterns. Changes nothing."""
         number, steps = self._due(names)
         return self._report(number, steps, dry_run=True)
 
@@ -58,13 +60,13 @@ class Maintenance:
         """Do what is due, and return the outcome.
 
         Raises:
-            RetryableError: When another process is at it, or the catalog or the journal can't be reached.
+            RetryableError: When another process is maintaining the lake, or the catalog or the journal is unavailable.
         """
         with self.context.journal.lock("maintenance", timeout_s=0) as is_ours:
             if not is_ours:
                 raise RetryableError(
-                    "Another process is maintaining this lake; nothing was done.",
-                    hint="See what it does: lakegate runs --kind maintenance",
+                    "Another process is maintaining this lake. Nothing was changed.",
+                    hint="To see what it's doing: lakegate runs --kind maintenance",
                 )
             began = time.monotonic()
             number, due_steps = self._due(names)
@@ -83,7 +85,7 @@ class Maintenance:
             return self._report(number, steps, dry_run=False)
 
     def _report(self, number: int, steps: list[MaintenanceStep], *, dry_run: bool) -> MaintenanceReport:
-        """Return what was done to tables, and by ``gc``, which comes now."""
+        """Run ``gc``, and return the report of both."""
         collected: GcReport | None = None
         try:
             collected = None if self.gc is None else self.gc()
@@ -93,7 +95,7 @@ class Maintenance:
         return MaintenanceReport(dry_run=dry_run, tables=number, steps=tuple(steps), gc=collected)
 
     def _due(self, names: Sequence[str]) -> tuple[int, list[MaintenanceStep]]:
-        """Return the number of tables, and what is due: for those with the most small files first."""
+        """Return the number of tables, and the due steps: tables with the most small files first."""
         now, head = datetime.now(UTC), self.context.catalog.get_ref(MAIN)
         known = {str(pointer.table): pointer for pointer in self.context.catalog.list_tables(head)}
         for name in names:
@@ -145,7 +147,7 @@ def _failed(step: MaintenanceStep, error: LakegateError) -> MaintenanceStep:
 def due(
     context: Context, pointer: TablePointer, policy: MaintenancePolicy, now: datetime
 ) -> tuple[dict[MaintenanceAction, str], int]:
-    """Return what is due for a table and why, in the order in which it's best done, and its number of small files."""
+    """Return the due actions of a table with their reasons, in the best order, and its number of small files."""
     if not policy.enabled:
         return {}, 0
     layout = context.reader.layout(

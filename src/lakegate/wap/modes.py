@@ -1,7 +1,7 @@
-"""Modes: what a batch does to existing rows, and all about it that can be found wrong without writing.
+"""Write modes: what a batch does to existing rows, and which problems can be found without writing.
 
-What isn't a pure append is audited as the whole table, and is never rebased: it depends on existing rows. A
-run whose table moved meanwhile plans, writes and audits again (docs/decisions/0072).
+For a mode other than append, the whole table is audited, and the run is never rebased: it depends on existing rows. If
+the table changed on the target meanwhile, the run plans, writes and audits again (docs/decisions/0072).
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ def choose_mode(
     delete_when: str | None = None,
     merge_sql: str | None = None,
 ) -> WriteMode:
-    """Return the mode of a batch: the one that is asked for, else the table's.
+    """Return the mode of a batch: the given one, or else the table's.
 
     Args:
-        mode: What is asked for. A statement for ``merge_sql`` asks for that mode.
+        default: The table's mode.
+        mode: The given mode. ``merge_sql`` implies mode ``merge-sql``.
         key: Columns that identify a row. Default: the table's.
-        delete_when: Predicate for rows that delete. Default: the table's.
+        delete_when: Predicate for rows of the batch that delete. Default: the table's.
     """
     if isinstance(key, str):
         raise InputError(f"key={key!r} is text, not a list.", hint=f"Name the columns as a list: key=[{key!r}].")
@@ -72,19 +73,18 @@ def choose_mode(
 def require_mode(
     context: Context, request: IngestRequest, pointer: TablePointer | None, partition_by: Sequence[str], at: Ref
 ) -> None:
-    """Check that the batch may be written by its mode.
+    """Check that the batch can be written in its mode.
 
     Args:
         at: The target's commit that the run starts from.
-        pointer: The table; ``None`` if it's to be created.
-        partition_by: Its partitioning, or that of the table to create.
+        pointer: The table; ``None`` if it will be created.
+        partition_by: The partitioning of the table, or of the one to create.
 
     Raises:
-        CheckError: When rows would have to be quarantined.
-        InputError: When the mode can't be used with the table, or with ``on_changed``; when rows of the table wait in
-            quarantine that it would leave behind.
-        NotFoundError: When it needs a table that doesn't exist.
-        QueryError: When the ``MERGE`` statement isn't one that may be run.
+        CheckError: When a check has severity ``quarantine``.
+        InputError: When the mode can't be used with the table or with ``on_changed``, or would leave quarantined rows
+            of the table behind.
+        NotFoundError: When the mode needs a table that doesn't exist.
     """
     mode, table = request.mode, request.table
     if mode.appends:
@@ -92,8 +92,9 @@ def require_mode(
     _require_no_quarantine(request.checks, mode.name)
     if request.on_changed == "replace":
         raise InputError(
-            f"--on-changed replace removes what an earlier file appended; mode {mode.name} can't tell what that was.",
-            hint="Leave it out: a file with new content is written by the mode, as any other.",
+            f"--on-changed replace removes the rows that an earlier file appended; mode {mode.name} can't tell which "
+            "those are.",
+            hint="Leave it out: the mode writes a file with new content like any other file.",
             table=str(table),
         )
     if mode.name == "merge-sql" and pointer is None:
@@ -109,14 +110,14 @@ def require_mode(
 
 
 def tables_read(context: Context, request: IngestRequest, at: Ref) -> tuple[str, ...]:
-    """Return the tables whose rows decide what the mode writes; the table itself is always one.
+    """Return the tables whose rows decide what the mode writes; unless it appends, the table itself is one of them.
 
     Args:
         at: The target's commit that the run starts from.
 
     Raises:
-        InputError: When a ``MERGE`` statement is about another table.
-        QueryError: When it isn't one that may be run.
+        InputError: When a ``MERGE`` statement changes another table.
+        QueryError: When the statement isn't allowed.
     """
     mode, table = request.mode, request.table
     if mode.appends:
@@ -132,18 +133,18 @@ def tables_read(context: Context, request: IngestRequest, at: Ref) -> tuple[str,
         )
     others = sorted((one for one in read if one != table), key=str)
     for one in others:
-        # Iceberg takes what follows a table's name for what it shall read of it, other states of it included.
+        # Iceberg reads a suffix of a table's name as a part of the table, or as another state of it.
         if context.catalog.get_table(one, at) is None:
             raise QueryError(
                 f"The MERGE statement reads {one}, which isn't a table on {request.target}.",
-                hint=f"See which there are: lakegate table list --ref {request.target}",
+                hint=f"To see the tables: lakegate table list --ref {request.target}",
                 table=str(one),
             )
     return (str(table), *map(str, others))
 
 
 def resolved_mode(mode: WriteMode, schema: Schema, table: TableIdentifier) -> WriteMode:
-    """Return the mode with its key's columns as the table's ``schema`` spells them, and a predicate that may be run."""
+    """Return the mode with key columns as the table's ``schema`` spells them, and with a validated predicate."""
     if mode.name != "upsert":
         return mode
     predicate = None if mode.delete_when is None else _predicate(mode.delete_when).sql
@@ -153,11 +154,11 @@ def resolved_mode(mode: WriteMode, schema: Schema, table: TableIdentifier) -> Wr
 def require_same_columns(context: Context, request: IngestRequest, batch: Batch) -> None:
     """Check that all files of an upsert have the same columns, and the same fields in them.
 
-    What a batch lacks stays as it is in the rows that are updated; in a file that lacks a column which others have, it
-    would be NULL. A field that a file lacks always would, whichever others are taken with it.
+    In updated rows, a column that the whole batch lacks keeps its value. A column that only some files lack would
+    become NULL, and so would a field that a file lacks, even if all files in ``batch`` lack it.
 
     Args:
-        batch: Those of the request's files that are taken.
+        batch: Those of the request's files that the run claimed.
     """
     if request.mode.name != "upsert":
         return
@@ -168,7 +169,7 @@ def require_same_columns(context: Context, request: IngestRequest, batch: Batch)
             raise SchemaError(
                 f"{lacking.files[0].uri} has no column '{name}', which other files of the batch have: an upsert would "
                 "set it to NULL. Nothing was written.",
-                hint="Ingest files with different columns one after the other: what a file lacks then stays as it is.",
+                hint="Ingest files with different columns one by one; columns that a file lacks keep their values.",
                 table=str(request.table),
                 column=name,
                 file=lacking.files[0].uri,
@@ -189,7 +190,7 @@ def _require_same_fields(context: Context, request: IngestRequest, parts: Sequen
             raise SchemaError(
                 f"{part.files[0].uri} has no field '{lacking.name}', which other files of the batch have: an upsert "
                 "would set it to NULL. Nothing was written.",
-                hint="Write the field into all of the files.",
+                hint="Add the field to all of the files.",
                 table=str(request.table),
                 column=lacking.path[0],
                 file=part.files[0].uri,
@@ -212,10 +213,10 @@ def _key_in(schema: Schema, key: Sequence[str], table: TableIdentifier, what: st
 
 
 def to_write(mode: WriteMode, batch: Schema, table: Schema | None, name: TableIdentifier) -> Schema:
-    """Return the columns of a batch that are written: those that only say what to delete aren't.
+    """Return the columns of a batch to write: all but those that only say which rows to delete.
 
     Args:
-        table: The table's; ``None`` if it's to be created, with all of them. A contract may say which.
+        table: The table's columns, by its schema or contract; ``None`` if the table gets all columns of the batch.
 
     Raises:
         InputError: When ``delete_when`` isn't a predicate about one row.
@@ -263,10 +264,10 @@ def _require_no_quarantine(checks: Sequence[Check], mode: str) -> None:
 
 
 def require_none_waiting(context: Context, table: TableIdentifier, at: Ref) -> None:
-    """Refuse to replace a table of which rows wait: released later, they'd be added to what replaced them.
+    """Refuse to replace a table that has quarantined rows: released later, they'd be added to the new rows.
 
     Raises:
-        InputError: Saying how many wait, and how to delete or publish them.
+        InputError: Saying how many rows are in quarantine, and how to delete or publish them.
     """
     aside = held_aside(context, table, at)
     if aside is None:
@@ -275,8 +276,8 @@ def require_none_waiting(context: Context, table: TableIdentifier, at: Ref) -> N
     waiting = sum(batch.column(RELEASED_BY).null_count for batch in marks)
     if waiting:
         raise InputError(
-            f"{counted(waiting, 'row')} of {table} {'waits' if waiting == 1 else 'wait'} in quarantine; replacing "
-            "the table would leave them behind. Nothing was written.",
+            f"{counted(waiting, 'row')} of {table} {'is' if waiting == 1 else 'are'} in quarantine; replacing the "
+            "table would leave them behind. Nothing was written.",
             hint=f"Delete them: lakegate quarantine drop {table} --yes. Or publish them first: lakegate quarantine "
             f"release {table}",
             table=str(table),
@@ -295,8 +296,8 @@ def _require_partitions(
         )
     if pointer is not None and context.reader.has_other_specs(pointer):
         raise InputError(
-            f"{table} holds files that were written with an earlier partitioning; replace-partitions would leave their "
-            "rows beside the new ones.",
+            f"{table} has files with an earlier partitioning; replace-partitions would keep their rows beside the new "
+            "ones.",
             hint="Use --mode upsert, --mode overwrite or a MERGE statement (--merge-sql FILE).",
             table=str(table),
         )

@@ -1,4 +1,4 @@
-"""One commit on a branch's current head: rebase onto it, and retry while others are faster."""
+"""Optimistic commits: rebase onto a branch's current head, commit, and retry when a concurrent commit got in first."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ _LOCK_TIMEOUT_S = 30.0
 _SHORTEST_POLL_S = 0.01
 _LONGEST_POLL_S = 0.5
 _COMPACTION, _CHANGE = "compaction of ", "change of "
-"""Locks of a table: a run that changes rows holds both, in this order, a compaction the first."""
+"""The locks that give a run priority on a table. A run that changes rows holds both, in this order; a compaction holds
+only the first."""
 _OURS: ContextVar[Mapping[str, ExitStack]] = ContextVar("lakegate_goes_first", default=MappingProxyType({}))
-"""The tables of targets on which what runs now goes first, with its locks."""
+"""The tables on which the current work has priority (``target/table``), with its locks."""
 
 Build = Callable[[Ref], CommitRequest | str]
-"""From the branch's head: what to commit on top of it, or the hash of the commit when it turns out to be there."""
+"""Takes the branch's head, and returns the commit to make on top of it, or the hash of a commit that exists already."""
 
 
 class _Moved(Exception):  # noqa: N818 - not an error: somebody was faster, so we try again
-    """The branch moved between looking and committing."""
+    """The branch moved between reading its head and committing."""
 
     def __init__(self, conflict: ConflictError) -> None:
         super().__init__(conflict.message)
@@ -53,15 +54,15 @@ def commit_on_head(
     look: Callable[[], Ref] | None = None,
     confirm: Callable[[CommitRequest], CommitRequest | str] | None = None,
 ) -> str:
-    """Commit what ``build`` makes of the head of ``target``, once, and return the commit's hash.
+    """Commit what ``build`` returns for the head of ``target``, exactly once, and return the commit's hash.
 
     Args:
         run_id: Run id in the commit's properties, which finds a commit whose answer was lost.
         build: Called for each attempt.
-        unknown: The error to raise when the catalog went away with the commit and hasn't come back.
+        unknown: The error to raise when the catalog became unavailable during the commit and isn't back.
         look: Returns the branch at its head, for callers that read more in the same request.
-        confirm: Called directly before each commit; raises when another process has taken the run over, and returns
-            what to commit.
+        confirm: Called right before each commit, and returns what to commit. Raises if another process has taken the
+            run over.
     """
     unanswered_since: str | None = None
     retrying = Retrying(
@@ -78,7 +79,7 @@ def commit_on_head(
                 if isinstance(built, str):
                     return built
                 failpoints.reach("before-commit")
-                # As late as possible: whoever took the run over relies on us not committing any more.
+                # As late as possible: a process that took the run over relies on us not to commit any more.
                 if confirm is not None:
                     built = confirm(built)
                     if isinstance(built, str):
@@ -105,16 +106,16 @@ def commit_on_head(
 
 
 def _own_commit(context: Context, ref: str, run_id: str, since: str | None) -> str | None:
-    """Return the run's commit since ``since``, if one may be there whose answer was lost."""
+    """Return the run's commit after ``since``; without ``since``, no commit was sent, so there's none."""
     commits = () if since is None else context.catalog.history(ref, until=since, run_id=run_id)
     return next((commit.hash for commit in commits), None)
 
 
 @contextmanager
 def _interrupts_deferred() -> Iterator[None]:
-    """Act on Ctrl-C and SIGTERM when the body is done, because only then it is known whether it committed.
+    """Handle Ctrl-C and SIGTERM after the body, because only then is it known whether it committed.
 
-    A second signal acts at once.
+    A second signal is handled at once.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -148,10 +149,10 @@ def publish_lock(
     timeout_s: float = math.inf,
     waiting: Callable[[], object] | None = None,
 ) -> Iterator[bool]:
-    """Queue up with concurrent publishes for each table, in one order for all; yield whether we are next for all.
+    """Wait for the publish lock of each table, in one order for everybody; yield whether we got them all.
 
-    It saves retries, and whoever calls a run off waits for it. ``waiting`` is called once for each lock that another
-    process holds, before waiting for it.
+    The locks save retries, and whoever cancels a run waits for them. ``waiting`` is called once for each lock that
+    another process holds, before waiting for it.
     """
     began = time.monotonic()
     with ExitStack() as stack:
@@ -168,15 +169,15 @@ def publish_lock(
 def going_first(
     context: Context, target: str, table: str, *, compacts: bool = False, at_most_s: float = math.inf
 ) -> Iterator[None]:
-    """Have all others wait in :func:`let_beaten_runs_pass` while the body does a beaten run's work once more.
+    """Give the body priority on a table, to retry a run that lost to concurrent commits.
 
-    In a body that goes first already, it does nothing. In one that goes first on another table, it doesn't wait:
-    whoever goes first here may wait for that one.
+    Meanwhile, other runs wait in :func:`let_beaten_runs_pass`. If the body already has priority on the table, this does
+    nothing. If it has priority on another table, this doesn't wait: the run with priority here may be waiting for it.
 
     Args:
-        compacts: Whether appends needn't wait, because the run is rebased onto them.
-        at_most_s: How long to wait for another such run, at most. If that takes longer, the body begins all the same:
-            only speed depends on it.
+        compacts: Whether appends needn't wait, because the run can be rebased onto them.
+        at_most_s: Longest wait for another run with priority. After that, the body starts anyway: only speed depends
+            on it.
     """
     place, ours = f"{target}/{table}", _OURS.get()
     if place in ours:
@@ -195,7 +196,7 @@ def going_first(
 
 
 def step_aside() -> None:
-    """Let others pass: what goes first is about to wait for one of them."""
+    """Give up priority, because the run that has it is about to wait for another run."""
     for held in _OURS.get().values():
         held.close()
 
@@ -203,14 +204,14 @@ def step_aside() -> None:
 def let_beaten_runs_pass(
     context: Context, target: str, tables: Sequence[str], *, appends: bool = False, at_most_s: float = math.inf
 ) -> bool:
-    """Wait for runs on ``tables`` that others have beaten before and that begin anew; return whether there were any.
+    """Wait for runs that have priority on ``tables``; return whether there were any.
 
-    Called before what would beat them again: before each publish, and before what isn't rebased reads the target.
-    Only those runs' progress depends on it, so the wait is bounded, and there's none for what goes first itself, on
-    whichever table: others wait for it.
+    Call it before anything that could make such a run lose again: before each publish, and before a run that can't be
+    rebased reads the target. Only the progress of those runs depends on it, so the wait is bounded. A run that has
+    priority itself, on any table, doesn't wait: others wait for it.
 
     Args:
-        appends: Whether compactions can be rebased onto what is done next.
+        appends: Whether the caller only appends, so that compactions can be rebased onto its commit.
     """
     waited: list[str] = []
     until = time.monotonic() + min(at_most_s, context.publish_within_s / 2)
@@ -220,7 +221,7 @@ def let_beaten_runs_pass(
             if table not in waited:
                 waited.append(table)
                 context.narrator.note(
-                    f"Waiting for a run that changes {table}: it lost to others before, and goes first now."
+                    f"Waiting for a run that changes {table}: it has lost to concurrent commits, so it goes first."
                 )
             left_s = until - time.monotonic()
             if left_s <= 0:
@@ -231,19 +232,19 @@ def let_beaten_runs_pass(
 
 
 def _is_held(context: Context, name: str) -> bool:
-    # Asked again and again: a thread that waits for a file's lock can't be called off, and few wait here.
+    # Polled, because a thread that waits for a file lock can't be cancelled; few runs wait here.
     with suppress(LakegateError):  # only speed depends on it
         return context.journal.is_locked(name)
     return False
 
 
 def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | None, head: Ref) -> TablePointer:
-    """Return what to commit for a staged table whose state on the target is ``now``."""
+    """Rebase a staged table onto its state on the target, ``now``; return the state to commit."""
     forgotten = _forgotten(context, staged, now)
     if forgotten is None:
         pointer = _replayed(context, run, staged, now)
     else:
-        # A table that the target lacks must be put without an id, one that it has with the target's.
+        # A new table is put without a content id, an existing one with the target's.
         aside = _written_aside(context, staged) | forgotten
         pointer = context.editor.trim_snapshots(staged.pointer, at_least=len(staged.snapshot_ids), without=aside)
         pointer = pointer.model_copy(update={"content_id": now.content_id if now else None})
@@ -254,9 +255,9 @@ def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | 
 
 
 def _forgotten(context: Context, staged: StagedTable, now: TablePointer | None) -> frozenset[int] | None:
-    """Return the snapshots that a table has forgotten since the run began; ``None`` if more than that happened to it.
+    """Return the snapshots that expired on the target since the run began; ``None`` if the table changed otherwise.
 
-    An append needn't know: it's replayed whatever happened.
+    Appends don't need this: they're always rebased.
     """
     if now == staged.before:
         return frozenset()
@@ -286,11 +287,11 @@ def _replayed(context: Context, run: Run, staged: StagedTable, now: TablePointer
 
 
 def _written_aside(context: Context, staged: StagedTable) -> frozenset[int]:
-    """Return the branch's own snapshots with rows that no check looked at.
+    """Return the branch's own snapshots with rows that no check has read.
 
-    Anybody could read them on the target by their ids. They're those that the current one doesn't descend from, such as
-    rolled-back ones; and of a change that did more than append, all but the current one: what it held in between, and
-    deleted before the audit.
+    If published, anybody could read them by their ids. For an append, they're the snapshots that the current one
+    doesn't descend from, such as rolled-back ones. For any other change, they're all but the current one: they may hold
+    rows that were deleted before the audit.
     """
     there = {one.snapshot_id: one.parent_id for one in context.reader.snapshots(staged.pointer)}
     known = () if staged.before is None else (one.snapshot_id for one in context.reader.snapshots(staged.before))
@@ -306,7 +307,7 @@ def _written_aside(context: Context, staged: StagedTable) -> frozenset[int]:
 
 
 def not_replayable(context: Context, run: Run, table: TableIdentifier, reason: str) -> NotReplayableError:
-    """Return the error of a table that moved on the target, naming the commit that moved it."""
+    """Return the error for a table that changed on the target, naming the commit that changed it."""
     commits = context.catalog.history(run.target, until=run.base, operations=True)
     other = next((commit for commit in commits if str(table) in commit.tables), None)
     by = f" (commit {other.hash[:12]}: {other.message})" if other else ""

@@ -33,22 +33,22 @@ def optimize(
     """Compact the table on the transaction's branch.
 
     Args:
-        sort: Order of the rows in SQL (:func:`sort_order`).
-        where: A validated condition that limits what is compacted. It doesn't limit what is compared: whole files are
-            rewritten, with rows that it's false for.
+        sort: Sort order of the rows in SQL (:func:`sort_order`).
+        where: A validated condition that limits what is compacted. All rows are compared nevertheless: rewritten files
+            also contain rows that don't match it.
 
     Raises:
-        AuditFailedError: When the rows aren't the same as before.
+        AuditFailedError: When the compaction changed rows.
     """
     head = context.catalog.get_ref(tx.branch)
     tx.engine.compact(table, sort=sort, where=where)
     pointer = context.catalog.get_table(table, head)
     if pointer is None or context.catalog.get_ref(tx.branch).hash == head.hash:
-        return  # nothing qualified, so nothing needs to be read
+        return  # nothing to compact, so nothing to compare
     found = context.reader.metadata(pointer)
-    # Where the partitioning has changed, a compaction moves rows from old partitions to new ones.
+    # If the partitioning has changed, a compaction moves rows from old partitions to new ones.
     by_partition = bool(found.partition_by) and not context.reader.has_other_specs(pointer)
-    row_ids = found.format_version > 2  # the first with ids
+    row_ids = found.format_version > 2  # version 3 is the first with row ids
     before = tx.engine.fingerprint(table, by_partition=by_partition, row_ids=row_ids, at=head.hash)
     after = tx.engine.fingerprint(table, by_partition=by_partition, row_ids=row_ids)
     for part in sorted(before.keys() | after.keys()):
@@ -64,11 +64,11 @@ def optimize(
 
 
 def partitions_left(context: Context, run: Run, table: TableIdentifier) -> int:
-    """Return how many partitions a compaction left as they were, because others had rewritten them meanwhile."""
+    """Return how many partitions a compaction skipped because other runs rewrote them meanwhile."""
     if run.publication is None:
         return 0
     commit = Ref(name=run.publication.commit, hash=run.publication.commit, kind="detached")
-    with suppress(LakegateError):  # it's published, whatever can't be read now
+    with suppress(LakegateError):  # the compaction is published, even if this can't be read
         pointer = context.catalog.get_table(table, commit)
         snapshot = None if pointer is None else context.reader.metadata(pointer).snapshot
         return 0 if snapshot is None else int(snapshot.summary.get(PARTITIONS_LEFT_PROPERTY, 0))
@@ -76,12 +76,12 @@ def partitions_left(context: Context, run: Run, table: TableIdentifier) -> int:
 
 
 def _is_same(then: Sequence[Any] | None, now: Sequence[Any] | None) -> bool:
-    """Return whether rows are the same. Those without ids, from before an upgrade to version 3, may have got them."""
+    """Return whether rows are the same. Rows from before an upgrade to version 3 may have got their ids since."""
     return then == now or bool(then and now and then[-1] is None and then[:-1] == now[:-1])
 
 
 def sort_order(text: str, schema: Schema, table: TableIdentifier) -> str:
-    """Return an order of rows, ``a, b desc nulls last`` or ``zorder(a, b)``, with the table's columns, quoted."""
+    """Return a sort order, such as ``a, b desc nulls last`` or ``zorder(a, b)``, with the table's columns quoted."""
     zorder = _ZORDER.fullmatch(text.strip())
     terms = (zorder["columns"] if zorder else text).split(",")
     if zorder:
@@ -94,7 +94,7 @@ def _terms(terms: list[str], schema: Schema, table: TableIdentifier) -> Iterator
         match = _TERM.fullmatch(term.strip())
         if match is None:
             raise InputError(
-                f"{term.strip()!r} isn't an order of rows.",
+                f"{term.strip()!r} isn't a sort order.",
                 hint="Write --sort 'pickup, zone desc', or --sort 'zorder(pickup, zone)'.",
                 table=str(table),
             )

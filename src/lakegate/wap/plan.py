@@ -1,4 +1,4 @@
-"""Plan: everything that can be found wrong without writing is found here."""
+"""Plan: find every problem that can be found without writing."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from lakegate.wap.schema_fit import Fit, because, fit, fits, rounding
 from lakegate.wap.stage import missing_namespaces
 
 CONTRACT_COLUMNS = "contract_columns"
-"""Name of the check that a contract's columns are."""
+"""Name of the check that compares a table with its contract's columns."""
 _DIGITS = {"float": 7, "double": 17}
 _SIGN_AND_ZERO = 2
-"""What may count as digits of a number and is none."""
+"""Characters that ``digits`` may count although they aren't significant digits: the sign, and a leading zero."""
 _TIME_TRANSFORMS = ("years", "months", "days", "hours")
 
 
 def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -> IngestPlan:
-    """Resolve an ingest's request, or raise what would stop it. Changes nothing.
+    """Resolve an ingest request, or raise the error that would stop the ingest. Changes nothing.
 
     Args:
         base: The target at the commit to start from; its head by default.
 
     Raises:
-        ConfigurationError: When the table, or that of its quarantined rows, has a name that is reserved or taken.
-        IdentifierError: When the branch's name isn't valid.
-        InputError: When the engine can't see the files, or the partitioning is wrong.
+        ConfigurationError: When the name of the table, or of its quarantine table, is reserved or taken.
+        IdentifierError: When the branch's name is invalid.
+        InputError: When the engine can't read the files, or the partitioning is invalid.
         SchemaError: When the batch doesn't fit the table.
-        CheckError: When a check can't be run on the batch, or its severity not combined with the request's mode.
-        QueryError: When the request's ``MERGE`` statement isn't one that may be run.
+        CheckError: When a check can't be run on the batch, or its severity can't be combined with the request's mode.
+        QueryError: When the request's ``MERGE`` statement isn't allowed.
     """
     validate_ref_name(request.branch)
     require_not_reserved(request.table)
@@ -52,8 +52,8 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     if not engine.shares_files and any(uri.startswith("file:") for uri in batch.read_uris):
         raise InputError(
             "The files are on this machine, but the engine runs on another one and can't read them.",
-            hint="With a warehouse in an object store (catalog.warehouse), they're copied there for the run. Or use "
-            "the local engine (leave engine.url unset).",
+            hint="If the warehouse is in an object store (catalog.warehouse), lakegate copies the files there for the "
+            "run. Or use the local engine (leave engine.url unset).",
             file=batch.files[0].uri,
         )
     base = base or context.catalog.get_ref(request.target)
@@ -76,7 +76,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         schema = context.reader.metadata(pointer).table_schema
         batch = batch.named_like(schema.names).hiding(masked)
         source = engine.source_schema(batch)
-        if mode.name != "merge-sql":  # the statement says which column goes where
+        if mode.name != "merge-sql":  # a MERGE statement says itself which column goes where
             _require_named(request.table, batch, schema)
             source = to_write(mode, source, schema, request.table)
             found = fit(
@@ -121,7 +121,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
 
 
 def text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists: bool) -> Iterator[str]:
-    """Yield what CSV's text may mean otherwise than it is taken, a sentence each."""
+    """Yield a sentence for each CSV column whose values may be meant differently than they're read."""
     not_null = {column.lower() for check in checks if check.kind == "not_null" for column in check.columns}
     for text in batch.texts:
         column = schema.find(text.name)
@@ -132,28 +132,28 @@ def text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists:
         if column.type == "string" and text.words and column.name.lower() in not_null:
             word = text.words[0]
             yield (
-                f"Column '{column.name}' is text and holds '{word}', which isn't NULL there, so not_null passes it; to "
-                f"read it as NULL, pass --null-value {word}."
+                f"Column '{column.name}' is text and contains '{word}', which not_null accepts because it isn't NULL. "
+                f"To read it as NULL, pass --null-value {word}."
             )
         if text.digits - _SIGN_AND_ZERO > _DIGITS.get(column.type, text.digits):
             yield (
-                f"Column '{column.name}' holds numbers of up to {text.digits} digits; a {column.type} keeps "
+                f"Column '{column.name}' contains numbers of up to {text.digits} digits. A {column.type} keeps "
                 f"{_DIGITS[column.type]}, so some may be rounded."
             )
 
 
 def _require_named(table: TableIdentifier, batch: Batch, schema: Schema) -> None:
-    """Refuse CSV without a header that hasn't as many columns as its table: nothing says which is which."""
+    """Refuse CSV without a header if its number of columns differs from the table's: nothing says which is which."""
     if batch.csv is not None and not batch.csv.header and len(batch.columns) != len(schema.columns):
         raise SchemaError(
             f"The batch has {len(batch.columns)} columns without names, and {table} has {len(schema.columns)}.",
-            hint=f"Write a header line into the files. To see the table's columns: lakegate table show {table}",
+            hint=f"Add a header line to the files. To see the table's columns: lakegate table show {table}",
             table=str(table),
         )
 
 
 def _require_unchanged(context: Context, request: IngestRequest, base: Ref) -> None:
-    """Refuse rows that were computed from tables which have changed since."""
+    """Refuse rows that were computed from tables that have changed since."""
     if not request.reads or request.reads_at == base.hash:
         return
     tables = [TableIdentifier.stored(name) for name in request.reads]
@@ -178,7 +178,7 @@ def _require_new(context: Context, request: IngestRequest) -> None:
         return
     raise AlreadyExistsError(
         f"Branch '{request.branch}' exists already.",
-        hint="--branch names a new branch; the batch is published from there."
+        hint="--branch names the new branch that the batch is published from."
         if request.branch == request.target
         else f"Choose another --branch, or drop it: lakegate discard {request.branch}",
         branch=request.branch,
@@ -186,7 +186,10 @@ def _require_new(context: Context, request: IngestRequest) -> None:
 
 
 def _schema_to_create(request: IngestRequest, batch: Batch, source: Schema) -> tuple[Schema, Fit]:
-    """Return a new table's columns, and which of the batch it doesn't get: as text, they couldn't become numbers."""
+    """Return a new table's columns, and notes about columns that it doesn't get because they have no values yet.
+
+    If such a column were created as text now, it couldn't become a number later.
+    """
     notes: list[str] = []
     if request.schema_mode == "evolve" and request.contract is None:
         source, notes = _with_values(request, source)
@@ -199,7 +202,7 @@ def _schema_to_create(request: IngestRequest, batch: Batch, source: Schema) -> t
 
 
 def _with_values(request: IngestRequest, source: Schema) -> tuple[Schema, list[str]]:
-    """Return the columns, and their fields, that have values or are needed, and a sentence for each of the others."""
+    """Return the columns and fields that have values or are needed, and a sentence for each of the others."""
     kept, notes = [], []
     for column in source.columns:
         kind = column.type if _is_named(column.name, request) else with_values(column.type)
@@ -214,13 +217,13 @@ def _with_values(request: IngestRequest, source: Schema) -> tuple[Schema, list[s
 
 
 def _is_named(column: str, request: IngestRequest) -> bool:
-    """Return whether something of a request may need a column, which would be refused where there is no such one."""
+    """Return whether a request may name a column, in which case it would fail without the column."""
     asked = (*map(str, request.checks), *request.partition_by, *request.mode.key, request.mode.delete_when or "")
     return any(re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text, re.IGNORECASE) for text in asked)
 
 
 def _kept(source: Schema, request: IngestRequest) -> dict[str, str]:
-    """Return the columns wholly or partly without values that a table gets anyway, and of which type."""
+    """Return the columns with missing values, or none at all, that a table gets anyway, and their types."""
     terms = Schema(columns=()) if request.contract is None else Schema(columns=request.contract.columns)
     found = {}
     for column in source.columns:
@@ -241,10 +244,10 @@ def _kept(source: Schema, request: IngestRequest) -> dict[str, str]:
 def schema_of_new_table(
     table: TableIdentifier, batch: Batch, source: Schema, terms: ContractTerms | None, mode: WriteMode
 ) -> Schema:
-    """Return the columns that a batch's files have in a table that is created for them.
+    """Return the columns of a table that is created for a batch.
 
     Args:
-        terms: What the table's contract says about its columns, if it has one; its types come first.
+        terms: The terms of the table's contract, if it has one; its types take precedence.
     """
     listed = None if terms is None or terms.extra_columns else Schema(columns=terms.columns)
     source = to_write(mode, source, listed, table)
@@ -293,7 +296,7 @@ def require_contract(schema: Schema, terms: ContractTerms, *, name: TableIdentif
 
 
 def contract_check(terms: ContractTerms) -> Check | None:
-    """Return a contract's columns as a check, for what was written without it; ``None`` if it lists none."""
+    """Return a check that compares a table with a contract's columns; ``None`` if the contract lists none."""
     if not terms.columns:
         return None
     return columns_match(
@@ -322,7 +325,7 @@ def _breach(what: str, name: TableIdentifier, terms: ContractTerms, differences:
     listed = differences[0] if len(differences) == 1 else "".join(f"\n- {each}" for each in differences)
     return SchemaError(
         f"{what} doesn't fit {terms.file}, the contract of {name}: {listed}",
-        hint=f"Correct the data, or change the contract. To see the table's columns: lakegate table show {name}",
+        hint=f"Fix the data, or change the contract. To see the table's columns: lakegate table show {name}",
         table=str(name),
         file=terms.file,
         differences=list(differences),
@@ -330,15 +333,15 @@ def _breach(what: str, name: TableIdentifier, terms: ContractTerms, differences:
 
 
 def _require_distinct(transforms: Sequence[PartitionTransform], texts: Sequence[str]) -> None:
-    # Iceberg refuses two transforms of a kind on one column, and all those of time are of one kind.
+    # Iceberg refuses two transforms of the same kind on one column, and all time transforms are of one kind.
     known: dict[tuple[str, str], str] = {}
     for transform, text in zip(transforms, texts, strict=True):
         kind = "time" if transform.name in _TIME_TRANSFORMS else transform.name
         key = (kind, transform.column.lower())
         if key in known:
             raise InputError(
-                f"Can't partition by both {known[key]} and {text}: one of them is enough.",
-                hint="Name each column once; of years, months, days and hours, keep the finest.",
+                f"Can't partition by both {known[key]} and {text}. One of them is enough.",
+                hint="Name each column once. Of years, months, days and hours, keep the finest.",
                 column=transform.column,
             )
         known[key] = text

@@ -1,8 +1,8 @@
 """Publish: one commit on the target that carries exactly what was audited, or nothing.
 
-Not a merge: Nessie can't merge two branches that changed one table, and a merge's expected hash isn't a lock
-(projectnessie/nessie#2513). The catalog checks a commit's conflicts key by key since its base, the head that was read;
-what moved before that is rebased, and what relied on it is audited again.
+This isn't a merge: Nessie can't merge two branches that changed the same table, and a merge's expected hash isn't a
+lock (projectnessie/nessie#2513). The catalog detects conflicts table by table, since the head that the commit is based
+on. Tables that changed before that head are rebased, and checks that read them run again.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ from lakegate.wap.stage import namespaces_for, wrote_since
 
 States = Mapping[TableIdentifier, TablePointer | None]
 _FRESH_S = 0.005
-"""How long what we read of the target counts as current. If it isn't, the catalog refuses the commit."""
+"""How long a read of the target counts as current. A stale read is safe: the catalog refuses the commit."""
 _MOST_NAMED = 5
 
 
 class RejectedLateError(AuditFailedError):
-    """A check that had passed fails on what the target became meanwhile."""
+    """A check that passed on the branch fails against the target as it is now."""
 
 
 def reject(context: Context, progress: Progress, *, keep: bool) -> None:
@@ -102,25 +102,25 @@ def reject(context: Context, progress: Progress, *, keep: bool) -> None:
 def publish(
     context: Context, run: Run, *, fresh: bool = False, progress: Progress | None = None, lets_pass: bool = True
 ) -> Publication:
-    """Make the audited state of every table of ``run`` visible in one commit, once, and drop its branch.
+    """Publish the audited state of every table of ``run`` in one commit, exactly once, and drop its branch.
 
-    Called again after it succeeded, it finds its commit.
+    Called again after it succeeded, it finds that commit and returns the same publication.
 
     Args:
-        run: Its ``staged`` tables and their ``reports``, in the same order.
+        run: The run, with ``staged`` and ``reports`` in the same order.
         fresh: Whether this is certainly the first attempt: the target's history isn't searched for the run's commit.
-        progress: The run under way. Its lease is checked directly before each commit, and it records the reports of
-            checks that were rerun.
-        lets_pass: Whether to wait for runs that others have beaten.
+        progress: The run in progress. Its lease is checked right before each commit, and it records the reports of
+            rerun checks.
+        waits_for_priority: Whether to wait for runs that have priority on the tables.
 
     Raises:
         AuditFailedError: When a report has failures or isn't about the state to publish; as :class:`RejectedLateError`
-            when checks of scope ``table`` fail on what the target is now.
-        NotReplayableError: When the target changed on a table in a way that rules out a rebase.
-        ConflictError: When the branch changed after its audit, a source file was published by another run meanwhile,
-            or the target kept moving.
-        DeadlineReachedError: When time ran out while a run that others have beaten went first.
-        OutcomeUnknownError: When the catalog went away with the commit and hasn't come back.
+            when checks of scope ``table`` fail against the target as it is now.
+        NotReplayableError: When a table changed on the target in a way that rules out a rebase.
+        ConflictError: When the branch changed after its audit, another run published one of the source files
+            meanwhile, or the target kept moving.
+        DeadlineReachedError: When time ran out while waiting for a run that has priority.
+        OutcomeUnknownError: When the catalog became unavailable during the commit and isn't back.
     """
     for staged, report in zip(run.staged, run.reports, strict=True):
         _require_audited(run, staged, report)
@@ -136,7 +136,8 @@ def publish(
         branch = _require_untouched(context, run)
         failpoints.reach("before-publish")
         unknown = OutcomeUnknownError(
-            f"The catalog went away while branch {run.branch} was published; it may or may not have happened.",
+            f"The catalog became unavailable while branch {run.branch} was being published; it may or may not be "
+            "published.",
             hint=f"When the catalog is back: lakegate publish {run.branch} (it never publishes twice)",
             branch=run.branch,
             run_id=run.run_id,
@@ -144,14 +145,14 @@ def publish(
         with context.narrator.step(f"Publishing {run.table} to {run.target}"):
             rebased = _Rebased(context, run, progress)
             offer, wait_s, commit = rebased.offer, min(context.publish_within_s, deadline.left_s), None
-            elsewhere = False  # whether another one may still be publishing it
+            elsewhere = False  # whether another process may still be publishing this run
             while commit is None:
                 try:
                     with waiting_for_turn(context, run, offer, wait_s) as turn:
                         elsewhere = not turn.locked and (elsewhere or turn.taken)
                         if turn.taken:
                             commit = rebased.find_own(unknown)
-                            # If it isn't there, whoever took the run along has given up, or is slow: now by ourselves.
+                            # Without a commit, the leader gave up or is slow: publish the run ourselves.
                             offer, wait_s = None, wait_s if turn.locked else 0.0
                             continue
                         rebased.lead(turn)
@@ -177,7 +178,7 @@ def publish(
     try:
         _drop_branch(context, run, branch)
     except LakegateError as error:
-        # Untidy, not wrong: its data is published.
+        # Untidy, but not wrong: the data is published.
         context.narrator.note(f"Branch {run.branch} couldn't be dropped: {error.message}")
         branch_left = True
     failpoints.reach("after-branch-delete")
@@ -191,14 +192,14 @@ def _drop_branch(context: Context, run: Run, seen: Ref | None) -> None:
         now = context.catalog.get_ref(run.branch)
         if not wrote_since(context, run):
             raise
-        discard(context, run.branch, seen=now)  # what came late was another attempt's at what is published
+        discard(context, run.branch, seen=now)  # the late commits come from another attempt at the published run
 
 
 class _Rebased:
-    """The run rebased onto the target. Remembers between attempts how much of the target's history it has seen.
+    """The run rebased onto the target. Keeps what it has read of the target's history between attempts.
 
     Attributes:
-        replayed: Tables that the last attempt appended to a newer state.
+        replayed: Tables that the last attempt rebased onto a newer state.
     """
 
     def __init__(self, context: Context, run: Run, progress: Progress | None) -> None:
@@ -214,7 +215,8 @@ class _Rebased:
         self._offered: Sequence[QueuedPublish] = ()
         self._others: Sequence[QueuedPublish] = ()  # in the commit that was built last
         self.replayed: tuple[TableIdentifier, ...] = ()
-        # What it began with. A run that can be taken along mostly is, and needs to read no more than its commit.
+        # Start from the run's base. Another run's commit usually includes a run that can share; then only that commit
+        # needs to be read.
         self._head = Ref(name=run.target, hash=self._base)
         self._states: States = {staged.table: staged.before for staged in run.staged}
         self._read_at = 0.0
@@ -224,26 +226,26 @@ class _Rebased:
 
     @property
     def offer(self) -> Callable[[], QueuedPublish] | None:
-        """What to offer to other runs that publish to the table; ``None`` if they may not take this one along."""
+        """Makes the run's entry for the publish queue; ``None`` if other runs' commits may not include this run."""
         progress = self._progress
         if progress is None or not can_share(self._run):
             return None
         return lambda: offer_of(self._run, progress.token, _summary(self._reports), self._head.hash)
 
     def lead(self, turn: Turn) -> None:
-        """Take along the runs that wait, if this one has the lock and may share its commit."""
+        """Include queued runs in this commit, if this run holds the lock and may share its commit."""
         self._companions = Companions(self._context, self._run, turn) if turn.locked and can_share(self._run) else None
         if self._is_unread and not turn.queued:
-            self._read_target()  # the table may well be as it was, whatever else was committed
+            self._read_target()  # the table may be unchanged, whatever else was committed
 
     def _began_lately(self) -> bool:
-        """Return whether so little was committed since the run's base that others will look back as far."""
+        """Return whether the run's base is recent enough for other runs to read the history back to it."""
         with suppress(LakegateError):
             return self._context.journal.commits.is_near(self._run.target, self._base, within=MOST_COMMITS // 2)
         return False
 
     def find_own(self, unknown: OutcomeUnknownError) -> str | None:
-        """Return the commit of this run, which another one took along; ``None`` if it isn't there."""
+        """Return the commit in which another run published this one; ``None`` if there's none."""
         try:
             self._read_at = 0.0
             self.look()
@@ -255,7 +257,7 @@ class _Rebased:
         return self._own
 
     def _read_target(self) -> None:
-        """Read the target's state and history so far; before the lock if the run waits for it as a whole."""
+        """Read the target's state, and its history since the run's base if one of the tables changed."""
         self._is_unread = False
         read = [TableIdentifier.stored(name) for name in self._reads()]
         tables = dict.fromkeys([*(staged.table for staged in self._run.staged), *read])
@@ -264,16 +266,16 @@ class _Rebased:
         if any(self._states[staged.table] != staged.before for staged in self._run.staged):
             self._commits = list(self._context.catalog.history(self._head.hash, until=self._base))
             self._learn(self._commits)
-            if not self.offer:  # a run that can be taken along mostly is
-                for staged in self._run.staged:  # what is read here, the rebase needn't read under the lock
+            if not self.offer:  # others usually publish a run that can share a commit
+                for staged in self._run.staged:  # read now, so that the rebase needn't under the lock
                     self._context.reader.require_loadable(staged.pointer, self._run.branch)
         self._read_at = time.monotonic()
 
     def look(self) -> Ref:
-        """Return the target as it is now, and remember its tables for :meth:`build`."""
+        """Return the target at its current head, and keep the state of its tables for :meth:`build`."""
         self._offered = () if self._companions is None else self._companions.offered()
         if self._offered:
-            self._read_at = 0.0  # those that wait may have seen more of it
+            self._read_at = 0.0  # queued runs may have seen a newer head
         if time.monotonic() - self._read_at > _FRESH_S:
             self._is_unread = False
             commits = list(self._context.catalog.history(self._run.target, until=self._head.hash, operations=True))
@@ -288,7 +290,7 @@ class _Rebased:
         return self._head
 
     def build(self, head: Ref) -> CommitRequest | str:
-        """Return what to commit on top of ``head``, or the run's commit when it is there already."""
+        """Return the commit to make on top of ``head``, or the hash of the run's commit if it exists already."""
         self.replayed = ()
         if self._own is not None:
             return self._own
@@ -299,14 +301,14 @@ class _Rebased:
         self.replayed = tuple(staged.table for staged in run.staged if states[staged.table] != staged.before)
         others: Sequence[QueuedPublish] = ()
         companions = self._companions
-        # A table that the target lacks is created by one run alone.
+        # A run that creates its table commits alone.
         if companions is not None and companions.wants(self._offered) and states[run.staged[0].table] is not None:
             pointers[0], others = companions.take(self._offered, pointers[0], head, self._commits)
         self._others = others
         return self._request(head, pointers, others)
 
     def confirm(self, request: CommitRequest) -> CommitRequest | str:
-        """Renew the leases of all whose commit this is; return it, or what to commit if another run lost its own."""
+        """Renew the leases of all runs in the commit; build it again if one of the other runs lost its lease."""
         if self._progress is not None:
             self._progress.require_lease()
         if self._companions is None or self._companions.are_ours(self._others):
@@ -323,14 +325,14 @@ class _Rebased:
             table
             for report in self._reports
             for result in report.results
-            # That a key was new to the table stays true when other rows of the table go.
+            # A key that was new to the table stays new when other rows are removed.
             if not result.check.startswith("unique(")
             for table in result.reads
         ]
         return tuple(dict.fromkeys([*self._run.reads, *by_checks]))
 
     def _new_keys(self) -> tuple[str, ...]:
-        """Return the run's own tables in which it found its keys to be new, unlike what comes back to them."""
+        """Return the run's own tables whose keys it checked as new; rows restored there later could repeat them."""
         found = (
             report.table
             for report in self._reports
@@ -340,29 +342,29 @@ class _Rebased:
         return tuple(dict.fromkeys(found))
 
     def _learn(self, commits: Sequence[Commit]) -> None:
-        """Find out from ``commits``, newest first, whether we are too late, or already done."""
+        """Look in ``commits`` (newest first) for the run's own commit, and for other publishes of its source files."""
         own = next((commit for commit in commits if self._run.run_id in runs_of(commit)), None)
         if own is not None:
-            # Another run took it along, or a commit whose answer was lost arrived after we looked for it; unless it's
-            # an earlier attempt's.
+            # Another run's commit included it, or our own commit arrived after its answer was lost. Or an earlier
+            # attempt was published.
             if own.puts:
                 require_this_attempt(self._context, self._run, part_of(own, self._run.run_id))
             else:
                 find_publication(self._context, self._run, since=self._base)
             self._own = own.hash
         else:
-            # Newest first, the runs of one commit, too.
+            # Newest first, also within a commit.
             require_not_published(self._run, (event for c in commits for event in reversed(events_of(c))))
 
     def _require_reads(self, head: Ref) -> None:
-        """Stop if the target changed on a table that the run's rows were computed from."""
+        """Check that no table that the run's rows were computed from has changed on the target."""
         if self._run.reads and head.hash != self._base:
             moved = self._moved(self._run.reads, self._base)
             if moved:
                 raise not_replayable(self._context, self._run, moved[0], _why_read(self._run))
 
     def _audit_again(self, head: Ref) -> None:
-        """Rerun the checks that read a table which has changed since."""
+        """Rerun the checks that read a table that has changed since the audit."""
         if not any(report.reads for report in self._reports):
             return
         run, reports = self._run, []
@@ -377,12 +379,12 @@ class _Rebased:
         if run.accepted is None and not all(report.passed for report in reports):
             failing = [result for report in reports for result in report.failures]
             if run.kind == "ingest" and all(result.severity == "quarantine" for result in failing):
-                # Begun again on what the target is now, the run sets these rows aside.
+                # If the run starts over on the current target, it quarantines these rows.
                 reason = f"more of its rows fail {failing[0].name} now, which quarantines them"
                 raise not_replayable(self._context, run, run.staged[0].table, reason)
             failed = ", ".join(result.name for report in reports for result in report.failures)
             raise RejectedLateError(
-                f"Branch {run.branch} isn't published: {run.table} fails {failed} on what {run.target} is now.",
+                f"Branch {run.branch} isn't published: {run.table} fails {failed} against the current {run.target}.",
                 hint=f"lakegate runs {run.run_id}",
                 branch=run.branch,
                 run_id=run.run_id,
@@ -394,7 +396,7 @@ class _Rebased:
         tables = [TableIdentifier.stored(name) for name in names]
         then = self._context.catalog.get_tables(tables, Ref(name=since, hash=since, kind="detached"))
         moved = (table for table in tables if then[table] != self._states[table])
-        # A table that only forgot old snapshots holds what it held.
+        # Expiring snapshots changes no rows.
         return [
             table for table in moved if self._context.reader.change(then[table], self._states[table]).kind != "expire"
         ]
@@ -444,23 +446,23 @@ class _Rebased:
         if run.request is not None:
             properties[FILES_PROPERTY] = encode_files(run.request.own_files)
         reverts = run.reverts if run.request is None else run.request.replaces
-        if reverts:  # else the journal isn't asked, while others wait for the lock
-            properties[REVERTS_PROPERTY] = packed(" ".join(reverts))  # a truncation's are all that the table had
+        if reverts:  # without any, don't query the journal: other runs wait for the lock
+            properties[REVERTS_PROPERTY] = packed(" ".join(reverts))  # a truncate reverts every run of its table
             properties[FORMERLY_PROPERTY] = self._formerly(reverts, head)
         return {key: value for key, value in properties.items() if value}
 
     def _formerly(self, reverts: Sequence[str], head: Ref) -> str:
-        """Return what the run's tables were called when those that it reverts wrote to them, and their names now."""
+        """Return the former names of the run's tables, as the runs it reverts knew them, each with the current name."""
         ours = set(self._run.tables)
         theirs = self._context.journal.tables_of(reverts)
         if all(table in ours or is_quarantine(table) for table in theirs):
-            return ""  # as nearly always: nobody reads the history for it
+            return ""  # the usual case, without reading the history
         former = BranchHistory(self._context, head, since=None).former
         return " ".join(name for then, now in former if now in ours for name in (then, now))
 
 
 def _mode_of(run: Run) -> str | None:
-    """Return the mode that a run wrote by, if it did more than append."""
+    """Return the run's write mode, if it did more than append."""
     return None if run.request is None or run.request.mode.appends else run.request.mode.name
 
 
@@ -470,7 +472,7 @@ def _why_read(run: Run) -> str:
 
 
 def _states_after(states: States, newest_first: Sequence[Commit]) -> States:
-    """Return the tables' states after commits that followed ``states``."""
+    """Return the tables' states after the commits that followed ``states``."""
     now = dict(states)
     for commit in reversed(newest_first):
         left = {pointer.table: pointer for pointer in commit.puts}
@@ -509,27 +511,27 @@ def _require_untouched(context: Context, run: Run) -> Ref:
         if any(ref.name == run.branch for ref in context.catalog.list_refs()):
             raise
         raise NotFoundError(
-            f"Branch {run.branch} of run {run.run_id} was dropped before it was published; nothing of it was.",
-            hint=f"Perhaps somebody discarded it: lakegate runs {run.run_id}",
+            f"Branch {run.branch} of run {run.run_id} was dropped before it was published. Nothing was published.",
+            hint=f"Somebody may have discarded it: lakegate runs {run.run_id}",
             branch=run.branch,
             run_id=run.run_id,
         ) from error
 
 
 def _require_right_clocks(context: Context, run: Run, newest_first: Sequence[Commit]) -> None:
-    """Check that no table is from the future: others couldn't write to it until that has come.
+    """Check that no table's metadata is dated in the future: until then, nobody else could write to the table.
 
-    The catalog dated the branch's newest commit after all its metadata was written.
+    The catalog dated the branch's newest commit after all of its metadata was written.
 
     Raises:
-        ClockError: When the clock of whoever wrote to the branch is fast.
+        ClockError: When the clock of the process that wrote to the branch is fast.
     """
     for staged in run.staged if newest_first else ():
         made, now = context.reader.metadata(staged.pointer).updated_at, newest_first[0].time
         if made is None or not is_ahead(made, now):
             continue
         known = context.reader.metadata(staged.before).updated_at if staged.before is not None else None
-        if known is None or made > known:  # else the target's table is from the future already
+        if known is None or made > known:  # otherwise the target's table already has a future date
             raise fast_clock(
                 made,
                 now,
@@ -544,9 +546,9 @@ def _require_right_clocks(context: Context, run: Run, newest_first: Sequence[Com
 
 
 def _untouched_by_its_commits(run: Run, commits: Sequence[Commit]) -> Ref | None:
-    """Return the branch when its own commits, mostly one, prove that it holds what was audited and nothing else.
+    """Return the branch if its own commits (usually one) prove that it holds what was audited and nothing else.
 
-    Comparing it with its base takes longer the more tables there are, and is only needed to say what is wrong.
+    A diff with its base takes longer the more tables there are, and is only needed to say what's wrong.
     """
     audited: dict[str, str | None] = {str(one.table): one.pointer.metadata_location for one in run.staged}
     namespaces = {
@@ -577,7 +579,7 @@ def _untouched_by_difference(context: Context, run: Run) -> Ref:
         raise ConflictError(
             f"{other} changed on branch {run.branch} after it was audited."
             if other in audited
-            else f"{other} was written to branch {run.branch} too, and hasn't been audited.",
+            else f"Branch {run.branch} also changed {other}, which hasn't been audited.",
             hint=f"lakegate audit {other} --branch {run.branch}",
             branch=run.branch,
             table=other,

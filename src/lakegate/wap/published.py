@@ -1,4 +1,4 @@
-"""Audit what is published already, or any other state of a table: it belongs to no run, and changes none."""
+"""Audit the published state of a table, or any other: the audit belongs to no run, and changes none."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def audit_state(
     own: Sequence[int] | None = None,
     explain: bool = False,
 ) -> AuditReport:
-    """Answer ``checks`` about the rows that ``table`` has at a commit.
+    """Run ``checks`` on the rows that ``table`` has at a commit.
 
     Args:
-        checks: The checks; those of scope ``table`` look at other tables at the same commit.
-        since: A commit before; only rows added after it are looked at.
-        own: Consecutive snapshots appended since then, oldest first: only their rows are looked at.
+        checks: The checks; those of scope ``table`` read other tables at the same commit.
+        since: An earlier commit; only rows added after it are audited.
+        own: Consecutive snapshots appended after ``since``, oldest first; only their rows are audited.
         explain: Whether the report says how each check was answered.
 
     Returns:
@@ -87,15 +87,15 @@ def _appended(
         return change
     reason = f", because {change.reason}" if change.reason else ""
     raise InputError(
-        f"What was added to {table} since {since.hash[:12]} can't be told apart from the rest{reason}.",
-        hint="Leave --since out to audit the whole table, or name a later commit: lakegate log",
+        f"The rows added to {table} since {since.hash[:12]} can't be told apart from the others{reason}.",
+        hint="Leave out --since to audit the whole table, or use a later commit: lakegate log",
         table=str(table),
         commit=since.hash,
     )
 
 
 def _live(context: Context, pointer: TablePointer) -> AddedFiles:
-    """Return what manifests say about all rows of a table, if it never had another schema and no row is deleted."""
+    """Return all files of a table, as its manifests list them; none if its schema ever changed or it has deletes."""
     rows = context.reader.metadata(pointer).rows
     if rows is not None and len(context.reader.schemas(pointer)) == 1:
         files = AddedFiles(files=tuple(context.reader.files(pointer)), complete=True)
@@ -118,5 +118,5 @@ def _others(context: Context, audited: TableIdentifier, ref: Ref, since: Ref | N
 
 
 def _named(ref: Ref) -> str:
-    """Return what the engine is to call a reference: it reads a commit by its hash, whatever branch that is on."""
+    """Return the reference name for the engine, which reads a commit by its hash, whatever branch it's on."""
     return MAIN if is_commit_hash(ref.name) else ref.name

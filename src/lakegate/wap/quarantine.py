@@ -1,12 +1,12 @@
-"""Quarantine: set the rows that fail checks of severity ``quarantine`` aside, so that the others can be published.
+"""Quarantine: move rows that fail checks of severity ``quarantine`` to another table, and publish the rest.
 
-No source file is read again. Of the data files that the run staged, those that hold failing rows are read once more;
-their failing rows are appended to the quarantine table, the others to the table, and the files are left out of what the
-run appends, as if they had never been written (docs/decisions/0069). What is left of both tables on the branch are pure
-appends, which are audited, published in one commit, rebased and reverted as any others.
+No source file is read again. Staged data files that contain failing rows are read once more: their failing rows are
+appended to the quarantine table and their other rows to the table, and the files are removed from what the run appends,
+as if they had never been written (docs/decisions/0069). On the branch, both tables then only have appends, which are
+audited, published in one commit, rebased and reverted like any others.
 
-Between the steps the branch is in states that nobody publishes: until the run is recorded with what it leaves, only its
-first state counts, and the next attempt begins there.
+The states in between are never published: until the result is recorded in the run, only the state after the write
+counts, and the next attempt starts from it.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ from lakegate.wap.stage import find_changes, hiding_values, new_table
 MADE_FOR = "lakegate.quarantine-of"
 """Property of a quarantine table: the name of the table whose rows it holds."""
 _PROPERTIES = {
-    # Reasons and values are looked up by reading; metrics of long strings would only fill manifests.
+    # Nobody filters by reasons and values: metrics of long strings would only fill the manifests.
     "write.metadata.metrics.default": "truncate(16)",
 }
 _MOST_ROUNDS = 10
 _COMMITTED = "Quarantine: "
-"""What the messages of commits begin with that leave out data files on the run's branch."""
+"""Start of the messages of commits that remove data files on the run's branch."""
 _TASK = re.compile(r"(?:.*/)?(\d{5,})-\d+-[0-9a-f-]{36,}-(\d{5,})\.\w+")
-"""How Iceberg names data files (``OutputFileFactory``): the number of the partition that was written, the task's, the
-write's, and the file's within the task."""
+"""How Iceberg names data files (``OutputFileFactory``): partition number, task number, id of the write, and the file's
+number within the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What is left to publish of a staged table, and the reports about it.
+    """An audited batch: the tables to publish, and their reports.
 
     Attributes:
-        staged: The table, and its quarantine table if rows were set aside.
-        reports: Theirs, in the same order.
-        over_limit: Why nothing was set aside although rows should be: there are too many.
+        staged: The table, and its quarantine table if rows were quarantined.
+        reports: Their reports, in the same order.
+        over_limit: Why failing rows weren't quarantined, if so: there were too many.
     """
 
     staged: tuple[StagedTable, ...]
@@ -72,14 +72,14 @@ class Audited:
 
 
 def audit_and_quarantine(context: Context, request: IngestRequest, staged: StagedTable) -> Audited:
-    """Audit a batch; set aside the rows that fail checks of severity ``quarantine``, and audit what is left.
+    """Audit a batch, quarantine the rows that fail checks of severity ``quarantine``, and audit the remaining rows.
 
-    All other checks judge the rows that are left. Called again with the same arguments, it starts over.
+    All other checks judge the remaining rows. Called again with the same arguments, it starts over.
 
     Raises:
-        ConfigurationError: When a table of the quarantine table's name exists and isn't one.
-        EngineError: When rows got lost or appeared twice; nothing of the run can be published.
-        LakegateError: As :func:`lakegate.wap.audit.audit`.
+        ConfigurationError: When another table has the name of the quarantine table.
+        EngineError: When rows were lost or duplicated; the run can't be published.
+        LakegateError: As for :func:`lakegate.wap.audit.audit`.
     """
     if sets_aside(request.checks):
         _undo_half_a_split(context, staged)
@@ -97,7 +97,7 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
         if request.schema_changes:
             return Audited((staged,), (report,), _changes_columns(request))
         split = _Split(context, request, staged, [(result.name, check) for result, check in failing], aside)
-        if not split.number:  # such as a time that was in the future when it was audited, and isn't any more
+        if not split.number:  # for instance, a time that was in the future at the audit isn't any more
             report = audit(context, staged, request.checks, replaces=request.replaces)
             continue
         if (problem := split.over_limit()) is not None:
@@ -105,7 +105,7 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
             return Audited(tables, _reports(context, report, aside), problem)
         staged, aside = split.run()
         counts.update(split.by_check)
-        # Rows that referred to one that was set aside may fail now: that takes another round.
+        # Rows that referred to a quarantined row may fail now, and need another round.
         report = audit(context, staged, request.checks, replaces=request.replaces)
     if aside is None:
         return Audited((staged,), (report,))
@@ -114,9 +114,9 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
 
 
 def _undo_half_a_split(context: Context, staged: StagedTable) -> None:
-    """Put the branch back to where the write left it, if an attempt before this one died while it set rows aside.
+    """Reset the branch to its state after the write, if an earlier attempt died while it quarantined rows.
 
-    What others committed there stays, for the publish to refuse.
+    Commits by others stay, so that the publish refuses them.
     """
     aside = str(quarantine_of(staged.table))
 
@@ -132,8 +132,8 @@ def _undo_half_a_split(context: Context, staged: StagedTable) -> None:
 def _changes_columns(request: IngestRequest) -> str:
     changes = ", ".join(map(str, request.schema_changes))
     return (
-        f"Rows that should be quarantined come with a change of columns ({changes}); one run can't do both, and the "
-        "batch is rejected as a whole. Change the table first, with a batch that passes or in a transaction."
+        f"The batch has rows to quarantine, and it also changes the table's columns ({changes}). One run can't do "
+        "both, so the whole batch is rejected. Change the table first, with a batch that passes or in a transaction."
     )
 
 
@@ -143,7 +143,7 @@ def require_quarantinable(context: Context, table: TableIdentifier, schema: Sche
     if taken is not None:
         raise SchemaError(
             f"Rows of {table} can't be quarantined: its column '{taken}' has the name of a column that quarantine "
-            "tables add.",
+            "tables use.",
             hint="Rename the column, or use severity='error' or 'warn'.",
             table=str(table),
             column=taken,
@@ -155,7 +155,7 @@ def require_quarantinable(context: Context, table: TableIdentifier, schema: Sche
     metadata = context.reader.metadata(pointer)
     if metadata.properties.get(MADE_FOR) != str(table):
         raise ConfigurationError(
-            f"Rows of {table} can't be quarantined: {name} exists, and isn't its quarantine table.",
+            f"Rows of {table} can't be quarantined: {name} exists, but isn't its quarantine table.",
             hint=f"Rename or drop {name}; names that end in '__quarantine' are reserved.",
             table=str(name),
         )
@@ -163,7 +163,7 @@ def require_quarantinable(context: Context, table: TableIdentifier, schema: Sche
 
 
 def _require_held(table: TableIdentifier, schema: Schema, held: Schema) -> None:
-    """Check that the quarantine table holds all values of the table's columns, or can be made to."""
+    """Check that the quarantine table can hold all values of the table's columns, perhaps with wider types."""
     name = quarantine_of(table)
     for column in schema.columns:
         there = held.find(column.name)
@@ -181,9 +181,9 @@ def _require_held(table: TableIdentifier, schema: Schema, held: Schema) -> None:
 
 
 def takes(narrow: str, wide: str) -> bool:
-    """Return whether a column of the one type can be written to one of the other without losing anything.
+    """Return whether a column of type ``wide`` can hold all values of ``narrow``.
 
-    Spark reads UUIDs as text and fixed bytes as bytes, and a quarantine table holds what Spark reads.
+    A quarantine table has the types that Spark reads: text for UUIDs, and binary for fixed.
 
     Example:
         >>> takes("uuid", "string"), takes("int", "double"), takes("double", "float")
@@ -197,7 +197,7 @@ def _as_read(kind: str) -> str:
 
 
 def with_quarantined(report: AuditReport, first: AuditReport, counts: Mapping[str, int]) -> AuditReport:
-    """Return ``report``, which is about what is left, with the rows that were set aside and examples of them."""
+    """Add the numbers of quarantined rows, and examples of them, to ``report``, which is about the remaining rows."""
 
     def with_rows(result: CheckResult, before: CheckResult) -> CheckResult:
         number = counts.get(result.name, 0)
@@ -215,14 +215,14 @@ def _reports(context: Context, report: AuditReport, aside: StagedTable | None) -
 
 
 def _require_sum(request: IngestRequest, staged: StagedTable, aside: StagedTable) -> None:
-    """Check that each row of the source is in one of the tables, and in one only."""
-    # A quarantine table that follows its table's new columns isn't a pure append, but only gains rows.
+    """Check that each source row is in exactly one of the two tables."""
+    # A quarantine table that gets its table's new columns isn't a pure append, but it only gains rows.
     if staged.rows + aside.rows == request.batch.rows and staged.only_adds and aside.rows_removed == 0:
         return
     reason = staged.reason or aside.reason
     raise EngineError(
-        f"{staged.rows:,} rows of the batch are left in {staged.table} and {aside.rows:,} were quarantined, but its "
-        f"files hold {request.batch.rows:,}{f' ({reason})' if reason else ''}. Nothing was published.",
+        f"{staged.rows:,} rows of the batch are in {staged.table} and {aside.rows:,} were quarantined, but its files "
+        f"contain {request.batch.rows:,}{f' ({reason})' if reason else ''}. Nothing was published.",
         hint="Run the ingest again.",
         table=str(staged.table),
         branch=staged.branch,
@@ -231,7 +231,7 @@ def _require_sum(request: IngestRequest, staged: StagedTable, aside: StagedTable
 
 
 class _Split:
-    """One round of setting rows aside."""
+    """One round of quarantining rows."""
 
     def __init__(
         self,
@@ -255,7 +255,7 @@ class _Split:
 
     @property
     def number(self) -> int:
-        """How many rows are to be set aside."""
+        """How many rows to quarantine."""
         return sum(found.failing for found in self._found.values())
 
     @property
@@ -267,12 +267,12 @@ class _Split:
         return total
 
     def over_limit(self) -> str | None:
-        """Return why too many rows would be set aside."""
+        """Return why too many rows would be quarantined; ``None`` if they aren't too many."""
         number = self.number + (0 if self._aside is None else self._aside.rows)
         return over_limit(self._request.quarantine_limit, number, self._request.batch.rows)
 
     def run(self) -> tuple[StagedTable, StagedTable]:
-        """Set the failing rows aside; return both tables as they are then."""
+        """Quarantine the failing rows; return the new states of the table and its quarantine table."""
         context, staged = self._context, self._staged
         self._reset()
         text = f"Quarantining {self.number:,} of {staged.rows:,} rows in {self._name}"
@@ -296,8 +296,8 @@ class _Split:
         total = sum(one.rows for one in found.values())
         if total != self._staged.rows:
             raise EngineError(
-                f"The engine found {total:,} rows in {self._staged.table} on branch {self._staged.branch}, where "
-                f"{self._staged.rows:,} were added.",
+                f"The engine found {total:,} rows in {self._staged.table} on branch {self._staged.branch}, but "
+                f"{self._staged.rows:,} were added. Nothing was published.",
                 hint="Run the ingest again.",
                 table=str(self._staged.table),
                 branch=self._staged.branch,
@@ -306,11 +306,11 @@ class _Split:
         return {path: counted for path, counted in found.items() if counted.failing}
 
     def _others(self) -> int:
-        """Return how many rows of the files stay."""
+        """Return how many rows of these files pass."""
         return sum(found.rows - found.failing for found in self._found.values())
 
     def _reset(self) -> None:
-        """Put the branch back to where the write left it: an attempt before this one may have died halfway."""
+        """Reset the branch to its state after the write: an earlier attempt may have died halfway."""
 
         def put_back() -> None:
             branch = self._context.catalog.get_ref(self._staged.branch)
@@ -320,7 +320,7 @@ class _Split:
         despite_late_commits(put_back)
 
     def _mixed(self) -> AddedRows:
-        """Return the rows of just those files that hold failing ones, at a commit made for reading them."""
+        """Return the rows of only those files that contain failing rows, at a commit made for reading them."""
         staged = self._staged
         files = {file.path for file in self._context.reader.added_files(staged.pointer, staged.snapshot_ids).files}
         if not files - self._found.keys():
@@ -362,7 +362,7 @@ class _Split:
                 self._name,
                 self._staged.run_id,
                 properties={**_PROPERTIES, MADE_FOR: str(self._staged.table)},
-                # Its rows may have types that an older version lacks.
+                # The table's rows may have types that an older format version lacks.
                 format_version=self._context.reader.metadata(self._staged.pointer).format_version,
             )
         schema = None if before is None else self._context.reader.metadata(before).table_schema
@@ -413,14 +413,14 @@ def over_limit(limit: Tolerance | None, number: int, total: int) -> str | None:
     allowed = limit if isinstance(limit, str) else f"{limit:,} rows"
     return (
         f"{number:,} of {total:,} rows would be quarantined, more than quarantine_limit allows ({allowed}): "
-        "the batch is rejected as a whole."
+        "the whole batch is rejected."
     )
 
 
 def offsets_of(files: Mapping[str, int]) -> dict[str, int]:
-    """Return how many rows were written before those of each data file; nothing if the names don't say.
+    """Return how many rows were written before each data file; nothing if the files' names don't say.
 
-    Spark's tasks write their partitions in order, and Iceberg puts their numbers into the names.
+    Spark's tasks write their partitions in order, and Iceberg puts the tasks' numbers into the file names.
 
     Example:
         >>> uuid = "0b0e9f0c-0000-4000-8000-000000000000"
@@ -439,7 +439,7 @@ def offsets_of(files: Mapping[str, int]) -> dict[str, int]:
 
 
 def sets_aside(checks: Sequence[Check]) -> bool:
-    """Return whether some check sets rows aside."""
+    """Return whether one of the checks quarantines rows."""
     return any(check.severity == "quarantine" for check in checks)
 
 
@@ -451,8 +451,7 @@ def require_not_reserved(table: TableIdentifier) -> None:
     """
     if is_quarantine(table):
         raise ConfigurationError(
-            f"{table} can't be written to: names that end in '__quarantine' are reserved for rows that checks set "
-            "aside.",
+            f"Can't write to {table}: names that end in '__quarantine' are reserved for quarantined rows.",
             hint="Choose another name. To publish quarantined rows: lakegate quarantine release --help",
             table=str(table),
         )
@@ -464,9 +463,9 @@ def held_aside(context: Context, table: TableIdentifier, at: Ref) -> TablePointe
         return None
     try:
         pointer = context.catalog.get_table(quarantine_of(table), at)
-    except IdentifierError:  # the name would be too long, so there was never one
+    except IdentifierError:  # the name would be too long, so it never had one
         return None
-    with suppress(NotFoundError, InputError):  # damaged: nobody but lakegate gives a table such a name
+    with suppress(NotFoundError, InputError):  # if it's damaged, assume it's ours: only lakegate uses such names
         if pointer is not None and MADE_FOR not in context.reader.metadata(pointer).properties:
             return None
     return pointer

@@ -1,17 +1,17 @@
-"""What branches and tags reach, and how a state that nothing reaches is kept while somebody goes back to it.
+"""Files that branches and tags reach, and how to keep the files of an unreachable state while going back to it.
 
-A restore, a revert or a new branch may return to a state that no branch or tag reaches, whose files are garbage until
-then. So both sides announce in the catalog what they are about to do *before* they look for the other
+A restore, a revert or a new branch may go back to a state that no branch or tag reaches, whose files are garbage until
+then. So both sides announce in the catalog what they're about to do *before* they look for the other
 (docs/decisions/0035):
 
-- ``gc`` makes a branch :data:`_COLLECTING`, and commits to the branch :data:`_FLAG`, which says that there is one; then
-  looks at all references before each batch, then deletes.
-- Whoever goes back makes a branch :data:`_NEEDED` that reaches the old state, then looks for a ``gc``, then for the
-  files, then commits.
+- ``gc`` creates a branch :data:`_COLLECTING`, and commits to the branch :data:`_FLAG`, which says that there is one.
+  Then it reads all references before each batch, and deletes.
+- A process that goes back creates a branch :data:`_NEEDED` that reaches the old state. Then it looks for a ``gc``,
+  checks that the files exist, and commits.
 
-Of two at the same time, at least one sees the other: ``gc`` keeps the files, or the commit isn't made. The branches'
-names end in the process that made them, so that the next process on its machine can drop what a killed one left behind.
-A process that merely sleeps may wake up and delete: only its end proves that it won't.
+If both happen at the same time, at least one sees the other: ``gc`` keeps the files, or the commit isn't made. The
+names of these branches end in the process that created them, so that the next process on the same machine can drop
+those of a killed one. A process that's only asleep may wake up and delete: only when it has ended is that ruled out.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _ALIASES = {"s3a": "s3", "s3n": "s3"}
 _COLLECTING = "wap/lakegate.gc/"
 _NEEDED = "wap/lakegate.needed/"
 _FLAG = "wap/lakegate.collecting"
-"""Is there as long as anybody deletes files, so that one look-up says so, however many branches there are.
+"""Exists as long as a process deletes files, so that one look-up tells, however many branches there are.
 
-Each ``gc`` commits to it after it has made its own branch. Who is done drops it where it was before it found no other
-one's branch: if another one has come since, the head has moved, and it stays.
+Each ``gc`` commits to it after creating its own branch. When done, it reads this branch's head, checks that no other
+``gc`` has a branch, and drops this one at that head: if another ``gc`` has started since, the head moved and it stays.
 """
 _ANNOUNCEMENT = re.compile(
     r"wap/lakegate\.(?:gc|needed)/(?P<name>.+?)\.(?P<host>[0-9a-f]{16})\.(?P<pid>\d+)\.(?P<started>[\d.]+)"
 )
-"""A branch that announces: what for (a revert's run id and a number), and which process made it."""
+"""The name of an announcing branch: its purpose (such as a revert's run id and a number), and the process."""
 _NUMBER = re.compile(r"\.[0-9a-f]{8}$")
 _PATIENCE_S = 5.0
 _POLL_S = 0.2
@@ -63,7 +63,7 @@ _SHOWN = 3
 
 
 def canonical(location: str) -> str:
-    """Return one spelling for all that name the same file.
+    """Return one spelling for all paths of the same file.
 
     Example:
         >>> canonical("file:///lake//t"), canonical("/lake/t"), canonical("s3a://bucket/t/")
@@ -78,13 +78,13 @@ def canonical(location: str) -> str:
 
 
 class Reachable:
-    """All that references reach, added commit by commit, each one once.
+    """The files that references reach, added commit by commit, each commit once.
 
     Args:
-        root: Folder of all tables, in canonical spelling.
-        oldest: Time of the oldest state that must stay readable; ``None`` for all of history.
-        found: Called with each file that is reachable, in canonical spelling.
-        reach: Yields the files that a state needs, as :meth:`lakegate.ports.TableReader.reach` does by default.
+        root: Folder of all tables, as a canonical path.
+        oldest: Time of the oldest state that must stay readable; ``None`` for the whole history.
+        found: Called with the canonical path of each reachable file.
+        reach: Yields the files that a state needs; by default :meth:`lakegate.ports.TableReader.reach`.
     """
 
     def __init__(
@@ -113,13 +113,13 @@ class Reachable:
     def begin(
         self, past: Collection[str], foreign: Iterable[str], needed: Needed | None, digests: Collection[bytes]
     ) -> None:
-        """Begin with what a checkpoint knows of the history of ``main`` up to a commit.
+        """Start with the commits in a checkpoint of ``main``.
 
         Args:
-            past: The commits up to it.
-            foreign: Folders of views and the like that they put.
-            needed: The files that they need, which count as found; without it, their states are added as all others.
-            digests: Of these files.
+            past: Hashes of its commits.
+            foreign: Folders of views and other content that they put.
+            needed: The files that they need, which count as found; without it, their states are added like all others.
+            digests: Digests of these files.
         """
         self._past = past
         self._foreign.update(foreign)
@@ -130,13 +130,13 @@ class Reachable:
             self._names = {content_id: set(names) for content_id, names in needed.names.items()}
 
     def known(self) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, tuple[str, ...]], tuple[str, ...]]:
-        """Return the folders of each table, the names of each, and the folders of views and the like."""
+        """Return the folders of each table, its names, and the folders of views and other content."""
         folders = {name: tuple(sorted(found)) for name, found in self._folders.items()}
         names = {content_id: tuple(sorted(found)) for content_id, found in self._names.items()}
         return folders, names, tuple(sorted(self._foreign))
 
     def add(self, refs: Iterable[Ref], step: Step | None = None) -> None:
-        """Add what ``refs`` reach; commits that were added before cost nothing."""
+        """Add everything that ``refs`` reach. Commits that were added before cost nothing."""
         pending = {pointer.metadata_location: pointer for ref in refs for pointer in self._new_states(ref)}
         for done, pointer in enumerate(pending.values(), 1):
             self._reach(pointer)
@@ -144,25 +144,25 @@ class Reachable:
                 step.progress(done, len(pending), "table states")
 
     def keep(self, states: Iterable[TablePointer]) -> None:
-        """Add states that are needed, whether references reach them or not."""
+        """Add states that are needed whether references reach them or not."""
         for pointer in states:
             self._reach(pointer)
 
     @property
     def problems(self) -> tuple[GcProblem, ...]:
-        """One for each table with a state that couldn't be read."""
+        """A problem for each table with a state that couldn't be read."""
         return tuple(self._unreadable.values())
 
     def has_table_in(self, folder: str) -> bool:
-        """Return whether some commit put a table in ``folder``."""
+        """Return whether a commit put a table in ``folder``."""
         return any(folder in folders for folders in self._folders.values())
 
     def must_keep(self, folder: str) -> bool:
-        """Return whether all of ``folder`` must stay, because not everything that reaches into it could be read.
+        """Return whether all of ``folder`` must stay, because not all metadata that may refer to it could be read.
 
-        That holds for the folders of views and the like, and for all folders of a table with a state that couldn't be
-        read: those of its names, and those called as lakegate and Spark would call new ones (``<name>_…``), whose
-        files may have been rebased onto it.
+        That's true of the folders of views and other content, and of all folders of a table with an unreadable state:
+        the known ones, and those with names that lakegate and Spark give to new folders (``<name>_…``), whose files may
+        have been rebased onto the table.
         """
         if folder in self._foreign:
             return True
@@ -172,7 +172,7 @@ class Reachable:
         )
 
     def _new_states(self, ref: Ref) -> list[TablePointer]:
-        # With a limit in time, a head counts whatever its time.
+        # A head's own state always counts, even if it's older than the limit.
         if ref.hash in self._heads or (self._oldest is None and ref.hash in self._commits):
             return []
         self._heads.add(ref.hash)
@@ -192,7 +192,7 @@ class Reachable:
                 found += commit.puts
             last = commit
         if last is not None and not beyond:
-            # A history that was cut short by the catalog's own maintenance begins with tables already there.
+            # If the catalog's own maintenance has cut the history, its first commit already has tables.
             found += self._state(last)
         return found
 
@@ -213,7 +213,7 @@ class Reachable:
             self._unreadable.setdefault(name, GcProblem(subject=name, message=error.message, hint=error.hint))
 
     def _unreadable_names(self) -> set[str]:
-        """Return the names of tables that couldn't be read, and all other names these tables ever had."""
+        """Return the names of tables that couldn't be read, with all other names that these tables ever had."""
         found = set(self._unreadable)
         known = 0
         while len(found) != known:
@@ -223,10 +223,10 @@ class Reachable:
 
 
 class _Walked(set[str]):
-    """The files that were read, and those that a checkpoint says were read when it was made.
+    """The metadata files that were read, including those that were read for the checkpoint.
 
     Args:
-        digests: Of the latter.
+        digests: Digests of the checkpoint's files.
     """
 
     def __init__(self, digests: Collection[bytes]) -> None:
@@ -239,7 +239,7 @@ class _Walked(set[str]):
 
 @contextmanager
 def collecting(context: Context) -> Iterator[None]:
-    """Announce that files are deleted in the body."""
+    """Announce that the body deletes files."""
     marker = context.catalog.create_branch(_announcement(_COLLECTING, new_run_id()), context.catalog.get_ref("main"))
     try:
         _raise_flag(context, marker)
@@ -251,23 +251,23 @@ def collecting(context: Context) -> Iterator[None]:
         except LakegateError as error:
             context.narrator.note(
                 f"Couldn't drop branch {marker.name}, which announces that gc deletes files: {error.message} "
-                f"Until it's dropped, nothing can be restored: lakegate branch delete {marker.name}"
+                f"Nothing can be restored until you drop it: lakegate branch delete {marker.name}"
             )
-        with suppress(LakegateError):  # alone, it keeps nobody out, and the next gc drops it
+        with suppress(LakegateError):  # by itself, the flag blocks nobody, and the next gc drops it
             _lower_flag(context)
 
 
 @contextmanager
 def keep_files(context: Context, at: Ref, name: str, request: CommitRequest | None = None) -> Iterator[None]:
-    """Keep the files of a state from being collected while the body makes a reference reach it.
+    """Keep the files of a state while the body makes a reference reach it.
 
     Args:
-        at: The commit whose tables are kept; with a ``request``, the commit that it builds on.
-        name: What they are kept for, such as a run's id.
-        request: A commit whose tables are kept instead.
+        at: The commit whose tables to keep; with a ``request``, the commit that it's based on.
+        name: What they're kept for, such as a run's id.
+        request: A commit to make, whose tables to keep instead.
 
     Raises:
-        RetryableError: While files are being deleted, whatever they are.
+        RetryableError: While a ``gc`` deletes files, whichever they are.
         InputError: When files of the state don't exist any more.
     """
     branch = _announcement(_NEEDED, name)
@@ -278,20 +278,20 @@ def keep_files(context: Context, at: Ref, name: str, request: CommitRequest | No
             try:
                 context.catalog.commit(request.model_copy(update=on_branch))
             except OutcomeUnknownError as error:
-                # On this branch it doesn't matter: what it is for hasn't begun.
+                # The outcome on this branch doesn't matter: the actual change hasn't begun.
                 raise CatalogUnavailableError(f"{error.message} Nothing was changed.", hint="Try again.") from error
         _require_no_gc(context)
         _require_files(context, context.catalog.list_tables(at) if request is None else request.puts)
         yield
     finally:
-        # One that stays, because the catalog is unavailable now, keeps files and does no other harm.
+        # If the catalog is unavailable now, the branch stays; it only keeps files.
         with suppress(LakegateError):
             context.catalog.delete_ref(context.catalog.get_ref(branch))
 
 
 @contextmanager
 def keep_files_of(context: Context, commit: Ref) -> Iterator[None]:
-    """Keep a commit's files while the body makes a reference to it; those of ``main``'s head nobody collects."""
+    """Keep a commit's files while the body makes a reference to it. Files of ``main``'s head are safe anyway."""
     if context.catalog.get_ref("main").hash == commit.hash:
         yield
         return
@@ -300,7 +300,7 @@ def keep_files_of(context: Context, commit: Ref) -> Iterator[None]:
 
 
 def drop_orphaned_announcements(context: Context) -> None:
-    """Drop the announcements of processes that are dead, and of runs that have ended."""
+    """Drop the announcements of dead processes, and of runs that have ended."""
     refs = list(context.catalog.list_refs())
     orphaned = [ref for ref in refs if _is_orphaned(ref) or (ref.name.startswith(_NEEDED) and _has_ended(context, ref))]
     if any(ref.name.startswith(_COLLECTING) for ref in orphaned):
@@ -321,12 +321,12 @@ def _raise_flag(context: Context, marker: Ref) -> None:
             request = CommitRequest(branch=_FLAG, base=base, message=f"{marker.name} deletes files", at_head=True)
             context.catalog.commit(request)
         except (ConflictError, NotFoundError):
-            continue  # another gc has begun, or ended, at the same moment
+            continue  # another gc started or ended at the same moment
         except OutcomeUnknownError as error:
             raise CatalogUnavailableError(f"{error.message} No file was deleted.", hint="Try again.") from error
         return
     raise RetryableError(
-        f"Couldn't announce that files are deleted: others kept moving branch {_FLAG}. No file was deleted.",
+        f"Couldn't announce that gc deletes files, because branch {_FLAG} kept moving. No file was deleted.",
         hint="Try again.",
         branch=_FLAG,
     )
@@ -344,7 +344,7 @@ def _first_marker(context: Context) -> Ref | None:
 
 
 def _marker_of_gc(context: Context) -> Ref | None:
-    """Return the branch of a ``gc`` that deletes files."""
+    """Return the branch of a ``gc`` that is deleting files."""
     try:
         context.catalog.get_ref(_FLAG)
     except NotFoundError:
@@ -357,7 +357,7 @@ def _announcement(prefix: str, name: str) -> str:
 
 
 def _is_orphaned(ref: Ref) -> bool:
-    """Return whether the process that announced it is dead, as far as this machine can know."""
+    """Return whether the process that created the branch is dead, as far as this machine knows."""
     made = _ANNOUNCEMENT.fullmatch(ref.name)
     return made is not None and ProcessHolder().is_alive(":".join(made.group("host", "pid", "started"))) is False
 
@@ -375,14 +375,14 @@ def _require_no_gc(context: Context) -> None:
         if time.monotonic() < until:
             time.sleep(_POLL_S)
         elif _is_orphaned(marker):
-            # After the same patience as above, and for the same reason.
+            # We've waited as long as drop_orphaned_announcements does, for the same reason.
             with suppress(NotFoundError):
                 context.catalog.delete_ref(marker)
             _lower_flag(context)
         else:
             since = marker.name.removeprefix(_COLLECTING).partition("-")[0]
             raise RetryableError(
-                f"`lakegate gc` is deleting files (since {since} UTC), maybe those that are needed here. "
+                f"`lakegate gc` is deleting files (since {since} UTC), perhaps those that are needed here. "
                 "Nothing was changed.",
                 hint=f"Try again when it's done. If no gc is running: lakegate branch delete {marker.name}",
                 branch=marker.name,
@@ -397,13 +397,13 @@ def _require_files(context: Context, states: Iterable[TablePointer]) -> None:
 
 
 def _require_files_of(context: Context, state: TablePointer, now: TablePointer | None) -> None:
-    """Look for the files of one state, but for those that the table needs on ``main`` anyway."""
+    """Check that the files of one state exist, except those that the table needs on ``main`` anyway."""
     if now is not None and now.metadata_location == state.metadata_location:
         return
     walked: set[str] = set()
     there: set[str] = set()
     if now is not None:
-        # If the table can't be read as it is now, no file of it is known to exist.
+        # If the table's current state can't be read, check all files.
         with suppress(LakegateError):
             there.update(map(canonical, context.reader.reach(now, walked)))
     root = f"{canonical(context.warehouse)}/"
@@ -422,7 +422,7 @@ def _require_files_of(context: Context, state: TablePointer, now: TablePointer |
 
 def _files_gone(state: TablePointer, what: str) -> InputError:
     return InputError(
-        f"Files of {state.table} as it was then don't exist any more: {what} Nothing was changed.",
+        f"That state of {state.table} needs files that don't exist any more: {what} Nothing was changed.",
         hint="You can only go back as far as gc.history keeps files; `lakegate log` shows the commits since then.",
         table=str(state.table),
         path=state.metadata_location,

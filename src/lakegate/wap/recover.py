@@ -1,4 +1,4 @@
-"""Recover from crashes by asking the catalog: settle runs whose process died, rebuild a lost journal."""
+"""Recover from crashes, with the catalog as the truth: settle runs whose process died, rebuild a lost journal."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ from lakegate.wap.publish import RejectedLateError, publish
 
 
 def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
-    """Settle every run whose lease ran out: publish what passed its audit, discard the rest; return them as they ended.
+    """Settle every run whose lease has expired: publish it if it passed its audit, else discard it. Return those runs.
 
-    Safe to call at any time, by any number of processes: each run is settled by one of them. Suspended runs are left
+    Safe to call at any time, from any number of processes: only one of them settles a run. Suspended runs are left
     alone until their time is over.
 
     Args:
-        deadline: When to settle no further run. One that was begun is finished: cut off, it would be discarded.
+        deadline: When to start no further run. A run that was started is finished, because an interrupted one would be
+            discarded.
 
     Raises:
         CatalogUnavailableError: When the catalog is unavailable; the remaining runs are settled next time.
@@ -50,14 +51,14 @@ def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
             break
         lease = context.journal.take_over(run.run_id)
         if lease is not None:
-            # If somebody takes it over from us, or is publishing it, it is settled by them, or next time.
+            # If another process takes it over or is publishing it, that one settles it, or we do next time.
             with suppress(LeaseLostError, BeingPublishedError):
                 settled.append(settle(context, lease))
     return tuple(settled)
 
 
 def recover_now(context: Context, run_id: str) -> Run:
-    """Settle one run, even a suspended one. A run that has ended is returned unchanged."""
+    """Settle one run, even if it's suspended. A run that has ended is returned unchanged."""
     lease = context.journal.resume(run_id)
     if lease is None:
         raise NotFoundError(f"Run '{run_id}' doesn't exist.", hint="lakegate runs", run_id=run_id)
@@ -67,40 +68,39 @@ def recover_now(context: Context, run_id: str) -> Run:
 def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: str | None = None) -> Run:
     """End a run whose lease we hold, by what the catalog says about it. A run that has ended is returned unchanged.
 
-    A run that passed its audit is published, never discarded: its owner may be alive, only slow, and about to do the
-    same; of two commits of one run the catalog accepts one. The owner of a run that hasn't passed can no longer publish
-    it, because it can't record that it passed. Before a run is recorded as failed (a revert, or one that can't be
-    published), whoever took it along to publish it has finished, and the target is searched for its commit once more;
-    if the commit arrives even later,
+    A run that passed its audit is published, never discarded: its owner may be alive but slow, and about to publish it
+    too; the catalog accepts only one of a run's two commits. The owner of a run that hasn't passed can no longer
+    publish it, because it can't record that it passed. Before a run is recorded as failed, we wait for any process
+    that is publishing it, and search the target for its commit once more. If the commit arrives even later,
     :func:`lakegate.wap.history.sync` corrects the record.
 
     Args:
-        publishes: Whether to publish what has passed its audit; else it is discarded, too.
-        reason: Why the rest is discarded; by default, because its audit wasn't done.
+        publishes: Whether to publish a run that passed its audit; if not, it's discarded like the others.
+        reason: Why a run is discarded; by default, that its audit wasn't done.
 
     Raises:
-        CatalogUnavailableError: When the catalog is unavailable; whoever recovers next settles the run.
-        LeaseLostError: When somebody took the run over from us meanwhile.
-        BeingPublishedError: When somebody took the run along before we had its lease, and is still publishing it.
+        CatalogUnavailableError: When the catalog is unavailable; the next recovery settles the run.
+        LeaseLostError: When another process took the run over from us meanwhile.
+        BeingPublishedError: When another process started to publish the run before we had its lease, and isn't done.
     """
     if lease.token is None:
         return lease.run
     progress = Progress(context, lease.run, lease.token)
     unnoticed = lease.run.status == "published"
     if unnoticed:
-        # Another process read its commit from the history. Whoever ends a run drops its lease, and this one was left:
-        # that it ended was neither counted nor told.
+        # Another process read its commit from the history. Its lease is left, so nobody has ended the run: its end
+        # hasn't been counted, and no alert was sent.
         progress.begun = lease.run.model_copy(update={"finished_at": None})
     try:
         with bound_to(lease.run, step="recover"), measuring(progress.measured), heartbeat(context, progress):
             ended = _settle(context, progress, lease.run, publishes=publishes, reason=reason or _reason(lease.run))
     except BaseException:
-        # So that others can try again at once.
+        # Let another process try again at once.
         with suppress(LakegateError):
             context.journal.abandon(lease.run.run_id, lease.token)
         raise
     if lease.run.finished_at is not None and ended.status == lease.run.status and not unnoticed:
-        return ended  # whoever ended it sent the alerts
+        return ended  # the process that ended it has sent the alerts
     with bound_to(ended, step="recover"):
         ended = alert_run(context, ended, recovered=publishes)
         send(context, target=ended.target)
@@ -121,7 +121,7 @@ def _settle(context: Context, progress: Progress, run: Run, *, publishes: bool, 
             require_nobody_publishes(context, run)
             if (ended := _end_if_published(context, progress)) is not None:
                 return ended
-            # It had ended; then somebody took its lease, to publish its branch for instance, and died.
+            # It had ended; then a process took its lease again, for instance to publish its branch, and died.
             was = "rejected" if failed and open_ else run.status
             return progress.end(
                 status=was,
@@ -140,7 +140,7 @@ def _end_if_published(context: Context, progress: Progress) -> Run | None:
     try:
         publication = find_publication(context, progress.run)
     except EarlierAttemptError as error:
-        # The run is published, as its commit says; what was staged since goes.
+        # The run is published, as its commit says. Drop what was staged since.
         sync(context, progress.run.target)
         kept = progress.run.is_users_branch
         if not kept:
@@ -152,15 +152,15 @@ def _end_if_published(context: Context, progress: Progress) -> Run | None:
     if progress.run.kind != "branch":
         _drop_branch(context, progress.run)
     return progress.end(
-        status="published", publication=publication, branch_kept=False, detail="Had been published; recorded."
+        status="published", publication=publication, branch_kept=False, detail="Was published already; now recorded."
     )
 
 
 def _reason(run: Run) -> str:
     if run.order is None:
-        return "Its process ended before the audit was done."
-    last = f" Its last try failed: {run.error.message}" if run.error is not None else ""
-    return f"It wasn't audited, and nothing took its next step.{last}"
+        return "Its process died before the audit was done."
+    last = f" Its last attempt failed: {run.error.message}" if run.error is not None else ""
+    return f"It wasn't audited, and nobody started its next step.{last}"
 
 
 def _reject(context: Context, progress: Progress) -> Run:
@@ -185,21 +185,21 @@ def _publish(context: Context, progress: Progress) -> Run:
     except (CatalogUnavailableError, LeaseLostError, OutcomeUnknownError):
         raise
     except LakegateError as error:
-        if type(error) is RetryableError:  # the journal is unavailable: whoever comes next settles the run
+        if type(error) is RetryableError:  # the journal is unavailable: the next recovery settles the run
             raise
         return _fail(context, progress, error)
     return progress.end(
         status="published",
         publication=publication,
         branch_kept=publication.branch_left,
-        detail="Had passed its audit; published.",
+        detail="Passed its audit; published by recovery.",
     )
 
 
 def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
     progress.require_lease()
     require_nobody_publishes(context, progress.run)
-    stays = progress.run.is_users_branch  # that a publish was interrupted isn't a reason to drop it
+    stays = progress.run.is_users_branch  # an interrupted publish isn't a reason to drop it
     if not stays:
         _drop_branch(context, progress.run)
     if (published := _end_if_published(context, progress)) is not None:
@@ -213,24 +213,24 @@ def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
 
 
 def _drop_branch(context: Context, run: Run) -> None:
-    # A name that the user chose may have become somebody else's branch since.
+    # If the user chose the name, the branch may belong to somebody else by now.
     with suppress(AlreadyExistsError):
         discard_own(context, run)
 
 
 def rebuild(context: Context, target: str) -> RebuiltJournal:
-    """Replace what the journal knows of published files by what all commits of ``target`` say.
+    """Rebuild the journal's record of published files from all commits of ``target``.
 
     Rejected runs that the journal doesn't know are read from their branches.
 
     Raises:
-        RetryableError: When the catalog or the journal are unavailable; the journal is then as it was.
+        RetryableError: When the catalog or the journal is unavailable; the journal is unchanged then.
     """
     with context.narrator.step(f"Reading the history of {target}") as step:
         published = context.journal.published()
         head = context.catalog.get_ref(target)
         past = read_past(context, head.hash, step=step)
-    with context.narrator.step("Looking at branches of rejected runs"):
+    with context.narrator.step("Reading the branches of rejected runs"):
         rejected = _rejected_runs(context, target, {commit.hash for commit in past.commits})
     with context.narrator.step("Writing the journal"):
         events = past.events
@@ -238,7 +238,7 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
         gone = published - runs
         context.journal.record(target, events, head.hash, rebuild=True, gone=gone, commits=past.commits)
         for run in rejected:
-            with suppress(RetryableError):  # somebody has begun it meanwhile, and knows more
+            with suppress(RetryableError):  # another process has started it meanwhile, and knows more
                 context.journal.end(run, context.journal.begin(run, anew=True))
     return RebuiltJournal(
         head=head,

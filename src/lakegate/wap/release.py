@@ -1,8 +1,8 @@
-"""Quarantined rows listed, and released or dropped by a transaction: a run of its own, with the checks of today.
+"""List quarantined rows, and release or drop them in a transaction: a run of its own, with the current checks.
 
-The rows are marked with the run first, and the marked ones are published: whatever the condition says when it's asked
-twice, no row is published without its mark, and none is marked without being published. A mark rewrites the rows' data
-files, so of two releases at once, the catalog takes one, and the other starts again on what it left.
+A release first marks the chosen rows with its run, then publishes the marked rows. So even if the condition matches
+other rows the second time, every published row is marked, and every marked row is published. Marking rewrites the rows'
+data files: of two concurrent releases, the catalog accepts one, and the other starts over.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SUMMARISED = (RUN_ID, REASONS, QUARANTINED_AT, RELEASED_BY)
 def quarantined(
     catalog: Catalog, reader: TableReader, at: Ref, table: TableIdentifier | None
 ) -> tuple[QuarantineSummary, ...]:
-    """Return the quarantined rows of one table, or of all, by the run that set them aside, newest first."""
+    """Return a summary for each run that quarantined rows of one table, or of any table, newest first."""
     if table is None:
         pointers = [pointer for pointer in catalog.list_tables(at) if is_quarantine(pointer.table)]
     else:
@@ -61,7 +61,7 @@ def quarantined(
 def quarantined_rows(
     reader: TableReader, pointer: TablePointer, chosen: RowSelection, limit: int
 ) -> list[dict[str, Any]]:
-    """Return up to ``limit`` rows of a quarantine table that wait, column name to value."""
+    """Return up to ``limit`` rows in quarantine that aren't released, as column name to value."""
     found: list[dict[str, Any]] = []
     for batch in reader.read_rows(pointer, where=chosen.where):
         for row in batch.to_pylist():
@@ -74,7 +74,7 @@ def quarantined_rows(
 
 
 def summaries(reader: TableReader, pointer: TablePointer) -> Iterator[QuarantineSummary]:
-    """Yield how many rows of a quarantine table there are and wait, and why, by the run that set them aside."""
+    """Yield a summary for each run that quarantined rows: how many, how many aren't released, and why."""
     import pyarrow as pa
     import pyarrow.compute
 
@@ -139,15 +139,17 @@ def release(
     *,
     hides: bool = False,
 ) -> None:
-    """Append the chosen rows to their table, with ``changes`` (column to SQL expression), and mark them as released.
+    """Append the chosen rows to their table, and mark them as released.
 
-    A change of a column that only the quarantine table has may be ``NULL``: its values are then left out.
-    ``hides`` says that errors may not quote values.
+    Args:
+        changes: Columns to change, each with a SQL expression. For a column that only the quarantine table has, it may
+            be ``NULL``: the column's values are left out then.
+        hides: Whether errors mustn't quote values.
 
     Raises:
-        InputError: When no row is chosen, or others than were confirmed, or an expression can't be used.
-        SchemaError: When a column to change doesn't exist; when the table has no column for a value that some of the
-            rows have, or one of a type that can't hold it.
+        InputError: When no row is chosen, the chosen rows aren't the confirmed ones, or an expression can't be used.
+        SchemaError: When a column to change doesn't exist; or when the table has no column for a value of one of the
+            rows, or a column of a type that can't hold it.
     """
     engine = tx.engine
     aside = quarantine_of(table)
@@ -170,13 +172,14 @@ def release(
 def release_corrected(
     context: Context, tx: Transaction, table: TableIdentifier, rows: pa.Table, *, hides: bool = False
 ) -> None:
-    """Append corrected rows to their table, and mark the quarantined ones that they are of as released.
+    """Append corrected rows to their table, and mark the quarantined rows that they correct as released.
 
     Args:
-        rows: Its columns, and the ids of the quarantined rows; the other columns of a quarantine table are left out.
+        rows: Rows with the table's columns, and with the ids of the quarantined rows. Other columns of a quarantine
+            table are ignored.
 
     Raises:
-        InputError: When there are no ids, an id comes twice, or a row of one doesn't wait.
+        InputError: When ids are missing or repeated, or one isn't the id of a row in quarantine.
     """
     engine = tx.engine
     aside = quarantine_of(table)
@@ -192,7 +195,7 @@ def release_corrected(
             raise InputError(
                 f"{len(missing):,} of the {len(ids):,} corrected rows match no row in {aside}, such as the one with "
                 f"{ROW_ID} '{missing[0][:80]}'. Nothing was published.",
-                hint=f"They may be released or dropped already: lakegate quarantine list {table}",
+                hint=f"They may already be released or dropped: lakegate quarantine list {table}",
                 table=str(table),
             )
         engine.sql(f"UPDATE {_name(aside)} SET {mark} WHERE {chosen}")  # noqa: S608 - likewise
@@ -200,12 +203,12 @@ def release_corrected(
 
 
 def _ids(rows: pa.Table, table: TableIdentifier) -> list[str]:
-    """Return the ids of the quarantined rows that corrected ones are of, each once."""
+    """Return the ids of the quarantined rows that ``rows`` correct; each must be there, and unique."""
     if ROW_ID not in rows.column_names:
         raise InputError(
-            f"The corrected rows have no column '{ROW_ID}', which says which quarantined row each is of.",
+            f"The corrected rows have no column '{ROW_ID}', which says which quarantined row each of them corrects.",
             hint=f"lakegate query 'SELECT * FROM {quarantine_of(table)} WHERE {RELEASED_BY} IS NULL' -o csv; "  # noqa: S608
-            "correct them and keep that column.",
+            "correct the rows and keep that column.",
             table=str(table),
         )
     ids = [None if one is None else str(one) for one in rows.column(ROW_ID).to_pylist()]
@@ -222,8 +225,8 @@ def _ids(rows: pa.Table, table: TableIdentifier) -> list[str]:
         raise InputError(f"Two corrected rows have the {ROW_ID} '{twice[:80]}'.", table=str(table))
     if len(named) > _MOST_CORRECTED:
         raise InputError(
-            f"{len(named):,} corrected rows are too many for one run; at most {_MOST_CORRECTED:,} are.",
-            hint="Split them. Or correct them by an expression: lakegate quarantine fix --help",
+            f"{len(named):,} corrected rows are too many for one run; the limit is {_MOST_CORRECTED:,}.",
+            hint="Split them. Or correct them with an expression: lakegate quarantine fix --help",
             table=str(table),
         )
     return named
@@ -232,15 +235,16 @@ def _ids(rows: pa.Table, table: TableIdentifier) -> list[str]:
 def columns_to_release(
     table: TableIdentifier, schema: Schema, held: Schema, changes: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
-    """Return SQL of what is written to each of the table's columns, and the held columns whose values go nowhere.
+    """Return the SQL expression for each of the table's columns, and the quarantine columns whose values would be lost.
 
     Args:
-        held: Those of its quarantine table.
+        schema: The table's columns.
+        held: The columns of its quarantine table.
         changes: Column to SQL expression.
 
     Raises:
         InputError: When an expression can't be used.
-        SchemaError: When a column to change doesn't exist, or values of a type don't fit.
+        SchemaError: When a column to change doesn't exist, or a column's type can't hold the quarantined values.
     """
     from lakegate.checks.predicates import expression_columns
 
@@ -271,7 +275,7 @@ def columns_to_release(
 
 
 def _can_hold(wide: str, narrow: str) -> bool:
-    """Return whether a table's column takes all values of a type; structs may have more fields there."""
+    """Return whether a column of type ``wide`` can hold all values of ``narrow``; its structs may have more fields."""
     if not type_parts(narrow):
         return takes(narrow, wide)
     differences = type_differences(narrow, wide)
@@ -281,7 +285,7 @@ def _can_hold(wide: str, narrow: str) -> bool:
 def drop(
     context: Context, tx: Transaction, table: TableIdentifier, chosen: RowSelection, *, hides: bool = False
 ) -> None:
-    """Delete the chosen rows, which wait, from the quarantine table. Raises what :func:`release` does."""
+    """Delete the chosen rows from the quarantine table, unless they're released. Raises as :func:`release`."""
     aside = quarantine_of(table)
     tx.engine.table(aside)
     with hiding_values(hides or bool(context.masked), f"quarantined rows of {table} were dropped"):
@@ -295,7 +299,7 @@ def find_quarantine(catalog: Catalog, at: Ref, table: TableIdentifier) -> TableP
     if pointer is not None:
         return pointer
     raise NotFoundError(
-        f"No row of {table} was ever quarantined.",
+        f"{table} never had quarantined rows.",
         hint="To see all tables with quarantined rows: lakegate quarantine list",
         table=str(table),
     )
@@ -310,7 +314,7 @@ def _require_rows(
     rows, *values = counted.collect()[0]
     if not rows:
         raise InputError(
-            f"None of the rows that wait in {aside} matches.",
+            f"No unreleased row in {aside} matches.",
             hint=f"lakegate quarantine list {table_of(aside)}",
             table=str(aside),
         )
@@ -318,16 +322,16 @@ def _require_rows(
         by_run = f"SELECT {RUN_ID}, count(1) FROM {_name(aside)} WHERE {_condition(chosen)} GROUP BY {RUN_ID}"  # noqa: S608 - likewise
         if dict(tx.engine.sql(by_run).collect()) != chosen.confirmed or not _only_grew(context, tx, aside, chosen):
             raise InputError(
-                f"The rows that wait in {aside} aren't the ones that were confirmed ({rows:,} now, "
-                f"{sum(chosen.confirmed.values()):,} then). Nothing was done.",
-                hint="Look at them again, and then confirm.",
+                f"The rows in {aside} have changed since they were confirmed ({rows:,} now, "
+                f"{sum(chosen.confirmed.values()):,} then). Nothing was changed.",
+                hint="Review them again, then confirm.",
                 table=str(table_of(aside)),
             )
     for name, number in zip(lost, values, strict=True):
         if number:
             raise SchemaError(
-                f"{number:,} of the chosen rows have a value in column '{name}', which {table_of(aside)} doesn't have "
-                "now; it would be lost.",
+                f"{number:,} of the chosen rows have a value in column '{name}', which {table_of(aside)} doesn't have. "
+                "The values would be lost.",
                 hint=f"If the column was renamed: lakegate quarantine fix {table_of(aside)} --set 'NEW_NAME={name}'. "
                 f"To leave its values out: --set '{name}=NULL'",
                 table=str(table_of(aside)),
@@ -336,7 +340,7 @@ def _require_rows(
 
 
 def _only_grew(context: Context, tx: Transaction, aside: TableIdentifier, chosen: RowSelection) -> bool:
-    """Return whether the rows that somebody confirmed are all still in a quarantine table, unchanged."""
+    """Return whether all rows that somebody confirmed are still in the quarantine table, unchanged."""
     if chosen.confirmed_at is None:
         return True
     at = Ref(name=chosen.confirmed_at, hash=chosen.confirmed_at, kind="detached")
@@ -357,7 +361,7 @@ def _condition(chosen: RowSelection) -> str:
         parts.append(f"exists({REASONS}, reason -> reason.check = {sql_string(chosen.check)})")
     if chosen.where is not None:
         try:
-            # As text, so that Iceberg doesn't take it for a filter: its bounds leave out NaN.
+            # Cast to text, so that Iceberg doesn't use it as a filter: its bounds leave out NaN.
             parts.append(f"CAST(({read_predicate(chosen.where).sql}) AS STRING) = 'true'")
         except PredicateError as error:
             raise InputError(f"--where {chosen.where!r} {error}.", hint="Write a condition about one row.") from None

@@ -1,4 +1,4 @@
-"""Plan the renaming of a table in one commit, with its files, its history and the record of ingested files."""
+"""Plan the rename of a table in one commit, with its files, its history and the record of its ingested files."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from lakegate.wap.revert_plan import RevertPlan, TablePlan
 def plan_rename(
     context: Context, old: TableIdentifier, new: TableIdentifier, head: Ref, *, reverts: tuple[str, ...] = ()
 ) -> RevertPlan:
-    """Plan to rename a table, and its quarantine table with it.
+    """Plan to rename a table together with its quarantine table.
 
     Args:
-        reverts: The run that had renamed it, to be reverted.
+        reverts: The run whose rename this reverts.
 
     Raises:
-        AlreadyExistsError: When the new name is taken, or that of its quarantine table.
+        AlreadyExistsError: When the new name, or that of its quarantine table, is taken.
         ConfigurationError: When the new name is reserved.
-        IdentifierError: When the new name is too long for that of a quarantine table, and there is one.
-        InputError: When it's a quarantine table itself.
+        IdentifierError: When there's a quarantine table, and its new name would be too long.
+        InputError: When the table is a quarantine table itself.
     """
     require_not_reserved(new)
     tables: dict[TableIdentifier, TablePlan] = {}
@@ -42,8 +42,8 @@ def plan_rename(
             raise unknown_table(context.catalog, str(old), head)
         if found[name] is not None:
             raise AlreadyExistsError(
-                f"{old} can't be renamed: there is a table {name}.",
-                hint=f"Choose another name, or drop that one first: lakegate table drop {name}",
+                f"{old} can't be renamed: table {name} exists already.",
+                hint=f"Choose another name, or drop that table first: lakegate table drop {name}",
                 table=str(name),
             )
         if pointer is not None:
@@ -52,8 +52,8 @@ def plan_rename(
             if then == old and MADE_FOR in metadata.properties:
                 table = metadata.properties[MADE_FOR]
                 raise InputError(
-                    f"{old} can't be renamed: it's the quarantine table of {table}, and goes with that.",
-                    hint=f"lakegate table rename {table} NAME",
+                    f"{old} can't be renamed: it's the quarantine table of {table}, and is renamed with it.",
+                    hint=f"Rename the table: lakegate table rename {table} NAME",
                     table=str(old),
                 )
             if then != old:

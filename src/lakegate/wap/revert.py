@@ -1,7 +1,7 @@
-"""Revert runs, put tables back as they were, and move branches.
+"""Revert runs, restore tables, and reset branches.
 
-A publish is reverted as one commit across its tables, and later publishes stay: see :mod:`lakegate.wap.revert_plan`. A
-revert and a restore are runs of their own, in the journal like all others.
+A revert undoes a publish in one commit across its tables, and keeps later publishes: see
+:mod:`lakegate.wap.revert_plan`. Reverts and restores are runs of their own, in the journal like all others.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_
 from lakegate.wap.stage import namespaces_for
 
 _APPENDS_TOGETHER = 100
-"""Later appends that are rebased by one metadata file."""
+"""How many later appends one metadata file rebases."""
 PlanAt = Callable[[Ref], RevertPlan]
-"""Plans on top of a head of the target; called again when the target moved."""
+"""Makes the plan on top of the target's head; called again when the target moved."""
 
 
 def revert(
@@ -64,9 +64,9 @@ def revert(
     dry_run: bool = False,
     action: Action | None = None,
 ) -> Run:
-    """Revert what ``run_id`` published, in one commit; its source files may be ingested again.
+    """Revert what ``run_id`` published, in one commit. Its source files can be ingested again.
 
-    A revert can be reverted, too, which puts the rows back, as long as nothing was published to its tables since.
+    A revert can itself be reverted, which restores the rows, as long as nothing was published to its tables since.
 
     Args:
         action: Who reverts it, to be recorded with the revert.
@@ -75,11 +75,11 @@ def revert(
         The new run, ``published``; ``skipped`` for a dry run.
 
     Raises:
-        NotRevertableError: When other runs depend on it, or others than lakegate have changed its data since.
+        NotRevertableError: When other runs depend on it, or another writer than lakegate has changed its data since.
         InputError: When it is reverted already, or is a restore.
         NotFoundError: When it wasn't published.
         ConflictError: When the target kept moving.
-        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
+        OutcomeUnknownError: When the catalog became unavailable during the commit and isn't back.
     """
 
     def plan_at(head: Ref) -> RevertPlan:
@@ -107,10 +107,10 @@ def revert(
 
 
 def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_id: str, target: str = "main") -> Run:
-    """Put ``table``, and its quarantine table, back as they were at a commit, by one commit on top of all others.
+    """Restore ``table`` and its quarantine table to their state at a commit, in one new commit.
 
-    They lose every later change, whoever made it. What later runs wrote to other tables stays.
-    The source files that the table loses may be ingested again.
+    The tables lose every later change, whoever made it. What later runs wrote to other tables stays. Source files whose
+    rows the table loses can be ingested again.
 
     Args:
         at: A commit in the history of ``target``.
@@ -121,9 +121,9 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
     Raises:
         NotFoundError: When the table didn't exist then.
         InputError: When the commit isn't in the history of ``target``; or when ``table`` is a quarantine table, and
-            rows went from it to its table since, or were set aside.
+            rows were quarantined in it or released from it since.
         ConflictError: When the target kept moving.
-        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
+        OutcomeUnknownError: When the catalog became unavailable during the commit and isn't back.
     """
     then = context.catalog.get_table(table, at)
     if then is None:
@@ -157,8 +157,8 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
         if renamed is not None:
             old, new = renames_in(renamed)[0]
             raise InputError(
-                f"{table} can't be put back as it was then: {old} was renamed to {new} since.",
-                hint=f"Undo that first: lakegate revert {run_of(renamed)}",
+                f"{table} can't be restored to that state: {old} was renamed to {new} since.",
+                hint=f"Revert the rename first: lakegate revert {run_of(renamed)}",
                 table=str(table),
                 run_id=run_of(renamed),
             )
@@ -170,7 +170,7 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
 
 
 def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False, main: str = "main") -> Ref:
-    """Point a branch at another commit; it loses what was committed only there.
+    """Point a branch at another commit. Commits that only this branch had are lost.
 
     Raises:
         NotFoundError: When the branch doesn't exist.
@@ -183,9 +183,9 @@ def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False, m
         raise InputError(f"'{name}' isn't a branch.", hint="lakegate branch list", ref=name)
     if name == main and not force:
         raise InputError(
-            f"Resetting '{name}' removes commits from its history, including runs published by others.",
-            hint="lakegate revert RUN reverts one publish, lakegate table restore TABLE --at TIME one table, and both "
-            "keep the history. If that isn't enough: --force",
+            f"Resetting '{name}' removes commits from its history, including runs that others published.",
+            hint="To keep the history, revert one publish (lakegate revert RUN) or restore one table (lakegate table "
+            "restore TABLE --at TIME). To reset anyway: --force",
             branch=name,
         )
     with keep_files_of(context, to):
@@ -200,28 +200,28 @@ def _require_revertable(history: BranchHistory, commit: Commit, run_id: str) -> 
     if kind_of(commit) == "restore":
         raise InputError(
             f"Run {run_id} is a restore; it can't be reverted.",
-            hint=f"To put the table back as it was before: lakegate table restore {tables[0]} --at {commit.parent}",
+            hint=f"To restore the table's state before it: lakegate table restore {tables[0]} --at {commit.parent}",
             run_id=run_id,
         )
     by = [history.reverter(run_id, table) for table in tables]
     if all(by):
         raise InputError(
             f"Run {run_id} is already reverted, by run {by[0]}.",
-            hint=f"You can ingest its source files again. To put its rows back: lakegate revert {by[0]}",
+            hint=f"You can ingest its source files again. To restore its rows: lakegate revert {by[0]}",
             run_id=run_id,
             reverted_by=by[0],
         )
 
 
 def _require_alone(history: BranchHistory, table: TableIdentifier) -> None:
-    """Refuse to put a quarantine table back alone: a row would be in its table and wait, too, or be in neither."""
+    """Refuse to restore a quarantine table alone, if that would put a row in both tables or in neither."""
     both = {str(table), str(table_of(table))}
     commit = next((one for one in history.commits if is_quarantine(table) and both <= {*one.tables}), None)
     if commit is not None:
         by = f"run {run_of(commit)}" if run_of(commit) else f"commit {commit.hash[:12]}"
         raise InputError(
-            f"{table} can't be put back alone: {by} changed it together with {table_of(table)} since.",
-            hint=f"Put both back: lakegate table restore {table_of(table)}",
+            f"{table} can't be restored alone: {by} changed it together with {table_of(table)} since.",
+            hint=f"Restore both: lakegate table restore {table_of(table)}",
             table=str(table),
             commit=commit.hash,
         )
@@ -233,7 +233,7 @@ def _going_back(context: Context, now: TablePointer | None, then: TablePointer) 
 
 
 def dropping(context: Context, now: TablePointer) -> UndoneTable:
-    """Return what a run reports of a table that it drops."""
+    """Return a run's record of a table that it drops."""
     rows, files = held_by(context, now)
     return UndoneTable(table=str(now.table), rows=None if rows is None else -rows, data_files=-files, dropped=True)
 
@@ -244,8 +244,8 @@ def _require_same_table(context: Context, commit: Commit, name: TableIdentifier,
     then = next((pointer for pointer in commit.puts if pointer.table == name), None)
     if now is not None and then is not None and context.reader.metadata(now).uuid != context.reader.metadata(then).uuid:
         raise NotRevertableError(
-            f"Run {run_of(commit)} can't be reverted: its table was dropped, and {name} is another one.",
-            hint=f"To rename that one: lakegate table rename {name} NAME",
+            f"Run {run_of(commit)} can't be reverted: its table was dropped, and {name} is another table now.",
+            hint=f"To rename the current one: lakegate table rename {name} NAME",
             run_id=run_of(commit),
             table=str(name),
         )
@@ -262,11 +262,11 @@ def _difference(context: Context, now: TablePointer | None, then: TablePointer) 
 
 
 def held_by(context: Context, now: TablePointer) -> tuple[int | None, int]:
-    """Return how many rows and files a table holds that is to go: unknown and none if its metadata can't be read."""
+    """Return how many rows and files a table holds; ``None`` and 0 if its metadata can't be read."""
     try:
         held = context.reader.metadata(now)
     except (NotFoundError, InputError):
-        return None, 0  # what is missing or damaged must not keep anybody from going back to what is whole
+        return None, 0  # damaged or missing metadata must not block going back to an intact state
     return held.rows, held.data_files or 0
 
 
@@ -282,15 +282,15 @@ def run_plan(
     dry_run: bool = False,
     action: Action | None = None,
 ) -> Run:
-    """Commit a plan as the run ``run_id``, in one commit on the target. If planning raises, no trace is left.
+    """Commit a plan as the run ``run_id``, in one commit on the target. If planning fails, nothing is recorded.
 
     Args:
-        plan_at: Plans on top of a head of the target; called again when the target moved.
-        text: What it does, for people.
+        plan_at: Makes the plan on top of the target's head; called again when the target moved.
+        text: What the run does, for progress messages.
 
     Raises:
         ConflictError: When the target kept moving.
-        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
+        OutcomeUnknownError: When the catalog became unavailable during the commit and isn't back.
     """
     head = sync(context, target)
     plan = plan_at(head)
@@ -311,7 +311,7 @@ def run_plan(
         **_planned(plan),
     )
     if dry_run:
-        return run.model_copy(update={"status": "skipped", "detail": plan.nothing or f"Would be done: {text}."})
+        return run.model_copy(update={"status": "skipped", "detail": plan.nothing or f"Dry run: {text}."})
     with running(context, run) as progress:
         if plan.nothing is not None:
             return progress.end(status="skipped", detail=plan.nothing)
@@ -336,7 +336,7 @@ def _commit(
     def build(head: Ref) -> CommitRequest | str:
         nonlocal plan, planned_at, states
         if head != planned_at:
-            # The head may be our own commit: one that answered with a conflict though it was made, being sent twice.
+            # The head may be our own commit: if a request is sent twice, the second answer is a conflict.
             own = find_publication(context, run, since=planned_at.hash)
             if own is not None:
                 return own.commit
@@ -363,13 +363,14 @@ def _commit(
 
     failpoints.reach("before-publish")
     unknown = OutcomeUnknownError(
-        f"The catalog went away while run {run.run_id} changed {run.table}; the change may or may not be published.",
+        f"The catalog became unavailable while run {run.run_id} changed {run.table}; the change may or may not be "
+        "published.",
         hint="When the catalog is back: lakegate log --limit 5",
         run_id=run.run_id,
     )
     lock = publish_lock(context, run.target, run.tables)
     with progress.step("publish"), context.narrator.step(text), ExitStack() as locked, kept:
-        # Before others wait: under the lock, only what was appended since is left to do.
+        # Rebase before taking the lock, so that only later appends are left to do while others wait.
         _with_appends(context, run.run_id, plan, appended)
         locked.enter_context(lock)
         commit = commit_on_head(context, run.target, run.run_id, build, unknown=unknown, confirm=confirm)
@@ -382,7 +383,7 @@ def _commit(
 
 
 def _still_holds(context: Context, plan: RevertPlan, planned_at: Ref, head: Ref) -> bool:
-    """Return whether later commits can't affect the plan, so that other publishes don't starve a revert."""
+    """Return whether later commits leave the plan valid, so that other publishes don't starve a revert."""
     commits = list(context.catalog.history(head.hash, until=planned_at.hash, operations=True))
     if plan.nothing or not commits or commits[-1].parent != planned_at.hash:
         return False
@@ -395,7 +396,7 @@ def _still_holds(context: Context, plan: RevertPlan, planned_at: Ref, head: Ref)
 
 @dataclass(frozen=True, slots=True)
 class _Appended:
-    """Later appends that were rebased onto the state that a table goes back to."""
+    """Later appends, rebased onto the state that a table goes back to."""
 
     base: TablePointer
     appends: Sequence[tuple[str, str | None]]
@@ -408,7 +409,7 @@ def _with_appends(
     """Return the state that each table of a plan goes back to, with the later appends that stay.
 
     Args:
-        known: What was rebased before, to continue with; added to.
+        known: What has been rebased so far; updated in place.
     """
     for table, one in plan.tables.items():
         if one.base is not None:
@@ -425,7 +426,7 @@ def _rebased(context: Context, plan: TablePlan, base: TablePointer, done: _Appen
     for start in range(len(done.appends), len(appends), _APPENDS_TOGETHER):
         later = plan.appends[start : start + _APPENDS_TOGETHER]
         sources = [(one.after, one.change.snapshot_ids) for one in later if one.after is not None]
-        # These rows stay on the target, and so do their ids, and the numbers of their last changes.
+        # These rows stay on the target, so they keep their row ids and last-updated sequence numbers.
         pointer, refused = context.editor.replay_each(sources, pointer, keep_row_ids=True)
         for error in refused.values():
             raise error
@@ -433,13 +434,13 @@ def _rebased(context: Context, plan: TablePlan, base: TablePointer, done: _Appen
 
 
 def _write(context: Context, run_id: str, plan: TablePlan, pointer: TablePointer) -> TablePointer:
-    """Write the metadata of the planned state, which is at ``pointer`` but for what goes, and return where it is."""
+    """Write the metadata of the planned state: the state at ``pointer`` without the dropped files. Return it."""
     with _explained(run_id, plan):
         pointer = context.editor.raise_counters(pointer, plan.now)
         if plan.drops:
             pointer = context.editor.drop_files(pointer, plan.drops, {RUN_ID_PROPERTY: run_id})
         if is_quarantine(pointer.table):
-            # A state from before its table was renamed says that it's the quarantine table of the old name.
+            # A state from before a rename names its table by the old name.
             owner = str(table_of(pointer.table))
             if context.reader.metadata(pointer).properties.get(MADE_FOR, owner) != owner:
                 pointer = context.editor.with_properties(pointer, {MADE_FOR: owner})
@@ -452,8 +453,8 @@ def _explained(run_id: str, plan: TablePlan) -> Iterator[None]:
         yield
     except NotReplayableError as error:
         raise NotRevertableError(
-            f"Can't take these rows out of {plan.undone.table}: {error.message}",
-            hint=f"To put the table back as it was at a time: lakegate table restore {plan.undone.table} --at TIME",
+            f"Can't remove these rows from {plan.undone.table}: {error.message}",
+            hint=f"To restore the table to an earlier state: lakegate table restore {plan.undone.table} --at TIME",
             run_id=run_id,
             table=plan.undone.table,
         ) from error
@@ -479,7 +480,7 @@ def _request(
         message=plan.message,
         puts=states,
         deletes=tuple(table for table, one in plan.tables.items() if one.base is None),
-        # A run that read these rows puts none of these tables: its commit must not slip in unseen.
+        # Only at the head: a run that read these tables puts none of them, so its commit wouldn't conflict.
         at_head=True,
         namespaces=namespaces_for(context, states, head),
         properties={key: value for key, value in properties.items() if value},
@@ -487,9 +488,9 @@ def _request(
 
 
 def _restored_files(plan: RevertPlan) -> list[tuple[str, str, str, str]]:
-    """Return table, URI, version and run of what comes back, newest first.
+    """Return the table, URI, version and run of each source file that is restored, newest first.
 
-    A run without source files comes back when all of its tables do, with neither URI nor version.
+    A run without source files is restored when all of its tables are; its URI and version are empty.
     """
     changed = {str(table) for table in plan.tables}
     return [

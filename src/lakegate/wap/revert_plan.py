@@ -1,7 +1,7 @@
 """Plan a revert: the new state of each table, and the later runs that depend on what is reverted.
 
-A run that only added rows is reverted by taking its data files out of the table as it is now. Anything else is reverted
-by going back to the state before it and rebasing onto that what others appended since. Nothing is written here.
+To revert a run that only added rows, the plan drops its data files from the current table. To revert anything else, the
+plan goes back to the state before the run and rebases later appends onto it. This module writes nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Change:
 
     @cached_property
     def change(self) -> TableChange:
-        """What it did, by lineage and metadata; of a commit that several runs share, what its run did."""
+        """The change, classified by lineage and metadata; in a shared commit, only the change of this run."""
         change = self.context.reader.change(self.before, self.after)
         own = snapshots_in(self.commit)
         if own is None:
@@ -78,12 +78,12 @@ class Change:
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether it changed no row, and nothing depends on it: it forgot older snapshots, or renamed the table."""
+        """Whether it changed no rows, so that nothing depends on it: it expired snapshots, or renamed the table."""
         return bool(renames_in(self.commit)) or self.change.kind == "expire"
 
     @property
     def adds_delete_files(self) -> bool:
-        """Whether it takes rows out of data files that stay."""
+        """Whether it deletes rows from data files that stay."""
         if any(int(snapshot.summary.get("added-delete-files", 0)) for snapshot in self.change.written):
             return True
         # Of a change in several steps, only the last one is published.
@@ -103,10 +103,10 @@ class TablePlan:
 
     Attributes:
         base: The state to start from; ``None`` drops the table.
-        undone: What the run reports of it.
+        undone: The run's record of the change.
         appends: Later appends to rebase onto ``base``, oldest first.
-        drops: Paths of data files to take out then.
-        now: The state that it replaces.
+        drops: Paths of data files to drop after that.
+        now: The state that is replaced.
     """
 
     base: TablePointer | None
@@ -128,12 +128,12 @@ class RevertPlan:
     """What to commit on top of one head.
 
     Attributes:
-        reverts: Runs that it reverts, newest first.
-        restored: Commits of runs whose rows come back, newest first.
+        reverts: Runs to revert, newest first.
+        restored: Commits of runs whose rows are restored, newest first.
         unpublished: Runs that lose their rows because the revert that restored them is itself reverted.
         nothing: Why there is nothing to do, if so.
         renames: Old and new names of tables that are renamed.
-        formerly: What tables were called when ``reverts`` wrote to them, and their names now.
+        formerly: Names that tables had when ``reverts`` wrote to them, each with the current name.
     """
 
     message: str
@@ -149,17 +149,17 @@ class RevertPlan:
 class BranchHistory:
     """The commits of a branch after ``since`` up to ``head``, oldest first, and which of them are reverted.
 
-    A commit that several runs share is one for each of them (:func:`~lakegate.wap.history.parts_of`). A table that was
-    renamed has its new name in the commits before that, too: who reads them here needn't know.
+    A commit that several runs share appears once for each run (:func:`~lakegate.wap.history.parts_of`). A renamed table
+    has its current name in earlier commits too, so callers needn't know about renames.
 
     Args:
-        head: The branch at the commit to look at.
+        head: The branch at its last commit to read.
         since: Hash of the commit before the first one; ``None`` for all.
 
     Attributes:
-        former: Former names of tables, and their names now.
-        gone: Of tables that were dropped before another one got their name: what they're called here, that name, and
-            the commit that gave it.
+        former: Former names of tables, each with the current name.
+        gone: Tables that were dropped before another table got their name: by the name they have here, that name and
+            the commit that gave it to the other table.
     """
 
     def __init__(self, context: Context, head: Ref, *, since: str | None) -> None:
@@ -177,12 +177,12 @@ class BranchHistory:
             self._add_reverts(commit)
 
     def changes(self, table: TableIdentifier) -> Sequence[Change]:
-        """Return what was done to ``table``, oldest first."""
+        """Return the changes of ``table``, oldest first."""
         if table not in self._changes:
             found = self._changes[table] = []
             for commit in self.commits:
                 if str(table) in commit.tables:
-                    # The runs that share a commit share the state before it, too.
+                    # Runs that share a commit also share the state before it.
                     shared = bool(found) and found[-1].commit.hash == commit.hash
                     before = found[-1].before if shared else found[-1].after if found else self._before(commit, table)
                     after = next((pointer for pointer in commit.puts if pointer.table == table), None)
@@ -190,17 +190,17 @@ class BranchHistory:
         return self._changes[table]
 
     def runs(self, *tables: TableIdentifier) -> Sequence[str]:
-        """Return the runs that wrote to one of ``tables``, oldest first; not those that only renamed it."""
+        """Return the runs that wrote to one of ``tables``, oldest first, except those that only renamed it."""
         names = set(map(str, tables))
         commits = (one for one in self.commits if not names.isdisjoint(one.tables) and not renames_in(one))
         return [run_id for commit in commits if (run_id := run_of(commit))]
 
     def commit_of(self, run_id: str) -> Commit:
-        """Return the commit of a run that is among them, or that one of them reverts."""
+        """Return the commit of a run that is in this history, or that a commit in it reverts."""
         return self._runs[run_id]
 
     def change_of(self, run_id: str, table: TableIdentifier) -> Change | None:
-        """Return what a run, as in :meth:`commit_of`, did to ``table``; ``None`` if it left that alone."""
+        """Return a run's change of ``table``, with the run as in :meth:`commit_of`; ``None`` if it didn't change it."""
         commit = self._runs[run_id]
         if str(table) not in tables_in(commit):
             return None
@@ -208,21 +208,21 @@ class BranchHistory:
         return Change(self._context, commit, table, self._before(commit, table), after)
 
     def reverter(self, run_id: str, table: TableIdentifier | str, *, without: Collection[str] = ()) -> str | None:
-        """Return the run that reverted ``run_id`` in ``table`` or replaced its files; ``None`` if its rows are there.
+        """Return the run that reverted ``run_id`` in ``table`` or replaced its files; ``None`` if its rows are live.
 
         Args:
-            without: Runs to take for reverted now.
+            without: Runs that count as reverted.
         """
         if run_id in without:
             return run_id
         return next((run_of(commit) for commit in self._effective_reverters(run_id, str(table), without)), None)
 
     def holds(self, commit: Commit, table: TableIdentifier | str, *, without: Collection[str] = ()) -> bool:
-        """Return whether what a commit did to ``table`` is neither reverted nor replaced; see :meth:`reverter`."""
+        """Return whether a commit's change of ``table`` is neither reverted nor replaced; see :meth:`reverter`."""
         return self.reverter(run_of(commit) or "", table, without=without) is None
 
     def side_effects(self, table: TableIdentifier, reverts: Collection[str]) -> tuple[list[str], list[Commit]]:
-        """Return the other runs that lose their rows in ``table`` with ``reverts``, and commits that regain theirs."""
+        """Return other runs that lose their rows in ``table`` with ``reverts``, and commits that get theirs back."""
         going, coming = [], []
         for run_id in self._reverters:
             commit = self._runs[run_id]
@@ -236,12 +236,12 @@ class BranchHistory:
         return going, coming
 
     def newest_first(self, commits: Iterable[Commit]) -> tuple[Commit, ...]:
-        """Return ``commits``, each of which is among them or reverted by one of them, from the newest to the oldest."""
+        """Sort ``commits`` from newest to oldest; each is in this history, or reverted by a commit in it."""
         places = {_key(commit): at for at, commit in enumerate(self.commits)}
         return tuple(sorted(commits, key=lambda one: (places.get(_key(one), -1), one.time), reverse=True))
 
     def is_neutral(self, commit: Commit, table: TableIdentifier, since: Collection[_Key]) -> bool:
-        """Return whether a revert took nothing from ``table`` but what the commits ``since`` had brought."""
+        """Return whether a revert only removed from ``table`` what the commits ``since`` had added."""
         reverted = (self._runs[run_id] for run_id in reverts_in(commit))
         return kind_of(commit) == "revert" and all(
             _key(one) in since for one in reverted if str(table) in tables_in(one)
@@ -249,7 +249,7 @@ class BranchHistory:
 
     def _effective_reverters(self, run_id: str, table: str, without: Collection[str]) -> Iterator[Commit]:
         reverters = self._reverters.get(run_id, ())
-        # A run whose rows are gone from a table has none in its quarantine, even if that wasn't there to be dropped.
+        # A run reverted in a table is also reverted in its quarantine table, even if that didn't exist at the time.
         written = tables_in(self._runs[run_id]) if reverters else ()
         names = {table, *(one for one in written if f"{one}{SUFFIX}" == table)}
         for commit in reverters:
@@ -257,7 +257,7 @@ class BranchHistory:
             if names.isdisjoint(tables_in(commit)) or by in without:
                 continue
             over = list(self._effective_reverters(by, table, without))
-            # A reverted run no longer reverts anything. One whose files were replaced still does.
+            # A reverted run no longer reverts anything; a run whose files were replaced still does.
             if not over or any(kind_of(one) is None for one in over):
                 yield commit
 
@@ -266,7 +266,7 @@ class BranchHistory:
             self._reverters.setdefault(run_id, []).append(commit)
             if run_id not in self._runs:
                 names, found = self._names.get(_key(commit), {}), find_commit(self._context, run_id, self._head)
-                # Likewise, a run that knows a table by its new name means another one by the old name.
+                # A run that knows a table by its new name means another table by the old name.
                 former = {then: now for then, now in formerly_in(commit) if now not in tables_in(found)}
                 now = {**names, **{then: names.get(name, name) for then, name in former.items()}}
                 self.former += [(then, now[then]) for then in former]
@@ -284,7 +284,7 @@ class BranchHistory:
         return None if found is None else found.model_copy(update={"table": table})
 
     def _with_names_of_now(self, commits: Sequence[Commit]) -> tuple[Commit, ...]:
-        """Return commits, oldest first, in which tables have the names that they have after the last one."""
+        """Return commits, oldest first, with the names that their tables have after the last commit."""
         names, found = dict[str, str](), list[Commit]()
         for commit in reversed(commits):
             pairs = renames_in(commit)
@@ -300,7 +300,7 @@ class BranchHistory:
 
 
 def _called(commit: Commit, names: Mapping[str, str], *, without: Collection[str] = ()) -> Commit:
-    """Return a commit with other names of tables, and ``without`` some."""
+    """Return a commit with its tables renamed, and ``without`` some of them."""
     if not names and not without:
         return commit
 
@@ -323,7 +323,7 @@ def _called(commit: Commit, names: Mapping[str, str], *, without: Collection[str
 
 @dataclass(frozen=True, slots=True)
 class _Dependent:
-    """A later commit without which a run can't be reverted."""
+    """A later commit that must be reverted together with a run."""
 
     commit: Commit
     table: TableIdentifier
@@ -334,11 +334,11 @@ class _Dependent:
 
 
 def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascade: bool) -> RevertPlan:
-    """Plan the revert of ``run_id``, with whose commit ``history`` begins.
+    """Plan the revert of ``run_id``.
 
     Args:
-        history: Its commit and all later ones.
-        cascade: Whether to revert the runs that depend on it, too.
+        history: The run's commit and all later ones.
+        cascade: Whether to also revert the runs that depend on it.
 
     Raises:
         NotRevertableError: When later runs depend on it and ``cascade`` isn't set, or when one of those can't be
@@ -377,7 +377,7 @@ def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascad
 
 
 def plan_rewind(message: str, history: BranchHistory, tables: Mapping[TableIdentifier, TablePlan]) -> RevertPlan:
-    """Plan to bring tables to earlier states, or to drop them: all runs of ``history`` lose what they did to them."""
+    """Plan to restore tables to earlier states, or to drop them: all runs in ``history`` lose their changes of them."""
     reverts = history.runs(*tables)
     unpublished: list[str] = []
     restored: dict[_Key, Commit] = {}
@@ -400,7 +400,7 @@ def _what(commit: Commit) -> str:
 
 
 class _Planner:
-    """Plans the revert of certain runs, and collects the commits that depend on them."""
+    """Plans the revert of some runs, and collects the commits that depend on them."""
 
     def __init__(self, context: Context, history: BranchHistory, reverts: Mapping[str, Commit]) -> None:
         self._context = context
@@ -409,7 +409,7 @@ class _Planner:
         self.dependents: dict[_Key, _Dependent] = {}
 
     def plan(self) -> dict[TableIdentifier, TablePlan]:
-        """Return the plan for each table; useless while there are dependents."""
+        """Return the plan for each table. It's only valid if there are no ``dependents``."""
         plans = {}
         for name in dict.fromkeys(name for commit in self._reverts.values() for name in tables_in(commit)):
             table = TableIdentifier.stored(name)
@@ -430,21 +430,21 @@ class _Planner:
         if commit is not None:
             raise NotRevertableError(
                 f"Run {run_of(change.commit)} can't be reverted: its table {name} was dropped, and {_named(commit)} "
-                "gave that name to another one.",
+                "gave that name to another table.",
                 hint="Ingest its source files again.",
                 run_id=run_of(change.commit),
                 table=name,
             )
 
     def _plan_table(self, table: TableIdentifier, mine: Sequence[Change]) -> TablePlan:
-        """Plan one table from which the changes ``mine``, oldest first, are to go."""
+        """Plan one table, to revert the changes ``mine`` (oldest first)."""
         first, now = mine[0], self._history.changes(table)[-1].after
         files_now = self._files(now)
         if first.before is None and all(one.changes_nothing for one in self._later(first)):
             return TablePlan(None, _undone(table, files_now, {}, hidden=self._has_hidden(now), dropped=True))
         reset = next((one for one in mine if one.before is not None and not one.only_adds), None)
         if now is None and reset is None:
-            raise _refused(first, f"{table} was dropped since; create it again, or restore it first")
+            raise _refused(first, f"{table} was dropped since. Create it again, or restore it first")
         base, files, appends = now, dict(files_now), tuple[Change, ...]()
         drops: frozenset[str] = frozenset()
         if reset is not None and reset.before is not None:
@@ -461,13 +461,14 @@ class _Planner:
         return TablePlan(base, _undone(table, files_now, kept, hidden=hidden), appends, drops, now)
 
     def _since(self, reset: Change, files: Collection[str]) -> tuple[tuple[Change, ...], frozenset[str]]:
-        """Return the later appends to rebase onto the state before ``reset``, and which of its ``files`` to take out.
+        """Return the later appends to rebase onto the state before ``reset``, and which of its ``files`` to drop.
 
-        The latter are those that later reverts of appends from before took out. Everything else depends on ``reset``.
+        The files to drop are those that later reverts of earlier appends dropped. All other later changes depend on
+        ``reset``.
         """
         later = self._later(reset)
         if kind_of(reset.commit) is not None:
-            # What was published since was audited without the rows that come back now.
+            # Later publishes were audited without the rows that would come back.
             self._depend(later, "was audited without the rows it took from")
             return (), frozenset()
         if reset.change.rows_removed != 0:
@@ -492,11 +493,11 @@ class _Planner:
         then, now = self._context.reader.metadata(before), self._context.reader.metadata(after)
         same = then.uuid == now.uuid and then.table_schema == now.table_schema
         if same and (before.schema_id, before.spec_id) == (after.schema_id, after.spec_id):
-            return True  # as nearly always: its manifests needn't be read
+            return True  # the usual case, without reading manifests
         return self._context.editor.replay_problem(after, append.change.snapshot_ids, before) is None
 
     def _taken_out(self, change: Change, since: Collection[_Key]) -> frozenset[str] | None:
-        """Return the data files that a revert took out, of appends other than ``since``; ``None`` if it did more."""
+        """Return the data files that a revert dropped, of appends other than ``since``; ``None`` if it did more."""
         if kind_of(change.commit) != "revert":
             return None
         paths = frozenset[str]()
@@ -510,7 +511,7 @@ class _Planner:
         return paths
 
     def _removable(self, change: Change, base: TablePointer | None, files: Collection[str]) -> frozenset[str]:
-        """Return the data files that ``change`` added; all must still be in the table."""
+        """Return the data files that ``change`` added. All of them must still be in the table."""
         if change.after is None or base is None:
             return frozenset()
         paths = frozenset(self._files(change.after))
@@ -528,7 +529,7 @@ class _Planner:
         return paths
 
     def _later(self, change: Change) -> list[Change]:
-        """Return the later changes of its table that stay and built on what was there."""
+        """Return the later changes of its table that stay in effect."""
         from_here = self._from(change)
         since = {_key(one.commit) for one in from_here}
         return [
@@ -565,7 +566,7 @@ class _Planner:
         return {file.path: file for file in added.files}
 
     def _has_hidden(self, pointer: TablePointer | None) -> bool:
-        """Return whether delete files hide how many rows there are."""
+        """Return whether the table's number of rows is unknown, because it has delete files."""
         return pointer is not None and self._context.reader.metadata(pointer).rows is None
 
 
@@ -593,9 +594,9 @@ def _require_not_published_again(
         if history.holds(later, table, without=reverts):
             run_id, other = next(iter(reverts)), run_of(later)
             raise NotRevertableError(
-                f"Run {run_id} can't be reverted: that would bring back {min(again)[0]}, which {_named(later)} has "
-                f"published to {table} since.",
-                hint=f"Revert that one first: lakegate revert {other}",
+                f"Run {run_id} can't be reverted: that would restore the rows of {min(again)[0]}, "
+                f"which {_named(later)} has published to {table} since.",
+                hint=f"Revert the later run first: lakegate revert {other}",
                 run_id=run_id,
                 table=str(table),
                 other_run_id=other,
@@ -603,14 +604,14 @@ def _require_not_published_again(
 
 
 def _files_of(commit: Commit) -> set[tuple[str, str]]:
-    """Return name and version of the source files that ``commit`` published, under each of their names."""
+    """Return the name and version of each source file that ``commit`` published, under all of its names."""
     files = files_in(commit)
     identities = zip(identities_in(commit), (version for _, version in files), strict=False)
     return {*files, *((identity, version) for identity, version in identities if identity)}
 
 
 def _rows_of_both(commit: Commit, later: Commit) -> set[tuple[str, str]]:
-    """Return name and version of the sources of ``commit`` some of whose rows ``later`` took by their marks, too."""
+    """Return the name and version of sources of ``commit`` whose watermark ranges overlap with those of ``later``."""
     theirs = files_in(later)
     return {
         (uri, version)
@@ -622,21 +623,21 @@ def _rows_of_both(commit: Commit, later: Commit) -> set[tuple[str, str]]:
 def _refused(change: Change, reason: str) -> NotRevertableError:
     return NotRevertableError(
         f"Run {run_of(change.commit)} can't be reverted: {reason}.",
-        hint=f"To put the table back as it was at a time: lakegate table restore {change.table} --at TIME",
+        hint=f"To restore the table to an earlier state: lakegate table restore {change.table} --at TIME",
         run_id=run_of(change.commit),
         table=str(change.table),
     )
 
 
 def _cascadable(run_id: str, one: _Dependent) -> str:
-    """Return the dependent's run, which can be reverted together with ``run_id``."""
+    """Return the dependent's run, if it can be reverted together with ``run_id``."""
     dependent = run_of(one.commit)
     if dependent is not None and kind_of(one.commit) is None:
         return dependent
     reason = "wasn't published by lakegate" if dependent is None else f"is a {kind_of(one.commit)} itself"
     raise NotRevertableError(
         f"Run {run_id} can't be reverted: {one}, and {reason}.",
-        hint=f"To put the table back as it was at a time: lakegate table restore {one.table} --at TIME",
+        hint=f"To restore the table to an earlier state: lakegate table restore {one.table} --at TIME",
         run_id=run_id,
         table=str(one.table),
         commit=one.commit.hash,

@@ -1,4 +1,4 @@
-"""Audit and publish a branch that exists already, in a later command than the one that wrote it."""
+"""Audit and publish an existing branch, in a later command than the one that wrote it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lakegate.wap.stage import find_staged
 
 _PUT_BACK = ("rejected", "failed")
 Configured = Callable[[TableIdentifier], Sequence[Check]]
-"""The checks that the settings hold for a table."""
+"""Returns the checks that the settings have for a table."""
 
 
 def audit_branch(
@@ -38,31 +38,34 @@ def audit_branch(
     configured: Configured,
     explain: bool = False,
 ) -> AuditReport:
-    """Audit what ``branch`` did to ``table``.
+    """Audit the change of ``table`` on ``branch``.
 
-    With the run's own checks it is a re-audit: its report counts, and is written to the journal. With ``checks`` it
-    only shows a report: the run's own report and status stay as they are.
+    With the run's own checks, this is a re-audit: the report counts, and is written to the journal. With ``checks``,
+    it only returns a report: the run's own report and status don't change.
 
     Args:
         checks: Checks to run instead; ``None`` for those of the branch's run and the configured ones.
-        explain: Whether the report returned says how each check was answered.
+        explain: Whether the returned report says how each check was answered.
 
     Raises:
         InputError: When the branch didn't change the table, or an unknown run wrote it.
-        RetryableError: When another process works on the run, or its status changed meanwhile; the report isn't kept.
+        RetryableError: When another process is working on the run, or its status changed meanwhile. The report isn't
+            recorded.
     """
     found = find_staged(context, branch)
     staged = next((one for one in found if one.table == table), None)
     if staged is None:
         changed = ", ".join(str(one.table) for one in found)
-        raise InputError(f"Branch '{branch}' didn't change {table}, but {changed}.", table=str(table), branch=branch)
+        raise InputError(
+            f"Branch '{branch}' didn't change {table}. It changed {changed}.", table=str(table), branch=branch
+        )
     if checks is not None:
         asked = resolve_checks(context, staged, checks, found)
         return _audit(context, by_hand(branch, found), staged, asked, explain=explain)
     run = find_owner(context, branch, found)
     report = _audit(context, run, staged, _asked(context, run, staged, configured), explain=explain)
     if run.publication is None:
-        # A published run doesn't change when what remains of its branch is audited.
+        # Auditing the leftover branch of a published run doesn't change the run.
         _note(context, run, report.model_copy(update={"explanations": ()}))
     return report
 
@@ -75,24 +78,24 @@ def publish_branch(
     acceptance: Acceptance | None = None,
     action: Action | None = None,
 ) -> Run:
-    """Publish ``branch``; tables whose current state hasn't passed an audit are audited first.
+    """Publish ``branch``, after an audit of each table whose current state hasn't passed one.
 
     Args:
-        acceptance: Who publishes it though its audit fails, and why. It overrides nothing else.
+        acceptance: Who publishes it although its audit fails, and why. It overrides nothing else.
         action: Who publishes it, to be recorded with the run.
 
     Raises:
-        InputError: When the run that wrote it failed halfway through its write, was published and reverted since, or
-            is unknown; or when the branch holds rows of several runs.
-        AuditFailedError: When an audit fails, or failed before on this state, and that isn't accepted.
-        ConflictError: When the target changed on one of the tables in a way that rules out a rebase.
+        InputError: When the run that wrote the branch failed during its write, was published and reverted since, or is
+            unknown; or when the branch holds rows of several runs.
+        AuditFailedError: When an audit fails, or failed before on this state, and nobody accepted that.
+        ConflictError: When one of the tables changed on the target in a way that rules out a rebase.
     """
     recover(context)
     sync(context, "main")
     run = find_owner(context, branch, find_staged(context, branch), acceptance=acceptance)
     published = _published_before(context, run)
-    # In case we die on the way: a run that had ended is put back as it was, and recovery must not publish one that
-    # hadn't for a report of too few checks.
+    # If we die on the way, recovery restores a run that had ended. It must not publish a run that hadn't because of a
+    # report of too few checks, so keep only the reports that count.
     begun = run = run.model_copy(update={"adopted": True})
     if run.status not in _PUT_BACK:
         counting = tuple(
@@ -108,8 +111,8 @@ def publish_branch(
         else:
             if acceptance is not None:
                 context.narrator.note(
-                    f"Run {run.run_id} was published already, in commit {published.commit[:12]}: there was nothing to "
-                    "accept, and the reason isn't recorded."
+                    f"Run {run.run_id} was published already, in commit {published.commit[:12]}. There was nothing to "
+                    "accept, so the reason isn't recorded."
                 )
             discard(context, branch)
             progress.end(status="published", publication=published, branch_kept=False)
@@ -117,16 +120,16 @@ def publish_branch(
 
 
 def _published_before(context: Context, run: Run) -> Publication | None:
-    """Return how the run was published, from this branch or from a copy of it."""
+    """Return the run's publication, if this branch or a copy of it was published before."""
     commit = commit_of(context, run)
     if commit is None:
         return None
     staged = other_than_staged(context, run, commit)
     if staged is not None:
         raise InputError(
-            f"Run {run.run_id} was published already, in commit {commit.hash[:12]}; what branch {run.branch} holds of "
-            f"{staged.table} differs from that and wasn't published.",
-            hint=f"lakegate discard {run.branch}",
+            f"Run {run.run_id} was published already, in commit {commit.hash[:12]}. Table {staged.table} on branch "
+            f"{run.branch} differs from what was published.",
+            hint=f"To drop the branch: lakegate discard {run.branch}",
             branch=run.branch,
             table=str(staged.table),
             run_id=run.run_id,
@@ -143,7 +146,7 @@ def _audit_and_publish(
     *,
     home: str,
 ) -> None:
-    """Audit and publish; ``home`` is the branch that the run keeps if a copy of it is rejected."""
+    """Audit and publish. ``home`` is the run's own branch, which it keeps if a copy of the branch is rejected."""
     run = progress.run
     with progress.step("audit"):
         reports = tuple(
@@ -168,7 +171,7 @@ def _status(reports: Sequence[AuditReport]) -> str:
 
 
 def _counting(context: Context, run: Run, staged: StagedTable, configured: Configured) -> AuditReport | None:
-    """Return the report on the table's current state: a failed one counts, a passed one if it ran all checks."""
+    """Return the report that counts for the table's current state: any failed one, or one that passed all checks."""
     known = _known_report(run, staged)
     if known is None or not known.passed:
         return known
@@ -190,34 +193,34 @@ def _note(context: Context, run: Run, report: AuditReport) -> None:
     noted = context.journal.amend(run, **changes)
     run = run.model_copy(update=changes)
     if noted is None:
-        # Known from its branch only, or nobody's.
+        # The run is known from its branch only, or it was written by hand.
         context.journal.save(run)
     elif noted.status != run.status or noted.reports != run.reports:
         raise RetryableError(
-            f"Run {run.run_id} became '{noted.status}' while its branch {run.branch} was audited; the report wasn't "
-            "recorded.",
+            f"The status of run {run.run_id} changed to '{noted.status}' while its branch {run.branch} was being "
+            "audited, so the report wasn't recorded.",
             hint=f"lakegate runs {run.run_id}",
             run_id=run.run_id,
             branch=run.branch,
         )
     if run.kind != "branch" and any(passed != report.passed for passed in before):
-        # So that other journals, which read the branch, know it, too.
+        # Lakes with another journal read the verdict from the branch.
         carry(context, run, context.catalog.get_ref(run.branch))
 
 
 def _asked(context: Context, run: Run, staged: StagedTable, configured: Configured) -> tuple[Check, ...]:
-    """Return the run's checks of a table, and those that the settings hold now."""
+    """Return the run's checks of a table, and those in the settings now."""
     own = run.checks.get(str(staged.table), ())
     if run.request is not None and run.request.table == staged.table:
         own = run.request.checks
     held = configured(staged.table)
     if run.request is not None and run.request.contract is not None and _is_as_written(run, staged):
-        held = [check for check in held if check.label != CONTRACT_COLUMNS]  # compared before the run wrote
+        held = [check for check in held if check.label != CONTRACT_COLUMNS]  # checked before the run wrote
     return resolve_checks(context, staged, (*own, *held), run.staged)
 
 
 def _is_as_written(run: Run, staged: StagedTable) -> bool:
-    """Whether the run itself audited this state: nobody has changed the table on its branch since."""
+    """Return whether the run itself audited this state: nobody has changed the table on its branch since."""
     known = _known_report(run, staged)
     return known is not None and not any(one.name.startswith(CONTRACT_COLUMNS) for one in known.results)
 
@@ -231,15 +234,15 @@ def _audit(
 
 _LONGEST = 1_000
 _ACTORS = ("LAKEGATE_ACTOR", "GITHUB_ACTOR", "GITLAB_USER_LOGIN", "BUILDKITE_BUILD_CREATOR_EMAIL")
-"""Environment variables that name who acts, the first one that is set: lakegate's own, then those of CI services."""
+"""Environment variables that name the actor, in order of precedence: lakegate's own, then those of CI services."""
 
 
 def accepted(reason: str, actor: str | None = None) -> Acceptance:
-    """Return the decision to publish for ``reason``, made now by ``actor`` or else the current user."""
+    """Return the decision to publish despite a failed audit, made now by ``actor`` or the current user."""
     words = " ".join(reason.split())
     if not words:
         raise InputError(
-            "Publishing what failed its audit needs a reason; it is written into the commit.",
+            "Publishing a branch that failed its audit needs a reason, which is recorded in the commit.",
             hint='lakegate publish BRANCH --accept "REASON"',
         )
     if len(words) > _LONGEST:
@@ -248,7 +251,7 @@ def accepted(reason: str, actor: str | None = None) -> Acceptance:
 
 
 def acted(action: Literal["publish", "discard", "revert", "release", "drop"], actor: str | None) -> Action | None:
-    """Return the record of what ``actor`` does now; ``None`` if nobody is named."""
+    """Return a record that ``actor`` does ``action`` now; ``None`` if nobody is named."""
     name = _named(actor)
     return Action(action=action, actor=name, at=datetime.now(UTC)) if name else None
 
@@ -258,7 +261,7 @@ def _named(actor: str | None) -> str:
 
 
 def this_actor() -> str:
-    """Return who runs this: ``LAKEGATE_ACTOR``, the CI service's user, or user and host."""
+    """Return who runs this process: ``LAKEGATE_ACTOR``, the CI service's user, or user and host."""
     named = next((name for variable in _ACTORS if (name := " ".join(os.environ.get(variable, "").split()))), None)
     if named is not None:
         return named[:_LONGEST]

@@ -1,4 +1,4 @@
-"""How a batch's columns and a table's go together: what is written where, what the table gets, what is refused."""
+"""Match a batch's columns with a table's: which schema changes the table needs, and which differences are errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lakegate.model.types import (
     with_values,
 )
 
-# CSV types are inferred, the narrowest that takes all values; the file is then parsed as the table's type.
+# A CSV column's inferred type is the narrowest that fits all values; the file is then parsed as the table's type.
 _PARSES_AS = {
     ("long", "int"),
     ("long", "float"),
@@ -36,17 +36,17 @@ _DATE = re.compile(r"[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}")
 _EXPONENT = 999
 _JSON_TEXT = frozenset({"date", "timestamp", "timestamptz"})
 _LONG_INTEGER = "decimal(38, 0)"
-"""What JSON's integers beyond 64 bits are."""
+"""The type of JSON integers beyond 64 bits."""
 _DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How a batch is written to a table.
+    """How a batch fits a table.
 
     Attributes:
-        changes: What the table's columns need first.
-        notes: What becomes of columns that one of them lacks, a sentence each.
+        changes: Schema changes that the table needs first.
+        notes: A sentence for each column that only the batch or only the table has.
     """
 
     changes: tuple[SchemaChange, ...] = ()
@@ -64,19 +64,16 @@ def fit(
     updates: bool = False,
     kept: Mapping[str, str] | None = None,
 ) -> Fit:
-    """Match the columns of a batch with those of a table, by name; neither case nor order matters.
+    """Match the columns of a batch with those of a table by name, whatever their case and order.
 
     Args:
-        file_format: The batch's format: CSV is parsed as the table's types.
-        texts: What CSV's columns look like.
-        updates: Whether what the batch lacks stays as it is in existing rows.
-        kept: Columns wholly or partly without values that the table gets anyway, and their types.
-
-    Returns:
-        What must be changed, and what happens to columns that one of them lacks.
+        file_format: The batch's format. CSV is parsed as the table's types.
+        texts: What the values of CSV columns look like.
+        updates: Whether existing rows keep their values of columns that the batch lacks.
+        kept: Columns with missing values, or none at all, that the table gets anyway, and their types.
 
     Raises:
-        SchemaError: Listing every difference that ``mode`` doesn't allow, and the mode that would.
+        SchemaError: Listing every difference that ``mode`` doesn't allow, each with the option that would.
     """
     evolves, ignores, strict = (
         _Differences(batch, table, file_format, one, texts, updates=updates, kept=kept or {})
@@ -102,7 +99,7 @@ def fit(
         hints.insert(
             0,
             f"If a column was renamed, pass --column {next(iter(renames.values()))}, or map it in the table's settings "
-            "(columns) or contract (was).",
+            "(key columns) or its contract (key was).",
         )
     raise SchemaError(
         f"The batch doesn't fit {name}: {listed}",
@@ -113,7 +110,7 @@ def fit(
 
 
 class _Differences:
-    """What differs, as one mode sees it."""
+    """The differences between a batch and a table, as one schema mode sees them."""
 
     def __init__(
         self,
@@ -168,7 +165,7 @@ class _Differences:
             self.problems |= {column.name: rounded} if rounded else {}
 
     def _look_inside(self, found: Column, column: Column) -> None:
-        """Match the fields of two types, as columns are."""
+        """Match the fields of two nested types, like columns."""
         kept = self._kept.get(found.name)
         beyond = self._beyond_int(found, column)
         start = replaced(column.type, beyond, "long") if self._mode == "evolve" else column.type
@@ -198,7 +195,7 @@ class _Differences:
             self.changes.append(SchemaChange(column=column.name, type=wide, before=column.type))
 
     def _beyond_int(self, found: Column, column: Column) -> set[tuple[str, ...]]:
-        """Return which fields hold numbers that the table's ``int`` doesn't."""
+        """Return the fields with numbers that are too large for the table's ``int``."""
         text = self._texts.get(found.name.lower())
         if text is None or not text.fields_beyond_int:
             return set()
@@ -206,7 +203,7 @@ class _Differences:
         return {_below(one.path) for one in narrow} & set(text.fields_beyond_int)
 
     def _widened(self, table: str, batch: str) -> str | None:
-        """Return the type that a field of the table gets for values of another; ``None`` if they don't go together."""
+        """Return the type that a field of the table needs to hold the batch's values; ``None`` if there's none."""
         if _fits_inside(batch, table, self._format):
             return table
         return batch if self._mode == "evolve" and can_promote(table, batch) else None
@@ -220,7 +217,7 @@ class _Differences:
             )
         else:
             self._missing.append(column)
-            rows = "rows that are updated keep theirs, and new ones get" if self._updates else "its rows get"
+            rows = "updated rows keep their values, and new rows get" if self._updates else "its rows get"
             self.notes.append(f"Column '{column.name}' ({column.type}) is missing in the batch; {rows} NULL.")
 
     def _take(self, column: Column) -> None:
@@ -245,7 +242,7 @@ def _below(path: tuple[str, ...]) -> tuple[str, ...]:
 def _accepted_by(
     name: str, mode: SchemaMode, evolves: _Differences, ignores: _Differences, renames: Mapping[str, str]
 ) -> str:
-    """Return which option would accept a difference that is refused."""
+    """Return which options would accept a column's difference."""
     modes = [one for one, seen in (("evolve", evolves), ("ignore_extra", ignores)) if name not in seen.problems]
     others = " or ".join(one for one in modes if one != mode)
     options = [f"--column {renames[name]}"] if name in renames else []
@@ -254,7 +251,7 @@ def _accepted_by(
 
 
 def _renamed(batch: Schema, table: Schema) -> dict[str, str]:
-    """Return what looks renamed, by each of its names: a type of which the batch lacks one and has one too many."""
+    """Return what looks like renames, by old and by new name: for a type, one column is missing and one is extra."""
     missing = [column for column in table.columns if batch.find(column.name) is None]
     extra = [column for column in batch.columns if table.find(column.name) is None]
     found: dict[str, str] = {}
@@ -266,7 +263,7 @@ def _renamed(batch: Schema, table: Schema) -> dict[str, str]:
 
 
 def _renames(missing: Sequence[Column], changes: Sequence[SchemaChange]) -> Iterator[str]:
-    """Yield what looks like a rename: one column of a type went, and one of that type came. Nothing is guessed."""
+    """Yield a question for each likely rename: one column of a type is missing, and one of that type was added."""
     for column in missing:
         same = [one for one in missing if one.type == column.type]
         came = [change for change in changes if change.before is None and change.type == column.type]
@@ -276,7 +273,7 @@ def _renames(missing: Sequence[Column], changes: Sequence[SchemaChange]) -> Iter
 
 
 def because(text: ColumnText | None) -> str:
-    """Return why a CSV column is text where numbers or dates were expected, in brackets, and what to do about it."""
+    """Return why a CSV column is text where numbers or dates were expected, and what to do about it, in parentheses."""
     if text is None or not text.odd:
         return ""
     if _WITH_COMMA.fullmatch(text.odd):
@@ -289,7 +286,7 @@ def because(text: ColumnText | None) -> str:
 
 
 def rounding(text: ColumnText | None, column: Column) -> str:
-    """Return what would be lost of a CSV column's numbers in a table's column of decimals; nothing if none is."""
+    """Return how a table's column would round the numbers of a CSV column; ``""`` if it wouldn't."""
     decimal = _DECIMAL.fullmatch(column.type)
     if text is not None and decimal is None and column.type == "double" and text.inexact_as_double:
         return f"column '{column.name}' has integers of {text.digits} digits, which a double would round"
@@ -300,9 +297,9 @@ def rounding(text: ColumnText | None, column: Column) -> str:
 
 
 def fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
-    """Return whether a column's values can be written as another's type: where types are inferred, the table's counts.
+    """Return whether a batch's column can be written as a table's column. Inferred types give way to the table's.
 
-    What doesn't fit it after all is refused when it's written, and what it would round by :func:`rounding`.
+    Values that don't fit after all are refused by the write, and those that would be rounded by :func:`rounding`.
     """
     if is_lossless(batch.type, table.type):
         return True
@@ -318,7 +315,7 @@ def fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
         is_text = file_format == "json" and batch.type in _JSON_TEXT
         return is_text and (table.type == "string" or (batch.type, table.type) in _PARSES_AS)
     if file_format != "csv":
-        # The engine refuses numbers that a double would round.
+        # The write refuses numbers that a double would round.
         return (batch.type, table.type) == ("long", "double")
     return (
         (batch.type, table.type) in _PARSES_AS
@@ -328,8 +325,8 @@ def fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
 
 
 def _fits_inside(batch: str, table: str, file_format: FileFormat) -> bool:
-    """Return whether a field's values can be written as another's type; text is parsed in columns only."""
+    """Return whether a nested field can be written as another type. Only top-level columns are parsed from text."""
     if is_lossless(batch, table) or (batch, table) == ("long", "double"):
         return True
-    # Whole numbers of JSON are longs; the engine refuses those that don't fit.
+    # JSON integers are longs; the write refuses those that don't fit.
     return file_format == "json" and batch == "long" and (table in {"int", "string"} or table.startswith("decimal("))

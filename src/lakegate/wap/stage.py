@@ -1,4 +1,4 @@
-"""Stage: write the batch to a branch that nobody reads, and find what any branch has staged."""
+"""Stage: write a batch to a branch that nobody reads, and find out what a branch has changed."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for, wrote_all
 
 _VERSION = 2
-"""Iceberg's format version of tables that are created without saying one."""
+"""The Iceberg format version that new tables get by default."""
 
 
 class NothingChangedError(InputError):
-    """A batch that only changes rows found none to change."""
+    """The batch's mode only changes rows, and there were none to change."""
 
 
 def stage(context: Context, request: IngestRequest) -> StagedTable:
@@ -54,13 +54,13 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
     Called again with the same request, it finds the branch and the snapshot of the first call.
 
     Raises:
-        AlreadyExistsError: When the branch exists and belongs to something else.
+        AlreadyExistsError: When the branch exists and isn't this run's.
         ConfigurationError: When the warehouse can't be written to.
-        ConflictError: When an earlier attempt, thought dead, wrote to the branch meanwhile.
-        EngineError: When fewer or more rows arrived than the files hold.
-        InputError: When a key repeats or is NULL.
-        NothingChangedError: When nothing was to be written.
-        RetryableError: When catalog or engine are unavailable.
+        ConflictError: When an earlier attempt that was believed dead wrote to the branch meanwhile.
+        EngineError: When the number of rows written differs from the number in the files.
+        InputError: When a key is repeated or NULL.
+        NothingChangedError: When there was nothing to change.
+        RetryableError: When the catalog or the engine is unavailable.
     """
     failpoints.reach("before-stage")
     context.require_writable()
@@ -77,8 +77,8 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
         written = _written(context, pointer, request.run_id)
     if request.mode.appends and len(written) > 1:
         raise ConflictError(
-            f"Run {request.run_id} was written to branch {request.branch} twice: a process that was thought dead went "
-            "on writing. Nothing was published.",
+            f"Run {request.run_id} was written to branch {request.branch} twice: a process that was believed dead kept "
+            "writing. Nothing was published.",
             hint="Run the ingest again.",
             table=str(request.table),
             branch=request.branch,
@@ -102,7 +102,7 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
 def find_changes(
     context: Context, base: Ref, branch_name: str, tables: Sequence[TableIdentifier], *, target: str, run_id: str
 ) -> tuple[StagedTable, ...]:
-    """Return what a run has changed on its branch since ``base``, for those of ``tables`` that exist there."""
+    """Return a run's changes on its branch since ``base``, for those of ``tables`` that exist there."""
     branch, pointers = context.catalog.get_ref_with_tables(branch_name, tables)
     before = context.catalog.get_tables(tables, base)
     found = []
@@ -115,7 +115,7 @@ def find_changes(
 
 
 def wrote_since(context: Context, run: Run) -> bool:
-    """Return whether the run, and nobody else, wrote to its branch since it was staged: a process thought dead did."""
+    """Return whether only the run itself wrote to its branch since it was staged, in a process believed dead."""
     if run.request is None or not run.staged:
         return False
     try:
@@ -133,7 +133,7 @@ def staged_table(
     pointer: TablePointer,
     change: TableChange,
 ) -> StagedTable:
-    """Return what was done to a table on its branch: ``change``, from ``before`` to ``pointer``."""
+    """Return the staged table for a ``change`` on a branch, from ``before`` to ``pointer``."""
     written = change.standing
     return StagedTable(
         run_id=run_id,
@@ -159,24 +159,28 @@ def staged_table(
 def _checked_change(
     context: Context, before: TablePointer | None, pointer: TablePointer, branch: Ref, *, evolves: bool = False
 ) -> TableChange:
-    """Return what happened to a table on its branch; ``evolves`` says that it was to get columns, or wider ones.
+    """Classify the change of a table on its branch, and check that it can be published.
+
+    Args:
+        evolves: Whether the run was expected to add or widen columns.
 
     Raises:
-        InputError: When not every reader can load it; when it has rows in branches or tags of its own, where no check
-            looks; or when it turns on a property by which statements on one branch delete files that others need.
+        InputError: When some readers can't load the table; when it has rows in Iceberg branches or tags of its own,
+            which no check reads; or when it turns on a property that lets statements on one branch delete files that
+            other branches need.
     """
     change = context.reader.change(before, pointer, evolves=evolves)
     context.reader.require_loadable(pointer, branch.name)
     if change.refs:
         raise InputError(
-            f"Table {pointer.table} on branch '{branch.name}' has a branch or tag of its own, '{change.refs[0]}', "
-            "with rows that no check looks at.",
-            hint="Branches and tags are the catalog's here. On the branch: "
+            f"Table {pointer.table} on branch '{branch.name}' has an Iceberg branch or tag of its own, "
+            f"'{change.refs[0]}', with rows that no check reads.",
+            hint="Use the catalog's branches and tags instead. On the branch: "
             f"ALTER TABLE {pointer.table} DROP BRANCH (or TAG) {change.refs[0]}",
             branch=branch.name,
             table=str(pointer.table),
         )
-    if change.kind != "append":  # which leaves the version and the properties as they were
+    if change.kind != "append":  # an append leaves the format version and the properties unchanged
         require_harmless(context, before, pointer, branch.name)
     return change
 
@@ -208,8 +212,8 @@ def _ensure_branch(context: Context, request: IngestRequest) -> Ref:
             raise
         if _made_at(context, branch, request.base):
             return branch
-        # From an earlier attempt that the journal has lost: the branch lacks what the target got since, and publishing
-        # it would take that away.
+        # It's from an earlier attempt that the journal has lost. It lacks later commits of the target, and publishing
+        # it would undo them.
         context.catalog.delete_ref(branch)
         return _ensure_branch(context, request)
 
@@ -267,7 +271,7 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
 
 @contextmanager
 def _with_times(context: Context, before: TablePointer | None) -> Iterator[None]:
-    """Add both times to what the engine says of a table that is from the future by its clock."""
+    """Add both times to the engine's error about a table that is dated in the future."""
     try:
         yield
     except ClockError as error:
@@ -282,13 +286,14 @@ def _with_times(context: Context, before: TablePointer | None) -> Iterator[None]
 
 @contextmanager
 def hiding_values(hides: bool, when: str) -> Iterator[None]:  # noqa: FBT001 - the first word says it
-    """Leave the engine's words out of its errors if they may quote values that aren't to be shown.
+    """Keep the engine's text out of its errors if it may quote values that must stay hidden.
 
     Args:
-        when: What went wrong, for the message.
+        hides: Whether there are such values.
+        when: What the engine was doing, for the message.
 
     Raises:
-        LakegateError: With the name of what is wrong only.
+        LakegateError: The engine's error, with only the name of its error condition.
     """
     try:
         yield
@@ -311,10 +316,10 @@ def new_table(
     properties: Mapping[str, str] = MappingProxyType({}),
     format_version: int | None = None,
 ) -> CreateTable:
-    """Return how a run creates a table, in a folder of its own: tables of one name on two branches mustn't share one.
+    """Return how a run creates a table, in its own folder: two branches' tables of one name must not share a folder.
 
     Args:
-        format_version: Iceberg's; by default what the settings say.
+        format_version: The Iceberg format version; by default the one in the settings.
     """
     version = context.format_version(table) if format_version is None else format_version
     return CreateTable(
@@ -325,7 +330,7 @@ def new_table(
 
 
 def ensure_namespace(context: Context, table: TableIdentifier, branch_name: str, run_id: str) -> None:
-    """Create the namespaces that ``table`` needs and that the branch lacks."""
+    """Create the namespaces of ``table`` that the branch lacks."""
     branch = context.catalog.get_ref(branch_name)
     missing = missing_namespaces(context, table.namespace, branch)
     if not missing:
@@ -346,14 +351,14 @@ def ensure_namespace(context: Context, table: TableIdentifier, branch_name: str,
 
 
 def namespaces_for(context: Context, puts: Sequence[TablePointer], head: Ref) -> tuple[tuple[str, ...], ...]:
-    """Return the namespaces that new tables among ``puts`` need and that ``head`` lacks, outermost first."""
+    """Return the namespaces of new tables in ``puts`` that ``head`` lacks, outermost first."""
     created = {pointer.table.namespace for pointer in puts if pointer.content_id is None}
     levels = {level for namespace in created for level in missing_namespaces(context, namespace, head)}
     return tuple(sorted(levels, key=len))
 
 
 def missing_namespaces(context: Context, namespace: tuple[str, ...], ref: Ref) -> tuple[tuple[str, ...], ...]:
-    """Return ``namespace`` and its parents, outermost first, without those that exist at ``ref``.
+    """Return those of ``namespace`` and its parents that don't exist at ``ref``, outermost first.
 
     Raises:
         InputError: When one of them is a table.
@@ -365,8 +370,8 @@ def missing_namespaces(context: Context, namespace: tuple[str, ...], ref: Ref) -
     for name, pointer in context.catalog.get_tables(names, ref).items():
         if pointer is not None:
             raise InputError(
-                f"{name} is a table, not a namespace; no table can be below it.",
-                hint="Choose another name for the table. 'lakegate table list' shows those that exist.",
+                f"{name} is a table, not a namespace, so it can't contain tables.",
+                hint="Choose another name for the table. To see the existing ones: lakegate table list",
                 table=str(name),
                 ref=ref.name,
             )
@@ -378,7 +383,7 @@ def _require_all_rows(staged: StagedTable, request: IngestRequest) -> None:
     if staged.rows != request.batch.rows:
         raise EngineError(
             f"{staged.rows:,} rows arrived in {request.table} on branch {request.branch}, "
-            f"but the {len(request.batch.files)} source file(s) hold {request.batch.rows:,}.",
+            f"but the {len(request.batch.files)} source file(s) contain {request.batch.rows:,}.",
             hint="A file may have changed while it was read. Nothing was published; run the ingest again.",
             table=str(request.table),
             branch=request.branch,
@@ -391,7 +396,7 @@ def _require_unchanged(context: Context, request: IngestRequest) -> None:
     changed = context.changed_files(request.batch)
     if changed:
         raise EngineError(
-            f"{changed[0].uri} was changed or removed while it was read.",
+            f"{changed[0].uri} was changed or removed while it was being read.",
             hint="Nothing was published; run the ingest again once the files are complete.",
             table=str(request.table),
             branch=request.branch,
@@ -404,7 +409,7 @@ def find_staged(context: Context, branch_name: str, *, target: str = "main") -> 
     """Return what is staged on a branch, table by table, whoever wrote it.
 
     Raises:
-        InputError: When it is ``target``, or as :func:`staged_since`.
+        InputError: When the branch is ``target`` or changed no table; or as for :func:`staged_since`.
     """
     if branch_name == target:
         raise InputError(
@@ -427,14 +432,14 @@ def find_staged(context: Context, branch_name: str, *, target: str = "main") -> 
 def staged_since(
     context: Context, base: Ref, branch: Ref, *, target: str, run_id: str | None
 ) -> tuple[StagedTable, ...]:
-    """Return what ``branch`` did to each table it changed since ``base``.
+    """Return the change of each table that ``branch`` changed since ``base``.
 
     Args:
-        base: Commit of ``target`` that the branch was made from.
-        run_id: The run that wrote it all; ``None`` to read it from the snapshots, or make a new one.
+        base: Commit of ``target`` that the branch was created from.
+        run_id: The run that made all changes; ``None`` to read it from the snapshots, or else make a new id.
 
     Raises:
-        InputError: When it drops a table, or leaves one in a state that can't be published.
+        InputError: When the branch drops a table, or leaves one in a state that can't be published.
     """
     found = []
     for difference in context.catalog.diff(base, branch):
@@ -442,7 +447,7 @@ def staged_since(
             continue
         if difference.right is None:
             raise InputError(
-                f"Branch '{branch.name}' drops {difference.table}; a table can't be dropped by publishing.",
+                f"Branch '{branch.name}' drops {difference.table}. Publishing a branch can't drop a table.",
                 hint=f"lakegate diff {target} {branch.name}",
                 branch=branch.name,
                 table=difference.table,
@@ -462,7 +467,7 @@ def staged_since(
 def changes_between(
     reader: TableReader, before: TablePointer | None, after: TablePointer | None
 ) -> tuple[ColumnChange, ...]:
-    """Return what differs between a table's columns at two of its states; nothing if it isn't in both."""
+    """Return how a table's columns differ between two states; nothing if one of them is ``None``."""
     if before is None or after is None or before.metadata_location == after.metadata_location:
         return ()
     then, now = reader.metadata(before), reader.metadata(after)
@@ -473,7 +478,7 @@ def changes_between(
         old, new = (_version(reader, pointer) for pointer in (before, after))
         if old is not None and new is not None:
             return tuple(column_changes(old.by_id, new.by_id))
-    # Field ids mean something within one table only.
+    # Field ids are comparable only within one table; compare other columns by name.
     return tuple(
         column_changes(*({column.name.lower(): column for column in one.table_schema.columns} for one in (then, now)))
     )
@@ -484,9 +489,9 @@ def _version(reader: TableReader, pointer: TablePointer) -> SchemaVersion | None
 
 
 def find_common_ancestor(context: Context, left: Ref, right: Ref) -> Ref:
-    """Return the newest commit that both histories have, as a detached reference.
+    """Return the newest commit that both histories contain, as a detached reference.
 
-    Walks both histories in step, so it costs as many commits as the longer side has since they parted.
+    Walks both histories in step, so it reads as many commits as the longer side has since they diverged.
 
     Raises:
         InputError: When the two have no commit in common.
@@ -504,7 +509,7 @@ def find_common_ancestor(context: Context, left: Ref, right: Ref) -> Ref:
 
 
 def _hashes(context: Context, ref: Ref) -> Iterator[str]:
-    """Yield a reference's hashes, from its head down to the root, which has no commit."""
+    """Yield the hashes of a reference's history, from its head down to the root, which has no commit."""
     yield ref.hash
     for commit in context.catalog.history(ref.hash):
         if commit.parent is not None:

@@ -1,6 +1,6 @@
-"""Changes of whole tables, in one commit, by metadata alone.
+"""Changes to whole tables, each in one commit, mostly by metadata alone: drop, rename, truncate, expire, rewrite.
 
-Each is a run, which can be reverted, and raises the same errors as :func:`~lakegate.wap.revert.run_plan`, too.
+Each change is a run, and also raises the errors of :func:`~lakegate.wap.revert.run_plan`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_
 from lakegate.wap.transaction import Transaction
 
 _REPLACE = "replace"
-"""Iceberg's operation of a snapshot that holds the rows of the one before in other files."""
+"""Iceberg's operation for a snapshot with the same rows as the one before, in other files."""
 
 
 def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = "main") -> Run:
-    """Drop ``table`` in one commit, and its quarantine table. Older commits still have them.
+    """Drop ``table`` and its quarantine table in one commit. Older commits still have them.
 
-    Its source files may be ingested again.
+    The table's source files can be ingested again.
     """
 
     def plan_at(head: Ref) -> RevertPlan:
@@ -42,10 +42,10 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, tar
 def rename_table(
     context: Context, old: TableIdentifier, new: TableIdentifier, *, new_run_id: str, target: str = "main"
 ) -> Run:
-    """Rename a table in one commit, and its quarantine table with it. No file is written or moved.
+    """Rename a table and its quarantine table in one commit. No data file is written or moved.
 
-    Source files that were published to it count as published under its new name, and earlier runs can be reverted
-    there. Who ingests into its old name creates a table.
+    Its source files count as published under the new name, and earlier runs can be reverted there. Ingesting into the
+    old name creates a new table.
     """
     return run_plan(
         context,
@@ -68,7 +68,7 @@ def truncate(context: Context, tx: Transaction, table: TableIdentifier) -> None:
         tx.delete(str(aside.table), "true")
     if context.catalog.get_ref(tx.branch).hash == branch.hash:
         tx.delete(str(table), "true")
-    else:  # even if it's empty: only a run that changed the table gives its source files back
+    else:  # even if the table is empty: only a run that changes it makes its source files available again
         tx.sql(f"DELETE FROM {'.'.join(map(quote, table.parts))} WHERE true")  # noqa: S608 - quoted
 
 
@@ -85,7 +85,7 @@ def runs_in(context: Context, table: TableIdentifier, head: Ref) -> tuple[str, .
         brings_rows = not undoes and before != after and after is not None and operations.get(after) != _REPLACE
         if run and (brings_rows or files_in(change.commit)) and history.reverter(run, table) is None:
             runs.append(run)
-    # Snapshots that the table has forgotten are known from the journal only.
+    # The journal knows the kind of runs whose snapshots have expired.
     known = context.journal.pages.lines(runs)
     return tuple(run for run in runs if run not in known or known[run].kind != "maintenance")
 
@@ -99,21 +99,21 @@ def expire_snapshots(
     new_run_id: str,
     target: str = "main",
 ) -> Run:
-    """Let the metadata of ``table`` forget snapshots, in one commit. No file is deleted, and no older commit changes.
+    """Expire snapshots in the metadata of ``table``, in one commit. No file is deleted, and older commits don't change.
 
     Args:
-        before: Snapshots from earlier than this go.
-        keep: Number of the newest snapshots that stay in any case.
+        before: Expire snapshots older than this.
+        keep: Number of newest snapshots to keep in any case.
 
     Returns:
-        The new run: ``published``, or ``skipped`` when there is nothing to forget.
+        The new run: ``published``, or ``skipped`` if there's nothing to expire.
     """
 
     def plan_at(head: Ref) -> RevertPlan:
         now = _existing(context, table, head)
         shorter = context.editor.trim_snapshots(now, at_least=keep, before=before)
         gone = len(context.reader.snapshots(now)) - len(context.reader.snapshots(shorter))
-        nothing = None if gone else f"{table} has no snapshot from before {moment(before)} besides those to keep."
+        nothing = None if gone else f"{table} has no snapshot from before {moment(before)} that needn't be kept."
         return _same_rows(f"Expire {counted(gone, 'snapshot')} of {table}", shorter, nothing)
 
     return run_plan(
@@ -128,14 +128,14 @@ def expire_snapshots(
 
 
 def rewrite_manifests(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = "main") -> Run:
-    """List the data files of ``table`` in fewer manifests, sorted by partition, so that queries read fewer of them.
+    """Rewrite the manifests of ``table`` into fewer ones, sorted by partition, so that queries read fewer of them.
 
     Returns:
-        The new run: ``published``, or ``skipped`` when there can't be fewer.
+        The new run: ``published``, or ``skipped`` if fewer manifests aren't possible.
 
     Raises:
         AuditFailedError: When the new manifests don't list the same files.
-        InputError: When the table is of format version 1, whose metadata isn't edited.
+        InputError: When the table has format version 1, whose metadata lakegate doesn't edit.
     """
 
     def plan_at(head: Ref) -> RevertPlan:

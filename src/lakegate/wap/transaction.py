@@ -1,4 +1,4 @@
-"""Transaction: any Spark writes to any number of tables, on one branch, audited and published together."""
+"""Transactions: any Spark writes to any number of tables on one branch, audited and published together."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from lakegate.wap.stage import ensure_namespace, hiding_values, new_table, stage
 
 Configured = Callable[[TableIdentifier], Sequence[Check]]
 _OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNORECASE)
-"""What Iceberg reads of another state than the current (``SparkCatalog.load``): ``nyc.trips.branch_audit``."""
+"""Suffixes by which Iceberg reads another state of a table (``SparkCatalog.load``): ``nyc.trips.branch_audit``."""
 _CHANGES_ROWS = re.compile(r"\s*(?:delete|insert|merge|update|with)\b", re.IGNORECASE)
 
-# A partition without a value means all of them: transactions overwrite statically.
+# A partition without a value means all partitions, because transactions overwrite statically.
 _REPLACES_ROWS = re.compile(
     r"\binsert\s+overwrite\s+(?:table\s+)?(?!table\b)\S+\s+(?!\s|partition\s*\([^)]*=)", re.IGNORECASE
 )
@@ -74,11 +74,11 @@ class Transaction:
 
     @property
     def branch(self) -> str:
-        """The branch that is written to."""
+        """The branch that the transaction writes to."""
         return self.run.branch
 
     def table(self, table: str) -> Any:
-        """Return a DataFrame of a table on this transaction's branch. The publish then relies on what you read.
+        """Return a DataFrame of a table on this transaction's branch. The publish fails if that table has changed.
 
         Raises:
             QueryError: The table doesn't exist, or the name means another state of it than the branch's.
@@ -114,13 +114,13 @@ class Transaction:
             partition_by: Transforms for a new table, such as ``days(pickup)``.
 
         Raises:
-            InputError: The rows don't fit the table, or rows of it wait in quarantine.
+            InputError: The rows don't fit the table, or some of its rows are in quarantine.
         """
         identifier = TableIdentifier.parse(table)
         create = self._create(identifier, partition_by)
         if create is None:
             self._require_none_waiting(identifier)
-        # An empty table is overwritten by appending, but what others append meanwhile must not survive it.
+        # An empty table is overwritten by appending, but rows that others append meanwhile must not survive.
         self._reads[identifier] = None
         with self._hiding(identifier):
             self.engine.overwrite(identifier, rows, create)
@@ -140,7 +140,7 @@ class Transaction:
         """
         identifier = TableIdentifier.parse(table)
         create = self._create(identifier, partition_by)
-        # What is updated and what is inserted depends on existing rows.
+        # Which rows are updated and which are inserted depends on the existing rows.
         self._reads[identifier] = None
         with self._hiding(identifier):
             self.engine.upsert(identifier, rows, keys, create, masked=self._context.masked)
@@ -150,7 +150,7 @@ class Transaction:
 
         Args:
             table: ``namespace.table``.
-            where: The condition in Spark SQL. It may read other tables, which the publish then relies on.
+            where: The condition in Spark SQL. It may read other tables; the publish fails if they have changed.
 
         Raises:
             QueryError: The condition is invalid, or names another branch or catalog.
@@ -159,16 +159,16 @@ class Transaction:
             condition = sql_text(sql_tokens(where))
         except SqlTextError as error:
             raise QueryError(f"The condition can't be used: {error}", table=table, where=where) from None
-        # In parentheses twice: Spark takes `FROM t WHERE (name)` for an alias and the name of its column.
+        # Double parentheses: Spark reads `FROM t WHERE (name)` as an alias with a column name.
         chosen = f"FROM {'.'.join(map(quote, TableIdentifier.parse(table).parts))} WHERE (({condition}))"
-        # A delete of nothing would leave a snapshot anyway.
+        # A DELETE without matching rows would still create a snapshot.
         if self.sql(f"SELECT 1 {chosen} LIMIT 1").take(1):
             self.sql(f"DELETE {chosen}")
 
     def sql(self, statement: str) -> Any:
-        """Run one Spark SQL statement and return its DataFrame. Plain table names mean the branch's tables.
+        """Run one Spark SQL statement and return its DataFrame. Table names refer to the branch's tables.
 
-        The publish relies on the tables that it reads, as with :meth:`table`.
+        The publish fails if a table that the statement reads has changed, as with :meth:`table`.
 
         Raises:
             QueryError: The statement is invalid, or names another branch or catalog.
@@ -185,11 +185,11 @@ class Transaction:
         return self.engine.sql(statement)
 
     def check(self, table: str, *checks: str | Check) -> None:
-        """Add checks for a table to those of its settings. They run when the block ends.
+        """Add checks for a table to those in its settings. They run when the block ends.
 
         Args:
             table: ``namespace.table``.
-            *checks: Text (``"not_null(id)"``) or values.
+            *checks: Checks as text (``"not_null(id)"``) or as objects.
 
         Raises:
             CheckError: A check can't be parsed.
@@ -209,12 +209,12 @@ class Transaction:
         return tuple({str(check): check for check in given}.values())
 
     def _plan_checks(self, table: TableIdentifier, schema: Schema | None = None) -> None:
-        """Refuse checks with SQL that the engine can't plan, before the rows are written that they're about.
+        """Refuse checks whose SQL the engine can't plan, before any rows are written.
 
-        What a check lacks now (a column, another table) may come before the transaction ends; then it's looked for.
+        A check may need a column or table that the transaction only adds later; such a check is validated at the end.
 
         Args:
-            schema: Its columns; by default as they are on the branch, if it's there.
+            schema: The table's columns; by default those on the branch, if the table exists there.
 
         Raises:
             CheckError: Naming all such checks.
@@ -240,10 +240,10 @@ class Transaction:
         return tuple(str(table) for table in self._reads)
 
     def _table_read(self, name: TableIdentifier) -> TableIdentifier:
-        """Return the table that is read under a name.
+        """Return the table that a name reads.
 
-        Iceberg takes what follows a table's name for what it shall read of it: ``nyc.trips.files``, ``.changes``,
-        ``.branch_main``. A table of that name comes first.
+        Iceberg reads a suffix of a table's name as a part or state of the table: ``nyc.trips.files``, ``.changes``,
+        ``.branch_main``. A table of that full name takes precedence.
 
         Raises:
             QueryError: When the name means another state of a table than the transaction's.
@@ -255,7 +255,7 @@ class Transaction:
             raise QueryError(
                 f"'{name}' means another state of {above} than the one on branch {self.branch}, which this transaction "
                 "reads and writes.",
-                hint=f"Read {above} itself; an older snapshot is read with {above} VERSION AS OF …",
+                hint=f"Read {above} itself. To read an older snapshot: {above} VERSION AS OF …",
                 table=str(above),
                 branch=self.branch,
             )
@@ -268,14 +268,14 @@ class Transaction:
         above = self._table_above(name)
         if above is not None:
             raise QueryError(
-                f"'{name}' can't be changed: on branch {self.branch}, it is read as a part of the table {above}.",
+                f"'{name}' can't be changed: on branch {self.branch}, that name means a part of table {above}.",
                 hint=f"Change {above} itself.",
                 table=str(above),
                 branch=self.branch,
             )
 
     def _table_above(self, name: TableIdentifier) -> TableIdentifier | None:
-        """Return the table whose name a longer name begins with; ``None`` when that is a table itself."""
+        """Return the table whose name is a prefix of ``name``; ``None`` if ``name`` is a table itself."""
         if len(name.namespace) == 1:
             return None
         branch = self._context.catalog.get_ref(self.branch)
@@ -314,18 +314,19 @@ def transaction(
     undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
     compacts: bool = False,
 ) -> Iterator[Transaction]:
-    """Write in the body; at its end audit and publish all it wrote in one commit, or nothing.
+    """Let the body write to a branch; at its end, audit and publish all changes in one commit, or nothing.
 
-    An exception in the body discards everything. An ``action`` is recorded with the run. What the runs
-    wrote that ``undoes`` returns goes with it: their source files can be ingested again.
+    An exception in the body discards everything.
 
     Args:
-        compacts: Whether the body puts the rows of a table into other files, and raises if they aren't the same then.
+        action: Who does this, to be recorded with the run.
+        undoes: Returns the runs whose rows the body removes, given the base: their source files can be ingested again.
+        compacts: Whether the body only rewrites the files of a table, and raises if that changed rows.
 
     Raises:
-        AuditFailedError: At the end, when a check fails: nothing is published.
-        ConflictError: At the end, when the target changed on a table that was read, overwritten or upserted. Nothing
-            is published; running the whole block again is what helps.
+        AuditFailedError: At the end, when a check fails. Nothing is published.
+        ConflictError: At the end, when a table that was read, overwritten or upserted changed on the target. Nothing is
+            published; run the whole block again.
     """
     validate_ref_name(branch)
     recover(context)
@@ -388,7 +389,7 @@ def _finish(
     except RejectedLateError as error:
         raise _rejected(context, progress, on_failure) from error
     except ConflictError:
-        # What was computed from a target that has changed is worth nothing; only running the block again helps.
+        # The rows were computed from a target that has changed: only running the block again helps.
         discard(context, tx.branch)
         raise
     progress.end(status="published", publication=publication, branch_kept=publication.branch_left)

@@ -1,4 +1,4 @@
-"""A contract tried on files: what an ingest of them would find, with nothing written anywhere."""
+"""Try a contract on files: report what an ingest of them would find, without writing anything."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from lakegate.wap.review import audit_branch
 from lakegate.wap.stage import hiding_values
 
 FILES = "files"
-"""What a report says instead of a branch."""
+"""What a trial's report has instead of a branch."""
 _MOST_ROUNDS = 10
 
 
 class UntriedCheck(Value):
-    """A check that files alone can't answer."""
+    """A check that can't be answered from files alone."""
 
     check: str
     reason: str
 
 
 class ContractTrial(Value):
-    """What a contract finds in files.
+    """The outcome of trying a contract on files.
 
     Attributes:
         report: The audit's report; there's no branch, and nothing was written. As in an ingest, checks of severity
-            ``quarantine`` say how many rows they would set aside, and the others judge the rows that are left.
-        over_limit: Why that would be too many rows, so that none is set aside and the batch is rejected.
+            ``quarantine`` say how many rows they'd quarantine, and the others judge the remaining rows.
+        over_limit: Why that's too many rows, so that an ingest would quarantine none and reject the batch.
         untried: Checks that need the lake.
     """
 
@@ -72,11 +72,11 @@ class ContractOutcome(Value):
 
     Attributes:
         before: How the run ended: ``published``, ``rejected`` …
-        rows: Rows that were looked at; 0 if none could be.
-        failures: Checks of the contract that fail, warnings among them.
-        added: Those of them that the run's own audit didn't ask.
-        over_limit: Why the rows that the contract would have quarantined are too many.
-        reason: Why the batch couldn't be looked at; ``None`` if it could.
+        rows: Number of rows audited; 0 if the batch couldn't be audited.
+        failures: Checks of the contract that fail, including warnings.
+        added: Those of ``failures`` that the run's own audit didn't check.
+        over_limit: Why the contract would have quarantined too many rows.
+        reason: Why the batch couldn't be audited; ``None`` if it could.
     """
 
     run_id: str
@@ -97,13 +97,13 @@ class ContractOutcome(Value):
 
 
 def outcome_of(context: Context, contract: LoadedContract, run: Run) -> ContractOutcome:
-    """Audit the rows that a run added by another contract than then, as of the time when it was audited.
+    """Audit the rows that a run added against ``contract``, as of the time of the run's own audit.
 
     Args:
-        run: A published run, or one whose branch is still there.
+        run: A published run, or one whose branch still exists.
 
     Returns:
-        The outcome; what can't be looked at any more is a reason in it.
+        The outcome. If the rows can't be audited any more, it has a ``reason``.
 
     Raises:
         RetryableError: When the audit couldn't run; that says nothing about the data.
@@ -134,7 +134,7 @@ def _audited_at(run: Run) -> datetime:
 
 
 def _report(context: Context, contract: LoadedContract, run: Run) -> tuple[AuditReport, str | None]:
-    """Return what the contract finds in a run's rows, and why too many of them would be quarantined."""
+    """Audit a run's rows; return the report, and why too many rows would be quarantined, if so."""
     columns = contract_check(contract.terms)
     staged = _as_published(context, run) if run.publication is not None else _as_rejected(context, run)
     own = next((one for one in staged if one.table == contract.table), None)
@@ -142,7 +142,7 @@ def _report(context: Context, contract: LoadedContract, run: Run) -> tuple[Audit
         checks = contract.checks if columns is None else (*contract.checks, columns)
         return _of_unknown(context, contract.table, checks, run), None
     if columns is not None:
-        # An ingest stops at these: the other checks may not even be asked.
+        # An ingest stops here if the columns don't match: the other checks may not even be valid.
         report = audit(context, own, (columns,), beside=staged)
         if not report.passed:
             return report, None
@@ -169,7 +169,7 @@ def _hiding(checks: Sequence[Check], masked: Sequence[str]) -> AbstractContextMa
 
 
 def _as_published(context: Context, run: Run) -> tuple[StagedTable, ...]:
-    """Return what a run wrote as it is in the commit that published it; nothing if the journal doesn't know."""
+    """Return what a run wrote, as published in its commit; nothing if that can't be reconstructed."""
     assert run.publication is not None  # noqa: S101 - the caller's case
     commit = next(iter(context.catalog.history(run.publication.commit)))
     if commit.parent is None:
@@ -180,7 +180,7 @@ def _as_published(context: Context, run: Run) -> tuple[StagedTable, ...]:
         pointer = context.catalog.get_table(one.table, at)
         changed: dict[str, object] = {"branch": run.target, "base": commit.parent, "head": commit.hash}
         if pointer is not None and one.keeps_rows and one.snapshot_ids:
-            # They are the same after a rebase; beside them the commit may have others, of runs that share it.
+            # A rebase keeps snapshot ids. The commit may hold other snapshots too, of runs that share it.
             parents = {snapshot.snapshot_id: snapshot.parent_id for snapshot in context.reader.snapshots(pointer)}
             if not parents.keys() >= set(one.snapshot_ids):
                 return ()
@@ -197,7 +197,7 @@ def _as_rejected(context: Context, run: Run) -> tuple[StagedTable, ...]:
 
 
 def _of_unknown(context: Context, table: TableIdentifier, checks: Sequence[Check], run: Run) -> AuditReport:
-    """Audit what a run wrote whose journal was lost, as far as the catalog says what that is."""
+    """Audit a run that the journal doesn't have in full, by what the catalog says it wrote."""
     if run.publication is None:
         return audit_branch(context, table, run.branch, checks=checks, configured=lambda _table: ())
     commit = next(iter(context.catalog.history(run.publication.commit)))
@@ -208,14 +208,14 @@ def _of_unknown(context: Context, table: TableIdentifier, checks: Sequence[Check
 
 
 class EngineOfFiles(Engine, Protocol):
-    """An engine whose rows are those of files."""
+    """An engine that reads its rows from files."""
 
     def look_at(self, batch: Batch, schema: Schema) -> None:
-        """From now on, the rows are those of ``batch``, in the columns and types of ``schema``."""
+        """Read the rows of ``batch`` from now on, with the columns and types of ``schema``."""
         ...
 
     def leave_out(self, rows: AddedRows, tests: Sequence[RowTest]) -> FileCount:
-        """From now on, the rows are those that pass all ``tests``; return how many there were, and how many fail."""
+        """Leave out rows that fail one of ``tests`` from now on; return how many rows there were and how many fail."""
         ...
 
 
@@ -227,7 +227,7 @@ def try_contract(
     masked: Sequence[str] = (),
     narrator: Narrator | None = None,
 ) -> ContractTrial:
-    """Audit files by a contract.
+    """Audit files against a contract.
 
     Args:
         masked: Patterns of columns whose values aren't shown.
@@ -274,7 +274,7 @@ def try_contract(
 
 
 def _divided(checks: tuple[Check, ...], schema: Schema) -> tuple[list[Check], tuple[UntriedCheck, ...]]:
-    """Return the checks that rows alone answer, and the others."""
+    """Return the checks that can be answered from the rows alone, and the others."""
     tried: list[Check] = []
     untried: list[UntriedCheck] = []
     errors: list[CheckError] = []
@@ -290,6 +290,6 @@ def _divided(checks: tuple[Check, ...], schema: Schema) -> tuple[list[Check], tu
         else:
             tried.append(valid)
     if errors:
-        validate_checks(checks, schema)  # one error that names all
+        validate_checks(checks, schema)  # raises one error that names all invalid checks
         raise errors[0]
     return tried, tuple(untried)

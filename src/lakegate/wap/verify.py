@@ -1,7 +1,7 @@
 """Verify a lake: journal against catalog, catalog against metadata, metadata against files. Changes nothing.
 
-Every state in the history of every branch and tag is looked at once, as ``gc`` does, ``main``'s newest first: what is
-wrong with a file is so reported about the newest state that needs it.
+Like ``gc``, it reads every state in the history of every branch and tag once, the newest of ``main`` first, so that a
+problem with a file is reported for the newest state that needs the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FOOTERS_AT_ONCE = 512
 _TRIES = 3
 _STATES_TRIED = 50
 _SHOWN = 12
-_BACKUP = "Put what is missing or damaged back from a backup"
+_BACKUP = "Restore missing or damaged files from a backup"
 
 
 def verify(
@@ -46,28 +46,28 @@ def verify(
     since: Ref | None = None,
     history: timedelta | None = None,
 ) -> VerifyReport:
-    """Look for what is off in a lake. Changes nothing, and needs no engine.
+    """Look for problems in a lake. Changes nothing, and needs no engine.
 
     Args:
-        grace: Files younger than this aren't orphaned: they may be about to be committed.
-        tables: Tables to look at; by default all, and orphaned files, too.
-        deep: Read the footers of data files, and compare their rows and values with the metadata.
-        pages: Read all of the data files, too, and compare their pages with their checksums.
-        since: A commit of ``main``: commits up to it that no run made aren't reported.
-        history: How far back states must be readable; ``None`` for all that was ever committed.
+        grace: Files younger than this don't count as orphaned: they may be about to be committed.
+        tables: Tables to verify; by default all, and orphaned files as well.
+        deep: Whether to read the footers of data files, and compare their rows and values with the metadata.
+        pages: Whether to read whole data files, and compare their pages with their checksums.
+        since: A commit of ``main``. Commits up to it that no run made aren't reported.
+        history: How far back states must be readable; ``None`` for the whole history.
 
     Raises:
         NotFoundError: When one of ``tables`` is on no branch or tag.
-        ConfigurationError: When a store doesn't accept the credentials, or a file may not be read.
-        SourceError: When a store refuses for another reason.
-        RetryableError: When the catalog, the journal or the file system fail.
+        ConfigurationError: When a store refuses the credentials, or permission to read a file is missing.
+        SourceError: When a store refuses a request for another reason.
+        RetryableError: When the catalog, the journal or the file system fails.
     """
     names = frozenset(map(str, tables))
     with context.narrator.step("Comparing the journal with main's commits") as step:
         for _ in range(_TRIES):
             commits = History(context, names, since)
             found = list(journal_findings(context, commits, step))
-            # What was published meanwhile may look like a difference.
+            # A publish in the meantime may look like a difference.
             if not found or context.catalog.get_ref(MAIN).hash == commits.head:
                 break
     oldest = None if history is None else now - history
@@ -84,7 +84,7 @@ def verify(
             if table not in inspection.tables:
                 raise unknown_table(context.catalog, str(table), context.catalog.get_ref(MAIN))
         inspection.look_for_absent()
-        # What a branch needed that was dropped meanwhile, `gc` may have deleted.
+        # gc may have deleted files of a branch that was dropped meanwhile.
         if not inspection.is_broken or set(context.catalog.list_refs()) == refs:
             break
     if deep or pages:
@@ -110,7 +110,7 @@ def verify(
 
 
 class _Listing:
-    """The warehouse's files, of which it remembers the sizes; deletes none."""
+    """Lists the warehouse's files and keeps their sizes. Never deletes any."""
 
     def __init__(self, files: FileStore) -> None:
         self._files = files
@@ -127,7 +127,7 @@ class _Listing:
 
 @dataclass
 class _Inspection:
-    """What was found out about the files that table states need."""
+    """What is known about the files that table states need."""
 
     context: Context
     sizes: Mapping[str, int]
@@ -152,7 +152,7 @@ class _Inspection:
         self._heads = {pointer.table: pointer for pointer in self.context.catalog.list_tables(head)}
 
     def reach(self, pointer: TablePointer, walked: set[str]) -> Iterator[str]:
-        """Yield what a state needs, as ``gc`` is to know it, and note what is wrong with it."""
+        """Yield the files that a state needs, as for ``gc``, and note what's wrong with them."""
         if self.wanted and pointer.table not in self.wanted:
             return
         if self.trouble is not None:
@@ -167,10 +167,10 @@ class _Inspection:
             elif one.kind == "wrong-count":
                 self._flaws.setdefault(one.file.path, (one, pointer))
             else:
-                self._flaws[one.file.path] = one, pointer  # says more than that its size is wrong
+                self._flaws[one.file.path] = one, pointer  # says more than a wrong size
                 unread = unread or one
         if unread is not None:
-            # What can't be read may reach anything: none of the table's files count as orphaned.
+            # Unreadable metadata may refer to any file: none of the table's files count as orphaned.
             self.broken.add(str(pointer.table))
             raise InputError(unread.message)
 
@@ -178,13 +178,13 @@ class _Inspection:
         try:
             yield from self.context.reader.inspect(pointer, walked)
         except LakegateError as error:
-            # Whoever asks what is reachable continues without the table. But here, nothing is known of the lake then.
+            # The caller would go on without this table, but then the result would say nothing about the lake.
             self.trouble = error
             raise
 
     def _need(self, file: NeededFile, pointer: TablePointer) -> None:
         if file.vector is not None and file.vector not in self._vectors:
-            self._vectors.add(file.vector)  # of which a file may hold many
+            self._vectors.add(file.vector)  # one file may hold many vectors
             if self.deep:
                 self._countable.append((file, pointer))
         if file.path in self._seen:
@@ -207,13 +207,13 @@ class _Inspection:
         return any(flaw.kind in ("missing-file", "unreadable-file") for flaw, _ in self._flaws.values())
 
     def look_for_absent(self) -> None:
-        """Look for the files that weren't among the warehouse's: they may be new, or elsewhere."""
+        """Check whether files that the warehouse didn't list exist: they may be new, or elsewhere."""
         for path in self.context.reader.missing(list(self._absent)):
             file, pointer = self._absent[path]
             self._flaws.setdefault(path, (Flaw("missing-file", file, "it doesn't exist"), pointer))
 
     def read_footers(self, *, pages: bool) -> None:
-        """Compare the footers of data files with the metadata, and ``pages`` with their checksums."""
+        """Compare the footers of data files with the metadata, and their ``pages`` with the checksums."""
         files = [one for one in self._countable if one[0].path not in self._flaws]
         with self.context.narrator.step("Reading data files" if pages else "Reading the footers of data files") as step:
             for start in range(0, len(files), _FOOTERS_AT_ONCE):
@@ -225,7 +225,7 @@ class _Inspection:
                 step.progress(start + len(batch), len(files), "files")
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what is wrong with files, together for each table and run; and tables that no reader can load."""
+        """Yield problems with files, grouped by table and run, and tables that some readers can't load."""
         groups: defaultdict[_Group, list[Flaw]] = defaultdict(list)
         for flaw, pointer in self._flaws.values():
             run_id, on_main = self._run_of(flaw.file, pointer), self._on_main(flaw, pointer)
@@ -260,17 +260,17 @@ class _Inspection:
     def _fix(self, group: _Group, flaws: Sequence[Flaw]) -> str:
         if not group.on_main:
             return (
-                f"{_BACKUP}. Without one, those states can't be read; set gc.history to how far back states are to be "
-                "kept, and older ones are left out. On a branch that nobody needs: lakegate branch delete BRANCH"
+                f"{_BACKUP}. Without one, those states can't be read. To ignore old states, set gc.history to how long "
+                "states must be kept. If a branch that nobody needs has them: lakegate branch delete BRANCH"
             )
         if group.run_id is not None and all(flaw.file.what == "data file" for flaw in flaws):
-            return f"{_BACKUP}. Or take out what the run wrote, and ingest it again: lakegate revert {group.run_id}"
+            return f"{_BACKUP}. Or revert the run, then ingest its files again: lakegate revert {group.run_id}"
         return self._restore(group.table, {canonical(flaw.file.path) for flaw in flaws})
 
     def _restore(self, table: TableIdentifier, bad: Collection[str]) -> str:
-        """Say how to go back to the newest state of a table on ``main`` that needs no damaged file."""
+        """Return how to go back to the newest state of a table on ``main`` that needs no damaged file."""
         bad = frozenset((*bad, *map(canonical, self._flaws)))
-        if (table, bad) not in self._fixes:  # the same for most findings of a table, and slow to find
+        if (table, bad) not in self._fixes:  # slow to find, and the same for most findings of a table
             self._fixes[table, bad] = self._find_whole(table, bad)
         return self._fixes[table, bad]
 
@@ -288,10 +288,10 @@ class _Inspection:
                 continue
             if whole:
                 return (
-                    f"{_BACKUP}. Or go back to the last state that is whole: "
+                    f"{_BACKUP}. Or go back to the newest intact state: "
                     f"lakegate table restore {table} --at {commit[:_SHOWN]}"
                 )
-        return f"{_BACKUP}: no state of {table} before it is whole."
+        return f"{_BACKUP}: {table} has no intact state to go back to."
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ def _finding(group: _Group, flaws: Sequence[Flaw], fix: str) -> Finding:
     text = {
         "missing-file": f"{'is' if len(flaws) == 1 else 'are'} missing",
         "unreadable-file": f"can't be read: {first.message}",
-        "wrong-size": f"can't be whole: {first.message}",
+        "wrong-size": f"can't be complete: {first.message}",
         "wrong-count": f"can't be right: {first.message}",
         "wrong-rows": f"can't be right: {first.message}",
     }[group.kind]
@@ -333,7 +333,7 @@ def _orphaned(garbage: Garbage) -> Iterator[Finding]:
         yield Finding(
             kind="orphaned-files",
             message=f"{counted(number, 'file')} ({size(size_bytes)}) in {counted(len(folders), 'table folder')} "
-            f"{'is' if number == 1 else 'are'} needed by no branch or tag.",
+            f"{'is' if number == 1 else 'are'} not needed by any branch or tag.",
             fix="Delete them: lakegate gc",
             files=tuple(path for one in folders for path in one.sample),
             number=number,

@@ -1,4 +1,4 @@
-"""The journal against ``main``'s history: runs, source files and leases; and commits that no run made."""
+"""Compare the journal with ``main``'s history: runs, source files and leases. Also find commits that no run made."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ _REBUILD = "Read it again from main's commits: lakegate journal rebuild"
 
 @dataclass
 class History:
-    """What ``main``'s commits say, read once.
+    """``main``'s commits, read once.
 
     Attributes:
-        tables: Names of the tables looked at; none for all.
-        since: The commit after which commits that no run made are reported; ``None`` for all of them.
-        runs: Runs by the commit that published them.
-        head: The newest of them.
-        events: What they say, newest first.
+        tables: Names of the tables to verify; empty for all.
+        since: Report commits that no run made only after this commit; ``None`` for all of them.
+        commits: Number of commits.
+        runs: The commit that published each run, by run id.
+        head: The newest commit.
+        events: The commits' events, newest first.
         unread: How many of the newest ``events`` the journal hasn't read yet; ``None`` if it has read none.
-        findings: What is off about commits alone.
-        times: When each commit was made, as the journal writes it.
+        findings: Problems with the commits themselves.
+        times: Time of each commit, as the journal stores it.
     """
 
     context: Context
@@ -57,11 +58,11 @@ class History:
     times: dict[str, str] = field(default_factory=dict)
 
     def is_wanted(self, tables: Collection[str]) -> bool:
-        """Return whether one of ``tables`` is looked at."""
+        """Return whether one of ``tables`` is to be verified."""
         return not self.tables or not set(tables).isdisjoint(self.tables)
 
     def read(self, synced: str | None, step: Step) -> None:
-        """Read all commits; ``synced`` is the one up to which the journal has read them."""
+        """Read all commits; ``synced`` is the last one that the journal has read."""
         self.head = self.context.catalog.get_ref(MAIN).hash
         is_new = True
         for commit in self.context.catalog.history(self.head, operations=True):
@@ -77,8 +78,8 @@ class History:
             self.findings.append(
                 Finding(
                     kind="journal-ahead",
-                    message=f"The journal has read main up to commit {synced[:_SHOWN]}, which main doesn't hold: main "
-                    "was reset, or restored from a backup.",
+                    message=f"The journal has read main up to commit {synced[:_SHOWN]}, which isn't in main's history: "
+                    "main was reset, or restored from a backup.",
                     fix=_REBUILD,
                     commit=synced,
                 )
@@ -96,7 +97,7 @@ class History:
             self.findings.append(_foreign(commit, changed))
 
     def _changed(self, commit: Commit) -> list[str]:
-        """Return the tables, views and the like that a commit changed; namespaces hold no rows."""
+        """Return the tables, views and other content that a commit changed, but not namespaces: they hold no rows."""
         changed = {str(pointer.table) for pointer in commit.puts}
         others = set(commit.tables) - changed
         for at in (commit.hash, commit.parent) if others else ():
@@ -112,21 +113,21 @@ def _foreign(commit: Commit, changed: list[str]) -> Finding:
         kind="foreign-commit",
         message=f"Commit {commit.hash[:_SHOWN]} on main changed {named} without a run, and so without an audit "
         f"({commit.author}: {commit.message.partition(chr(10))[0]}).",
-        fix=f"Look at it: lakegate log {commit.hash[:_SHOWN]} --limit 1.{undo} Once you know it's right, pass --since "
-        "with a later commit, or a tag made at one.",
+        fix=f"Review it: lakegate log {commit.hash[:_SHOWN]} --limit 1.{undo} If it's right, pass --since with a later "
+        "commit, or with a tag at one.",
         table=changed[0],
         commit=commit.hash,
     )
 
 
 def journal_findings(context: Context, history: History, step: Step) -> Iterator[Finding]:
-    """Read ``main``'s commits into ``history``, and yield where they and the journal differ."""
-    # In this order: what the journal learns while the commits are read isn't taken for a difference.
+    """Read ``main``'s commits into ``history``, and yield the differences between them and the journal."""
+    # The journal first: what it records while the commits are read must not look like a difference.
     synced = context.journal.synced(MAIN)
     indexed, known = context.journal.commits.head(MAIN), context.journal.commits.known(MAIN)
     yield from _bad_rows(context)
     ended, published = list(_ended_runs(context)), None
-    with suppress(ValidationError):  # one of the rows above
+    with suppress(ValidationError):  # a bad row, reported above
         published = dict(_published_files(context))
     history.read(synced, step)
     yield from history.findings
@@ -138,8 +139,8 @@ def journal_findings(context: Context, history: History, step: Step) -> Iterator
             named = f"commit {commit[:_SHOWN]}" if commit else "no commit"
             yield Finding(
                 kind="run-without-commit",
-                message=f"The journal says that run {run.run_id} was {run.status} to main ({named}), but no commit of "
-                "main is of this run.",
+                message=f"By the journal, run {run.run_id} is {run.status} on main ({named}), but main has no commit "
+                "of this run.",
                 fix=_REBUILD,
                 table=next(iter(run.tables), None),
                 run_id=run.run_id,
@@ -147,7 +148,7 @@ def journal_findings(context: Context, history: History, step: Step) -> Iterator
             )
     if history.unread is not None:
         yield from _misindexed(history, known, indexed)
-        # What the journal has read, and what it may have read while we did.
+        # What the journal had read before, and what it may have read since.
         nets = [net_history(history.events[start::][::-1]) for start in sorted({history.unread, 0}, reverse=True)]
         yield from _differing_runs(context, history, nets)
         if published is not None:
@@ -155,24 +156,24 @@ def journal_findings(context: Context, history: History, step: Step) -> Iterator
 
 
 def _bad_rows(context: Context) -> Iterator[Finding]:
-    """Yield which rows of which tables of the journal can't be right."""
+    """Yield a finding for each table of the journal that has invalid rows."""
     found = defaultdict[tuple[str, bool], list[BadRow]](list)
     for row in context.journal.bad_rows():
         found[row.table, row.is_newer].append(row)
     for (table, is_newer), rows in found.items():
-        whose = f"that of {rows[0].key}: {rows[0].problem}"
-        of_newer = "Either a newer lakegate wrote them: pip install --upgrade lakegate. Or they're damaged: put the "
+        whose = f"row {rows[0].key}: {rows[0].problem}"
+        of_newer = "Either a newer lakegate wrote them: pip install --upgrade lakegate. Or they're damaged: restore"
         yield Finding(
             kind="journal-rows",
             message=f"{counted(len(rows), 'row')} of the journal's table {table} can't be right: {whose}.",
-            fix=f"{of_newer}journal back from a backup." if is_newer else _REBUILD,
+            fix=f"{of_newer} the journal from a backup." if is_newer else _REBUILD,
             run_id=rows[0].key if table == "runs" else None,
             number=len(rows),
         )
 
 
 def _misindexed(history: History, known: Mapping[str, tuple[str | None, str]], head: str | None) -> Iterator[Finding]:
-    """Yield whether the journal's index of commits isn't that of ``main``: states are found by it."""
+    """Yield a finding if the journal's index of commits, by which states are found, doesn't match ``main``."""
     runs = defaultdict[str, set[str]](set)
     for event in history.events:
         runs[event.commit].add(event.run_id)
@@ -184,13 +185,13 @@ def _misindexed(history: History, known: Mapping[str, tuple[str | None, str]], h
             wrong[commit] = f"its time is {time}"
         elif commit in history.times and run_id not in (runs[commit] or {""}):
             wrong[commit] = f"its run is '{run_id}'"
-    wrong |= {commit: "it's lacking" for commit in whole if commit not in known}
+    wrong |= {commit: "it's missing" for commit in whole if commit not in known}
     if wrong:
         commit, problem = next((str(commit), problem) for commit, problem in wrong.items())
         yield Finding(
             kind="journal-rows",
-            message=f"{counted(len(wrong), 'row')} of the journal's table events can't be right: that of commit "
-            f"{commit[:_SHOWN]}: {problem}. States are found by these, by time or by a commit's digits.",
+            message=f"{counted(len(wrong), 'row')} of the journal's table events can't be right: commit "
+            f"{commit[:_SHOWN]}: {problem}. lakegate finds states by these rows, by time or by a commit's digits.",
             fix=_REBUILD,
             commit=commit,
             number=len(wrong),
@@ -198,7 +199,7 @@ def _misindexed(history: History, known: Mapping[str, tuple[str | None, str]], h
 
 
 def _ended_runs(context: Context) -> Iterator[Run]:
-    """Yield the runs that the journal knows as published to ``main``."""
+    """Yield the runs that were published to ``main``, by the journal."""
     for status in ("published", "reverted"):
         after: Place | None = None
         while True:
@@ -211,7 +212,7 @@ def _ended_runs(context: Context) -> Iterator[Run]:
 
 
 def _lost(run: Run) -> Finding:
-    of = f" of {run.table}" if run.tables else ""  # a transaction that hasn't written yet has none
+    of = f" of {run.table}" if run.tables else ""  # a transaction has no tables before it writes
     return Finding(
         kind="lost-lease",
         message=f"Run {run.run_id}{of} is {run.status}, but its process is gone.",
@@ -233,7 +234,7 @@ def _differing_runs(context: Context, history: History, nets: Sequence[NetHistor
             if now is None or not history.is_wanted(now.tables) or any(_is_same(was, one) for one in expected):
                 continue
             commit = now.publication.commit if now.publication is not None else history.runs.get(run_id)
-            says = f"the journal says that it is {was.status}" if was is not None else "the journal doesn't know it"
+            says = f"by the journal, it's {was.status}" if was is not None else "the journal doesn't know it"
             yield Finding(
                 kind="unknown-run" if was is None else "differing-run",
                 message=f"By main's commits, run {run_id} is {now.status}"
@@ -246,7 +247,7 @@ def _differing_runs(context: Context, history: History, nets: Sequence[NetHistor
 
 
 def _is_same(was: Run | None, now: Run | None) -> bool:
-    """Return whether both have one status; of two runs that reverted it, the journal may name either."""
+    """Return whether both have the same status; ``reverted_by`` may differ, if two runs reverted it."""
     if was is None or now is None:
         return was is now
     return was.status == now.status
@@ -255,7 +256,7 @@ def _is_same(was: Run | None, now: Run | None) -> bool:
 def _differing_files(
     history: History, nets: Sequence[NetHistory], published: Mapping[tuple[str, str, str], FileRecord]
 ) -> Iterator[Finding]:
-    """Yield where journal and commits differ on which source files are published: they decide what is ingested."""
+    """Yield differences in which source files are published: these decide what an ingest skips."""
     extra, lacking = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for table, uri, version in published:
         if all((table, uri, version) not in net.files for net in nets):
@@ -267,12 +268,12 @@ def _differing_files(
         run_id = known.run_id
         by = {net.files[key] for net in nets if key in net.files}
         identities = {net.identities[key] for net in nets if net.identities.get(key)}
-        # A file that came back by a revert of a revert has none in the journal.
+        # A file that the revert of a revert restored has no identity in the journal.
         if by and known.identity and identities and known.identity not in identities and history.is_wanted((key[0],)):
             yield Finding(
                 kind="source-files",
-                message=f"{key[1]} is known as {known.identity} by the journal, but as {min(identities)} by main's "
-                "commits: by this, an ingest knows a file that was renamed or linked.",
+                message=f"{key[1]} has the identity {known.identity} by the journal, but {min(identities)} by main's "
+                "commits. An ingest recognizes renamed or linked files by their identity.",
                 fix=_REBUILD,
                 table=key[0],
                 run_id=run_id,
@@ -282,8 +283,8 @@ def _differing_files(
         if by and run_id not in by and history.is_wanted((key[0],)):
             yield Finding(
                 kind="source-files",
-                message=f"{key[1]} was published to {key[0]} by run {min(by)} by main's commits, but by run {run_id} "
-                "by the journal.",
+                message=f"By main's commits, {key[1]} was published to {key[0]} by run {min(by)}; by the journal, it "
+                f"was run {run_id}.",
                 fix=_REBUILD,
                 table=key[0],
                 run_id=min(by),
@@ -291,8 +292,8 @@ def _differing_files(
                 number=1,
             )
     texts: Mapping[str, tuple[Mapping[str, list[str]], str]] = {
-        "counts as published to {}, but main's commits don't say so: an ingest would skip": (extra, "it"),
-        "was published to {} by main's commits, but not by the journal: an ingest might publish": (lacking, "it again"),
+        "is published to {} by the journal, but not by main's commits: an ingest would skip": (extra, "it"),
+        "is published to {} by main's commits, but not by the journal: an ingest might publish": (lacking, "it again"),
     }
     for text, (by_table, what) in texts.items():
         for table, uris in by_table.items():
@@ -308,7 +309,7 @@ def _differing_files(
 
 
 def _published_files(context: Context) -> Iterator[tuple[tuple[str, str, str], FileRecord]]:
-    """Yield each source file that the journal counts as published, after its table, URI and version."""
+    """Yield each source file that's published by the journal, with its table, URI and version as the key."""
     before: int | None = None
     while True:
         found, before = context.journal.pages.files(limit=_FILES_AT_ONCE, before=before)

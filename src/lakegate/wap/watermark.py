@@ -1,7 +1,8 @@
-"""Watermarks: which rows of another system's table are left to take, so that each is published once.
+"""Watermarks: which rows of another system's table are left to ingest, so that each row is published once.
 
-A version of such a source is a set of ranges of its marks. It's claimed, committed and reverted like a file's version,
-so what was taken is what commits say: after a revert, its rows are left again, and no journal is needed to know that.
+A version of such a source is a set of ranges of its watermark column. It's claimed, committed and reverted like the
+version of a file, so the commits say which rows were taken. After a revert, its rows are left to ingest again, even if
+the journal was lost.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ def rows_left(
     mode: WriteMode,
     wait_s: float | None,
 ) -> tuple[Any, str]:
-    """Return the rows of a source that no run has published to ``table``, and the version that they are.
+    """Return the rows of a source that no run has published to ``table``, and their version.
 
-    Their highest mark is fixed before any is read: rows that come meanwhile are left to the next run.
+    The highest mark is fixed before any row is read, so rows that arrive meanwhile are left to the next run.
 
     Args:
-        wait_s: Seconds to wait for another run that is taking rows of it; ``None`` to look only, for a plan: that
-            neither waits nor settles the runs of dead processes.
+        wait_s: Seconds to wait for another run that is taking rows of the source; ``None`` for a plan, which neither
+            waits nor settles the runs of dead processes.
 
     Raises:
-        InputError: When there's no such column, it can't be a watermark, or runs took rows otherwise.
+        InputError: When there's no such column, it can't be a watermark, or earlier runs took rows in another way.
         RetryableError: When another run took longer than ``wait_s``.
     """
     column = source.watermark or ""
     if mode.needs_all_files:
         raise InputError(
-            f"Mode {mode.name} would replace rows that a watermark has taken before.",
-            hint="Use --mode append or upsert; or leave out --watermark, to take all rows each time.",
+            f"Mode {mode.name} would replace the rows that earlier runs took by watermark.",
+            hint="Use --mode append or upsert. Or leave out --watermark to take all rows each time.",
         )
     file = SourceFile(uri=source.uri, size_bytes=0, version="", rows=0)
     if wait_s is not None:
@@ -69,7 +70,7 @@ def rows_left(
 
 
 def _like(table: TableIdentifier, published: Sequence[KnownFile], column: str, kind: str) -> Sequence[MarkRanges]:
-    """Return what was taken, which must be by the same marks."""
+    """Return the ranges that were taken; all must be of the same watermark column."""
     found = []
     for one in published:
         ranges = MarkRanges.parse(one.file.version)
@@ -77,8 +78,8 @@ def _like(table: TableIdentifier, published: Sequence[KnownFile], column: str, k
             how = "as a whole" if ranges is None else f"by {ranges.column} ({ranges.kind})"
             raise InputError(
                 f"Run {one.run_id} took rows of {one.file.uri} for {table} {how}, not by {column} ({kind}), so "
-                "lakegate can't tell which are left.",
-                hint=f"Continue as that run did; or revert it, and start over: lakegate revert {one.run_id}",
+                "lakegate can't tell which rows are left.",
+                hint=f"Use the same watermark as that run. Or revert it and start over: lakegate revert {one.run_id}",
                 table=str(table),
                 other_run_id=one.run_id,
             )
@@ -87,7 +88,7 @@ def _like(table: TableIdentifier, published: Sequence[KnownFile], column: str, k
 
 
 def _wait(context: Context, table: str, file: SourceFile, run_id: str, wait_s: float) -> None:
-    """Wait until no other run is taking rows of it: only then is it known which are left."""
+    """Wait until no other run is taking rows of the source: only then is it known which rows are left."""
 
     def other() -> KnownFile | None:
         return next((one for one in context.journal.known(table, [file]).busy if one.run_id != run_id), None)

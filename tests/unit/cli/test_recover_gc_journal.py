@@ -52,7 +52,7 @@ STATUS = JournalStatus(
 
 
 def test_recover_shows_the_outcome_of_each_run() -> None:
-    published = PUBLISHED.model_copy(update={"detail": "Had been published; recorded."})
+    published = PUBLISHED.model_copy(update={"detail": "Was published already; now recorded."})
     undone = make_run(
         "failed",
         detail="Undone: nothing of it was published.",
@@ -62,7 +62,7 @@ def test_recover_shows_the_outcome_of_each_run() -> None:
     outcome = invoke("recover", FakeLake(recover=(published, undone, rejected), suspended_runs={}))
     assert outcome.exit_code == 0
     for part in (
-        "Had been published; recorded.",
+        "Was published already; now recorded.",
         "Undone: nothing of it was published. Its process ended.",
         "Its audit had failed.",
         f"lakegate runs {RUN_ID}\n",
@@ -70,7 +70,7 @@ def test_recover_shows_the_outcome_of_each_run() -> None:
         assert part in outcome.stdout
     told = json.loads(invoke("recover -o json", FakeLake(recover=(published, undone), suspended_runs={})).stdout)
     assert [(one["status"], one["detail"]) for one in told] == [
-        ("published", "Had been published; recorded."),
+        ("published", "Was published already; now recorded."),
         ("failed", "Undone: nothing of it was published."),
     ]
 

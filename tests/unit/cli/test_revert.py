@@ -33,7 +33,7 @@ UNDOING = make_run(
         run_id="20260131T090000-00000000", target="main", commit=HASH, tables=("nyc.trips", "nyc.zones"), rows=0
     ),
 )
-PLANNED = UNDOING.model_copy(update={"status": "skipped", "publication": None, "detail": "Would be done: it."})
+PLANNED = UNDOING.model_copy(update={"status": "skipped", "publication": None, "detail": "Dry run: it."})
 
 
 def test_revert_shows_tables_rows_files_and_commit() -> None:

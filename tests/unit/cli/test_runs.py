@@ -171,7 +171,7 @@ def test_one_run_is_shown_in_full() -> None:
             "reverted_by": OTHER_RUN,
             "skipped_files": (known("old.parquet"),),
             "reads": ("nyc.zones",),
-            "detail": "Had passed its audit; published.",
+            "detail": "Passed its audit; published by recovery.",
         }
     )
     text = invoke(f"runs {RUN_ID}", FakeLake(run=run), stack=FakeStack("stopped")).stdout
@@ -181,7 +181,7 @@ def test_one_run_is_shown_in_full() -> None:
         f"  commit      {HASH}\n",
         "  replayed    nyc.trips\n",
         "  reads       nyc.zones\n",
-        "  detail      Had passed its audit; published.\n",
+        "  detail      Passed its audit; published by recovery.\n",
         "1 of 2 files skipped",
         f"skipped: {OTHER_RUN}",
         "file:///data/trips.parquet",

@@ -165,7 +165,7 @@ def test_an_upsert_leaves_what_its_batch_lacks() -> None:
         fit(batch, table, name=name, file_format="parquet", updates=True)
     assert "leave zone of existing rows" in (refused.value.hint or "")
     found = fit(batch, table, name=name, file_format="parquet", mode="evolve", updates=True)
-    assert "rows that are updated keep theirs" in found.notes[0]
+    assert "updated rows keep their values" in found.notes[0]
 
 
 def one(kind: str, name: str = "at") -> Schema:

@@ -119,10 +119,10 @@ def test_what_text_may_mean_otherwise_is_noted(tmp_path: Path) -> None:
     schema = Schema(columns=tuple(Column(name=name, type=kind) for name, kind in zip("abc", TYPES, strict=True)))
     checks = (Check(kind="not_null", columns=("a",)),)
     notes = list(text_notes(batch, schema, checks, exists=False))
-    assert [note.split(";")[0] for note in notes] == [
-        "Column 'a' is text and holds 'NA', which isn't NULL there, so not_null passes it",
+    assert [note.split(". ")[0] for note in notes] == [
+        "Column 'a' is text and contains 'NA', which not_null accepts because it isn't NULL",
         "Column 'b' is text ('1,5' is among its values: if its comma is a decimal comma, pass --decimal ',').",
-        "Column 'c' holds numbers of up to 23 digits",
+        "Column 'c' contains numbers of up to 23 digits",
     ]
     assert not list(text_notes(batch, schema, (), exists=True))[1:]
 

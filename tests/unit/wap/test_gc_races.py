@@ -138,7 +138,7 @@ def test_nobody_goes_back_to_what_is_being_deleted(lake: Lake, old: Ref, way: st
     assert (lake.head(), lake.rows(), lake.is_whole(), lake.names()) == (head, D, True, ("main",))
 
     # And it is gone for good now.
-    with pytest.raises(InputError, match=r"Files of nyc.trips as it was then .*doesn't exist"):
+    with pytest.raises(InputError, match=r"That state of nyc.trips needs files that .*doesn't exist"):
         WAYS[way](lake, old)
     assert (lake.head(), lake.is_whole(), lake.names()) == (head, True, ("main",))
 

@@ -484,7 +484,7 @@ def test_nobody_gives_up_a_dead_run_that_is_about_to_be_published(
         if "lakegate.run-ids" in request.properties:
             companion = {"r1": "r2", "r2": "r1"}[here.run]
             house.kill()
-            with pytest.raises(RetryableError, match="perhaps being published") as caught:
+            with pytest.raises(RetryableError, match="may be publishing run") as caught:
                 if given_up == "discarded":
                     discard_run(house.context, f"wap/nyc.trips_{companion}")
                 else:
@@ -513,7 +513,7 @@ def test_what_is_about_to_be_committed_is_not_called_off(
         if act == "recover":
             said.append(recover(house.context))
             return
-        with pytest.raises(RetryableError, match="Run r1 is perhaps being published") as caught:
+        with pytest.raises(RetryableError, match="may be publishing run r1") as caught:
             if act == "discard":
                 discard_run(house.context, "wap/nyc.trips_r1")
             else:
@@ -605,7 +605,7 @@ def test_one_that_fails_alone_does_not_know_what_its_leader_will_do(
 
     (said,) = [one for one in outcomes if one is not None]
     assert isinstance(said, OutcomeUnknownError)
-    assert "Another process has taken run" in said.message
+    assert "Another process is publishing run" in said.message
     assert "catalog" not in said.message
 
 

@@ -192,7 +192,7 @@ def test_a_branch_is_not_discarded_from_under_a_run_that_is_worked_on(
     order = ordered(house)
 
     def refused() -> None:
-        with pytest.raises(RetryableError, match="Another process works on run r1"):
+        with pytest.raises(RetryableError, match="Another process is working on run r1"):
             discard_run(house.context, order.branch)
 
     with when_reached(monkeypatch, "before-commit", refused):
@@ -261,7 +261,9 @@ def test_who_gives_up_an_expiry_passes_through_its_publish_lock(
     monkeypatch.setattr("lakegate.wap.group_commit._LAST_LOOK_S", 0.0)
     expiry = run.model_copy(update={"run_id": "x", "kind": "transaction", "branch": "", "staged": ()})
     with publish_lock(house.context, "main", run.tables):
-        with pytest.raises(BeingPublishedError, match=r"somebody is publishing to nyc\.trips\."):
+        with pytest.raises(
+            BeingPublishedError, match=r"A process that is publishing to nyc\.trips may be publishing run"
+        ):
             require_nobody_publishes(house.context, expiry)
         require_nobody_publishes(house.context, expiry.model_copy(update={"branch": "wap/x"}))
     # As when all connections for locks are in use, or the folder of the locks can't be written to.

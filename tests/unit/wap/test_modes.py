@@ -363,7 +363,7 @@ def test_an_overwrite_leaves_no_file_to_another_run(house: FakeLakehouse, monkey
     into(house, CLEAN, "r0")
 
     def meanwhile() -> None:
-        with pytest.raises(RetryableError, match="mode overwrite needs all files"):
+        with pytest.raises(RetryableError, match="mode overwrite needs every file"):
             both(house, "r1", "1", "1", on_busy="skip")
 
     with when_reached(monkeypatch, "after-claim", meanwhile):
@@ -392,7 +392,7 @@ def test_files_that_an_upsert_published_are_not_replaced_with_all_that_it_wrote(
     into(house, CLEAN, "r1")
     into(house, [{"id": 2, "passengers": 9}], "r2", file="day", mode=UPSERT)
     newer = [{"id": 2, "passengers": 8}]
-    with pytest.raises(InputError, match="did so in mode upsert"):
+    with pytest.raises(InputError, match="with other content, in mode upsert"):
         into(house, newer, "r3", file="day", version="2", on_changed="replace")
     assert by_id(house) == [CLEAN[0], {"id": 2, "passengers": 9}]
 
@@ -431,7 +431,7 @@ def test_an_upsert_refuses_files_of_which_only_some_have_a_field(
 
 def test_a_table_of_which_rows_wait_in_quarantine_is_not_overwritten(house: FakeLakehouse) -> None:
     into(house, WITH_NULLS, "r1", checks=("not_null(passengers, severity='quarantine')",))
-    with pytest.raises(InputError, match=r"1 row of nyc\.trips waits in quarantine") as raised:
+    with pytest.raises(InputError, match=r"1 row of nyc\.trips is in quarantine") as raised:
         into(house, NEWER, "r2", mode=OVERWRITE)
     assert "lakegate quarantine drop nyc.trips" in str(raised.value.hint)
     assert into(house, NEWER, "r3", mode=UPSERT).status == "published"

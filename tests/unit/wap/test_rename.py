@@ -126,7 +126,7 @@ def test_a_table_is_not_restored_across_a_rename(house: House) -> None:
     rename(house)
     with pytest.raises(InputError, match=r"nyc\.trips was renamed to nyc\.rides since") as caught:
         restore_table(house.context, TRIPS, then, new_run_id="y")
-    assert caught.value.hint == "Undo that first: lakegate revert n"
+    assert caught.value.hint == "Revert the rename first: lakegate revert n"
 
 
 def test_what_was_under_way_goes_to_a_table_of_the_old_name(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_a_file_of_a_truncated_run_from_before_is_not_brought_back_twice(house: 
     truncated(house, RIDES)
     assert (house.rows("nyc.rides"), house.status("r1")) == ([], ("reverted", "t"))
     assert house.add("r2", A, file="f", table=RIDES).status == "published"
-    with pytest.raises(NotRevertableError, match=r"would bring back .*f\.parquet"):
+    with pytest.raises(NotRevertableError, match=r"would restore the rows of .*f\.parquet"):
         house.undo("t")
     house.undo("r2")
     house.undo("t")
@@ -278,7 +278,7 @@ def test_a_run_that_wrote_to_a_new_table_of_the_old_name_has_its_rows_there(hous
 def test_names_that_are_taken_or_unknown_are_refused(house: House) -> None:
     house.add("r1", A)
     house.add("r2", B, table=RIDES)
-    with pytest.raises(AlreadyExistsError, match=r"there is a table nyc\.rides"):
+    with pytest.raises(AlreadyExistsError, match=r"table nyc\.rides exists already"):
         rename(house)
     with pytest.raises(NotFoundError):
         rename(house, TableIdentifier.parse("nyc.no"), TableIdentifier.parse("nyc.new"))

@@ -386,7 +386,7 @@ def test_a_quarantine_table_is_put_back_alone_only_if_its_table_stayed(house: Ho
     assert (len(house.rows()), quarantined(house)) == (1, 1)
 
     house.add("r2", MIXED, checks=SETS_ASIDE)
-    with pytest.raises(InputError, match="can't be put back alone: run r2 changed it together with"):
+    with pytest.raises(InputError, match="can't be restored alone: run r2 changed it together with"):
         restore(house, then, "z", ASIDE)
 
 

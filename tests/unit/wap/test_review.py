@@ -194,7 +194,7 @@ def test_who_publishes_what_was_just_discarded_is_told_so(
     monkeypatch.setattr(review, "publish", late)
     with pytest.raises(NotFoundError, match=f"Branch {branch} of run r1 was dropped before it was published") as caught:
         review.publish_branch(house.context, branch, configured=configured)
-    assert caught.value.hint == "Perhaps somebody discarded it: lakegate runs r1"
+    assert caught.value.hint == "Somebody may have discarded it: lakegate runs r1"
 
 
 def test_nobody_publishes_a_branch_while_it_is_dropped(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,9 @@ def test_an_audit_writes_nothing_down_of_a_run_that_somebody_works_on(
 
     with monkeypatch.context() as patch:
         in_the_audit(patch, lambda: house.journal.amend(before, status="discarded"))
-        with pytest.raises(RetryableError, match=r"Run r1 became 'discarded' while its branch .* was audited"):
+        with pytest.raises(
+            RetryableError, match=r"status of run r1 changed to 'discarded' while its branch .* was being audited"
+        ):
             audit()
     assert known(house).status == "discarded"
     house.journal.amend(known(house), status="rejected")

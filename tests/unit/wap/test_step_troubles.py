@@ -263,7 +263,7 @@ def test_of_two_that_begin_a_run_at_once_one_does(house: FakeLakehouse) -> None:
             all_steps(house)
         return ordered(house)
 
-    with pytest.raises(RetryableError, match="Another process began run r1 meanwhile"):
+    with pytest.raises(RetryableError, match="Another process started run r1 meanwhile"):
         resume(house.context, "r1", until="publish", request=order)
     assert known(house).status == "published"
     assert step(house, "publish") == known(house)
@@ -311,7 +311,7 @@ def test_a_branch_that_became_somebody_elses_is_not_dropped(
     if how == "recovered":
         error = recover_now(house.context, "r1").error
         assert error is not None
-        assert error.message.endswith("nothing took its next step. Its last try failed: away")
+        assert error.message.endswith("nobody started its next step. Its last attempt failed: away")
     elif how == "undone":
         undo(house.context, "r1", reason="Enough.")
     else:
@@ -324,7 +324,7 @@ def test_a_branch_that_became_somebody_elses_is_not_dropped(
 def test_a_run_that_was_not_begun_in_steps_is_recovered(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     house.dies_at(monkeypatch, "before-publish", lambda: ingest(house.context, ordered(house)))
     run = resume(house.context, "r1", until="audit")
-    assert (run.status, run.detail) == ("published", "Had passed its audit; published.")
+    assert (run.status, run.detail) == ("published", "Passed its audit; published by recovery.")
 
 
 def test_one_id_is_not_for_runs_of_two_tables(house: FakeLakehouse) -> None:

@@ -105,7 +105,7 @@ def test_without_its_paths_too_a_run_that_failed_is_begun_again(house: FakeLakeh
 def test_a_run_that_was_recovered_in_between_is_found(house: FakeLakehouse) -> None:
     step(house, "audit")
     recovered = recover_now(house.context, "r1")
-    assert (recovered.status, recovered.detail) == ("published", "Had passed its audit; published.")
+    assert (recovered.status, recovered.detail) == ("published", "Passed its audit; published by recovery.")
     assert all_steps(house) == recovered
     assert commits(house) == 1
 
@@ -117,7 +117,7 @@ def test_recovering_one_run_now(house: FakeLakehouse) -> None:
     assert undone.error is not None
     assert (undone.status, undone.error.message) == (
         "failed",
-        "It wasn't audited, and nothing took its next step.",
+        "It wasn't audited, and nobody started its next step.",
     )
     assert branches(house) == ["main", "wap/nyc.trips_r2"]
     assert recover_now(house.context, "r1") == undone

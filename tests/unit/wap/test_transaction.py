@@ -302,7 +302,7 @@ def test_a_table_of_which_rows_wait_in_quarantine_is_not_overwritten(
             monkeypatch.setattr(tx.engine, "used_by", lambda _: ((), (TRIPS,)))
             tx.sql(f"INSERT OVERWRITE nyc.trips {by} SELECT * FROM nyc.more")
 
-    with pytest.raises(InputError, match=r"1 row of nyc\.trips waits in quarantine"), begun(house) as tx:
+    with pytest.raises(InputError, match=r"1 row of nyc\.trips is in quarantine"), begun(house) as tx:
         replace_all(tx)
     assert house.rows_on("main", "nyc.trips") == before
 

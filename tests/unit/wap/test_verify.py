@@ -593,7 +593,7 @@ def test_a_journal_that_disagrees_is_found(
 def test_what_a_damaged_row_says_is_told(lake: Lake) -> None:
     lake.damage_journal("UPDATE runs SET status = '?', kind = '?' WHERE run_id IN ('r2', 'r3')")
     (found,) = lake.verify().findings
-    assert found.message == "2 rows of the journal's table runs can't be right: that of r2: its kind is '?'."
+    assert found.message == "2 rows of the journal's table runs can't be right: row r2: its kind is '?'."
     assert (found.run_id, found.number) == ("r2", 2)
 
 
@@ -604,7 +604,7 @@ def test_a_run_that_only_the_journal_knew_stays_when_its_document_is_damaged(lak
     assert lake.verify().passed
     run = lake.journal.get("r9")
     assert run is not None
-    assert (run.status, run.tables, run.detail) == ("failed", (str(NAME),), "The rest was damaged.")
+    assert (run.status, run.tables, run.detail) == ("failed", (str(NAME),), "Its record was damaged.")
 
 
 def test_a_run_of_a_newer_release_is_found_and_kept(lake: Lake) -> None:
