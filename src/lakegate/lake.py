@@ -79,7 +79,7 @@ from lakegate.wap.context import Context
 from lakegate.wap.deadline import Deadline
 from lakegate.wap.discard import discard, discard_run
 from lakegate.wap.downstream import check, send
-from lakegate.wap.gc import drop_orphaned_branches, gc, right_now
+from lakegate.wap.gc import drop_orphaned_branches, gc, warehouse_time
 from lakegate.wap.history import sync
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.modes import choose_mode
@@ -531,7 +531,7 @@ class Lake:
             engine = self._components.file_engine
             with narrator.step(f"Reading {len(batch.files):,} files"):
                 source = engine.source_schema(batch)
-                engine.look_at(batch, source)
+                engine.read_batch(batch, source)
                 columns = profile(engine.stream(engine.frame()), source)
         files = batch.uris[0] if len(batch.uris) == 1 else f"{batch.uris[0]} and {len(batch.uris) - 1} more"
         return propose(identifier, columns, source=files, schema=schema, masked=masked)
@@ -820,7 +820,7 @@ class Lake:
         *,
         compacts: str | None = None,
     ) -> _Result:
-        from lakegate.wap.optimistic_commit import going_first
+        from lakegate.wap.optimistic_commit import with_priority
 
         with ExitStack() as stack:
             for _ in range(attempts - 1):
@@ -831,7 +831,7 @@ class Lake:
                     # Only this is worth another attempt: the publish itself rebases onto all other changes.
                     self._components.narrator.note(f"{error.message.split(';')[0]}; running it again on the new main.")
                     table = compacts or str(error.context.get("table"))
-                    stack.enter_context(going_first(self._context, MAIN, table, compacts=compacts is not None))
+                    stack.enter_context(with_priority(self._context, MAIN, table, compacts=compacts is not None))
             with begin() as tx:
                 return work(tx)
 
@@ -1416,7 +1416,7 @@ class Lake:
             'skipped'
         """
         from lakegate.checks.predicates import PredicateError, read_predicate
-        from lakegate.wap.optimistic_commit import going_first
+        from lakegate.wap.optimistic_commit import with_priority
         from lakegate.wap.optimize import optimize, partitions_left, sort_order
         from lakegate.wap.table_changes import rewrite_manifests as rewrite
 
@@ -1464,7 +1464,7 @@ class Lake:
                 # With a sort order, it would rewrite all partitions again.
                 if sort is not None or not partitions_left(self._context, run, identifier):
                     break
-                stack.enter_context(going_first(self._context, MAIN, str(identifier), compacts=True))
+                stack.enter_context(with_priority(self._context, MAIN, str(identifier), compacts=True))
                 try:
                     more = self._retry_conflicts(1, begin, work).run
                 except LakegateError as error:
@@ -2091,13 +2091,13 @@ class Lake:
             self._context,
             policy_of=self._maintenance_policy,
             within=None if limit is None else _duration(limit),
-            act={
+            actions={
                 "compact": self.optimize_table,
                 "rewrite-manifests": partial(self.optimize_table, rewrite_manifests=True),
                 "expire": self._expire_by_policy,
             },
             gc=partial(self.gc, dry_run=dry_run) if (settings.gc if gc is None else gc) else None,
-            watcher=watcher or (lambda _: None),
+            on_step=watcher or (lambda _: None),
         )
         return work.plan(tables) if dry_run else work.run(tables)
 
@@ -2150,7 +2150,7 @@ class Lake:
             files=self._components.files,
             keep_rejected=_duration(self.settings.ingest.keep_rejected if keep_rejected is None else keep_rejected),
             grace=_duration(self.settings.gc.grace if grace is None else grace),
-            now=datetime.now(UTC) if dry_run else right_now(self._context, self._components.files),
+            now=datetime.now(UTC) if dry_run else warehouse_time(self._context, self._components.files),
             dry_run=dry_run,
             history=None if history is None else parse_duration(history),
             keep_detail=None if keep_detail is None else parse_duration(keep_detail),

@@ -115,7 +115,7 @@ def test_a_newer_journal_is_refused_naming_both_versions(tmp_path: Path) -> None
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '0999'")
     with pytest.raises(
-        ConfigurationError, match=rf"is of version 0999; this lakegate knows versions up to {HEAD}"
+        ConfigurationError, match=rf"has version 0999; this lakegate knows versions up to {HEAD}"
     ) as raised:
         open_sqlite(path)
     assert "Upgrade" in str(raised.value.hint)

@@ -137,7 +137,7 @@ class FaultyCatalog:
         call = "commit:target" if request.branch == self._target else "commit:branch"
         fault = self._script.before(call)
         if fault == "away":
-            raise _away(call)
+            raise _unavailable(call)
         if fault == "conflict":
             raise ConflictError("The catalog refused it and gave no reason.")
         if fault == "late":
@@ -152,7 +152,7 @@ class FaultyCatalog:
 
     def _read(self, call: str, read: Callable[[], _T]) -> _T:
         if self._script.before(call) is not None:
-            raise _away(call)
+            raise _unavailable(call)
         found = read()
         self._script.after(call)
         return found
@@ -162,10 +162,10 @@ class FaultyCatalog:
         if fault == "conflict":
             raise ConflictError("The catalog refused it and gave no reason.")
         if fault in ("away", "never"):
-            raise _away(call)
+            raise _unavailable(call)
         done = change()
         if fault is not None:
-            raise _away(call)
+            raise _unavailable(call)
         self._script.after(call)
         return done
 
@@ -194,5 +194,5 @@ def bad_line(lake: Lake, percent: int, seed: int) -> None:
     components.context = replace(components.context, catalog=FaultyCatalog(components.catalog, chance, line, MAIN))
 
 
-def _away(call: str) -> CatalogUnavailableError:
+def _unavailable(call: str) -> CatalogUnavailableError:
     return CatalogUnavailableError(f"The catalog is away ({call}).")

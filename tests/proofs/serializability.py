@@ -259,7 +259,7 @@ class _Search:
                 if kind == "get":
                     by = writers.get(key, {})
                     others = [writer for wrote, writer in by.items() if wrote != value]
-                    self._explain(node, [_INITIAL] if value is None else [by[value]], others)
+                    self._translate(node, [_INITIAL] if value is None else [by[value]], others)
 
     def _writers(self, kind: str) -> dict[str, dict[Any, Node]]:
         """Return by key who wrote which value."""
@@ -292,9 +292,9 @@ class _Search:
                 for value in closer[node, key] | _telling(reads, place, writers):
                     there, gone = writers[value]
                     same, others = (there, gone) if value in values else ([_INITIAL, *gone], there)
-                    self._explain(node, same, others)
+                    self._translate(node, same, others)
 
-    def _explain(self, reader: Node, same: Sequence[Node], others: Sequence[Node]) -> None:
+    def _translate(self, reader: Node, same: Sequence[Node], others: Sequence[Node]) -> None:
         """Note who may have written what was read, and that all who wrote something else did so before, or later."""
         others = [other for other in others if other != reader]
         ways = [self._way(reader, writer, others) for writer in same if writer != reader]

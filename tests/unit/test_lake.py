@@ -33,7 +33,7 @@ from lakegate.sources.files import stat_file, to_uri
 from lakegate.wap.claims import RowsTakenError
 from lakegate.wap.context import Context
 from lakegate.wap.ingest import ingest
-from lakegate.wap.optimistic_commit import let_beaten_runs_pass
+from lakegate.wap.optimistic_commit import wait_for_priority_runs
 from support.fakes import FakeLakehouse
 from support.flow_support import ordered
 from support.journals import Actor
@@ -161,7 +161,7 @@ def test_gc_takes_durations_or_the_settings(
         return GcReport(dry_run=options["dry_run"])
 
     monkeypatch.setattr("lakegate.lake.gc", fake_gc)
-    monkeypatch.setattr("lakegate.lake.right_now", lambda _context, _files: START)
+    monkeypatch.setattr("lakegate.lake.warehouse_time", lambda _context, _files: START)
     assert open_lake(house).gc(dry_run=True, **given).dry_run
     assert (asked["keep_rejected"], asked["grace"], asked["history"]) == (keep, grace, None)
     open_lake(house, gc={"history": "90d"}).gc()
@@ -376,6 +376,6 @@ def test_waiting_in_vain_for_a_compaction_leaves_nothing_behind(tmp_path: Path) 
         context = cast("Context", SimpleNamespace(journal=journal, publish_within_s=60, narrator=SilentNarrator()))
         with journal.lock("compaction of main/nyc.trips", timeout_s=0):
             before = threading.enumerate()
-            assert let_beaten_runs_pass(context, "main", [TABLE], at_most_s=0.01)
+            assert wait_for_priority_runs(context, "main", [TABLE], at_most_s=0.01)
             assert threading.enumerate() == before
-        assert not let_beaten_runs_pass(context, "main", [TABLE])
+        assert not wait_for_priority_runs(context, "main", [TABLE])

@@ -64,7 +64,7 @@ def settled(
     return replace(known, ends_at=ends_at, untold=untold, thread=thread or known.thread)
 
 
-def is_counted(tally: Tally, now: datetime) -> bool:
+def is_ended(tally: Tally, now: datetime) -> bool:
     """Return whether a group has ended with messages whose number is to be sent."""
     return tally.ends_at <= now and tally.untold > 0 and tally.about is not None
 
@@ -103,7 +103,7 @@ def take_counted(tx: Transaction, channels: Sequence[str], lead_s: float, limit:
     for channel, alert in tx.execute(query).tuples().all():
         tally, now = lock(tx, channel, alert), tx.now()
         # Another process may have taken it since.
-        if tally is None or tally.about is None or not is_counted(tally, now):
+        if tally is None or tally.about is None or not is_ended(tally, now):
             continue
         put(tx, channel, alert, replace(tally, ends_at=now + timedelta(seconds=lead_s)))
         yield CountedAlert(channel=channel, alert=alert, about=tally.about, place=tally.place)

@@ -138,9 +138,9 @@ class Database(ABC):
         try:
             yield
         except DBAPIError as error:
-            raise self._explain(error) from error
+            raise self._translate(error) from error
         except (SQLAlchemyError, OSError) as error:
-            raise self._away(error) from error
+            raise self._unavailable(error) from error
         except UnicodeEncodeError as error:
             raise InputError(f"The journal can't store {error.object[:80]!a}: it isn't valid Unicode.") from error
 
@@ -193,9 +193,9 @@ class Database(ABC):
         return self.engine
 
     @abstractmethod
-    def _explain(self, error: DBAPIError) -> LakegateError: ...
+    def _translate(self, error: DBAPIError) -> LakegateError: ...
 
-    def _away(self, error: Exception) -> LakegateError:
+    def _unavailable(self, error: Exception) -> LakegateError:
         return RetryableError(f"The journal {self.name} isn't available: {error}.")
 
 
@@ -221,7 +221,7 @@ class Sqlite(Database):
         """Return the SQL for a field of ``value``."""
         return f"json_extract(value, '$[{at}]')"
 
-    def _explain(self, error: DBAPIError) -> LakegateError:
+    def _translate(self, error: DBAPIError) -> LakegateError:
         reason = str(error.orig)
         if "not a database" in reason or "malformed" in reason:
             return not_a_journal(self.name, reason)

@@ -51,7 +51,7 @@ class KnownVersions:
 
 
 @dataclass(slots=True)
-class _Verdicts:
+class _ClaimDecision:
     """Decides which of a batch's files a run may claim, and which runs have the others."""
 
     run_id: str
@@ -67,7 +67,7 @@ class _Verdicts:
     went_back: list[KnownFile] = field(default_factory=list)
     contents: dict[str, KnownVersion] = field(default_factory=dict)
 
-    def judge(self, file: SourceFile) -> None:
+    def add(self, file: SourceFile) -> None:
         """Decide about a file, and add it to the matching list."""
         versions = self.known.by_path.get(file.uri, ())
         same = next((one for one in versions if one.file.version == file.version), None)
@@ -132,9 +132,9 @@ def decide(
     on_same_content: OnSameContent = "append",
 ) -> tuple[Claim, Sequence[SourceFile]]:
     """Return the answer to a claim, and the files to record as claimed."""
-    found = _Verdicts(run_id, known, take_changed, on_same_content)
+    found = _ClaimDecision(run_id, known, take_changed, on_same_content)
     for file in {(file.uri, file.version): file for file in files}.values():
-        found.judge(file)
+        found.add(file)
     held_back = bool(found.busy) and not take_free
     taken = () if held_back else tuple(found.takeable)
     claim = Claim(

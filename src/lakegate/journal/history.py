@@ -13,9 +13,9 @@ from sqlalchemy import ColumnElement, Row, delete, func, or_, select, tuple_, up
 from lakegate.journal import runs as stored
 from lakegate.journal.database import Database, Transaction
 from lakegate.journal.files import CLAIM_COLUMNS, CLAIMED, PUBLISHED, lock_name
+from lakegate.journal.integrity import repair
 from lakegate.journal.outbox import queue
 from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LANDINGS, RUN_TABLES, RUNS, as_text
-from lakegate.journal.soundness import mend
 from lakegate.model.journal import HistoryEvent, PastCommit
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import Publication, Run, RunKind, published_tables, total_removed
@@ -213,7 +213,7 @@ def record(
     seen = _recorded(tx, target) if rebuild else {}
     first = rebuild and tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target)) is None
     if rebuild:
-        mend(tx, {event.run_id for event in events})
+        repair(tx, {event.run_id for event in events})
         tx.execute(delete(CLAIMS).where(CLAIMS.c.state == PUBLISHED))
         tx.execute(delete(EVENTS).where(EVENTS.c.target == target))
         _reconsider_files(tx, events)

@@ -17,10 +17,10 @@ from lakegate.journal import alerts, files, history, metrics, runs
 from lakegate.journal.database import Database, Transaction, Waiting, utc_now
 from lakegate.journal.history import CommitIndex
 from lakegate.journal.holder import Holder, ProcessHolder
+from lakegate.journal.integrity import BadRow, bad_rows
 from lakegate.journal.outbox import Outbox, PublishQueue, queue_end, withdraw
 from lakegate.journal.pages import JournalPages, RunFilter
 from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUNS, as_text, ensure_schema, is_time
-from lakegate.journal.soundness import BadRow, bad_rows
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.clocks import fast_clock, is_ahead
 from lakegate.model.downstream import AlertGroup, CountedAlert, Notice
@@ -230,7 +230,7 @@ class Journal:
         with self._database.writing() as tx:
             now = tx.now()
             times = {"renewed_at": as_text(now), "expires_at": as_text(now + self._lease)}
-            return tx.execute(update(LEASES).where(*_owned(run_id, token)).values(times)).rowcount == 1
+            return tx.execute(update(LEASES).where(*_lease_of(run_id, token)).values(times)).rowcount == 1
 
     def end(self, run: Run, token: str, *, counted: Sequence[Sample] = ()) -> Run:
         """Save ``run`` as it ended, drop its lease and settle its claims, in one transaction.
@@ -575,7 +575,7 @@ class Journal:
                 run=run_id,
             )
         if lease is not None and lease.holder != _NOBODY and self._is_live(lease, now):
-            raise _taken(run_id)
+            raise _busy_error(run_id)
         withdraw(tx, run_id)
         token = secrets.token_hex(16)
         times = as_text(now), as_text(now + self._lease)
@@ -586,7 +586,7 @@ class Journal:
     def _require_nobody(self, tx: Transaction, run_id: str) -> None:
         lease = _locked(tx, run_id)
         if lease is not None and self._is_live(lease, tx.now()):
-            raise _taken(run_id)
+            raise _busy_error(run_id)
 
     def _is_live(self, lease: SqlRow[Any], now: datetime) -> bool:
         # A dead process won't renew its lease. An invalid time would never expire, so it counts as expired.
@@ -599,7 +599,7 @@ def _locked(tx: Transaction, run_id: str) -> SqlRow[Any] | None:
     return tx.execute(select(LEASES).where(LEASES.c.run_id == run_id)).one_or_none()
 
 
-def _owned(run_id: str, token: str) -> tuple[ColumnElement[bool], ...]:
+def _lease_of(run_id: str, token: str) -> tuple[ColumnElement[bool], ...]:
     return LEASES.c.run_id == run_id, LEASES.c.token == token, LEASES.c.token != _NOBODY
 
 
@@ -616,15 +616,15 @@ def _require_own(tx: Transaction, run_id: str, token: str) -> None:
 
 def _drop(tx: Transaction, run_id: str, token: str) -> None:
     _require_own(tx, run_id, token)
-    tx.execute(delete(LEASES).where(*_owned(run_id, token)))
+    tx.execute(delete(LEASES).where(*_lease_of(run_id, token)))
 
 
 def _give_up(tx: Transaction, run_id: str, token: str, *, until: str) -> None:
     nobody = {"holder": _NOBODY, "token": _NOBODY, "expires_at": until}
-    tx.execute(update(LEASES).where(*_owned(run_id, token)).values(nobody))
+    tx.execute(update(LEASES).where(*_lease_of(run_id, token)).values(nobody))
 
 
-def _taken(run_id: str) -> RetryableError:
+def _busy_error(run_id: str) -> RetryableError:
     return RetryableError(
         f"Another process is working on run {run_id}.",
         hint=f"To see its outcome: lakegate runs {run_id}",

@@ -26,7 +26,7 @@ from lakegate.model.run import Run
 
 _COLUMNS = ("downstream", "kind", "ref", "commit_hash", "run_id", "tables", "state", "tries", "queued_at", "next_at")
 _WAITING = ("pending", "failed")
-_NOBODY_ELSE = "outbox"
+_OUTBOX_LOCK = "outbox"
 
 
 def queue(
@@ -52,7 +52,7 @@ def queue(
     if not subscriptions:
         return 0
     # A sender must not see a later event before an earlier one.
-    tx.lock(_NOBODY_ELSE)
+    tx.lock(_OUTBOX_LOCK)
     now, tables, found = as_text(tx.now()), tuple(dict.fromkeys(tables)), 0
     rows: list[tuple[str | int | None, ...]] = []
     for name, subscription in subscriptions.items():
@@ -88,7 +88,7 @@ class Outbox:
         if not new:
             return
         with self._database.writing() as tx:
-            tx.lock(_NOBODY_ELSE)
+            tx.lock(_OUTBOX_LOCK)
             since = as_text(tx.now())
             rows = [(one.name, one.model_dump_json(), since) for one in new]
             tx.insert(DOWNSTREAMS, rows, key="name", replace=("document",))
@@ -96,7 +96,7 @@ class Outbox:
     def forget(self, name: str) -> int:
         """Stop queueing events for a system, skip those in its queue, and return their number."""
         with self._database.writing() as tx:
-            tx.lock(_NOBODY_ELSE)
+            tx.lock(_OUTBOX_LOCK)
             if not tx.execute(delete(DOWNSTREAMS).where(DOWNSTREAMS.c.name == name)).rowcount:
                 raise NotFoundError(f"There's no downstream '{name}'.", hint="lakegate downstream status")
             tx.execute(delete(MIRRORED).where(MIRRORED.c.downstream == name))

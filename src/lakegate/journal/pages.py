@@ -35,7 +35,7 @@ _AT_ONCE = 250
 _BRINGS_DATA = ("ingest", "transaction", "branch")
 
 
-Place: TypeAlias = tuple[datetime, str]
+PageCursor: TypeAlias = tuple[datetime, str]
 """A run's place in the order of runs: its start time and its id."""
 _MOST_SEARCHED = 20_000
 _PIECES = (10_000, 90_000, 200_000, 700_000)
@@ -74,8 +74,8 @@ class JournalPages:
     # Runs
 
     def runs(
-        self, wanted: RunFilter, *, limit: int, after: Place | None = None, whole: bool = True
-    ) -> tuple[Sequence[Run], Place | None]:
+        self, wanted: RunFilter, *, limit: int, after: PageCursor | None = None, whole: bool = True
+    ) -> tuple[Sequence[Run], PageCursor | None]:
         """Return runs, newest first, and the place to continue after; ``None`` if there are no more.
 
         Args:
@@ -84,13 +84,13 @@ class JournalPages:
             after: Place of the run before the first one.
             whole: Whether to include examples and the original requests.
         """
-        query, started, number = _found(wanted, runs.SHOWN)
+        query, started, number = _query(wanted, runs.SHOWN)
         if after is not None:
-            query = query.where(_behind(started, number, after))
+            query = query.where(_after_cursor(started, number, after))
         with self._database.reading() as tx:
-            end: Place | None = None
+            end: PageCursor | None = None
             if wanted.file:
-                end = _place(tx, wanted, after, _MOST_SEARCHED)
+                end = _cursor_after(tx, wanted, after, _MOST_SEARCHED)
                 query = query.where(_may_have_file(tx, wanted.file))
                 if end is not None:
                     query = query.where(started >= as_text(end[0]))
@@ -107,7 +107,7 @@ class JournalPages:
 
     def each(self, wanted: RunFilter, *, whole: bool = True, at_once: int = _AT_ONCE) -> Iterator[Run]:
         """Yield runs, newest first, read a page at a time as needed; see :meth:`runs`."""
-        place: Place | None = None
+        place: PageCursor | None = None
         while True:
             found, place = self.runs(wanted, limit=at_once, after=place, whole=whole)
             yield from found
@@ -263,7 +263,7 @@ def _formerly(run: Run, table: str | None) -> str | None:
     return next((one.table for one in run.undone if one.dropped and not is_quarantine(one.table)), None)
 
 
-def _found(wanted: RunFilter, shown: Sequence[Any]) -> tuple[Select[Any], Any, Any]:
+def _query(wanted: RunFilter, shown: Sequence[Any]) -> tuple[Select[Any], Any, Any]:
     """Return the query for the columns ``shown`` of the wanted runs, and the two columns that order them."""
     started: Any = RUNS.c.started_at
     number: Any = RUNS.c.run_id
@@ -275,11 +275,11 @@ def _found(wanted: RunFilter, shown: Sequence[Any]) -> tuple[Select[Any], Any, A
     return query.where(*_conditions(wanted, started)), started, number
 
 
-def _place(tx: Transaction, wanted: RunFilter, after: Place | None, number: int) -> Place | None:
+def _cursor_after(tx: Transaction, wanted: RunFilter, after: PageCursor | None, number: int) -> PageCursor | None:
     """Return the place of the run that comes ``number`` runs after the place ``after``, whatever its files."""
-    query, started, run_id = _found(wanted, (RUNS.c.started_at, RUNS.c.run_id))
+    query, started, run_id = _query(wanted, (RUNS.c.started_at, RUNS.c.run_id))
     if after is not None:
-        query = query.where(_behind(started, run_id, after))
+        query = query.where(_after_cursor(started, run_id, after))
     row = tx.execute(query.order_by(started.desc(), run_id.desc()).offset(number).limit(1)).one_or_none()
     return None if row is None else (datetime.fromisoformat(row.started_at), str(row.run_id))
 
@@ -361,7 +361,7 @@ def _conditions(wanted: RunFilter, started: Any) -> list[ColumnElement[bool]]:
     return found
 
 
-def _behind(started: Any, number: Any, after: Place) -> ColumnElement[bool]:
+def _after_cursor(started: Any, number: Any, after: PageCursor) -> ColumnElement[bool]:
     time, run_id = as_text(after[0]), after[1]
     return and_(started <= time, or_(started < time, number < run_id))
 

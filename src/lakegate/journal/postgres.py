@@ -170,7 +170,7 @@ class PostgresDatabase(Database):
             raise
         return connection
 
-    def _explain(self, error: DBAPIError) -> LakegateError:
+    def _translate(self, error: DBAPIError) -> LakegateError:
         code, text = _code_and_text(error.orig)
         if text == _NO_TLS:
             hint = "Turn on TLS in the server (ssl = on), or set journal.tls = false."
@@ -181,7 +181,7 @@ class PostgresDatabase(Database):
             f"The journal {self.name} isn't available: {text}.", hint="Check that the server is running, and try again."
         )
 
-    def _away(self, error: Exception) -> LakegateError:
+    def _unavailable(self, error: Exception) -> LakegateError:
         if isinstance(error, PoolTimeoutError):
             return RetryableError(
                 f"All connections that this process may open to the journal {self.name} are in use.",
@@ -189,7 +189,7 @@ class PostgresDatabase(Database):
                 setting="journal.max_connections",
             )
         if not isinstance(error, ssl.SSLCertVerificationError):
-            return super()._away(error)
+            return super()._unavailable(error)
         return ConfigurationError(
             f"The certificate of the journal {self.name} isn't trusted: {error.verify_message.rstrip('.')}.",
             hint="If your own authority signed it, set journal.ca_file. Otherwise, renew the server's certificate.",

@@ -32,7 +32,7 @@ class FileEngine(SparkEngine):
         self._audited: tuple[Batch, Schema] | None = None
         self._left: Any = None
 
-    def look_at(self, batch: Batch, schema: Schema) -> None:
+    def read_batch(self, batch: Batch, schema: Schema) -> None:
         """Audit the rows of ``batch`` from now on, in the columns and types of ``schema``."""
         self._audited, self._left = (batch, schema), None
 

@@ -60,17 +60,17 @@ def audit(
         engine=context.engine,
         metadata_location=staged.pointer.metadata_location,
         narrator=context.narrator,
-        others=_others(context, staged, beside, at, replaces),
+        others=_other_rows(context, staged, beside, at, replaces),
         at=at.hash,
         schemas=schemas_at(context, at, beside),
         explain=explain,
-        past=_past(context, staged, beside, at),
+        past=_history_before(context, staged, beside, at),
     )
     failpoints.reach("after-audit")
     return report
 
 
-def audit_again(
+def recheck_table(
     context: Context, run: Run, staged: StagedTable, report: AuditReport, *, moved: Collection[str], at: Ref
 ) -> AuditReport:
     """Rerun those checks of ``report`` that read one of the ``moved`` tables, on the tables' state ``at`` a commit."""
@@ -88,7 +88,7 @@ def audit_again(
         added=_added(context, staged),
         engine=context.engine,
         narrator=context.narrator,
-        others=_others(context, staged, run.staged, at, run.request.replaces if run.request else ()),
+        others=_other_rows(context, staged, run.staged, at, run.request.replaces if run.request else ()),
         at=at.hash,
         schemas=schemas_at(context, at, run.staged),
     )
@@ -116,7 +116,7 @@ def as_row_tests(
     """Return checks, by their names in the report, as tests that find the failing rows that :func:`audit` counts."""
     at = Ref(name=staged.target, hash=staged.base)
     schema = context.reader.metadata(staged.pointer).table_schema
-    others = _others(context, staged, (), at, replaces)
+    others = _other_rows(context, staged, (), at, replaces)
     return row_tests(checks, schema, added_rows(staged), others, masked)
 
 
@@ -141,7 +141,7 @@ def schemas_at(context: Context, at: Ref, beside: Sequence[StagedTable] = ()) ->
     return find
 
 
-def _past(context: Context, staged: StagedTable, beside: Sequence[StagedTable], at: Ref) -> Past:
+def _history_before(context: Context, staged: StagedTable, beside: Sequence[StagedTable], at: Ref) -> Past:
     """Return the history before ``staged`` for checks that compare with it: earlier batches, and the schema before."""
     table = str(staged.table)
 
@@ -149,7 +149,7 @@ def _past(context: Context, staged: StagedTable, beside: Sequence[StagedTable], 
         run = context.journal.get(staged.run_id)
         until = None if run is None else run.started_at
         runs = context.journal.pages.published_to(table, until=until)
-        yield from (_batch(run, name) for run, name in runs if run.run_id != staged.run_id)
+        yield from (_past_batch(run, name) for run, name in runs if run.run_id != staged.run_id)
 
     def before() -> Schema | None:
         pointer = context.catalog.get_table(staged.table, at)
@@ -184,7 +184,7 @@ def _is_batch(kind: RunKind, staged: Sequence[StagedTable], table: str) -> bool:
     return not releases and any(one.rows for one in own)
 
 
-def _batch(run: Run, table: str) -> PastBatch:
+def _past_batch(run: Run, table: str) -> PastBatch:
     rows = sum(one.rows for one in run.staged if str(one.table) == table)
     measured = {
         result.measure: result.value
@@ -229,7 +229,7 @@ def _added(context: Context, staged: StagedTable) -> AddedFiles:
     return context.reader.added_files(staged.pointer, staged.snapshot_ids)
 
 
-def _others(
+def _other_rows(
     context: Context, staged: StagedTable, beside: Sequence[StagedTable], at: Ref, replaces: Sequence[str]
 ) -> Others:
     """Return a lookup of tables' rows as they'd be after the publish, without the audited rows."""

@@ -33,20 +33,20 @@ _UNKNOWN_TO_OLDER: Final[dict[str, Any]] = {
 _NAMED_BY_A_RUN = re.compile(r"(?:.*/)?[^/]+_(\d{8}T\d{6}-[0-9a-f]{8})")
 
 
-class _Carried(Value):
+class _StoredRun(Value):
     """A run as stored on its branch; ``format`` goes up with each change that older releases can't read."""
 
     format: int = Field(ge=_OLDEST_FORMAT, le=FORMAT)
     run: Run
 
 
-def carry(context: Context, run: Run, branch: Ref) -> Ref:
+def store_run(context: Context, run: Run, branch: Ref) -> Ref:
     """Store ``run`` on ``branch``, in a commit: its request, and its verdict if it has one. Return the new head.
 
     Raises:
         ConflictError: When something was committed to the branch since it was read.
     """
-    carried = _Carried(format=FORMAT, run=_without_evidence(run))
+    carried = _StoredRun(format=FORMAT, run=_without_evidence(run))
     verdict = "its audit failed" if run.failures else "written" if run.staged else "begun"
     return context.catalog.commit(
         CommitRequest(
@@ -62,35 +62,35 @@ def carry(context: Context, run: Run, branch: Ref) -> Ref:
     )
 
 
-def carry_request(context: Context, request: IngestRequest, branch: Ref) -> Ref:
+def store_request(context: Context, request: IngestRequest, branch: Ref) -> Ref:
     """Store an ingest's request on its branch before writing there, unless the branch has it already."""
     if branch.hash != request.base:
-        known = carried_by(context, branch.name, request.base)
+        known = stored_runs(context, branch.name, request.base)
         if any(run.request == request for run in known):
             return branch
-    return carry(context, Run.begun(request), branch)
+    return store_run(context, Run.begun(request), branch)
 
 
-def carry_verdict(context: Context, run: Run) -> None:
+def store_verdict(context: Context, run: Run) -> None:
     """Store on a rejected run's branch that it's rejected.
 
     Best effort: without it, a lake whose journal doesn't know the run runs the checks again.
     """
     with suppress(LakegateError):
-        carry(context, run.model_copy(update={"status": "rejected"}), context.catalog.get_ref(run.branch))
+        store_run(context, run.model_copy(update={"status": "rejected"}), context.catalog.get_ref(run.branch))
 
 
-def carried_by(context: Context, branch: str, base: str) -> tuple[Run, ...]:
+def stored_runs(context: Context, branch: str, base: str) -> tuple[Run, ...]:
     """Return the runs stored in the commits of ``branch`` since ``base``, each as stored last."""
-    return carried_in(branch, context.catalog.history(branch, until=base))
+    return stored_runs_in(branch, context.catalog.history(branch, until=base))
 
 
-def carried_in(branch: str, newest_first: Iterator[Commit] | Sequence[Commit]) -> tuple[Run, ...]:
-    """Return the runs stored in the given commits; see :func:`carried_by`."""
+def stored_runs_in(branch: str, newest_first: Iterator[Commit] | Sequence[Commit]) -> tuple[Run, ...]:
+    """Return the runs stored in the given commits; see :func:`stored_runs`."""
     found: dict[str, Run] = {}
     for commit in newest_first:
         if RUN_PROPERTY in commit.properties and commit.properties.get(RUN_ID_PROPERTY) not in found:
-            run = _read(branch, commit)
+            run = _stored_run(branch, commit)
             found[run.run_id] = run
     return tuple(found.values())
 
@@ -106,7 +106,7 @@ def run_named_by(branch: str) -> str | None:
     return None if named is None else named[1]
 
 
-def stands_as_left(context: Context, branch: Ref, head: str, run_id: str) -> bool:
+def is_unchanged_since(context: Context, branch: Ref, head: str, run_id: str) -> bool:
     """Return whether the only commits to ``branch`` after ``head`` store the run itself, and change no table."""
     for commit in context.catalog.history(branch.hash, until=head, operations=True):
         if commit.tables or RUN_PROPERTY not in commit.properties or commit.properties.get(RUN_ID_PROPERTY) != run_id:
@@ -127,9 +127,9 @@ def _without_evidence(run: Run) -> Run:
     return run.model_copy(update={"order": None, "steps": (), "notifications": (), "error": None, "reports": reports})
 
 
-def _read(branch: str, commit: Commit) -> Run:
+def _stored_run(branch: str, commit: Commit) -> Run:
     try:
-        return _Carried.model_validate_json(unpacked(commit.properties[RUN_PROPERTY])).run
+        return _StoredRun.model_validate_json(unpacked(commit.properties[RUN_PROPERTY])).run
     except (ValidationError, ValueError, zlib.error) as error:
         raise NewerFormatError(
             f"Branch '{branch}' stores run {commit.properties.get(RUN_ID_PROPERTY)} in a format that this version of "
@@ -157,7 +157,7 @@ def find_owner(
             during its write; or when it holds none of the rows of its run.
         NewerFormatError: When a newer lakegate stored the run on the branch.
     """
-    carried = {run.run_id: run for run in carried_by(context, branch, staged[0].base)}
+    carried = {run.run_id: run for run in stored_runs(context, branch, staged[0].base)}
     snapshots = [snapshot for one in staged for snapshot in context.reader.change(one.before, one.pointer).standing]
     written = {run_id for one in snapshots if (run_id := one.summary.get(RUN_ID_PROPERTY))}
     run_ids = sorted(written | carried.keys())
@@ -170,12 +170,12 @@ def find_owner(
             run_ids=run_ids,
         )
     run_id = run_ids[0] if run_ids else run_named_by(branch)
-    run = _known(context, carried, run_id) if run_ids and run_id else None
+    run = _known_run(context, carried, run_id) if run_ids and run_id else None
     if run is None:
         if run_id is not None and acceptance is None:
-            raise _unknown(branch, run_id, has_rows=bool(run_ids))
-        return by_hand(branch, staged, run_id=run_id if run_ids else None)
-    _require_whole(context, run, branch, snapshots, base=staged[0].base)
+            raise _unknown_run_error(branch, run_id, has_rows=bool(run_ids))
+        return manual_run(branch, staged, run_id=run_id if run_ids else None)
+    _require_complete(context, run, branch, snapshots, base=staged[0].base)
     if run.status == "reverted":
         raise InputError(
             f"Run {run.run_id} was published from branch {branch} and reverted by run {run.reverted_by}.",
@@ -199,7 +199,7 @@ def find_owner(
     )
 
 
-def by_hand(branch: str, staged: Sequence[StagedTable], *, run_id: str | None = None) -> Run:
+def manual_run(branch: str, staged: Sequence[StagedTable], *, run_id: str | None = None) -> Run:
     """Return a run for what was written to ``branch`` by hand."""
     run_id = run_id or staged[0].run_id
     return Run(
@@ -216,7 +216,7 @@ def by_hand(branch: str, staged: Sequence[StagedTable], *, run_id: str | None = 
     )
 
 
-def _known(context: Context, carried: Mapping[str, Run], run_id: str) -> Run | None:
+def _known_run(context: Context, carried: Mapping[str, Run], run_id: str) -> Run | None:
     """Return the run from the journal, or from the branch if the journal knows it from a commit only."""
     known, found = context.journal.get(run_id), carried.get(run_id)
     if found is None:
@@ -230,7 +230,7 @@ def _known(context: Context, carried: Mapping[str, Run], run_id: str) -> Run | N
     return found.model_copy(update=ended)
 
 
-def _require_whole(context: Context, run: Run, branch: str, snapshots: Sequence[Snapshot], *, base: str) -> None:
+def _require_complete(context: Context, run: Run, branch: str, snapshots: Sequence[Snapshot], *, base: str) -> None:
     """Check that the branch still holds everything that the run wrote, whatever else happened there since."""
     half = run.status in {"running", "failed"} and not run.staged
     gone, number = False, ""
@@ -241,7 +241,7 @@ def _require_whole(context: Context, run: Run, branch: str, snapshots: Sequence[
         half = wrong or (run.status == "failed" and not run.staged)
         gone, number = half and bool(run.staged), f" ({rows:,} of {wanted:,} rows)"
         # Halfway through a quarantine, duplicated rows may make up the count for missing ones.
-        half = half or (not run.reports and ends_aside(context, branch, base))
+        half = half or (not run.reports and ends_with_quarantine(context, branch, base))
     elif not half:
         gone = not _snapshots_of(context, run) <= {one.snapshot_id for one in snapshots}
     if gone:
@@ -263,7 +263,7 @@ def _require_whole(context: Context, run: Run, branch: str, snapshots: Sequence[
         )
 
 
-def ends_aside(context: Context, branch: str, base: str) -> bool:
+def ends_with_quarantine(context: Context, branch: str, base: str) -> bool:
     """Return whether the last change on a branch is to a quarantine table: a run was then interrupted in between."""
     commits = context.catalog.history(branch, until=base, operations=True)
     last = next((commit for commit in commits if commit.tables), None)
@@ -279,7 +279,7 @@ def _snapshots_of(context: Context, run: Run) -> frozenset[int]:
     return frozenset(found)
 
 
-def _unknown(branch: str, run_id: str, *, has_rows: bool) -> InputError:
+def _unknown_run_error(branch: str, run_id: str, *, has_rows: bool) -> InputError:
     what = "holds rows of" if has_rows else "is named after"
     copy = "" if has_rows else f"If you wrote it by hand: lakegate branch create NAME --from {branch}. "
     return InputError(

@@ -37,7 +37,7 @@ from lakegate.wap.context import Context
 CHECKPOINT_PROPERTY = "lakegate.checkpoint"
 FOLDER = ".lakegate-history"
 """The folder of the files, below the warehouse's root."""
-EVERY = 1_000
+COMMITS_PER_CHECKPOINT = 1_000
 """Commits after which ``gc`` makes another checkpoint."""
 _FORMAT = 1
 _FILES_KEPT = 6
@@ -53,7 +53,7 @@ class Checkpoint(Value):
     Attributes:
         format: Format of the files. A release that reads more or less out of commits uses another number.
         commit: The last commit in the checkpoint.
-        past: SHA-256 of the file that holds a :class:`Past`.
+        past: SHA-256 of the file that holds a :class:`CheckpointCommits`.
         needed: SHA-256 of the file that holds a :class:`Needed`, if there is one.
     """
 
@@ -64,7 +64,7 @@ class Checkpoint(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class CheckpointCommits:
     """Commits as lines of a file: as objects, they'd take ten times the memory.
 
     Attributes:
@@ -76,18 +76,18 @@ class Past:
     foreign: tuple[str, ...] = ()
 
 
-def line_of(commit: PastCommit) -> bytes:
-    """Return a commit as a line of :class:`Past`."""
+def to_line(commit: PastCommit) -> bytes:
+    """Return a commit as a line of :class:`CheckpointCommits`."""
     return commit.model_dump_json(exclude_defaults=True).encode()
 
 
 def past_commit(line: bytes) -> PastCommit:
-    """Return the commit in a line of :class:`Past`."""
+    """Return the commit in a line of :class:`CheckpointCommits`."""
     return PastCommit.model_validate_json(line)
 
 
-def hash_of(line: bytes) -> str:
-    """Return the hash of the commit in a line of :class:`Past`. The line starts with it."""
+def hash_in_line(line: bytes) -> str:
+    """Return the hash of the commit in a line of :class:`CheckpointCommits`. The line starts with it."""
     return line[len(_LINE_BEGINS) : line.index(b'"', len(_LINE_BEGINS))].decode()
 
 
@@ -108,11 +108,11 @@ class Needed(Value):
 
     def all_digests(self) -> frozenset[bytes]:
         """Return the digests."""
-        joined = base64.b64decode(self.digests, validate=True)
-        return frozenset(joined[at : at + _DIGEST_BYTES] for at in range(0, len(joined), _DIGEST_BYTES))
+        encode_digests = base64.b64decode(self.digests, validate=True)
+        return frozenset(encode_digests[at : at + _DIGEST_BYTES] for at in range(0, len(encode_digests), _DIGEST_BYTES))
 
 
-def joined(digests: frozenset[bytes]) -> str:
+def encode_digests(digests: frozenset[bytes]) -> str:
     """Return the digests as :attr:`Needed.digests` has them."""
     return base64.b64encode(b"".join(sorted(digests))).decode("ascii")
 
@@ -133,12 +133,12 @@ def checkpoint_in(commit: Commit) -> Checkpoint | None:
     return None
 
 
-def load_past(context: Context, checkpoint: Checkpoint) -> Past | None:
+def load_commits(context: Context, checkpoint: Checkpoint) -> CheckpointCommits | None:
     """Return the commits in a checkpoint; ``None`` if its file can't be used."""
     content = _load(context, checkpoint.past)
     try:
         first, *lines = (content or b"").splitlines()
-        past = Past(lines, tuple(map(str, json.loads(first))))
+        past = CheckpointCommits(lines, tuple(map(str, json.loads(first))))
         newest = deque((past_commit(line).hash for line in lines), maxlen=1)
     except (ValueError, TypeError):
         return None
@@ -165,7 +165,7 @@ def _load(context: Context, sha256: str) -> bytes | None:
     return None
 
 
-def save(context: Context, branch: str, past: Past, needed: Needed | None) -> Checkpoint | None:
+def save_checkpoint(context: Context, branch: str, past: CheckpointCommits, needed: Needed | None) -> Checkpoint | None:
     """Make a checkpoint of the commits in ``past``, which are in the history of ``branch``.
 
     Returns:
@@ -186,7 +186,7 @@ def save(context: Context, branch: str, past: Past, needed: Needed | None) -> Ch
 
     made = Checkpoint(
         format=_FORMAT,
-        commit=hash_of(past.lines[-1]),
+        commit=hash_in_line(past.lines[-1]),
         past=put(b"\n".join([json.dumps(past.foreign).encode(), *past.lines])),
         needed=None if needed is None else put(needed.model_dump_json().encode()),
     )

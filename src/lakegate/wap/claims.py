@@ -16,7 +16,7 @@ from lakegate.telemetry.metrics import WAIT_SECONDS, measure
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.history import MODE_PROPERTY, files_in, find_commit, published_to, tables_in
-from lakegate.wap.optimistic_commit import step_aside
+from lakegate.wap.optimistic_commit import give_up_priority
 from lakegate.wap.recover import recover
 
 _POLL_S = 0.1
@@ -59,15 +59,15 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
         claim = _wait(context, request, claim, token, deadline)
     claim = _with_changed_back(request, claim)
     if claim.changed:
-        raise _changed(request, claim.changed)
+        raise _changed_error(request, claim.changed)
     if claim.same_content and request.on_same_content == "refuse":
-        raise _same_content(request, claim.same_content)
+        raise _same_content_error(request, claim.same_content)
     _note_same_content(context, request, claim.same_content)
-    _require_not_taken(context, request, claim.claimed)
+    _require_rows_left(context, request, claim.claimed)
     files, replaces = _with_replaced(context, request, claim)
     again: tuple[str, ...] = ()
     if files and request.mode.needs_all_files:
-        files, again = _whole(request, claim)
+        files, again = _all_files(request, claim)
     skipped = tuple(known for known in (*claim.published, *claim.busy) if known.file.uri not in {f.uri for f in files})
     return ClaimedFiles(files, skipped, claim.same_content, bool(claim.busy), replaces, again)
 
@@ -101,33 +101,33 @@ def _with_changed_back(request: IngestRequest, claim: Claim) -> Claim:
 
 
 def _wait(context: Context, request: IngestRequest, claim: Claim, token: str, deadline: Deadline) -> Claim:
-    def look() -> KnownFile | None:
+    def next_busy() -> KnownFile | None:
         nonlocal claim
         claim = _claim(context, request, token)
         return next(iter(claim.busy), None)
 
-    wait_for(context, str(request.table), claim.busy[0], look, wait_s=request.wait_s, deadline=deadline)
+    wait_for_file(context, str(request.table), claim.busy[0], next_busy, wait_s=request.wait_s, deadline=deadline)
     return claim
 
 
-def wait_for(
+def wait_for_file(
     context: Context,
     table: str,
     busy: KnownFile,
-    look: Callable[[], KnownFile | None],
+    next_busy: Callable[[], KnownFile | None],
     *,
     wait_s: float,
     deadline: Deadline = NEVER,
 ) -> None:
-    """Wait for the run that is working on a file, and for every other one that ``look`` finds then.
+    """Wait for the run that is working on a file, and for every other one that ``next_busy`` finds then.
 
     Args:
-        look: Returns the next file that another run is working on; ``None`` if there's none.
+        next_busy: Returns the next file that another run is working on; ``None`` if there's none.
 
     Raises:
         RetryableError: When that takes longer than ``wait_s`` or the deadline allows.
     """
-    step_aside()  # the other run may be waiting for us before it publishes
+    give_up_priority()  # the other run may be waiting for us before it publishes
     other: KnownFile | None = busy
     began, polls = time.monotonic(), 0
     with context.narrator.step(f"Waiting for run {busy.run_id}, which is working on {busy.file.uri}"):
@@ -144,7 +144,7 @@ def wait_for(
             polls += 1
             if polls % _RECOVER_EVERY == 0:
                 recover(context, deadline)
-            other = look()
+            other = next_busy()
     measure(WAIT_SECONDS, time.monotonic() - began, queue="files")
 
 
@@ -152,7 +152,7 @@ class RowsTakenError(RetryableError):
     """Another run took rows of a source by watermark after this run had read which ones were left."""
 
 
-def _require_not_taken(context: Context, request: IngestRequest, files: Sequence[SourceFile]) -> None:
+def _require_rows_left(context: Context, request: IngestRequest, files: Sequence[SourceFile]) -> None:
     for known in context.journal.earlier(
         str(request.table), [file for file in files if MarkRanges.parse(file.version)]
     ):
@@ -179,7 +179,7 @@ def _note_same_content(context: Context, request: IngestRequest, files: Sequence
         )
 
 
-def _same_content(request: IngestRequest, files: Sequence[KnownFile]) -> InputError:
+def _same_content_error(request: IngestRequest, files: Sequence[KnownFile]) -> InputError:
     first = files[0]
     others = f" (and {len(files) - 1:,} more)" if len(files) > 1 else ""
     other = f"run {first.run_id} published to {request.table}"
@@ -196,7 +196,7 @@ def _same_content(request: IngestRequest, files: Sequence[KnownFile]) -> InputEr
     )
 
 
-def _changed(request: IngestRequest, changed: Sequence[KnownFile]) -> InputError:
+def _changed_error(request: IngestRequest, changed: Sequence[KnownFile]) -> InputError:
     first = changed[0]
     others = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
     return InputError(
@@ -228,21 +228,21 @@ def _with_replaced(
     for run_id in replaces:
         commit = find_commit(context, run_id, base)
         if commit.properties.get(MODE_PROPERTY):
-            raise _rewrote(request, run_id, commit.properties[MODE_PROPERTY])
+            raise _rewrote_error(request, run_id, commit.properties[MODE_PROPERTY])
         if any(map(is_quarantine, tables_in(commit))):
-            raise _quarantined(request, run_id)
+            raise _quarantined_error(request, run_id)
         if not published_to(context, run_id, base, request.table) <= live:
-            raise _rewritten(request, run_id)
+            raise _rewritten_error(request, run_id)
         published = {uri for uri, _ in files_in(commit)}
         missing = sorted(published - given.keys())
         if missing:
-            raise _not_alone(request, run_id, missing)
+            raise _not_alone_error(request, run_id, missing)
         again += [given[uri] for uri in sorted(published)]
     files = {file.uri: file for file in (*claim.claimed, *again)}
     return tuple(file for file in request.batch.files if file.uri in files), replaces
 
 
-def _whole(request: IngestRequest, claim: Claim) -> tuple[tuple[SourceFile, ...], tuple[str, ...]]:
+def _all_files(request: IngestRequest, claim: Claim) -> tuple[tuple[SourceFile, ...], tuple[str, ...]]:
     """Return all files of a batch whose mode removes rows that aren't in it, and the URIs that other runs published.
 
     A file with the same bytes as another file of the batch may be left out.
@@ -261,16 +261,16 @@ def _whole(request: IngestRequest, claim: Claim) -> tuple[tuple[SourceFile, ...]
     twins = [one for one in claim.published if one.same_content_as or one.same_file_as]
     for one in twins:
         if one.same_content_as and (one.same_content_as, one.file.version) not in given:
-            raise _same_content(request, [one])
+            raise _same_content_error(request, [one])
     left_out = {one.file.uri for one in twins if (one.same_content_as or one.same_file_as, one.file.version) in given}
     if request.mode.merge_sql is not None and claim.published:
-        raise _not_all_new(request, claim.published)
+        raise _not_all_new_error(request, claim.published)
     claimed = {file.uri for file in claim.claimed}
     files = tuple(file for file in request.batch.files if file.uri not in left_out)
     return files, tuple(file.uri for file in files if file.uri not in claimed)
 
 
-def _not_all_new(request: IngestRequest, published: Sequence[KnownFile]) -> InputError:
+def _not_all_new_error(request: IngestRequest, published: Sequence[KnownFile]) -> InputError:
     # If the file were written again, a MERGE that adds would count its rows twice; without it, they'd look deleted.
     first = published[0]
     return InputError(
@@ -283,7 +283,7 @@ def _not_all_new(request: IngestRequest, published: Sequence[KnownFile]) -> Inpu
     )
 
 
-def _quarantined(request: IngestRequest, run_id: str) -> InputError:
+def _quarantined_error(request: IngestRequest, run_id: str) -> InputError:
     # Only a revert knows which runs released some of these rows; otherwise they'd be in the table twice.
     return InputError(
         f"Run {run_id} published files of this batch to {request.table} with other content, and quarantined some of "
@@ -295,7 +295,7 @@ def _quarantined(request: IngestRequest, run_id: str) -> InputError:
     )
 
 
-def _rewrote(request: IngestRequest, run_id: str, mode: str) -> InputError:
+def _rewrote_error(request: IngestRequest, run_id: str, mode: str) -> InputError:
     # Its data files also hold other runs' rows: a rewritten file contains every row that didn't change.
     return InputError(
         f"Run {run_id} published files of this batch to {request.table} with other content, in mode {mode}. "
@@ -307,7 +307,7 @@ def _rewrote(request: IngestRequest, run_id: str, mode: str) -> InputError:
     )
 
 
-def _rewritten(request: IngestRequest, run_id: str) -> InputError:
+def _rewritten_error(request: IngestRequest, run_id: str) -> InputError:
     # Checked before anything is written: in the rewritten files, its rows can't be told from other rows.
     return InputError(
         f"Run {run_id} published files of this batch to {request.table} with other content, but its data files were "
@@ -319,7 +319,7 @@ def _rewritten(request: IngestRequest, run_id: str) -> InputError:
     )
 
 
-def _not_alone(request: IngestRequest, run_id: str, missing: Sequence[str]) -> InputError:
+def _not_alone_error(request: IngestRequest, run_id: str, missing: Sequence[str]) -> InputError:
     return InputError(
         f"Run {run_id} published files of this batch to {request.table} together with {len(missing)} other(s), such as "
         f"{missing[0]}. Their rows can't be told apart.",

@@ -75,7 +75,7 @@ NEVER = Deadline()
 
 
 @contextmanager
-def held_to(deadline: Deadline, context: Context, run_id: str) -> Iterator[None]:
+def cancel_engine_at(deadline: Deadline, context: Context, run_id: str) -> Iterator[None]:
     """Cancel the engine's work in the body when the deadline comes."""
     if math.isinf(deadline.at):
         yield

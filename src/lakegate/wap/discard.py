@@ -56,13 +56,13 @@ def discard(context: Context, branch: str, *, target: str = "main", seen: Ref | 
         context.catalog.delete_ref(ref)
 
     try:
-        drop() if seen is not None else despite_late_commits(drop)
+        drop() if seen is not None else retry_on_late_commits(drop)
     except NotFoundError:
         return False
     return True
 
 
-def despite_late_commits(move: Callable[[], T]) -> T:
+def retry_on_late_commits(move: Callable[[], T]) -> T:
     """Read a branch and drop or move it; try again when something is committed to it in between.
 
     Work that a killed process had started in the engine or the catalog goes on there, and commits when it's done.
@@ -72,7 +72,7 @@ def despite_late_commits(move: Callable[[], T]) -> T:
     )(move)
 
 
-def exists(context: Context, branch: str) -> bool:
+def ref_exists(context: Context, branch: str) -> bool:
     """Return whether a branch or tag exists, without listing all of them; ``""`` (a run without a branch) doesn't."""
     with suppress(NotFoundError):
         return bool(branch and context.catalog.get_ref(branch))
@@ -110,7 +110,7 @@ def discard_own(context: Context, run: Run) -> None:
 
     if run.branch:
         with suppress(NotFoundError):
-            despite_late_commits(drop)
+            retry_on_late_commits(drop)
 
 
 def is_own(context: Context, run: Run) -> bool:
@@ -126,10 +126,10 @@ def is_own(context: Context, run: Run) -> bool:
     if run.request is None:  # a transaction: the commits of its statements don't name the run
         first = commits[-1] if commits else None
         return first is not None and (first.parent, first.properties.get(RUN_ID_PROPERTY)) == (run.base, run.run_id)
-    return wrote_all(context, run, commits)
+    return made_all_commits(context, run, commits)
 
 
-def wrote_all(context: Context, run: Run, commits: Iterable[Commit]) -> bool:
+def made_all_commits(context: Context, run: Run, commits: Iterable[Commit]) -> bool:
     """Return whether the run made all of ``commits``, in any of its processes; ``False`` if there are none."""
     written: set[str | None] = set()
     for commit in commits:
@@ -160,16 +160,16 @@ def discard_run(context: Context, branch: str, *, target: str = "main", action: 
         RetryableError: When another process is working on the run or publishing it, and doesn't stop within a few
             seconds.
     """
-    existed = exists(context, branch)
+    existed = ref_exists(context, branch)
     run = context.journal.find_by_branch(branch)
     if run is None or not existed:
         if not discard(context, branch, target=target):
             raise unknown_ref(context.catalog, branch)
         return None
-    lease = _held(context, run)
+    lease = _take_lease(context, run)
     token = lease.token or ""
     try:
-        return _discarded(context, lease.run, token, target, action)
+        return _discard_leased(context, lease.run, token, target, action)
     except BaseException:
         # Restore the run: its branch still exists, and may be published or discarded later.
         with suppress(LakegateError):
@@ -183,7 +183,7 @@ def discard_run(context: Context, branch: str, *, target: str = "main", action: 
         raise
 
 
-def _discarded(context: Context, run: Run, token: str, target: str, action: Action | None) -> Run:
+def _discard_leased(context: Context, run: Run, token: str, target: str, action: Action | None) -> Run:
     if run.publication is None and not run.failures:
         # If we're killed now, recovery must not publish the run because its audit passed.
         context.journal.save(run.model_copy(update={"reports": ()}), token)
@@ -204,7 +204,7 @@ def _discarded(context: Context, run: Run, token: str, target: str, action: Acti
     return context.journal.end(run.model_copy(update={**changes, "finished_at": finished}), token)
 
 
-def _held(context: Context, run: Run) -> Lease:
+def _take_lease(context: Context, run: Run) -> Lease:
     """Take a run's lease, even if it has ended; wait a little for a process that is about to end it."""
     try:
         return context.journal.resume(run.run_id, ended=True, wait_s=_PATIENCE_S) or Lease(run=run)

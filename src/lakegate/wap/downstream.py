@@ -35,7 +35,7 @@ from lakegate.progress import one_line, without_secrets
 from lakegate.wap import failpoints
 from lakegate.wap.alerting import alert_undelivered
 from lakegate.wap.context import Context, Subscriber
-from lakegate.wap.history import only_of, part_of, snapshots_in, sync
+from lakegate.wap.history import limit_to_snapshots, part_of, snapshots_in, sync
 
 BUDGET_S = 30.0
 """Seconds after which a process that ended a run starts no further delivery."""
@@ -48,7 +48,7 @@ _PAGE = 500
 _LONGEST_REASON = 500
 _LOG = logging.getLogger(__name__)
 
-States = Mapping[str, TablePointer | None]
+TableStates = Mapping[str, TablePointer | None]
 """The state of each table, by its name; ``None`` for a table that doesn't exist."""
 
 
@@ -182,7 +182,7 @@ class _Sender:
             event, states = describe(self._context, delivery)
             run = None if delivery.run_id is None else self._context.journal.get(delivery.run_id)
             failpoints.reach("before-send")
-            with self._context.narrator.step(f"Notifying {self.name} of {_what(delivery)}"):
+            with self._context.narrator.step(f"Notifying {self.name} of {_label(delivery)}"):
                 self._opened.deliver(event, run)
             failpoints.reach("after-send")
         except CatalogUnavailableError:
@@ -216,7 +216,7 @@ class _Sender:
         self.tried.append(ended)
 
     def _narrate(self, text: str, delivery: Delivery) -> None:
-        self._context.narrator.note(f"{self.name} didn't get {_what(delivery)}: {text}")
+        self._context.narrator.note(f"{self.name} didn't get {_label(delivery)}: {text}")
         facts = {"downstream": self.name, "run_id": delivery.run_id, "tables": list(delivery.tables)}
         _LOG.warning("Downstream '%s' didn't get an event: %s", self.name, text, extra={"facts": facts})
 
@@ -244,7 +244,7 @@ def _reason(error: Exception) -> str:
     return one_line(without_secrets(text + hint))[:_LONGEST_REASON]
 
 
-def _what(delivery: Delivery) -> str:
+def _label(delivery: Delivery) -> str:
     tables = ", ".join(delivery.tables[:3]) + (" …" if len(delivery.tables) > 3 else "")
     return f"{tables} ({delivery.kind})"
 
@@ -259,7 +259,7 @@ def check(subscriber: Subscriber, type_: str) -> DownstreamCheck:
     return DownstreamCheck(name=name, type=type_, works=True, detail=detail)
 
 
-def describe(context: Context, delivery: Delivery) -> tuple[DownstreamEvent, States]:
+def describe(context: Context, delivery: Delivery) -> tuple[DownstreamEvent, TableStates]:
     """Return a delivery's event, and the state of its tables by the catalog."""
     if delivery.commit is None:
         run = None if delivery.run_id is None else context.journal.get(delivery.run_id)
@@ -277,7 +277,7 @@ def describe(context: Context, delivery: Delivery) -> tuple[DownstreamEvent, Sta
     return _event(delivery, commit.time, tables, parent=commit.parent, actor=actor or None), after
 
 
-def _states(context: Context, delivery: Delivery, commit_hash: str) -> tuple[Commit, States, States]:
+def _states(context: Context, delivery: Delivery, commit_hash: str) -> tuple[Commit, TableStates, TableStates]:
     tables = [TableIdentifier.stored(name) for name in delivery.tables]
     try:
         commit = next(iter(context.catalog.history(commit_hash)), None)
@@ -342,7 +342,7 @@ def _changed(
     try:
         old = None if before is None else context.reader.metadata(before)
         if not is_current and not (before is None and after is None):
-            change = only_of(context.reader.change(before, after), own)
+            change = limit_to_snapshots(context.reader.change(before, after), own)
             known |= {"change": change.kind, "rows_added": change.rows_added, "rows_removed": change.rows_removed}
             known["snapshot_ids"] = change.snapshot_ids
         if after is not None:

@@ -39,33 +39,33 @@ from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.model.tables import StoredFile
 from lakegate.points import MAIN
 from lakegate.ports import FileStore, WarehouseFiles
-from lakegate.wap.branches import stands_as_left
+from lakegate.wap.branches import is_unchanged_since
 from lakegate.wap.checkpoints import (
-    EVERY,
+    COMMITS_PER_CHECKPOINT,
     FOLDER,
+    CheckpointCommits,
     Needed,
-    Past,
     digest,
-    hash_of,
-    joined,
-    line_of,
+    encode_digests,
+    hash_in_line,
     load_needed,
     outdated,
-    save,
+    save_checkpoint,
+    to_line,
 )
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_own
 from lakegate.wap.downstream import needed_states
-from lakegate.wap.history import History, read_past
-from lakegate.wap.reachable import Reachable, canonical, collecting, drop_orphaned_announcements
+from lakegate.wap.history import History, read_history
+from lakegate.wap.reachable import Reachable, announce_gc, canonical, drop_orphaned_announcements
 
 _BATCH = 500
 _CLOCKS_DIFFER = timedelta(minutes=1)
 _SAMPLE = 5
 _ALL_RUNS = 1_000_000
-_PARTS = ("data", "metadata")
+_TABLE_FOLDERS = ("data", "metadata")
 """The folders of a table in Iceberg's default layout. Other files don't belong to the table."""
-_MADE_BY_US = re.compile(r".+_[0-9]{8}T[0-9]{6}-[0-9a-f]{8}")
+_RUN_FOLDER = re.compile(r".+_[0-9]{8}T[0-9]{6}-[0-9a-f]{8}")
 """A table folder as :func:`lakegate.wap.stage.new_table` names it: the table's name and the run's id."""
 _CHECKSUM = re.compile(r"\.(.+)\.crc")
 """A checksum file, which Hadoop's local file system writes next to each file."""
@@ -82,7 +82,7 @@ _UNKNOWN = TablePointer(
 _ORPHANING = ("failed", "published")
 _EXPIRING = ("rejected", *_ORPHANING)
 """Includes published runs: their branch is dropped at once, unless the catalog becomes unavailable just then."""
-_USERS_CHOICE = {
+_LEFT_TO_USER = {
     error.code for error in (ConflictError, AlreadyPublishedError, NotReplayableError, OutcomeUnknownError)
 }
 """Errors of failed runs whose branch is kept because the user may still publish it."""
@@ -107,7 +107,7 @@ def gc(
         keep_rejected: How long to keep the branch of a rejected or failed run after the run ended.
         grace: Keep files younger than this: a file is written long before it's committed. While runs are active, keep
             files written since ``grace`` before the first of them started.
-        now: See :func:`right_now`.
+        now: See :func:`warehouse_time`.
         dry_run: Drop and delete nothing; only report what would be.
         history: How far back states must stay readable; ``None`` for the whole history.
         keep_detail: How long the journal keeps reports and steps of ended runs; ``None`` for ever.
@@ -118,8 +118,8 @@ def gc(
     branches, problems = expire_branches(context, keep=keep_rejected, now=now, dry_run=dry_run)
     if not dry_run:
         drop_orphaned_announcements(context)
-    leaving = {branch.branch for branch in branches} if dry_run else set()
-    garbage = Garbage(context, files, oldest=None if history is None else now - history, leaving=leaving)
+    as_dropped = {branch.branch for branch in branches} if dry_run else set()
+    garbage = Garbage(context, files, oldest=None if history is None else now - history, as_dropped=as_dropped)
     garbage.list_files(collectable_before(context, now, grace))
     past = _read_history(context)
     garbage.begin(past)
@@ -147,7 +147,7 @@ def gc(
 def _read_history(context: Context) -> History:
     try:
         with context.narrator.step(f"Reading the history of {MAIN}") as step:
-            past = read_past(context, context.catalog.get_ref(MAIN).hash, step=step)
+            past = read_history(context, context.catalog.get_ref(MAIN).hash, step=step)
     except NewerFormatError:
         return History((), whole=True)  # which files are needed is known nevertheless
     if len(past) and context.journal.commits.head(MAIN) is None:
@@ -162,12 +162,14 @@ def _make_checkpoint(
 
     A failure only leaves more work to others.
     """
-    if len(past.newer) < EVERY:
+    if len(past.newer) < COMMITS_PER_CHECKPOINT:
         return None
     try:
         with context.narrator.step(f"Writing a checkpoint of {len(past):,} commits"):
             foreign, needed = garbage.needed
-            made = save(context, MAIN, Past([*past.older, *map(line_of, past.newer)], foreign), needed)
+            made = save_checkpoint(
+                context, MAIN, CheckpointCommits([*past.older, *map(to_line, past.newer)], foreign), needed
+            )
             files.delete([file.path for file in outdated(garbage.checkpoints, before)])
     except LakegateError as error:
         context.narrator.note(f"No checkpoint of the history was made: {error.message}")
@@ -175,7 +177,7 @@ def _make_checkpoint(
     return None if made is None else made.commit
 
 
-def right_now(context: Context, files: WarehouseFiles) -> datetime:
+def warehouse_time(context: Context, files: WarehouseFiles) -> datetime:
     """Return the time for :func:`gc`: that of the warehouse's clock if this machine's clock is ahead of it.
 
     With a fast clock, gc would delete files that others have just written. To read the warehouse's clock, this writes a
@@ -219,7 +221,7 @@ class Garbage:
 
     Args:
         oldest: Time of the oldest state that must stay readable; ``None`` for the whole history.
-        leaving: Branches to treat as dropped.
+        as_dropped: Branches to treat as dropped.
         reach: As in :class:`~lakegate.wap.reachable.Reachable`.
     """
 
@@ -229,18 +231,18 @@ class Garbage:
         files: FileStore,
         *,
         oldest: datetime | None,
-        leaving: Collection[str] = (),
+        as_dropped: Collection[str] = (),
         reach: Callable[[TablePointer, set[str]], Iterator[str]] | None = None,
     ) -> None:
         self._context = context
         self._files = files
-        self._leaving = leaving
+        self._leaving = as_dropped
         self._root = canonical(context.warehouse)
         self._candidates: dict[str, StoredFile] = {}
         self._checksums: dict[str, StoredFile] = {}
         self._elsewhere: set[str] = set()
         self._ours: dict[str, bool] = {}
-        self._misspelt: dict[str, GcProblem] = {}
+        self._respelled: dict[str, GcProblem] = {}
         self._reachable = Reachable(context, self._root, oldest, self._keep, reach)
         self._keeps_all = oldest is None
         self._head: Ref | None = None
@@ -255,7 +257,7 @@ class Garbage:
     @property
     def problems(self) -> tuple[GcProblem, ...]:
         """Folders that are kept because their files may still be needed."""
-        return (*self._reachable.problems, *self._misspelt.values())
+        return (*self._reachable.problems, *self._respelled.values())
 
     def list_files(self, written_before: datetime) -> None:
         """List the warehouse, and make every file that's old enough a candidate."""
@@ -292,19 +294,19 @@ class Garbage:
             if needed is not None and needed.root != self._root:
                 needed = None  # its paths are spelled differently, so none of them would match
             digests = frozenset[bytes]() if needed is None else needed.all_digests()
-            self._reachable.begin(frozenset(map(hash_of, past.older)), past.foreign, needed, digests)
+            self._reachable.begin(frozenset(map(hash_in_line, past.older)), past.foreign, needed, digests)
             self._digests.update(digests)
             for path in [path for path in self._candidates if digests and digest(path) in digests]:
                 self._keep(path)
         if len(past):
-            newest = past.newer[-1].hash if past.newer else hash_of(past.older[-1])
+            newest = past.newer[-1].hash if past.newer else hash_in_line(past.older[-1])
             self._head = Ref(name=newest, hash=newest, kind="detached")
 
     def _note_needed(self) -> None:
         folders, names, foreign = self._reachable.known()
         # If tables can't be read or are elsewhere, not all needed files are known.
         is_all = self._keeps_all and not self._reachable.problems and not self._elsewhere
-        digests = joined(frozenset(self._digests))
+        digests = encode_digests(frozenset(self._digests))
         needed = Needed(root=self._root, digests=digests, folders=folders, names=names) if is_all else None
         self.needed = foreign, needed
 
@@ -313,7 +315,7 @@ class Garbage:
         unreachable = self._by_folder()
         collected: list[CollectedFolder] = []
         total, done = sum(map(len, unreachable.values())), 0
-        announced = collecting(self._context) if unreachable and not dry_run else nullcontext()
+        announced = announce_gc(self._context) if unreachable and not dry_run else nullcontext()
         text = "Counting unreachable files" if dry_run else "Deleting unreachable files"
         with announced, self._context.narrator.step(text) as step:
             for folder, paths in sorted(unreachable.items()):
@@ -335,7 +337,7 @@ class Garbage:
         self._reachable.add(self._refs())
         if self._reachable.must_keep(folder):
             return []
-        sure = [path for path in paths if path in self._candidates and not self._is_misspelt(folder, path)]
+        sure = [path for path in paths if path in self._candidates and not self._is_respelled(folder, path)]
         files = [self._candidates[path] for path in sure]
         if not dry_run:
             checksums = [self._checksums[path] for path in sure if path in self._checksums]
@@ -354,7 +356,7 @@ class Garbage:
         if not path.startswith(f"{self._root}/"):
             self._elsewhere.add(path.rpartition("/")[2])
 
-    def _is_misspelt(self, folder: str, path: str) -> bool:
+    def _is_respelled(self, folder: str, path: str) -> bool:
         """Return whether a table needs a file of this name under another path: by a link, or from before a move.
 
         Iceberg's file names contain UUIDs, so two paths with the same file name are the same file.
@@ -366,7 +368,7 @@ class Garbage:
             message=f"Tables refer to the files in {folder} by a different path from the one where gc found them.",
             hint="Set catalog.warehouse to what it was when the tables were written.",
         )
-        self._misspelt.setdefault(folder, problem)
+        self._respelled.setdefault(folder, problem)
         return True
 
     def _by_folder(self) -> dict[str, list[str]]:
@@ -385,12 +387,12 @@ class Garbage:
         """Yield each folder below the root whose ``data`` or ``metadata`` folder contains the file, outermost first."""
         parts = path.removeprefix(f"{self._root}/").split("/")
         for depth in range(1, len(parts) - 1):
-            if parts[depth] in _PARTS:
+            if parts[depth] in _TABLE_FOLDERS:
                 yield "/".join((self._root, *parts[:depth]))
 
     def _is_ours(self, folder: str, metadata: Mapping[str, str]) -> bool:
         if folder not in self._ours:
-            known = self._reachable.has_table_in(folder) or _MADE_BY_US.fullmatch(folder.rpartition("/")[2])
+            known = self._reachable.has_table_in(folder) or _RUN_FOLDER.fullmatch(folder.rpartition("/")[2])
             self._ours[folder] = bool(known) or self._was_written_by_a_run(metadata.get(folder))
         return self._ours[folder]
 
@@ -495,7 +497,7 @@ def _is_orphaned(run: Run) -> bool:
     if not run.branch_kept:
         return False  # a newer lakegate wrote the run, and will handle its branch
     if run.status == "failed":
-        return not run.is_users_branch and run.error is not None and run.error.code not in _USERS_CHOICE
+        return not run.is_users_branch and run.error is not None and run.error.code not in _LEFT_TO_USER
     return run.status == "published"
 
 
@@ -512,7 +514,7 @@ def _kept_branches(context: Context, refs: Iterable[Ref]) -> Iterator[tuple[Ref,
 def _is_untouched(context: Context, ref: Ref, run: Run) -> bool:
     """Return whether only the run itself wrote to its branch."""
     if run.staged:
-        return stands_as_left(context, ref, run.staged[0].head, run.run_id)
+        return is_unchanged_since(context, ref, run.staged[0].head, run.run_id)
     base = run.base or (run.request.base if run.request else None)
     if base is None or not is_own(context, run):
         return False

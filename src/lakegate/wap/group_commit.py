@@ -1,9 +1,9 @@
-"""Group commit: who holds a table's publish lock takes along the appends that wait for it, in one commit.
+"""Group commit: the run with a table's publish lock also commits the appends that wait for the lock.
 
-A run that has to wait offers itself in the journal's queue first. Whoever has the lock takes what is offered, rebases
-it, and commits all at once; whatever can't be taken along (a conflict, a file that was published meanwhile) stays
-behind and finds out why in its own turn. A run whose offer was taken asks the catalog whether it was published: the
-queue never says so (docs/decisions/0060).
+A run that has to wait first enters the journal's publish queue. The leader, which has the lock, takes the queued runs,
+rebases them, and commits them together with its own. A run that can't be included, because of a conflict or a file that
+was published meanwhile, publishes by itself later, and then raises the error. A run that was taken from the queue
+learns from the catalog whether it was published, never from the queue (docs/decisions/0060).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_FILES_TOGETHER = 2_000
 """Most source files of all runs in one commit, whose properties name them."""
 MOST_COMMITS = 100
 """How many commits to read back for a queued run, to see whether its files were published meanwhile."""
-_LAST_LOOK_S = 10.0
+_SETTLE_TIMEOUT_S = 10.0
 """How long to wait for a process that is publishing a run that is cancelled or discarded."""
 
 
@@ -49,9 +49,9 @@ def can_share(run: Run) -> bool:
     return small and alone and staged.only_adds and bool(staged.snapshot_ids)
 
 
-def offer_of(run: Run, token: str, audit: str, seen: str) -> QueuedPublish:
+def queue_entry(run: Run, token: str, audit: str, seen: str) -> QueuedPublish:
     """Return a run's entry for the publish queue: what another process needs to publish it."""
-    needless: dict[str, object] = {
+    omitted: dict[str, object] = {
         "order": None,
         "reports": (),
         "checks": {},
@@ -59,11 +59,11 @@ def offer_of(run: Run, token: str, audit: str, seen: str) -> QueuedPublish:
         "skipped_files": (),
         "same_content_as": (),
     }
-    return QueuedPublish(run=run.model_copy(update=needless), token=token, audit=audit, seen=seen)
+    return QueuedPublish(run=run.model_copy(update=omitted), token=token, audit=audit, seen=seen)
 
 
 @dataclass(slots=True)
-class Turn:
+class LockWait:
     """How a run's wait for the publish lock ended.
 
     Attributes:
@@ -78,64 +78,64 @@ class Turn:
 
 
 @contextmanager
-def waiting_for_turn(
-    context: Context, run: Run, offer: Callable[[], QueuedPublish] | None, wait_s: float
-) -> Iterator[Turn]:
+def waiting_for_lock(
+    context: Context, run: Run, make_entry: Callable[[], QueuedPublish] | None, wait_s: float
+) -> Iterator[LockWait]:
     """Wait for the publish lock, or until another run's commit may include this run; the body acts on that.
 
     Args:
-        offer: Makes the run's queue entry when it has to wait; ``None`` for a run that can't share a commit.
+        make_entry: Makes the run's queue entry when it has to wait; ``None`` for a run that can't share a commit.
         wait_s: How long to wait for the lock. Only speed depends on it.
 
     Raises:
         OutcomeUnknownError: When another process took the run from the queue, and this one is cancelled before it
             knows the outcome.
     """
-    turn = Turn()
+    lock_wait = LockWait()
     ours = False
 
     def wait() -> None:
-        if offer is not None:
-            turn.queued = True
+        if make_entry is not None:
+            lock_wait.queued = True
             with suppress(LakegateError):  # then it isn't queued, and nobody else publishes it
-                context.journal.publishes.join(offer())
+                context.journal.publishes.join(make_entry())
             failpoints.reach("queued")
 
     try:
-        with publish_lock(context, run.target, run.tables, timeout_s=wait_s, waiting=wait) as turn.locked:
-            if turn.queued:
+        with publish_lock(context, run.target, run.tables, timeout_s=wait_s, waiting=wait) as lock_wait.locked:
+            if lock_wait.queued:
                 # Without the lock, leave the queue first: nobody may take a run that continues alone.
-                turn.taken = not (_is_waiting(context, run) if turn.locked else _withdrawn(context, run))
-                turn.queued = turn.locked and not turn.taken
-            if not turn.taken:
+                lock_wait.taken = not (_is_queued(context, run) if lock_wait.locked else _leave_queue(context, run))
+                lock_wait.queued = lock_wait.locked and not lock_wait.taken
+            if not lock_wait.taken:
                 ours = True
-                yield turn
+                yield lock_wait
                 return
     except BaseException as error:
-        if turn.queued and not ours:
+        if lock_wait.queued and not ours:
             try:
-                withdrawn = _withdrawn(context, run)
+                withdrawn = _leave_queue(context, run)
             except BaseException:  # noqa: BLE001 - a second Ctrl-C
                 raise _may_be_published(run) from error
             if not withdrawn:
-                require_over(context, run, error)
+                require_settled(context, run, error)
         raise
     finally:
-        if ours and turn.queued:
+        if ours and lock_wait.queued:
             with suppress(LakegateError):
                 context.journal.publishes.leave(run.run_id)
     # The lock is released here: others needn't wait while this run looks for its commit.
-    yield turn
+    yield lock_wait
 
 
-def require_over(context: Context, run: Run, error: BaseException) -> None:
+def require_settled(context: Context, run: Run, error: BaseException) -> None:
     """Wait until the process that took ``run`` from the queue has published it or given up.
 
     Args:
         error: Why this process stops working on the run; the cause of an error raised here.
     """
     try:
-        with publish_lock(context, run.target, run.tables, timeout_s=_LAST_LOOK_S) as is_over:
+        with publish_lock(context, run.target, run.tables, timeout_s=_SETTLE_TIMEOUT_S) as is_over:
             if is_over:
                 return
     except BaseException:  # noqa: BLE001 - a second Ctrl-C
@@ -169,7 +169,7 @@ def require_nobody_publishes(context: Context, run: Run) -> None:
     """
     if run.branch and not run.staged:
         return  # nothing to publish yet; only a run without a branch commits straight to its target
-    with publish_lock(context, run.target, run.tables, timeout_s=_LAST_LOOK_S) as is_over:
+    with publish_lock(context, run.target, run.tables, timeout_s=_SETTLE_TIMEOUT_S) as is_over:
         if not is_over:
             look = f"Try again; to see whether it was published: lakegate runs {run.run_id}"
             busy = [table for table in run.tables if context.journal.is_locked(f"{run.target}/{table}")]
@@ -186,14 +186,14 @@ def require_nobody_publishes(context: Context, run: Run) -> None:
             )
 
 
-def _is_waiting(context: Context, run: Run) -> bool:
+def _is_queued(context: Context, run: Run) -> bool:
     try:
         return context.journal.publishes.is_waiting(run.run_id)
     except LakegateError:
         return False
 
 
-def _withdrawn(context: Context, run: Run) -> bool:
+def _leave_queue(context: Context, run: Run) -> bool:
     try:
         return context.journal.publishes.leave(run.run_id)
     except LakegateError:
@@ -201,18 +201,18 @@ def _withdrawn(context: Context, run: Run) -> bool:
 
 
 @dataclass(slots=True)
-class Companions:
+class CommitGroup:
     """The queued runs that the leader of a group commit includes.
 
     Attributes:
         run: The leader: the run that has the publish lock.
-        turn: How the leader got the lock.
+        lock_wait: How the leader got the lock.
         taken: The runs taken from the queue, by id. They stay ours until they're published or lose their lease.
     """
 
     context: Context
     run: Run
-    turn: Turn
+    lock_wait: LockWait
     taken: dict[str, QueuedPublish] = field(default_factory=dict)
 
     @property
@@ -220,11 +220,11 @@ class Companions:
         """The table that all of them append to."""
         return self.run.staged[0].table
 
-    def wants(self, offered: Sequence[QueuedPublish]) -> bool:
+    def changes_queue(self, queued_runs: Sequence[QueuedPublish]) -> bool:
         """Return whether the queue has to change: other runs are waiting in it, or the leader itself is."""
-        return bool(offered) or self.turn.queued
+        return bool(queued_runs) or self.lock_wait.queued
 
-    def offered(self) -> Sequence[QueuedPublish]:
+    def queued_runs(self) -> Sequence[QueuedPublish]:
         """Return the runs that could be included, longest waiting first."""
         with suppress(LakegateError):
             found = self.context.journal.publishes.waiting(self.run.target, str(self.table), limit=_MOST_RUNS)
@@ -233,7 +233,7 @@ class Companions:
         return list(self.taken.values())
 
     def take(
-        self, offered: Sequence[QueuedPublish], pointer: TablePointer, head: Ref, commits: Sequence[Commit]
+        self, queued_runs: Sequence[QueuedPublish], pointer: TablePointer, head: Ref, commits: Sequence[Commit]
     ) -> tuple[TablePointer, Sequence[QueuedPublish]]:
         """Take queued runs, and rebase those that fit onto ``pointer``.
 
@@ -244,12 +244,12 @@ class Companions:
         Returns:
             The table with the rows of all of them, and the included runs.
         """
-        usable = self.unpublished(offered, head, commits)
+        usable = self.unpublished(queued_runs, head, commits)
         try:
             ours = self.context.journal.publishes.take(usable, taken=self.taken, own=self.run.run_id)
         except LakegateError:
             return pointer, ()
-        self.turn.queued = False
+        self.lock_wait.queued = False
         self.taken = {one.run.run_id: one for one in usable if one.run.run_id in ours}
         chosen = list(self.taken.values())
         if not chosen:
@@ -263,7 +263,7 @@ class Companions:
             return pointer, ()
         return pointer, [one for place, one in enumerate(chosen) if place not in refused]
 
-    def are_ours(self, chosen: Sequence[QueuedPublish]) -> bool:
+    def renew_leases(self, chosen: Sequence[QueuedPublish]) -> bool:
         """Renew the leases of included runs right before the commit; return whether all still have theirs."""
         if not chosen:
             return True
@@ -273,15 +273,15 @@ class Companions:
         return False
 
     def unpublished(
-        self, offered: Sequence[QueuedPublish], head: Ref, commits: Sequence[Commit]
+        self, queued_runs: Sequence[QueuedPublish], head: Ref, commits: Sequence[Commit]
     ) -> Sequence[QueuedPublish]:
         """Return the runs that aren't published yet, and whose source files nobody has published since they read."""
         found: list[QueuedPublish] = []
         group = [_event(self.run)]
-        past = _Past(self.context, head, commits)
-        for one in offered:
+        history = _TargetHistory(self.context, head, commits)
+        for one in queued_runs:
             try:
-                since = past.since(one.seen)
+                since = history.since(one.seen)
                 if since is None or any(one.run.run_id in commit.runs for commit in since):
                     continue
                 # Comparing names first is cheap: few runs share a file, and a queued run may have begun long ago.
@@ -310,7 +310,7 @@ class _Commit:
         return cls(commit, runs_of(commit), events, frozenset[str]().union(*map(_names, events)))
 
 
-class _Past:
+class _TargetHistory:
     """The target's commits, newest first. Those that the leader hasn't read are read once for all runs, when needed."""
 
     def __init__(self, context: Context, head: Ref, commits: Sequence[Commit]) -> None:
@@ -343,11 +343,11 @@ class _Past:
             yield from islice(context.catalog.history(commit), MOST_COMMITS)
 
 
-def _limited(offered: Sequence[QueuedPublish], files: int) -> Sequence[QueuedPublish]:
+def _limited(queued_runs: Sequence[QueuedPublish], files: int) -> Sequence[QueuedPublish]:
     """Return the first of the queued runs, as many as fit into a commit that has ``files`` source files already."""
-    together = accumulate((_files(one.run) for one in offered), initial=files)
+    together = accumulate((_files(one.run) for one in queued_runs), initial=files)
     room = sum(number <= _MOST_FILES_TOGETHER for number in islice(together, 1, None))
-    return offered[: min(room, _MOST_RUNS)]
+    return queued_runs[: min(room, _MOST_RUNS)]
 
 
 def _files(run: Run) -> int:

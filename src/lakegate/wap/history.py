@@ -34,7 +34,7 @@ from lakegate.model.run import (
 from lakegate.model.source import overlapping
 from lakegate.model.tables import TableChange
 from lakegate.ports import Step
-from lakegate.wap.checkpoints import Checkpoint, checkpoint_in, hash_of, load_past, past_commit
+from lakegate.wap.checkpoints import Checkpoint, checkpoint_in, hash_in_line, load_commits, past_commit
 from lakegate.wap.context import Context
 
 BRANCH_PROPERTY = "lakegate.branch"
@@ -168,7 +168,7 @@ def snapshots_in(part: Commit) -> tuple[int, ...] | None:
     return None if text is None else tuple(map(int, text.split()))
 
 
-def only_of(change: TableChange, own: Sequence[int] | None) -> TableChange:
+def limit_to_snapshots(change: TableChange, own: Sequence[int] | None) -> TableChange:
     """Limit an append to the snapshots ``own``. Without ``own``, or if it isn't an append, return ``change`` itself."""
     if own is None or change.kind != "append":
         return change
@@ -225,20 +225,20 @@ def formerly_in(commit: Commit) -> tuple[tuple[str, str], ...]:
     return _pairs(commit, FORMERLY_PROPERTY)
 
 
-def go_back(names: dict[str, str], renames: Iterable[tuple[str, str]], commit: str) -> None:
+def undo_renames(names: dict[str, str], renames: Iterable[tuple[str, str]], commit: str) -> None:
     """Step a mapping to current table names back over a commit that renamed tables.
 
     Args:
         names: Names after the commit, each with its current name; changed in place to those before it. Tables whose
             name hasn't changed are left out.
     """
-    for old, new in with_quarantines(renames):
+    for old, new in with_quarantine_renames(renames):
         names[old] = names.get(new, new)
         # Before this commit, that name belonged to another table.
         names[new] = f"{new.removesuffix(SUFFIX)}_before_{commit[:12]}{SUFFIX if is_quarantine(new) else ''}"
 
 
-def with_quarantines(renames: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def with_quarantine_renames(renames: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Add the renames of quarantine tables to ``renames``, also of those that didn't exist at that moment."""
     found = dict(renames)
     own = [(f"{old}{SUFFIX}", f"{new}{SUFFIX}") for old, new in found.items() if not is_quarantine(old)]
@@ -421,7 +421,7 @@ def sync(context: Context, target: str) -> Ref:
     head = context.catalog.get_ref(target)
     if known == head.hash:
         return head
-    past = read_past(context, head.hash, until=known)
+    past = read_history(context, head.hash, until=known)
     if known is None or not past.whole:
         context.journal.record(target, past.events, head.hash, rebuild=known is None, commits=past.commits)
         return head
@@ -466,7 +466,7 @@ class History:
         return [event for commit in self.commits for event in commit.events]
 
 
-def read_past(context: Context, head: str, *, until: str | None = None, step: Step | None = None) -> History:
+def read_history(context: Context, head: str, *, until: str | None = None, step: Step | None = None) -> History:
     """Read the history of ``head`` back to ``until``; all of it if it doesn't contain ``until``.
 
     Commits in the newest checkpoint are read from its file, which is much faster than from the catalog.
@@ -479,9 +479,9 @@ def read_past(context: Context, head: str, *, until: str | None = None, step: St
     oldest: str | None = None
     for commit in context.catalog.history(head, until=until):
         checkpoint = checkpoints.get(commit.hash)
-        past = None if checkpoint is None else load_past(context, checkpoint)
+        past = None if checkpoint is None else load_commits(context, checkpoint)
         if past is not None:
-            place = next((place for place, line in enumerate(past.lines, 1) if hash_of(line) == until), None)
+            place = next((place for place, line in enumerate(past.lines, 1) if hash_in_line(line) == until), None)
             return History(newest_first[::-1], place is None, past.lines[place:], checkpoint, past.foreign)
         newest_first.append(PastCommit(hash=commit.hash, time=commit.time, events=events_of(commit)))
         oldest = commit.parent
@@ -608,7 +608,7 @@ class EarlierAttemptError(ConflictError):
     """An earlier attempt of the run, with other snapshots, was published meanwhile."""
 
 
-def other_than_staged(context: Context, run: Run, commit: Commit) -> StagedTable | None:
+def find_unpublished(context: Context, run: Run, commit: Commit) -> StagedTable | None:
     """Return a staged table whose snapshots aren't in ``commit``, which published ``run``; ``None`` if all are.
 
     A publish keeps a run's snapshots, even when rebased, and no two attempts write the same snapshots.
@@ -638,7 +638,7 @@ def require_this_attempt(context: Context, run: Run, commit: Commit) -> None:
         EarlierAttemptError: When the commit holds something else.
     """
     try:
-        other = other_than_staged(context, run, commit)
+        other = find_unpublished(context, run, commit)
     except (NotFoundError, InputError):
         return  # published long ago: gc has deleted that state, so it can't be compared
     if other is not None:
@@ -674,7 +674,7 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
     names: dict[str, str] = {}
     for event in events:
         tables = {names.get(table, table) for table in event.tables}
-        go_back(names, event.renames, event.commit)
+        undo_renames(names, event.renames, event.commit)
         theirs = {*event.files, *((uri, version) for _, uri, version, _ in event.revives)}
         versions = [version for _, version in event.files]
         both = {

@@ -23,12 +23,12 @@ from lakegate.model.source import SCHEME
 from lakegate.wap import failpoints
 from lakegate.wap.claims import ClaimedFiles, claim_files
 from lakegate.wap.context import Context
-from lakegate.wap.deadline import NEVER, Deadline, held_to
-from lakegate.wap.discard import discard_own, exists
+from lakegate.wap.deadline import NEVER, Deadline, cancel_engine_at
+from lakegate.wap.discard import discard_own, ref_exists
 from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.modes import require_same_columns
-from lakegate.wap.optimistic_commit import going_first, let_beaten_runs_pass
+from lakegate.wap.optimistic_commit import wait_for_priority_runs, with_priority
 from lakegate.wap.plan import plan
 from lakegate.wap.publish import RejectedLateError, publish, reject
 from lakegate.wap.quarantine import audit_and_quarantine
@@ -74,9 +74,9 @@ def ingest(
         return _skip_empty(context, request)
     recover(context, deadline)
     deadline.require_time(request.run_id)
-    _let_beaten_runs_pass(context, request, deadline)
+    _wait_for_priority_runs(context, request, deadline)
     base = sync(context, request.target)
-    with held_to(deadline, context, request.run_id):
+    with cancel_engine_at(deadline, context, request.run_id):
         planned = plan(context, request, base=base).request
     run = Run.begun(planned, request if suspends else None)
     with running(context, run, anew=True, suspends=suspends, deadline=deadline) as progress:
@@ -111,20 +111,20 @@ def resume(
         RetryableError: When another process keeps working on it.
         LakegateError: As for :func:`ingest`. A run whose step may be tried again is suspended.
     """
-    _require_of(context, run_id, table)
-    lease = _take(context, run_id, deadline)
+    _require_table(context, run_id, table)
+    lease = _take_lease(context, run_id, deadline)
     run = lease.run if lease is not None else None
     if run is not None and run.finished_at is not None and run.status != "failed":
         return run
     if lease is None or run is None or run.finished_at is not None:
         if run is not None and run.branch_kept:
             discard_own(context, run)  # what's left of the first attempt would block the second
-        made = _made(run_id, request, None if run is None else run.order)
+        made = _request_for(run_id, request, None if run is None else run.order)
         return ingest(context, made, until=until, suspends=suspends, retried=run is not None, deadline=deadline)
     if run.order is None and request is None:
         return settle(context, lease)
     with running(context, run, token=lease.token, suspends=suspends, deadline=deadline) as progress:
-        made = run.order or _made(run_id, request, None)
+        made = run.order or _request_for(run_id, request, None)
         if run.order is not None and request is not None and not run.staged and context.changed_files(made.batch):
             made = request()  # files that changed before they were written: read their current version
             if made.batch.rows == 0:  # for instance, another run took all rows of a source meanwhile
@@ -133,7 +133,7 @@ def resume(
                 return progress.run
         if not run.staged:
             # Start over: finding out how much a process wrote before it died isn't worth it.
-            _begin_again(context, progress, made, deadline)
+            _start_over(context, progress, made, deadline)
         _advance(context, progress, made, until, retried=True, deadline=deadline)
     return progress.run
 
@@ -155,7 +155,7 @@ def undo(context: Context, run_id: str, *, reason: str) -> Run:
     return settle(context, lease, publishes=False, reason=reason)
 
 
-def _require_of(context: Context, run_id: str, table: TableIdentifier | None) -> None:
+def _require_table(context: Context, run_id: str, table: TableIdentifier | None) -> None:
     known = context.journal.get(run_id)
     if table is not None and known is not None and known.tables[:1] != (str(table),):
         raise InputError(
@@ -166,7 +166,7 @@ def _require_of(context: Context, run_id: str, table: TableIdentifier | None) ->
         )
 
 
-def _take(context: Context, run_id: str, deadline: Deadline) -> Lease | None:
+def _take_lease(context: Context, run_id: str, deadline: Deadline) -> Lease | None:
     """Take the run's lease unless it has ended. Sync first if it's unknown or failed: it may be published after all."""
     lease = _wait_for_lease(context, run_id, deadline)
     if lease is not None and (lease.token is not None or lease.run.status != "failed"):
@@ -180,7 +180,7 @@ def _wait_for_lease(context: Context, run_id: str, deadline: Deadline = NEVER) -
     return context.journal.resume(run_id, wait_s=min(context.lease_s * 1.2, deadline.left_s))
 
 
-def _made(run_id: str, make: MakeRequest | None, own: IngestRequest | None) -> IngestRequest:
+def _request_for(run_id: str, make: MakeRequest | None, own: IngestRequest | None) -> IngestRequest:
     made = make() if make is not None else own
     if made is None:
         raise _unknown(run_id)
@@ -216,8 +216,8 @@ def _advance(
                     context.narrator.note(f"{error.message} Starting over on the current {request.target}.")
                     if isinstance(error, NotReplayableError):
                         moved = str(error.context.get("table", request.table))  # perhaps one that the run only reads
-                        stack.enter_context(going_first(context, request.target, moved, at_most_s=deadline.left_s))
-                    _begin_again(context, progress, request, deadline)
+                        stack.enter_context(with_priority(context, request.target, moved, at_most_s=deadline.left_s))
+                    _start_over(context, progress, request, deadline)
                     continue
                 publication = found
             progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
@@ -227,13 +227,13 @@ def _advance(
 def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retried: bool, deadline: Deadline) -> bool:
     """Do those of claim, write and audit that aren't done yet; return whether to publish the run now."""
     if not progress.run.staged:
-        claimed = claim_files(context, _planned(progress.run), progress.token, deadline)
+        claimed = claim_files(context, _request_of(progress.run), progress.token, deadline)
         if not claimed.files:
             _skip(progress, claimed)
             return False
-        batch = _planned(progress.run).batch.only(claimed.files)
-        require_same_columns(context, _planned(progress.run), batch)
-        request = _planned(progress.run).model_copy(
+        batch = _request_of(progress.run).batch.only(claimed.files)
+        require_same_columns(context, _request_of(progress.run), batch)
+        request = _request_of(progress.run).model_copy(
             update={"batch": batch, "replaces": claimed.replaces, "again": claimed.again}
         )
         progress.update(request=request, skipped_files=claimed.skipped, same_content_as=claimed.same_content)
@@ -249,7 +249,7 @@ def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retr
     if until == "write":
         return False
     if not progress.run.reports:
-        request = _planned(progress.run)
+        request = _request_of(progress.run)
         with progress.step("audit"):
             if retried:
                 # Fail here if the branch is gone: engines report that in their own words.
@@ -275,21 +275,21 @@ def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
         # Before it's staged, only an earlier attempt at the run can conflict on its branch.
         is_void = isinstance(error, (AlreadyPublishedError, NotReplayableError)) or not run.staged
         return is_void or wrote_since(context, run)
-    return bool(run.staged) and not exists(context, run.branch)
+    return bool(run.staged) and not ref_exists(context, run.branch)
 
 
-def _let_beaten_runs_pass(context: Context, request: IngestRequest, deadline: Deadline) -> None:
+def _wait_for_priority_runs(context: Context, request: IngestRequest, deadline: Deadline) -> None:
     if not request.mode.appends:  # appends wait when they're published
-        let_beaten_runs_pass(context, request.target, [str(request.table)], at_most_s=deadline.left_s)
+        wait_for_priority_runs(context, request.target, [str(request.table)], at_most_s=deadline.left_s)
 
 
-def _begin_again(context: Context, progress: Progress, request: IngestRequest, deadline: Deadline) -> None:
+def _start_over(context: Context, progress: Progress, request: IngestRequest, deadline: Deadline) -> None:
     """Drop what was staged, and plan again on the current target."""
     with suppress(LakegateError):
         context.journal.publishes.leave(request.run_id)
     discard_own(context, progress.run)
     context.journal.release(request.run_id, progress.token)
-    _let_beaten_runs_pass(context, request, deadline)
+    _wait_for_priority_runs(context, request, deadline)
     base = sync(context, request.target)
     kept = request if progress.run.order is not None else None
     progress.update(
@@ -306,10 +306,10 @@ def _begin_again(context: Context, progress: Progress, request: IngestRequest, d
 
 
 def _reject(context: Context, progress: Progress) -> None:
-    reject(context, progress, keep=_planned(progress.run).on_failure == "keep")
+    reject(context, progress, keep=_request_of(progress.run).on_failure == "keep")
 
 
-def _planned(run: Run) -> IngestRequest:
+def _request_of(run: Run) -> IngestRequest:
     if run.request is None:
         raise AssertionError("an ingest has a request")
     return run.request

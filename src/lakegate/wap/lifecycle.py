@@ -28,13 +28,13 @@ from lakegate.telemetry.metrics import Measurements, Sample, count_ending, count
 from lakegate.wap import failpoints
 from lakegate.wap.alerting import alert_run
 from lakegate.wap.context import Context
-from lakegate.wap.deadline import NEVER, Deadline, held_to
+from lakegate.wap.deadline import NEVER, Deadline, cancel_engine_at
 from lakegate.wap.discard import discard, discard_own
 from lakegate.wap.downstream import send
 from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 
 _LOG = logging.getLogger(__name__)
-_LAST_WORD_S = 30.0
+_END_RETRY_S = 30.0
 """How long to keep trying to record how a run ended while the journal is unavailable."""
 
 
@@ -118,7 +118,7 @@ class Progress:
     def _write_end(self, ended: Run) -> Run:
         retrying = Retrying(
             retry=retry_if_exception_type(RetryableError),
-            stop=stop_after_delay(_LAST_WORD_S) | stop_when_event_set(self._lost),
+            stop=stop_after_delay(_END_RETRY_S) | stop_when_event_set(self._lost),
             wait=wait_random_exponential(multiplier=0.1, max=2.0),
             reraise=True,
         )
@@ -130,7 +130,7 @@ class Progress:
             try:
                 return self._context.journal.end(ended, self.token, counted=counted)
             except LeaseLostError:
-                self.lose()
+                self.mark_lease_lost()
                 retried = retrying.statistics["attempt_number"] > 1
                 known = self._context.journal.get(ended.run_id) if retried else None
                 if known is None or known.finished_at != ended.finished_at:
@@ -143,7 +143,7 @@ class Progress:
     def suspend(self, error: LakegateError | None = None) -> None:
         """Suspend the run until its next step, or until this step is retried if it failed with ``error``."""
         self.run = self.run.model_copy(
-            update={"error": None if error is None else recorded(error, hides=bool(self._context.masked))}
+            update={"error": None if error is None else to_run_error(error, hides=bool(self._context.masked))}
         )
         self._context.journal.suspend(self.run, self.token, for_s=self._context.suspend_s, counted=self._count())
         _log(self.run)
@@ -158,7 +158,7 @@ class Progress:
         """Raise if another process took the run over."""
         # If this process was asleep, the heartbeat would notice too late.
         if self._lost.is_set() or not self._context.journal.renew(self.run.run_id, self.token):
-            self.lose()
+            self.mark_lease_lost()
             raise LeaseLostError(
                 f"Run {self.run.run_id} lost its lease (no heartbeat for {self._context.lease_s:,.0f} s); "
                 "another process took it over.",
@@ -167,7 +167,7 @@ class Progress:
                 branch=self.run.branch or None,
             )
 
-    def lose(self) -> None:
+    def mark_lease_lost(self) -> None:
         """Remember that the lease is lost."""
         self._lost.set()
 
@@ -177,7 +177,7 @@ class Progress:
             with bound_to(self.run):
                 self.run = alert_run(self._context, self.run)
 
-    def tell_downstream(self) -> None:
+    def notify_downstream(self) -> None:
         """Send due events to downstream systems, if the run ended here."""
         if self.ended:
             with bound_to(self.run, step="downstream"):
@@ -187,7 +187,7 @@ class Progress:
                     text = f"Run {self.run.run_id} had ended: {self.run.status}. Downstream systems may not know yet."
                     raise KeyboardInterrupt(text) from None
 
-    def take_from_journal(self, publication: Publication) -> None:
+    def end_as_published(self, publication: Publication) -> None:
         """End the run as published by another process: the journal says so, or will."""
         known: Run | None = None
         with suppress(LakegateError):
@@ -234,8 +234,8 @@ def running(
             bound_to(run),
             measuring(progress.measured),
             heartbeat(context, progress),
-            _cleaned_up(context, progress, suspends=suspends),
-            held_to(deadline, context, run.run_id),
+            _clean_up_on_error(context, progress, suspends=suspends),
+            cancel_engine_at(deadline, context, run.run_id),
         ):
             yield progress
         if suspends and progress.run.finished_at is None:
@@ -249,7 +249,7 @@ def running(
     finally:
         # Last, when nothing slow or broken here can affect the run.
         progress.alert()
-        progress.tell_downstream()
+        progress.notify_downstream()
 
 
 @contextmanager
@@ -270,7 +270,7 @@ def heartbeat(context: Context, progress: Progress) -> Iterator[None]:
         while not stopped.wait(context.lease_s / 3):
             try:
                 if not context.journal.renew(progress.run.run_id, progress.token):
-                    progress.lose()
+                    progress.mark_lease_lost()
                     return
             except LakegateError:
                 continue  # the journal may be back before the lease runs out
@@ -286,15 +286,15 @@ def heartbeat(context: Context, progress: Progress) -> Iterator[None]:
 
 
 @contextmanager
-def _cleaned_up(context: Context, progress: Progress, *, suspends: bool) -> Iterator[None]:
+def _clean_up_on_error(context: Context, progress: Progress, *, suspends: bool) -> Iterator[None]:
     try:
         yield
     except Exception as error:
         if progress.ended:
             raise
-        lost = _lost_lease(progress, error)
+        lost = _lease_error(progress, error)
         if lost is None:
-            known = _known_outcome(progress.run, error)
+            known = _error_to_show(progress.run, error)
             _clean_up(context, progress, known, suspends=suspends)
             if known is error:
                 raise
@@ -303,15 +303,15 @@ def _cleaned_up(context: Context, progress: Progress, *, suspends: bool) -> Iter
             publication = find_publication(context, progress.run)
             if publication is not None:
                 # Published, by our own commit or by the process that took the run over.
-                progress.take_from_journal(publication)
+                progress.end_as_published(publication)
         if progress.ended and progress.run.status == "published":
             return
-        _tidy_up_after_others(context, progress.run)
+        _drop_leftover_branch(context, progress.run)
         if lost is error:
             raise
         raise lost from error
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_interrupt(context, progress)) from None
+        raise KeyboardInterrupt(_settle_interrupted(context, progress)) from None
     except BaseException:
         # Stopped from outside, as Prefect stops a cancelled flow. Give up the lease, so that recovery needn't wait.
         with suppress(LakegateError):
@@ -319,7 +319,7 @@ def _cleaned_up(context: Context, progress: Progress, *, suspends: bool) -> Iter
         raise
 
 
-def _known_outcome(run: Run, error: Exception) -> Exception:
+def _error_to_show(run: Run, error: Exception) -> Exception:
     """Return the error to show: a commit to the run's own branch that got no answer has published nothing."""
     if not isinstance(error, OutcomeUnknownError) or run.staged or not run.branch:
         return error
@@ -331,7 +331,7 @@ def _known_outcome(run: Run, error: Exception) -> Exception:
     )
 
 
-def _lost_lease(progress: Progress, error: Exception) -> LeaseLostError | None:
+def _lease_error(progress: Progress, error: Exception) -> LeaseLostError | None:
     """Return the error of a lost lease, if the lease is lost: the process that took the run over drops its branch."""
     if isinstance(error, LeaseLostError):
         return error
@@ -381,13 +381,15 @@ def _fail(context: Context, progress: Progress, error: LakegateError, *, branch_
             was = {name: getattr(begun, name) for name in names}
             progress.end(**was, branch_kept=True)
         else:
-            progress.end(status="failed", branch_kept=branch_kept, error=recorded(error, hides=bool(context.masked)))
+            progress.end(
+                status="failed", branch_kept=branch_kept, error=to_run_error(error, hides=bool(context.masked))
+            )
     except LakegateError as journal_error:
         # The user must see the first error, not this one.
         context.narrator.note(f"The journal couldn't be written: {journal_error.message}")
 
 
-def _tidy_up_after_others(context: Context, run: Run) -> None:
+def _drop_leftover_branch(context: Context, run: Run) -> None:
     """Drop a branch that this process wrote to after another one had settled the run."""
     with suppress(LakegateError):
         settled = context.journal.get(run.run_id)
@@ -395,7 +397,7 @@ def _tidy_up_after_others(context: Context, run: Run) -> None:
             discard_own(context, run)
 
 
-def _interrupt(context: Context, progress: Progress) -> str:
+def _settle_interrupted(context: Context, progress: Progress) -> str:
     """Settle an interrupted run, and return a sentence about its outcome."""
     run = progress.run
     if progress.ended:
@@ -487,7 +489,7 @@ def _log(run: Run) -> None:
         _LOG.log(level, "Run %s: %s", run.run_id, run.status, extra={"facts": facts})
 
 
-def recorded(error: LakegateError, *, hides: bool) -> RunError:
+def to_run_error(error: LakegateError, *, hides: bool) -> RunError:
     """Return an error for the journal and alerts, without secrets that another program's message may contain.
 
     Args:

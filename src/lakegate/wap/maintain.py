@@ -39,17 +39,17 @@ class Maintenance:
     Attributes:
         policy_of: Returns a table's policy, which says when something is due.
         within: How long to start new work; ``None`` to go on until everything is done.
-        act: Performs each action on a table.
+        actions: Performs each action on a table.
         gc: Collects garbage at the end; ``None`` to skip that.
-        watcher: Called with each step when it's done.
+        on_step: Called with each step when it's done.
     """
 
     context: Context
     policy_of: Callable[[TableIdentifier], MaintenancePolicy]
     within: timedelta | None
-    act: Mapping[MaintenanceAction, Callable[[str], Run]]
+    actions: Mapping[MaintenanceAction, Callable[[str], Run]]
     gc: Callable[[], GcReport] | None
-    watcher: Callable[[MaintenanceStep], object]
+    on_step: Callable[[MaintenanceStep], object]
 
     def plan(self, names: Sequence[str] = ()) -> MaintenanceReport:
         """Return what is due for tables that match these names or patterns. Changes nothing."""
@@ -81,7 +81,7 @@ class Maintenance:
                         steps.append(self._do(step))
                         error = steps[-1].error
                         has_engine = has_engine and (error is None or error.code != EngineUnavailableError.code)
-                    self.watcher(steps[-1])
+                    self.on_step(steps[-1])
             return self._report(number, steps, dry_run=False)
 
     def _report(self, number: int, steps: list[MaintenanceStep], *, dry_run: bool) -> MaintenanceReport:
@@ -91,7 +91,7 @@ class Maintenance:
             collected = None if self.gc is None else self.gc()
         except LakegateError as error:
             steps = [*steps, _failed(MaintenanceStep(table="", action="gc", reason="afterwards"), error)]
-            self.watcher(steps[-1])
+            self.on_step(steps[-1])
         return MaintenanceReport(dry_run=dry_run, tables=number, steps=tuple(steps), gc=collected)
 
     def _due(self, names: Sequence[str]) -> tuple[int, list[MaintenanceStep]]:
@@ -130,7 +130,7 @@ class Maintenance:
         if step.status == "failed":
             return step
         try:
-            run = self.act[step.action](step.table)
+            run = self.actions[step.action](step.table)
         except CatalogUnavailableError:
             raise  # the next round continues
         except LakegateError as error:
@@ -158,7 +158,7 @@ def due(
         delete_files=policy.delete_files,
     )
     found: dict[MaintenanceAction, str] = {}
-    reasons = "; ".join(_compacted_for(layout, policy))
+    reasons = "; ".join(_compaction_reasons(layout, policy))
     if reasons:
         found["compact"] = reasons
     if layout.manifests >= policy.manifests and context.editor.can_rewrite_manifests(pointer):
@@ -170,7 +170,7 @@ def due(
     return found, layout.small_files
 
 
-def _compacted_for(layout: TableLayout, policy: MaintenancePolicy) -> Iterator[str]:
+def _compaction_reasons(layout: TableLayout, policy: MaintenancePolicy) -> Iterator[str]:
     if layout.small_files >= policy.small_files:
         yield f"{counted(layout.small_files, 'file')} below {policy.small_file}"
     elif policy.average_file is not None and layout.small_files:

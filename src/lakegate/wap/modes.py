@@ -19,7 +19,7 @@ from lakegate.model.schema import Schema
 from lakegate.model.types import type_differences
 from lakegate.model.words import did_you_mean
 from lakegate.wap.context import Context
-from lakegate.wap.quarantine import held_aside, sets_aside
+from lakegate.wap.quarantine import quarantine_table, quarantines_rows
 
 if TYPE_CHECKING:
     from lakegate.checks.predicates import Predicate
@@ -106,7 +106,7 @@ def require_mode(
     if mode.name == "replace-partitions":
         _require_partitions(context, table, pointer, partition_by)
     if mode.name == "overwrite":
-        require_none_waiting(context, table, at)
+        require_empty_quarantine(context, table, at)
 
 
 def tables_read(context: Context, request: IngestRequest, at: Ref) -> tuple[str, ...]:
@@ -143,12 +143,12 @@ def tables_read(context: Context, request: IngestRequest, at: Ref) -> tuple[str,
     return (str(table), *map(str, others))
 
 
-def resolved_mode(mode: WriteMode, schema: Schema, table: TableIdentifier) -> WriteMode:
+def resolve_mode(mode: WriteMode, schema: Schema, table: TableIdentifier) -> WriteMode:
     """Return the mode with key columns as the table's ``schema`` spells them, and with a validated predicate."""
     if mode.name != "upsert":
         return mode
     predicate = None if mode.delete_when is None else _predicate(mode.delete_when).sql
-    return mode.model_copy(update={"key": _key_in(schema, mode.key, table, str(table)), "delete_when": predicate})
+    return mode.model_copy(update={"key": _key_columns(schema, mode.key, table, str(table)), "delete_when": predicate})
 
 
 def require_same_columns(context: Context, request: IngestRequest, batch: Batch) -> None:
@@ -197,7 +197,7 @@ def _require_same_fields(context: Context, request: IngestRequest, parts: Sequen
             )
 
 
-def _key_in(schema: Schema, key: Sequence[str], table: TableIdentifier, what: str) -> tuple[str, ...]:
+def _key_columns(schema: Schema, key: Sequence[str], table: TableIdentifier, what: str) -> tuple[str, ...]:
     names = []
     for name in key:
         column = schema.find(name)
@@ -212,7 +212,7 @@ def _key_in(schema: Schema, key: Sequence[str], table: TableIdentifier, what: st
     return tuple(dict.fromkeys(names))
 
 
-def to_write(mode: WriteMode, batch: Schema, table: Schema | None, name: TableIdentifier) -> Schema:
+def columns_to_write(mode: WriteMode, batch: Schema, table: Schema | None, name: TableIdentifier) -> Schema:
     """Return the columns of a batch to write: all but those that only say which rows to delete.
 
     Args:
@@ -222,7 +222,7 @@ def to_write(mode: WriteMode, batch: Schema, table: Schema | None, name: TableId
         InputError: When ``delete_when`` isn't a predicate about one row.
         SchemaError: When the batch lacks a column that the mode needs.
     """
-    _key_in(batch, mode.key, name, "The batch")
+    _key_columns(batch, mode.key, name, "The batch")
     if mode.delete_when is None:
         return batch
     named = _predicate(mode.delete_when).columns
@@ -254,7 +254,7 @@ def _predicate(predicate: str) -> Predicate:
 
 
 def _require_no_quarantine(checks: Sequence[Check], mode: str) -> None:
-    if sets_aside(checks):
+    if quarantines_rows(checks):
         named = next(check for check in checks if check.severity == "quarantine")
         raise CheckError(
             f"Rows can't be quarantined in mode {mode}, and {named} has severity 'quarantine'.",
@@ -263,13 +263,13 @@ def _require_no_quarantine(checks: Sequence[Check], mode: str) -> None:
         )
 
 
-def require_none_waiting(context: Context, table: TableIdentifier, at: Ref) -> None:
+def require_empty_quarantine(context: Context, table: TableIdentifier, at: Ref) -> None:
     """Refuse to replace a table that has quarantined rows: released later, they'd be added to the new rows.
 
     Raises:
         InputError: Saying how many rows are in quarantine, and how to delete or publish them.
     """
-    aside = held_aside(context, table, at)
+    aside = quarantine_table(context, table, at)
     if aside is None:
         return
     marks = context.reader.read_rows(aside, columns=(RELEASED_BY,))

@@ -29,14 +29,14 @@ _LONGEST_POLL_S = 0.5
 _COMPACTION, _CHANGE = "compaction of ", "change of "
 """The locks that give a run priority on a table. A run that changes rows holds both, in this order; a compaction holds
 only the first."""
-_OURS: ContextVar[Mapping[str, ExitStack]] = ContextVar("lakegate_goes_first", default=MappingProxyType({}))
+_PRIORITY: ContextVar[Mapping[str, ExitStack]] = ContextVar("lakegate_goes_first", default=MappingProxyType({}))
 """The tables on which the current work has priority (``target/table``), with its locks."""
 
 Build = Callable[[Ref], CommitRequest | str]
 """Takes the branch's head, and returns the commit to make on top of it, or the hash of a commit that exists already."""
 
 
-class _Moved(Exception):  # noqa: N818 - not an error: somebody was faster, so we try again
+class _HeadMoved(Exception):  # noqa: N818 - not an error: somebody was faster, so we try again
     """The branch moved between reading its head and committing."""
 
     def __init__(self, conflict: ConflictError) -> None:
@@ -51,7 +51,7 @@ def commit_on_head(
     build: Build,
     *,
     unknown: OutcomeUnknownError,
-    look: Callable[[], Ref] | None = None,
+    read_head: Callable[[], Ref] | None = None,
     confirm: Callable[[CommitRequest], CommitRequest | str] | None = None,
 ) -> str:
     """Commit what ``build`` returns for the head of ``target``, exactly once, and return the commit's hash.
@@ -60,13 +60,13 @@ def commit_on_head(
         run_id: Run id in the commit's properties, which finds a commit whose answer was lost.
         build: Called for each attempt.
         unknown: The error to raise when the catalog became unavailable during the commit and isn't back.
-        look: Returns the branch at its head, for callers that read more in the same request.
+        read_head: Returns the branch at its head, for callers that read more in the same request.
         confirm: Called right before each commit, and returns what to commit. Raises if another process has taken the
             run over.
     """
     unanswered_since: str | None = None
     retrying = Retrying(
-        retry=retry_if_exception_type(_Moved),
+        retry=retry_if_exception_type(_HeadMoved),
         stop=stop_after_attempt(context.publish_attempts) | stop_after_delay(context.publish_within_s),
         wait=wait_random_exponential(multiplier=0.02, max=_LONGEST_PAUSE_S),
         reraise=True,
@@ -74,7 +74,7 @@ def commit_on_head(
     try:
         for attempt in retrying:
             with attempt:
-                head = look() if look else context.catalog.get_ref(target)
+                head = read_head() if read_head else context.catalog.get_ref(target)
                 built = _own_commit(context, head.hash, run_id, unanswered_since) or build(head)
                 if isinstance(built, str):
                     return built
@@ -90,7 +90,7 @@ def commit_on_head(
                         return context.catalog.commit(built).hash
                 except ConflictError as conflict:
                     measure(RETRIES)
-                    raise _Moved(conflict) from conflict
+                    raise _HeadMoved(conflict) from conflict
                 except OutcomeUnknownError as error:
                     unanswered_since = unanswered_since or head.hash
                     try:
@@ -99,8 +99,8 @@ def commit_on_head(
                         raise unknown from error
                     if own is not None:
                         return own
-                    raise _Moved(ConflictError(error.message, hint=error.hint, **error.context)) from error
-    except _Moved as moved:
+                    raise _HeadMoved(ConflictError(error.message, hint=error.hint, **error.context)) from error
+    except _HeadMoved as moved:
         raise moved.conflict from None
     raise AssertionError("tenacity ends by returning or raising")
 
@@ -166,42 +166,43 @@ def publish_lock(
 
 
 @contextmanager
-def going_first(
+def with_priority(
     context: Context, target: str, table: str, *, compacts: bool = False, at_most_s: float = math.inf
 ) -> Iterator[None]:
     """Give the body priority on a table, to retry a run that lost to concurrent commits.
 
-    Meanwhile, other runs wait in :func:`let_beaten_runs_pass`. If the body already has priority on the table, this does
-    nothing. If it has priority on another table, this doesn't wait: the run with priority here may be waiting for it.
+    Meanwhile, other runs wait in :func:`wait_for_priority_runs`. If the body already has priority on the table, this
+    does nothing. If it has priority on another table, this doesn't wait: the run with priority here may be waiting for
+    it.
 
     Args:
         compacts: Whether appends needn't wait, because the run can be rebased onto them.
         at_most_s: Longest wait for another run with priority. After that, the body starts anyway: only speed depends
             on it.
     """
-    place, ours = f"{target}/{table}", _OURS.get()
-    if place in ours:
+    key, held_locks = f"{target}/{table}", _PRIORITY.get()
+    if key in held_locks:
         yield
         return
-    until = time.monotonic() + (0.0 if ours else min(at_most_s, context.publish_within_s))
+    until = time.monotonic() + (0.0 if held_locks else min(at_most_s, context.publish_within_s))
     with ExitStack() as held:
         for name in (_COMPACTION, *(() if compacts else (_CHANGE,))):
             left_s = max(until - time.monotonic(), 0.0)
-            held.enter_context(context.journal.lock(name + place, timeout_s=left_s))
-        before = _OURS.set({**ours, place: held})
+            held.enter_context(context.journal.lock(name + key, timeout_s=left_s))
+        before = _PRIORITY.set({**held_locks, key: held})
         try:
             yield
         finally:
-            _OURS.reset(before)
+            _PRIORITY.reset(before)
 
 
-def step_aside() -> None:
+def give_up_priority() -> None:
     """Give up priority, because the run that has it is about to wait for another run."""
-    for held in _OURS.get().values():
+    for held in _PRIORITY.get().values():
         held.close()
 
 
-def let_beaten_runs_pass(
+def wait_for_priority_runs(
     context: Context, target: str, tables: Sequence[str], *, appends: bool = False, at_most_s: float = math.inf
 ) -> bool:
     """Wait for runs that have priority on ``tables``; return whether there were any.
@@ -216,8 +217,8 @@ def let_beaten_runs_pass(
     waited: list[str] = []
     until = time.monotonic() + min(at_most_s, context.publish_within_s / 2)
     for table in sorted(tables):
-        place, pause_s = f"{target}/{table}", _SHORTEST_POLL_S
-        while not _OURS.get() and _is_held(context, (_CHANGE if appends else _COMPACTION) + place):
+        key, pause_s = f"{target}/{table}", _SHORTEST_POLL_S
+        while not _PRIORITY.get() and _is_held(context, (_CHANGE if appends else _COMPACTION) + key):
             if table not in waited:
                 waited.append(table)
                 context.narrator.note(
@@ -240,12 +241,12 @@ def _is_held(context: Context, name: str) -> bool:
 
 def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | None, head: Ref) -> TablePointer:
     """Rebase a staged table onto its state on the target, ``now``; return the state to commit."""
-    forgotten = _forgotten(context, staged, now)
+    forgotten = _expired_snapshots(context, staged, now)
     if forgotten is None:
         pointer = _replayed(context, run, staged, now)
     else:
         # A new table is put without a content id, an existing one with the target's.
-        aside = _written_aside(context, staged) | forgotten
+        aside = _unaudited_snapshots(context, staged) | forgotten
         pointer = context.editor.trim_snapshots(staged.pointer, at_least=len(staged.snapshot_ids), without=aside)
         pointer = pointer.model_copy(update={"content_id": now.content_id if now else None})
     for run_id in run.request.replaces if run.request is not None else ():
@@ -254,7 +255,7 @@ def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | 
     return pointer
 
 
-def _forgotten(context: Context, staged: StagedTable, now: TablePointer | None) -> frozenset[int] | None:
+def _expired_snapshots(context: Context, staged: StagedTable, now: TablePointer | None) -> frozenset[int] | None:
     """Return the snapshots that expired on the target since the run began; ``None`` if the table changed otherwise.
 
     Appends don't need this: they're always rebased.
@@ -286,7 +287,7 @@ def _replayed(context: Context, run: Run, staged: StagedTable, now: TablePointer
         raise not_replayable(context, run, staged.table, error.message.rstrip(".")) from error
 
 
-def _written_aside(context: Context, staged: StagedTable) -> frozenset[int]:
+def _unaudited_snapshots(context: Context, staged: StagedTable) -> frozenset[int]:
     """Return the branch's own snapshots with rows that no check has read.
 
     If published, anybody could read them by their ids. For an append, they're the snapshots that the current one

@@ -16,8 +16,8 @@ from lakegate.model.types import settled, type_differences, with_values
 from lakegate.wap.audit import schemas_at
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for
-from lakegate.wap.modes import require_mode, resolved_mode, tables_read, to_write
-from lakegate.wap.quarantine import require_not_reserved, require_quarantinable, sets_aside
+from lakegate.wap.modes import columns_to_write, require_mode, resolve_mode, tables_read
+from lakegate.wap.quarantine import quarantines_rows, require_not_reserved, require_quarantinable
 from lakegate.wap.schema_fit import Fit, because, fit, fits, rounding
 from lakegate.wap.stage import missing_namespaces
 
@@ -58,7 +58,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         )
     base = base or context.catalog.get_ref(request.target)
     _require_unchanged(context, request, base)
-    _require_new(context, request)
+    _require_new_branch(context, request)
     pointer = context.catalog.get_table(request.table, base)
     mode = request.mode
     partition_by = request.partition_by if pointer is None else context.reader.metadata(pointer).partition_by
@@ -77,8 +77,8 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         batch = batch.named_like(schema.names).hiding(masked)
         source = engine.source_schema(batch)
         if mode.name != "merge-sql":  # a MERGE statement says itself which column goes where
-            _require_named(request.table, batch, schema)
-            source = to_write(mode, source, schema, request.table)
+            _require_csv_columns(request.table, batch, schema)
+            source = columns_to_write(mode, source, schema, request.table)
             found = fit(
                 source,
                 schema,
@@ -87,7 +87,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
                 mode=request.schema_mode,
                 texts=batch.texts,
                 updates=mode.name == "upsert",
-                kept=_kept(source, request),
+                kept=_kept_types(source, request),
             )
         schema = schema.changed(found.changes)
         if request.contract is not None:
@@ -102,11 +102,11 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     require_runnable(resolved, schema, engine)
     for note in text_notes(batch, schema, resolved, exists=pointer is not None):
         context.narrator.note(note)
-    if sets_aside(resolved):
+    if quarantines_rows(resolved):
         require_quarantinable(context, request.table, schema, base)
     planned |= {"base": base.hash, "batch": batch, "checks": resolved, "schema_changes": found.changes}
     planned |= {
-        "mode": resolved_mode(mode, schema, request.table),
+        "mode": resolve_mode(mode, schema, request.table),
         "reads": tuple(dict.fromkeys((*request.reads, *tables_read(context, request, base)))),
     }
     if pointer is not None:
@@ -142,7 +142,7 @@ def text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists:
             )
 
 
-def _require_named(table: TableIdentifier, batch: Batch, schema: Schema) -> None:
+def _require_csv_columns(table: TableIdentifier, batch: Batch, schema: Schema) -> None:
     """Refuse CSV without a header if its number of columns differs from the table's: nothing says which is which."""
     if batch.csv is not None and not batch.csv.header and len(batch.columns) != len(schema.columns):
         raise SchemaError(
@@ -169,7 +169,7 @@ def _require_unchanged(context: Context, request: IngestRequest, base: Ref) -> N
         )
 
 
-def _require_new(context: Context, request: IngestRequest) -> None:
+def _require_new_branch(context: Context, request: IngestRequest) -> None:
     if is_named_for(request.branch, request.table, request.run_id):
         return
     try:
@@ -192,7 +192,7 @@ def _schema_to_create(request: IngestRequest, batch: Batch, source: Schema) -> t
     """
     notes: list[str] = []
     if request.schema_mode == "evolve" and request.contract is None:
-        source, notes = _with_values(request, source)
+        source, notes = _columns_with_values(request, source)
     schema = schema_of_new_table(request.table, batch, source, request.contract, request.mode)
     transforms = [PartitionTransform.parse(text) for text in request.partition_by]
     for transform in transforms:
@@ -201,11 +201,11 @@ def _schema_to_create(request: IngestRequest, batch: Batch, source: Schema) -> t
     return schema, Fit(notes=tuple(notes))
 
 
-def _with_values(request: IngestRequest, source: Schema) -> tuple[Schema, list[str]]:
+def _columns_with_values(request: IngestRequest, source: Schema) -> tuple[Schema, list[str]]:
     """Return the columns and fields that have values or are needed, and a sentence for each of the others."""
     kept, notes = [], []
     for column in source.columns:
-        kind = column.type if _is_named(column.name, request) else with_values(column.type)
+        kind = column.type if _may_be_needed(column.name, request) else with_values(column.type)
         without = "has no values; it's left out until it has some."
         if kind is None:
             notes.append(f"Column '{column.name}' {without}")
@@ -216,13 +216,13 @@ def _with_values(request: IngestRequest, source: Schema) -> tuple[Schema, list[s
     return (Schema(columns=tuple(kept)), notes) if kept else (source, [])
 
 
-def _is_named(column: str, request: IngestRequest) -> bool:
+def _may_be_needed(column: str, request: IngestRequest) -> bool:
     """Return whether a request may name a column, in which case it would fail without the column."""
     asked = (*map(str, request.checks), *request.partition_by, *request.mode.key, request.mode.delete_when or "")
     return any(re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text, re.IGNORECASE) for text in asked)
 
 
-def _kept(source: Schema, request: IngestRequest) -> dict[str, str]:
+def _kept_types(source: Schema, request: IngestRequest) -> dict[str, str]:
     """Return the columns with missing values, or none at all, that a table gets anyway, and their types."""
     terms = Schema(columns=()) if request.contract is None else Schema(columns=request.contract.columns)
     found = {}
@@ -232,10 +232,10 @@ def _kept(source: Schema, request: IngestRequest) -> dict[str, str]:
             continue
         if term is not None and term.type and fits(column, term, request.batch.format):
             found[column.name] = term.type
-        elif has_values is None and (term is not None or _is_named(column.name, request)):
+        elif has_values is None and (term is not None or _may_be_needed(column.name, request)):
             found[column.name] = settled(column.type)
         else:
-            kind = with_values(column.type, column.name, lambda path: _is_named(path, request))
+            kind = with_values(column.type, column.name, lambda path: _may_be_needed(path, request))
             if kind is not None and kind != has_values:
                 found[column.name] = kind
     return found
@@ -250,7 +250,7 @@ def schema_of_new_table(
         terms: The terms of the table's contract, if it has one; its types take precedence.
     """
     listed = None if terms is None or terms.extra_columns else Schema(columns=terms.columns)
-    source = to_write(mode, source, listed, table)
+    source = columns_to_write(mode, source, listed, table)
     schema = source if terms is None else _as_contracted(table, batch, source, terms)
     return Schema(columns=tuple(one.model_copy(update={"type": settled(one.type)}) for one in schema.columns))
 
@@ -269,7 +269,7 @@ def _as_contracted(table: TableIdentifier, batch: Batch, source: Schema, terms: 
         elif one is not None and one.type and (rounded := rounding(texts.get(column.name.lower()), one)):
             differences.append(rounded)
     if differences:
-        raise _breach("The batch", table, terms, differences)
+        raise _contract_error("The batch", table, terms, differences)
     return Schema(
         columns=tuple(
             column.model_copy(update={"type": wanted[column.name].type})
@@ -292,7 +292,7 @@ def require_contract(schema: Schema, terms: ContractTerms, *, name: TableIdentif
         if column is not None and one.type and any(type_differences(column.type, one.type)):
             differences.append(f"column '{column.name}' is {column.type} in the table and {one.type} in the contract")
     if differences:
-        raise _breach("The table", name, terms, differences)
+        raise _contract_error("The table", name, terms, differences)
 
 
 def contract_check(terms: ContractTerms) -> Check | None:
@@ -321,7 +321,7 @@ def _missing_or_extra(schema: Schema, terms: ContractTerms) -> Iterator[str]:
         )
 
 
-def _breach(what: str, name: TableIdentifier, terms: ContractTerms, differences: Sequence[str]) -> SchemaError:
+def _contract_error(what: str, name: TableIdentifier, terms: ContractTerms, differences: Sequence[str]) -> SchemaError:
     listed = differences[0] if len(differences) == 1 else "".join(f"\n- {each}" for each in differences)
     return SchemaError(
         f"{what} doesn't fit {terms.file}, the contract of {name}: {listed}",

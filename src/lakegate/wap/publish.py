@@ -36,19 +36,19 @@ from lakegate.model.run import (
     total_removed,
 )
 from lakegate.wap import failpoints
-from lakegate.wap.audit import audit_again
-from lakegate.wap.branches import carry_verdict
+from lakegate.wap.audit import recheck_table
+from lakegate.wap.branches import store_verdict
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER
 from lakegate.wap.discard import discard
 from lakegate.wap.group_commit import (
     MOST_COMMITS,
-    Companions,
-    Turn,
+    CommitGroup,
+    LockWait,
     can_share,
-    offer_of,
-    require_over,
-    waiting_for_turn,
+    queue_entry,
+    require_settled,
+    waiting_for_lock,
 )
 from lakegate.wap.history import (
     ACCEPTED_BY_PROPERTY,
@@ -76,11 +76,11 @@ from lakegate.wap.history import (
     shared_properties,
 )
 from lakegate.wap.lifecycle import Progress
-from lakegate.wap.optimistic_commit import commit_on_head, let_beaten_runs_pass, not_replayable, rebase
+from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, rebase, wait_for_priority_runs
 from lakegate.wap.revert_plan import BranchHistory
 from lakegate.wap.stage import namespaces_for, wrote_since
 
-States = Mapping[TableIdentifier, TablePointer | None]
+TableStates = Mapping[TableIdentifier, TablePointer | None]
 _FRESH_S = 0.005
 """How long a read of the target counts as current. A stale read is safe: the catalog refuses the commit."""
 _MOST_NAMED = 5
@@ -93,14 +93,19 @@ class RejectedLateError(AuditFailedError):
 def reject(context: Context, progress: Progress, *, keep: bool) -> None:
     """End a run as rejected, and keep its branch or drop it."""
     if keep:
-        carry_verdict(context, progress.run)
+        store_verdict(context, progress.run)
     else:
         discard(context, progress.run.branch)
     progress.end(status="rejected", branch_kept=keep)
 
 
 def publish(
-    context: Context, run: Run, *, fresh: bool = False, progress: Progress | None = None, lets_pass: bool = True
+    context: Context,
+    run: Run,
+    *,
+    fresh: bool = False,
+    progress: Progress | None = None,
+    waits_for_priority: bool = True,
 ) -> Publication:
     """Publish the audited state of every table of ``run`` in one commit, exactly once, and drop its branch.
 
@@ -126,7 +131,7 @@ def publish(
         _require_audited(run, staged, report)
     deadline = NEVER if progress is None else progress.deadline
     only_adds = all(staged.only_adds for staged in run.staged)
-    if lets_pass and let_beaten_runs_pass(
+    if waits_for_priority and wait_for_priority_runs(
         context, run.target, run.tables, appends=only_adds, at_most_s=deadline.left_s
     ):
         deadline.require_time(run.run_id)
@@ -143,33 +148,33 @@ def publish(
             run_id=run.run_id,
         )
         with context.narrator.step(f"Publishing {run.table} to {run.target}"):
-            rebased = _Rebased(context, run, progress)
-            offer, wait_s, commit = rebased.offer, min(context.publish_within_s, deadline.left_s), None
-            elsewhere = False  # whether another process may still be publishing this run
+            rebased = _RebasedRun(context, run, progress)
+            make_entry, wait_s, commit = rebased.make_entry, min(context.publish_within_s, deadline.left_s), None
+            may_be_elsewhere = False  # whether another process may still be publishing this run
             while commit is None:
                 try:
-                    with waiting_for_turn(context, run, offer, wait_s) as turn:
-                        elsewhere = not turn.locked and (elsewhere or turn.taken)
-                        if turn.taken:
-                            commit = rebased.find_own(unknown)
+                    with waiting_for_lock(context, run, make_entry, wait_s) as wait:
+                        may_be_elsewhere = not wait.locked and (may_be_elsewhere or wait.taken)
+                        if wait.taken:
+                            commit = rebased.find_own_commit(unknown)
                             # Without a commit, the leader gave up or is slow: publish the run ourselves.
-                            offer, wait_s = None, wait_s if turn.locked else 0.0
+                            make_entry, wait_s = None, wait_s if wait.locked else 0.0
                             continue
-                        rebased.lead(turn)
+                        rebased.form_group(wait)
                         commit = commit_on_head(
                             context,
                             run.target,
                             run.run_id,
                             rebased.build,
                             unknown=unknown,
-                            look=rebased.look,
+                            read_head=rebased.read_head,
                             confirm=rebased.confirm,
                         )
                 except BaseException as error:
-                    if not elsewhere:
+                    if not may_be_elsewhere:
                         raise
-                    require_over(context, run, error)
-                    commit = rebased.find_own(unknown) if isinstance(error, Exception) else None
+                    require_settled(context, run, error)
+                    commit = rebased.find_own_commit(unknown) if isinstance(error, Exception) else None
                     if commit is None:
                         raise
         publication = publication_of(run, commit, replayed=rebased.replayed)
@@ -195,7 +200,7 @@ def _drop_branch(context: Context, run: Run, seen: Ref | None) -> None:
         discard(context, run.branch, seen=now)  # the late commits come from another attempt at the published run
 
 
-class _Rebased:
+class _RebasedRun:
     """The run rebased onto the target. Keeps what it has read of the target's history between attempts.
 
     Attributes:
@@ -209,52 +214,52 @@ class _Rebased:
         self._reports = run.reports
         self._base = run.base or run.staged[0].base
         self._checked_at = {report.table: report.at or self._base for report in run.reports}
-        self._own: str | None = None
+        self._own_commit: str | None = None
         self._commits: list[Commit] = []  # of the target, up to its head, newest first
-        self._companions: Companions | None = None
-        self._offered: Sequence[QueuedPublish] = ()
-        self._others: Sequence[QueuedPublish] = ()  # in the commit that was built last
+        self._group: CommitGroup | None = None
+        self._queued: Sequence[QueuedPublish] = ()
+        self._included: Sequence[QueuedPublish] = ()  # in the commit that was built last
         self.replayed: tuple[TableIdentifier, ...] = ()
         # Start from the run's base. Another run's commit usually includes a run that can share; then only that commit
         # needs to be read.
         self._head = Ref(name=run.target, hash=self._base)
-        self._states: States = {staged.table: staged.before for staged in run.staged}
+        self._states: TableStates = {staged.table: staged.before for staged in run.staged}
         self._read_at = 0.0
-        self._is_unread = self.offer is not None and self._base == run.staged[0].base and self._began_lately()
+        self._is_unread = self.make_entry is not None and self._base == run.staged[0].base and self._has_recent_base()
         if not self._is_unread:
             self._read_target()
 
     @property
-    def offer(self) -> Callable[[], QueuedPublish] | None:
+    def make_entry(self) -> Callable[[], QueuedPublish] | None:
         """Makes the run's entry for the publish queue; ``None`` if other runs' commits may not include this run."""
         progress = self._progress
         if progress is None or not can_share(self._run):
             return None
-        return lambda: offer_of(self._run, progress.token, _summary(self._reports), self._head.hash)
+        return lambda: queue_entry(self._run, progress.token, _summary(self._reports), self._head.hash)
 
-    def lead(self, turn: Turn) -> None:
-        """Include queued runs in this commit, if this run holds the lock and may share its commit."""
-        self._companions = Companions(self._context, self._run, turn) if turn.locked and can_share(self._run) else None
-        if self._is_unread and not turn.queued:
+    def form_group(self, wait: LockWait) -> None:
+        """Let queued runs join this commit, if this run holds the lock and may share its commit."""
+        self._group = CommitGroup(self._context, self._run, wait) if wait.locked and can_share(self._run) else None
+        if self._is_unread and not wait.queued:
             self._read_target()  # the table may be unchanged, whatever else was committed
 
-    def _began_lately(self) -> bool:
+    def _has_recent_base(self) -> bool:
         """Return whether the run's base is recent enough for other runs to read the history back to it."""
         with suppress(LakegateError):
             return self._context.journal.commits.is_near(self._run.target, self._base, within=MOST_COMMITS // 2)
         return False
 
-    def find_own(self, unknown: OutcomeUnknownError) -> str | None:
+    def find_own_commit(self, unknown: OutcomeUnknownError) -> str | None:
         """Return the commit in which another run published this one; ``None`` if there's none."""
         try:
             self._read_at = 0.0
-            self.look()
+            self.read_head()
         except ConflictError:
             raise
         except RetryableError as error:
             raise unknown from error
         self.replayed = tuple(staged.table for staged in self._run.staged)
-        return self._own
+        return self._own_commit
 
     def _read_target(self) -> None:
         """Read the target's state, and its history since the run's base if one of the tables changed."""
@@ -265,16 +270,16 @@ class _Rebased:
         self._commits = []
         if any(self._states[staged.table] != staged.before for staged in self._run.staged):
             self._commits = list(self._context.catalog.history(self._head.hash, until=self._base))
-            self._learn(self._commits)
-            if not self.offer:  # others usually publish a run that can share a commit
+            self._check_commits(self._commits)
+            if not self.make_entry:  # others usually publish a run that can share a commit
                 for staged in self._run.staged:  # read now, so that the rebase needn't under the lock
                     self._context.reader.require_loadable(staged.pointer, self._run.branch)
         self._read_at = time.monotonic()
 
-    def look(self) -> Ref:
+    def read_head(self) -> Ref:
         """Return the target at its current head, and keep the state of its tables for :meth:`build`."""
-        self._offered = () if self._companions is None else self._companions.offered()
-        if self._offered:
+        self._queued = () if self._group is None else self._group.queued_runs()
+        if self._queued:
             self._read_at = 0.0  # queued runs may have seen a newer head
         if time.monotonic() - self._read_at > _FRESH_S:
             self._is_unread = False
@@ -285,33 +290,33 @@ class _Rebased:
                 self._head = self._head.model_copy(update={"hash": commits[0].hash})
                 self._states = _states_after(self._states, commits)
                 self._commits = [*commits, *self._commits]
-                self._learn(commits)
+                self._check_commits(commits)
         self._read_at = 0.0
         return self._head
 
     def build(self, head: Ref) -> CommitRequest | str:
         """Return the commit to make on top of ``head``, or the hash of the run's commit if it exists already."""
         self.replayed = ()
-        if self._own is not None:
-            return self._own
+        if self._own_commit is not None:
+            return self._own_commit
         self._require_reads(head)
-        self._audit_again(head)
+        self._recheck(head)
         run, states = self._run, self._states
         pointers = [rebase(self._context, run, staged, states[staged.table], head) for staged in run.staged]
         self.replayed = tuple(staged.table for staged in run.staged if states[staged.table] != staged.before)
         others: Sequence[QueuedPublish] = ()
-        companions = self._companions
+        group = self._group
         # A run that creates its table commits alone.
-        if companions is not None and companions.wants(self._offered) and states[run.staged[0].table] is not None:
-            pointers[0], others = companions.take(self._offered, pointers[0], head, self._commits)
-        self._others = others
+        if group is not None and group.changes_queue(self._queued) and states[run.staged[0].table] is not None:
+            pointers[0], others = group.take(self._queued, pointers[0], head, self._commits)
+        self._included = others
         return self._request(head, pointers, others)
 
     def confirm(self, request: CommitRequest) -> CommitRequest | str:
         """Renew the leases of all runs in the commit; build it again if one of the other runs lost its lease."""
         if self._progress is not None:
             self._progress.require_lease()
-        if self._companions is None or self._companions.are_ours(self._others):
+        if self._group is None or self._group.renew_leases(self._included):
             return request
         return self.build(self._head)
 
@@ -341,7 +346,7 @@ class _Rebased:
         )
         return tuple(dict.fromkeys(found))
 
-    def _learn(self, commits: Sequence[Commit]) -> None:
+    def _check_commits(self, commits: Sequence[Commit]) -> None:
         """Look in ``commits`` (newest first) for the run's own commit, and for other publishes of its source files."""
         own = next((commit for commit in commits if self._run.run_id in runs_of(commit)), None)
         if own is not None:
@@ -351,7 +356,7 @@ class _Rebased:
                 require_this_attempt(self._context, self._run, part_of(own, self._run.run_id))
             else:
                 find_publication(self._context, self._run, since=self._base)
-            self._own = own.hash
+            self._own_commit = own.hash
         else:
             # Newest first, also within a commit.
             require_not_published(self._run, (event for c in commits for event in reversed(events_of(c))))
@@ -359,18 +364,18 @@ class _Rebased:
     def _require_reads(self, head: Ref) -> None:
         """Check that no table that the run's rows were computed from has changed on the target."""
         if self._run.reads and head.hash != self._base:
-            moved = self._moved(self._run.reads, self._base)
+            moved = self._changed_since(self._run.reads, self._base)
             if moved:
                 raise not_replayable(self._context, self._run, moved[0], _why_read(self._run))
 
-    def _audit_again(self, head: Ref) -> None:
+    def _recheck(self, head: Ref) -> None:
         """Rerun the checks that read a table that has changed since the audit."""
         if not any(report.reads for report in self._reports):
             return
         run, reports = self._run, []
         for staged, report in zip(run.staged, self._reports, strict=True):
-            moved = {str(table) for table in self._moved(report.reads, self._checked_at[report.table])}
-            again = audit_again(self._context, run, staged, report, moved=moved, at=head) if moved else report
+            moved = {str(table) for table in self._changed_since(report.reads, self._checked_at[report.table])}
+            again = recheck_table(self._context, run, staged, report, moved=moved, at=head) if moved else report
             reports.append(again)
             self._checked_at[report.table] = head.hash
         self._reports = tuple(reports)
@@ -391,7 +396,7 @@ class _Rebased:
                 commit=head.hash,
             )
 
-    def _moved(self, names: Sequence[str], since: str) -> list[TableIdentifier]:
+    def _changed_since(self, names: Sequence[str], since: str) -> list[TableIdentifier]:
         """Return the tables whose state has changed since the commit ``since``."""
         tables = [TableIdentifier.stored(name) for name in names]
         then = self._context.catalog.get_tables(tables, Ref(name=since, hash=since, kind="detached"))
@@ -471,7 +476,7 @@ def _why_read(run: Run) -> str:
     return "this run read it" if mode is None else f"what mode {mode} writes depends on its rows"
 
 
-def _states_after(states: States, newest_first: Sequence[Commit]) -> States:
+def _states_after(states: TableStates, newest_first: Sequence[Commit]) -> TableStates:
     """Return the tables' states after the commits that followed ``states``."""
     now = dict(states)
     for commit in reversed(newest_first):

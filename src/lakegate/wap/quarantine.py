@@ -39,10 +39,10 @@ from lakegate.model.types import can_promote, is_lossless
 from lakegate.wap import failpoints
 from lakegate.wap.audit import added_rows, as_row_tests, audit
 from lakegate.wap.context import Context
-from lakegate.wap.discard import despite_late_commits
+from lakegate.wap.discard import retry_on_late_commits
 from lakegate.wap.stage import find_changes, hiding_values, new_table
 
-MADE_FOR = "lakegate.quarantine-of"
+QUARANTINE_OF_PROPERTY = "lakegate.quarantine-of"
 """Property of a quarantine table: the name of the table whose rows it holds."""
 _PROPERTIES = {
     # Nobody filters by reasons and values: metrics of long strings would only fill the manifests.
@@ -81,8 +81,8 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
         EngineError: When rows were lost or duplicated; the run can't be published.
         LakegateError: As for :func:`lakegate.wap.audit.audit`.
     """
-    if sets_aside(request.checks):
-        _undo_half_a_split(context, staged)
+    if quarantines_rows(request.checks):
+        _reset_interrupted(context, staged)
     report = audit(context, staged, request.checks, replaces=request.replaces)
     first, aside = report, None
     counts: Counter[str] = Counter()
@@ -96,7 +96,7 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
             break
         if request.schema_changes:
             return Audited((staged,), (report,), _changes_columns(request))
-        split = _Split(context, request, staged, [(result.name, check) for result, check in failing], aside)
+        split = _QuarantineRound(context, request, staged, [(result.name, check) for result, check in failing], aside)
         if not split.number:  # for instance, a time that was in the future at the audit isn't any more
             report = audit(context, staged, request.checks, replaces=request.replaces)
             continue
@@ -113,7 +113,7 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
     return Audited((staged, aside), _reports(context, with_quarantined(report, first, counts), aside))
 
 
-def _undo_half_a_split(context: Context, staged: StagedTable) -> None:
+def _reset_interrupted(context: Context, staged: StagedTable) -> None:
     """Reset the branch to its state after the write, if an earlier attempt died while it quarantined rows.
 
     Commits by others stay, so that the publish refuses them.
@@ -126,7 +126,7 @@ def _undo_half_a_split(context: Context, staged: StagedTable) -> None:
         if any(aside in commit.tables or commit.message.startswith(_COMMITTED) for commit in since):
             context.catalog.assign_ref(branch, Ref(name=branch.name, hash=staged.head))
 
-    despite_late_commits(put_back)
+    retry_on_late_commits(put_back)
 
 
 def _changes_columns(request: IngestRequest) -> str:
@@ -153,7 +153,7 @@ def require_quarantinable(context: Context, table: TableIdentifier, schema: Sche
     if pointer is None:
         return
     metadata = context.reader.metadata(pointer)
-    if metadata.properties.get(MADE_FOR) != str(table):
+    if metadata.properties.get(QUARANTINE_OF_PROPERTY) != str(table):
         raise ConfigurationError(
             f"Rows of {table} can't be quarantined: {name} exists, but isn't its quarantine table.",
             hint=f"Rename or drop {name}; names that end in '__quarantine' are reserved.",
@@ -230,7 +230,7 @@ def _require_sum(request: IngestRequest, staged: StagedTable, aside: StagedTable
     )
 
 
-class _Split:
+class _QuarantineRound:
     """One round of quarantining rows."""
 
     def __init__(
@@ -277,15 +277,15 @@ class _Split:
         self._reset()
         text = f"Quarantining {self.number:,} of {staged.rows:,} rows in {self._name}"
         with context.narrator.step(text):
-            mixed, others = self._mixed(), self._others()
+            rows, others = self._rows_of_failing_files(), self._remaining_rows()
             with hiding_values(self._hides, f"rows of {staged.table} were quarantined"):
-                self._set_aside(mixed)
+                self._set_aside(rows)
             failpoints.reach("after-quarantine")
             aside = self._changes()[self._name]
             self._commit(self._without(self._found), "leave out the data files that hold quarantined rows")
             failpoints.reach("after-leaving-out")
             if others:
-                self._engine.keep_others(mixed, added_rows(aside), self._target(staged.table, None))
+                self._engine.keep_others(rows, added_rows(aside), self._target(staged.table, None))
             found = self._changes()
         failpoints.reach("after-split")
         return found[staged.table], found[self._name]
@@ -305,7 +305,7 @@ class _Split:
             )
         return {path: counted for path, counted in found.items() if counted.failing}
 
-    def _others(self) -> int:
+    def _remaining_rows(self) -> int:
         """Return how many rows of these files pass."""
         return sum(found.rows - found.failing for found in self._found.values())
 
@@ -317,9 +317,9 @@ class _Split:
             if branch.hash != self._staged.head:
                 self._context.catalog.assign_ref(branch, Ref(name=branch.name, hash=self._staged.head))
 
-        despite_late_commits(put_back)
+        retry_on_late_commits(put_back)
 
-    def _mixed(self) -> AddedRows:
+    def _rows_of_failing_files(self) -> AddedRows:
         """Return the rows of only those files that contain failing rows, at a commit made for reading them."""
         staged = self._staged
         files = {file.path for file in self._context.reader.added_files(staged.pointer, staged.snapshot_ids).files}
@@ -352,7 +352,7 @@ class _Split:
         )
         return pointer, self._context.catalog.commit(request)
 
-    def _set_aside(self, mixed: AddedRows) -> None:
+    def _set_aside(self, rows: AddedRows) -> None:
         branch = self._context.catalog.get_ref(self._staged.branch)
         before = self._context.catalog.get_table(self._name, branch)
         create = None
@@ -361,13 +361,13 @@ class _Split:
                 self._context,
                 self._name,
                 self._staged.run_id,
-                properties={**_PROPERTIES, MADE_FOR: str(self._staged.table)},
+                properties={**_PROPERTIES, QUARANTINE_OF_PROPERTY: str(self._staged.table)},
                 # The table's rows may have types that an older format version lacks.
                 format_version=self._context.reader.metadata(self._staged.pointer).format_version,
             )
         schema = None if before is None else self._context.reader.metadata(before).table_schema
         target = self._target(self._name, schema).model_copy(update={"create": create})
-        self._engine.set_aside(mixed, self._tests, target, self._provenance())
+        self._engine.set_aside(rows, self._tests, target, self._provenance())
 
     def _target(self, table: TableIdentifier, schema: Schema | None) -> WriteTarget:
         return WriteTarget(
@@ -438,7 +438,7 @@ def offsets_of(files: Mapping[str, int]) -> dict[str, int]:
     return offsets
 
 
-def sets_aside(checks: Sequence[Check]) -> bool:
+def quarantines_rows(checks: Sequence[Check]) -> bool:
     """Return whether one of the checks quarantines rows."""
     return any(check.severity == "quarantine" for check in checks)
 
@@ -457,7 +457,7 @@ def require_not_reserved(table: TableIdentifier) -> None:
         )
 
 
-def held_aside(context: Context, table: TableIdentifier, at: Ref) -> TablePointer | None:
+def quarantine_table(context: Context, table: TableIdentifier, at: Ref) -> TablePointer | None:
     """Return the quarantine table of ``table`` at a commit; ``None`` if it has none."""
     if is_quarantine(table):
         return None
@@ -466,6 +466,6 @@ def held_aside(context: Context, table: TableIdentifier, at: Ref) -> TablePointe
     except IdentifierError:  # the name would be too long, so it never had one
         return None
     with suppress(NotFoundError, InputError):  # if it's damaged, assume it's ours: only lakegate uses such names
-        if pointer is not None and MADE_FOR not in context.reader.metadata(pointer).properties:
+        if pointer is not None and QUARANTINE_OF_PROPERTY not in context.reader.metadata(pointer).properties:
             return None
     return pointer

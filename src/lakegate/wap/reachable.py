@@ -238,7 +238,7 @@ class _Walked(set[str]):
 
 
 @contextmanager
-def collecting(context: Context) -> Iterator[None]:
+def announce_gc(context: Context) -> Iterator[None]:
     """Announce that the body deletes files."""
     marker = context.catalog.create_branch(_announcement(_COLLECTING, new_run_id()), context.catalog.get_ref("main"))
     try:

@@ -21,14 +21,14 @@ from lakegate.model.run import Run
 from lakegate.progress import bound_to
 from lakegate.telemetry.metrics import measuring
 from lakegate.wap.alerting import alert_run
-from lakegate.wap.branches import carried_in, carry_verdict
+from lakegate.wap.branches import store_verdict, stored_runs_in
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
-from lakegate.wap.discard import discard_own, exists
+from lakegate.wap.discard import discard_own, ref_exists
 from lakegate.wap.downstream import send
 from lakegate.wap.group_commit import BeingPublishedError, require_nobody_publishes
-from lakegate.wap.history import EarlierAttemptError, find_publication, read_past, sync
-from lakegate.wap.lifecycle import Progress, heartbeat, recorded
+from lakegate.wap.history import EarlierAttemptError, find_publication, read_history, sync
+from lakegate.wap.lifecycle import Progress, heartbeat, to_run_error
 from lakegate.wap.publish import RejectedLateError, publish
 
 
@@ -128,7 +128,7 @@ def _settle(context: Context, progress: Progress, run: Run, *, publishes: bool, 
                 finished_at=run.finished_at,
                 error=run.error,
                 accepted=None,
-                branch_kept=exists(context, run.branch),
+                branch_kept=ref_exists(context, run.branch),
             )
         if failed:
             return _reject(context, progress)
@@ -145,7 +145,7 @@ def _end_if_published(context: Context, progress: Progress) -> Run | None:
         kept = progress.run.is_users_branch
         if not kept:
             _drop_branch(context, progress.run)
-        reason = recorded(error, hides=bool(context.masked))
+        reason = to_run_error(error, hides=bool(context.masked))
         return progress.end(status="failed", branch_kept=kept, error=reason, detail=error.message)
     if publication is None:
         return None
@@ -168,10 +168,10 @@ def _reject(context: Context, progress: Progress) -> Run:
     keep = run.request is None or run.request.on_failure == "keep" or run.is_users_branch
     require_nobody_publishes(context, run)
     if keep:
-        carry_verdict(context, run)
+        store_verdict(context, run)
     else:
         _drop_branch(context, run)
-    kept = keep and exists(context, run.branch)
+    kept = keep and ref_exists(context, run.branch)
     if (published := _end_if_published(context, progress)) is not None:
         return published
     return progress.end(status="rejected", accepted=None, branch_kept=kept, detail="Its audit had failed.")
@@ -179,7 +179,7 @@ def _reject(context: Context, progress: Progress) -> Run:
 
 def _publish(context: Context, progress: Progress) -> Run:
     try:
-        publication = publish(context, progress.run, fresh=True, progress=progress, lets_pass=False)
+        publication = publish(context, progress.run, fresh=True, progress=progress, waits_for_priority=False)
     except RejectedLateError:
         return _reject(context, progress)
     except (CatalogUnavailableError, LeaseLostError, OutcomeUnknownError):
@@ -206,8 +206,8 @@ def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
         return published
     return progress.end(
         status="failed",
-        branch_kept=stays and exists(context, progress.run.branch),
-        error=recorded(reason, hides=bool(context.masked)),
+        branch_kept=stays and ref_exists(context, progress.run.branch),
+        error=to_run_error(reason, hides=bool(context.masked)),
         detail="Undone: nothing of it was published.",
     )
 
@@ -229,7 +229,7 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
     with context.narrator.step(f"Reading the history of {target}") as step:
         published = context.journal.published()
         head = context.catalog.get_ref(target)
-        past = read_past(context, head.hash, step=step)
+        past = read_history(context, head.hash, step=step)
     with context.narrator.step("Reading the branches of rejected runs"):
         rejected = _rejected_runs(context, target, {commit.hash for commit in past.commits})
     with context.narrator.step("Writing the journal"):
@@ -256,7 +256,7 @@ def _rejected_runs(context: Context, target: str, commits: Collection[str]) -> l
         if ref.kind != "branch" or ref.name == target or ref.hash in commits:
             continue
         own = list(takewhile(lambda commit: commit.hash not in commits, context.catalog.history(ref.hash)))
-        for run in carried_in(ref.name, own):
+        for run in stored_runs_in(ref.name, own):
             if run.failures and run.branch == ref.name and context.journal.get(run.run_id) is None:
                 kept = {"status": "rejected", "branch_kept": True, "finished_at": own[0].time}
                 found.append(run.model_copy(update={**kept, "detail": "Known from its branch only."}))

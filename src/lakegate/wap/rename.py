@@ -9,7 +9,7 @@ from lakegate.model.refs import Ref
 from lakegate.model.run import UndoneTable
 from lakegate.points import unknown_table
 from lakegate.wap.context import Context
-from lakegate.wap.quarantine import MADE_FOR, held_aside, require_not_reserved
+from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, quarantine_table, require_not_reserved
 from lakegate.wap.revert_plan import RevertPlan, TablePlan
 
 
@@ -33,7 +33,7 @@ def plan_rename(
     try:
         renames[quarantine_of(old)] = quarantine_of(new)
     except IdentifierError:  # a name is too long to have one
-        if held_aside(context, old, head) is not None:
+        if quarantine_table(context, old, head) is not None:
             raise
     found = context.catalog.get_tables([*renames, *renames.values()], head)
     for then, name in renames.items():
@@ -49,15 +49,15 @@ def plan_rename(
         if pointer is not None:
             metadata = context.reader.metadata(pointer)
             rows, files = metadata.rows, metadata.data_files or 0
-            if then == old and MADE_FOR in metadata.properties:
-                table = metadata.properties[MADE_FOR]
+            if then == old and QUARANTINE_OF_PROPERTY in metadata.properties:
+                table = metadata.properties[QUARANTINE_OF_PROPERTY]
                 raise InputError(
                     f"{old} can't be renamed: it's the quarantine table of {table}, and is renamed with it.",
                     hint=f"Rename the table: lakegate table rename {table} NAME",
                     table=str(old),
                 )
             if then != old:
-                pointer = context.editor.with_properties(pointer, {MADE_FOR: str(new)})
+                pointer = context.editor.with_properties(pointer, {QUARANTINE_OF_PROPERTY: str(new)})
             gone = UndoneTable(table=str(then), rows=None if rows is None else -rows, data_files=-files, dropped=True)
             tables[then] = TablePlan(None, gone)
             moved = pointer.model_copy(update={"table": name, "content_id": None})

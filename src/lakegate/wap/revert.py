@@ -38,14 +38,14 @@ from lakegate.wap.history import (
     run_of,
     sync,
     tables_in,
-    with_quarantines,
+    with_quarantine_renames,
 )
 from lakegate.wap.lifecycle import Progress, running
-from lakegate.wap.optimistic_commit import commit_on_head, let_beaten_runs_pass, publish_lock
-from lakegate.wap.quarantine import MADE_FOR, held_aside
+from lakegate.wap.optimistic_commit import commit_on_head, publish_lock, wait_for_priority_runs
+from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, quarantine_table
 from lakegate.wap.reachable import keep_files, keep_files_of
 from lakegate.wap.rename import plan_rename
-from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_revert, plan_rewind
+from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_restore, plan_revert
 from lakegate.wap.stage import namespaces_for
 
 _APPENDS_TOGETHER = 100
@@ -135,13 +135,13 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
         )
 
     def plan_at(head: Ref) -> RevertPlan:
-        plans = {table: _going_back(context, context.catalog.get_table(table, head), then)}
-        aside, aside_then = held_aside(context, table, head), held_aside(context, table, at)
+        plans = {table: _restore_plan(context, context.catalog.get_table(table, head), then)}
+        aside, aside_then = quarantine_table(context, table, head), quarantine_table(context, table, at)
         if aside_then is not None:
-            plans[aside_then.table] = _going_back(context, aside, aside_then)
+            plans[aside_then.table] = _restore_plan(context, aside, aside_then)
         elif aside is not None:
-            plans[aside.table] = TablePlan(None, dropping(context, aside), now=aside)
-        if all(plan.stays for plan in plans.values()):
+            plans[aside.table] = TablePlan(None, dropped_table(context, aside), now=aside)
+        if all(plan.is_unchanged for plan in plans.values()):
             return RevertPlan("", (), plans, nothing=f"{table} is as it was at commit {at.hash[:12]}; nothing to do.")
         history = BranchHistory(context, head, since=at.hash)
         if not history.commits or history.commits[0].parent != at.hash:
@@ -152,7 +152,8 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
                 ref=target,
             )
         renamed = next(
-            (one for one in history.commits for pair in with_quarantines(renames_in(one)) if str(table) in pair), None
+            (one for one in history.commits for pair in with_quarantine_renames(renames_in(one)) if str(table) in pair),
+            None,
         )
         if renamed is not None:
             old, new = renames_in(renamed)[0]
@@ -163,8 +164,8 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
                 run_id=run_of(renamed),
             )
         _require_alone(history, table)
-        changed = {name: plan for name, plan in plans.items() if not plan.stays}
-        return plan_rewind(f"Restore {table} as at commit {at.hash[:12]}", history, changed)
+        changed = {name: plan for name, plan in plans.items() if not plan.is_unchanged}
+        return plan_restore(f"Restore {table} as at commit {at.hash[:12]}", history, changed)
 
     return run_plan(context, plan_at, run_id=new_run_id, kind="restore", target=target, text=f"Restoring {table}")
 
@@ -227,14 +228,14 @@ def _require_alone(history: BranchHistory, table: TableIdentifier) -> None:
         )
 
 
-def _going_back(context: Context, now: TablePointer | None, then: TablePointer) -> TablePlan:
+def _restore_plan(context: Context, now: TablePointer | None, then: TablePointer) -> TablePlan:
     base = then.model_copy(update={"content_id": None if now is None else now.content_id})
     return TablePlan(base, _difference(context, now, then), now=now)
 
 
-def dropping(context: Context, now: TablePointer) -> UndoneTable:
+def dropped_table(context: Context, now: TablePointer) -> UndoneTable:
     """Return a run's record of a table that it drops."""
-    rows, files = held_by(context, now)
+    rows, files = rows_and_files(context, now)
     return UndoneTable(table=str(now.table), rows=None if rows is None else -rows, data_files=-files, dropped=True)
 
 
@@ -253,7 +254,7 @@ def _require_same_table(context: Context, commit: Commit, name: TableIdentifier,
 
 def _difference(context: Context, now: TablePointer | None, then: TablePointer) -> UndoneTable:
     after = context.reader.metadata(then)
-    rows_before, files_before = (0, 0) if now is None else held_by(context, now)
+    rows_before, files_before = (0, 0) if now is None else rows_and_files(context, now)
     return UndoneTable(
         table=str(then.table),
         rows=None if after.rows is None or rows_before is None else after.rows - rows_before,
@@ -261,7 +262,7 @@ def _difference(context: Context, now: TablePointer | None, then: TablePointer) 
     )
 
 
-def held_by(context: Context, now: TablePointer) -> tuple[int | None, int]:
+def rows_and_files(context: Context, now: TablePointer) -> tuple[int | None, int]:
     """Return how many rows and files a table holds; ``None`` and 0 if its metadata can't be read."""
     try:
         held = context.reader.metadata(now)
@@ -295,7 +296,7 @@ def run_plan(
     head = sync(context, target)
     plan = plan_at(head)
     tables = [str(one.undone.table) for one in plan.tables.values()]
-    if not dry_run and plan.nothing is None and let_beaten_runs_pass(context, target, tables):
+    if not dry_run and plan.nothing is None and wait_for_priority_runs(context, target, tables):
         head = sync(context, target)
         plan = plan_at(head)
     run = Run(
@@ -308,7 +309,7 @@ def run_plan(
         target=target,
         base=head.hash,
         actions=() if action is None else (action,),
-        **_planned(plan),
+        **_plan_fields(plan),
     )
     if dry_run:
         return run.model_copy(update={"status": "skipped", "detail": plan.nothing or f"Dry run: {text}."})
@@ -320,7 +321,7 @@ def run_plan(
     return progress.run
 
 
-def _planned(plan: RevertPlan) -> dict[str, object]:
+def _plan_fields(plan: RevertPlan) -> dict[str, object]:
     undone = tuple(one.undone for one in plan.tables.values())
     return {"tables": tuple(one.table for one in undone), "reverts": plan.reverts, "undone": undone}
 
@@ -330,7 +331,7 @@ def _commit(
 ) -> None:
     run = progress.run
     states: tuple[TablePointer, ...] | None = None
-    appended: dict[TableIdentifier, _Appended] = {}
+    appended: dict[TableIdentifier, _RebasedAppends] = {}
     kept = ExitStack()
 
     def build(head: Ref) -> CommitRequest | str:
@@ -340,9 +341,9 @@ def _commit(
             own = find_publication(context, run, since=planned_at.hash)
             if own is not None:
                 return own.commit
-            if not _still_holds(context, plan, planned_at, head):
+            if not _is_still_valid(context, plan, planned_at, head):
                 plan, states = plan_at(head), None
-                progress.run = progress.run.model_copy(update=_planned(plan))
+                progress.run = progress.run.model_copy(update=_plan_fields(plan))
             planned_at = head
         if plan.nothing:
             return head.hash
@@ -382,7 +383,7 @@ def _commit(
     progress.end(status="published", publication=publication)
 
 
-def _still_holds(context: Context, plan: RevertPlan, planned_at: Ref, head: Ref) -> bool:
+def _is_still_valid(context: Context, plan: RevertPlan, planned_at: Ref, head: Ref) -> bool:
     """Return whether later commits leave the plan valid, so that other publishes don't starve a revert."""
     commits = list(context.catalog.history(head.hash, until=planned_at.hash, operations=True))
     if plan.nothing or not commits or commits[-1].parent != planned_at.hash:
@@ -395,7 +396,7 @@ def _still_holds(context: Context, plan: RevertPlan, planned_at: Ref, head: Ref)
 
 
 @dataclass(frozen=True, slots=True)
-class _Appended:
+class _RebasedAppends:
     """Later appends, rebased onto the state that a table goes back to."""
 
     base: TablePointer
@@ -404,7 +405,7 @@ class _Appended:
 
 
 def _with_appends(
-    context: Context, run_id: str, plan: RevertPlan, known: dict[TableIdentifier, _Appended]
+    context: Context, run_id: str, plan: RevertPlan, known: dict[TableIdentifier, _RebasedAppends]
 ) -> Mapping[TableIdentifier, TablePointer]:
     """Return the state that each table of a plan goes back to, with the later appends that stay.
 
@@ -413,15 +414,15 @@ def _with_appends(
     """
     for table, one in plan.tables.items():
         if one.base is not None:
-            with _explained(run_id, one):
+            with _as_revert_error(run_id, one):
                 known[table] = _rebased(context, one, one.base, known.get(table))
     return {table: one.pointer for table, one in known.items()}
 
 
-def _rebased(context: Context, plan: TablePlan, base: TablePointer, done: _Appended | None) -> _Appended:
+def _rebased(context: Context, plan: TablePlan, base: TablePointer, done: _RebasedAppends | None) -> _RebasedAppends:
     appends = [(one.commit.hash, run_of(one.commit)) for one in plan.appends]
     if done is None or done.base != base or appends[: len(done.appends)] != done.appends:
-        done = _Appended(base, [], base)
+        done = _RebasedAppends(base, [], base)
     pointer = context.editor.raise_counters(done.pointer, plan.now, by_sequence=False)
     for start in range(len(done.appends), len(appends), _APPENDS_TOGETHER):
         later = plan.appends[start : start + _APPENDS_TOGETHER]
@@ -430,25 +431,25 @@ def _rebased(context: Context, plan: TablePlan, base: TablePointer, done: _Appen
         pointer, refused = context.editor.replay_each(sources, pointer, keep_row_ids=True)
         for error in refused.values():
             raise error
-    return _Appended(base, appends, pointer)
+    return _RebasedAppends(base, appends, pointer)
 
 
 def _write(context: Context, run_id: str, plan: TablePlan, pointer: TablePointer) -> TablePointer:
     """Write the metadata of the planned state: the state at ``pointer`` without the dropped files. Return it."""
-    with _explained(run_id, plan):
+    with _as_revert_error(run_id, plan):
         pointer = context.editor.raise_counters(pointer, plan.now)
         if plan.drops:
             pointer = context.editor.drop_files(pointer, plan.drops, {RUN_ID_PROPERTY: run_id})
         if is_quarantine(pointer.table):
             # A state from before a rename names its table by the old name.
             owner = str(table_of(pointer.table))
-            if context.reader.metadata(pointer).properties.get(MADE_FOR, owner) != owner:
-                pointer = context.editor.with_properties(pointer, {MADE_FOR: owner})
+            if context.reader.metadata(pointer).properties.get(QUARANTINE_OF_PROPERTY, owner) != owner:
+                pointer = context.editor.with_properties(pointer, {QUARANTINE_OF_PROPERTY: owner})
     return pointer
 
 
 @contextmanager
-def _explained(run_id: str, plan: TablePlan) -> Iterator[None]:
+def _as_revert_error(run_id: str, plan: TablePlan) -> Iterator[None]:
     try:
         yield
     except NotReplayableError as error:

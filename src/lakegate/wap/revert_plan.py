@@ -26,11 +26,10 @@ from lakegate.wap.history import (
     files_of_snapshots,
     find_commit,
     formerly_in,
-    go_back,
     identities_in,
     keys_in,
     kind_of,
-    only_of,
+    limit_to_snapshots,
     parts_of,
     reads_in,
     renames_in,
@@ -38,7 +37,8 @@ from lakegate.wap.history import (
     run_of,
     snapshots_in,
     tables_in,
-    with_quarantines,
+    undo_renames,
+    with_quarantine_renames,
 )
 
 _Key = tuple[str, str | None]
@@ -51,7 +51,7 @@ def _key(commit: Commit) -> _Key:
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class CommitChange:
     """What one commit did to one table; ``None`` where the table didn't exist."""
 
     context: Context
@@ -68,8 +68,10 @@ class Change:
         if own is None:
             return change
         if change.kind != "append" or not set(own) <= set(change.snapshot_ids):
-            raise _refused(self, f"commit {self.commit.hash[:12]}, which it shares with others, isn't a plain append")
-        return only_of(change, own)
+            raise _not_revertable(
+                self, f"commit {self.commit.hash[:12]}, which it shares with others, isn't a plain append"
+            )
+        return limit_to_snapshots(change, own)
 
     @property
     def only_adds(self) -> bool:
@@ -111,12 +113,12 @@ class TablePlan:
 
     base: TablePointer | None
     undone: UndoneTable
-    appends: tuple[Change, ...] = ()
+    appends: tuple[CommitChange, ...] = ()
     drops: frozenset[str] = frozenset()
     now: TablePointer | None = None
 
     @property
-    def stays(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether the table has the planned state already."""
         return (
             self.base is not None and self.now is not None and self.base.metadata_location == self.now.metadata_location
@@ -165,18 +167,18 @@ class BranchHistory:
     def __init__(self, context: Context, head: Ref, *, since: str | None) -> None:
         self._context = context
         self._head = head
-        self._changes: dict[TableIdentifier, list[Change]] = {}
+        self._changes: dict[TableIdentifier, list[CommitChange]] = {}
         found = reversed(list(context.catalog.history(head.hash, until=since, operations=True)))
         self._names: dict[_Key, Mapping[str, str]] = {}
         self.former: list[tuple[str, str]] = []
         self.gone: dict[str, tuple[str, Commit]] = {}
-        self.commits: tuple[Commit, ...] = self._with_names_of_now([one for part in found for one in parts_of(part)])
+        self.commits: tuple[Commit, ...] = self._with_current_names([one for part in found for one in parts_of(part)])
         self._runs = {run_id: commit for commit in self.commits if (run_id := run_of(commit))}
         self._reverters: dict[str, list[Commit]] = {}
         for commit in self.commits:
             self._add_reverts(commit)
 
-    def changes(self, table: TableIdentifier) -> Sequence[Change]:
+    def changes(self, table: TableIdentifier) -> Sequence[CommitChange]:
         """Return the changes of ``table``, oldest first."""
         if table not in self._changes:
             found = self._changes[table] = []
@@ -186,7 +188,7 @@ class BranchHistory:
                     shared = bool(found) and found[-1].commit.hash == commit.hash
                     before = found[-1].before if shared else found[-1].after if found else self._before(commit, table)
                     after = next((pointer for pointer in commit.puts if pointer.table == table), None)
-                    found.append(Change(self._context, commit, table, before, after))
+                    found.append(CommitChange(self._context, commit, table, before, after))
         return self._changes[table]
 
     def runs(self, *tables: TableIdentifier) -> Sequence[str]:
@@ -199,13 +201,13 @@ class BranchHistory:
         """Return the commit of a run that is in this history, or that a commit in it reverts."""
         return self._runs[run_id]
 
-    def change_of(self, run_id: str, table: TableIdentifier) -> Change | None:
+    def change_of(self, run_id: str, table: TableIdentifier) -> CommitChange | None:
         """Return a run's change of ``table``, with the run as in :meth:`commit_of`; ``None`` if it didn't change it."""
         commit = self._runs[run_id]
         if str(table) not in tables_in(commit):
             return None
         after = next((pointer for pointer in commit.puts if pointer.table == table), None)
-        return Change(self._context, commit, table, self._before(commit, table), after)
+        return CommitChange(self._context, commit, table, self._before(commit, table), after)
 
     def reverter(self, run_id: str, table: TableIdentifier | str, *, without: Collection[str] = ()) -> str | None:
         """Return the run that reverted ``run_id`` in ``table`` or replaced its files; ``None`` if its rows are live.
@@ -217,7 +219,7 @@ class BranchHistory:
             return run_id
         return next((run_of(commit) for commit in self._effective_reverters(run_id, str(table), without)), None)
 
-    def holds(self, commit: Commit, table: TableIdentifier | str, *, without: Collection[str] = ()) -> bool:
+    def is_in_effect(self, commit: Commit, table: TableIdentifier | str, *, without: Collection[str] = ()) -> bool:
         """Return whether a commit's change of ``table`` is neither reverted nor replaced; see :meth:`reverter`."""
         return self.reverter(run_of(commit) or "", table, without=without) is None
 
@@ -228,7 +230,7 @@ class BranchHistory:
             commit = self._runs[run_id]
             if run_id in reverts or str(table) not in tables_in(commit):
                 continue
-            now, then = self.holds(commit, table), self.holds(commit, table, without=reverts)
+            now, then = self.is_in_effect(commit, table), self.is_in_effect(commit, table, without=reverts)
             if now and not then:
                 going.append(run_id)
             elif then and not now:
@@ -270,7 +272,7 @@ class BranchHistory:
                 former = {then: now for then, now in formerly_in(commit) if now not in tables_in(found)}
                 now = {**names, **{then: names.get(name, name) for then, name in former.items()}}
                 self.former += [(then, now[then]) for then in former]
-                self._runs[run_id] = _called(found, now)
+                self._runs[run_id] = _renamed(found, now)
                 self._names[_key(found)] = now
                 self._add_reverts(self._runs[run_id])
 
@@ -283,14 +285,14 @@ class BranchHistory:
         found = self._context.catalog.get_tables([then], parent)[then]
         return None if found is None else found.model_copy(update={"table": table})
 
-    def _with_names_of_now(self, commits: Sequence[Commit]) -> tuple[Commit, ...]:
+    def _with_current_names(self, commits: Sequence[Commit]) -> tuple[Commit, ...]:
         """Return commits, oldest first, with the names that their tables have after the last commit."""
         names, found = dict[str, str](), list[Commit]()
         for commit in reversed(commits):
             pairs = renames_in(commit)
-            called = _called(commit, names, without=[old for old, _ in pairs])
-            go_back(names, pairs, commit.hash)
-            renamed = with_quarantines(pairs)
+            called = _renamed(commit, names, without=[old for old, _ in pairs])
+            undo_renames(names, pairs, commit.hash)
+            renamed = with_quarantine_renames(pairs)
             self.gone |= {names[new]: (new, commit) for _, new in renamed}
             self.former += [(old, names[old]) for old, _ in renamed]
             if names:
@@ -299,7 +301,7 @@ class BranchHistory:
         return tuple(reversed(found))
 
 
-def _called(commit: Commit, names: Mapping[str, str], *, without: Collection[str] = ()) -> Commit:
+def _renamed(commit: Commit, names: Mapping[str, str], *, without: Collection[str] = ()) -> Commit:
     """Return a commit with its tables renamed, and ``without`` some of them."""
     if not names and not without:
         return commit
@@ -330,7 +332,7 @@ class _Dependent:
     what: str
 
     def __str__(self) -> str:
-        return f"{_named(self.commit)} {self.what} {self.table}"
+        return f"{_label(self.commit)} {self.what} {self.table}"
 
 
 def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascade: bool) -> RevertPlan:
@@ -357,7 +359,7 @@ def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascad
             reverts[_cascadable(run_id, one)] = one.commit
         dependents += found
     if dependents and not cascade:
-        raise _depended_on(run_id, dependents)
+        raise _dependents_error(run_id, dependents)
     unpublished: list[str] = []
     restored: dict[_Key, Commit] = {}
     for table in tables:
@@ -367,7 +369,7 @@ def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascad
             _require_not_published_again(history, commit, table, reverts)
             restored[_key(commit)] = commit
     return RevertPlan(
-        message=f"Revert {_what(first)}" + (f" and {len(reverts) - 1} more" if len(reverts) > 1 else ""),
+        message=f"Revert {_title(first)}" + (f" and {len(reverts) - 1} more" if len(reverts) > 1 else ""),
         reverts=tuple(sorted(reverts, key=lambda run: -history.commits.index(reverts[run]))),
         tables=tables,
         restored=history.newest_first(restored.values()),
@@ -376,7 +378,7 @@ def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascad
     )
 
 
-def plan_rewind(message: str, history: BranchHistory, tables: Mapping[TableIdentifier, TablePlan]) -> RevertPlan:
+def plan_restore(message: str, history: BranchHistory, tables: Mapping[TableIdentifier, TablePlan]) -> RevertPlan:
     """Plan to restore tables to earlier states, or to drop them: all runs in ``history`` lose their changes of them."""
     reverts = history.runs(*tables)
     unpublished: list[str] = []
@@ -395,7 +397,7 @@ def plan_rewind(message: str, history: BranchHistory, tables: Mapping[TableIdent
     )
 
 
-def _what(commit: Commit) -> str:
+def _title(commit: Commit) -> str:
     return repr(commit.message) if snapshots_in(commit) is None else f"run {run_of(commit)} of {commit.message!r}"
 
 
@@ -416,27 +418,27 @@ class _Planner:
             mine = [
                 one
                 for one in self._history.changes(table)
-                if run_of(one.commit) in self._reverts and self._history.holds(one.commit, table)
+                if run_of(one.commit) in self._reverts and self._history.is_in_effect(one.commit, table)
             ]
             if mine:
                 self._require_name(mine[0])
                 for one in mine:
-                    self._find_readers(one)
+                    self._add_readers(one)
                 plans[table] = self._plan_table(table, mine)
         return plans
 
-    def _require_name(self, change: Change) -> None:
+    def _require_name(self, change: CommitChange) -> None:
         name, commit = self._history.gone.get(str(change.table), (None, None))
         if commit is not None:
             raise NotRevertableError(
-                f"Run {run_of(change.commit)} can't be reverted: its table {name} was dropped, and {_named(commit)} "
+                f"Run {run_of(change.commit)} can't be reverted: its table {name} was dropped, and {_label(commit)} "
                 "gave that name to another table.",
                 hint="Ingest its source files again.",
                 run_id=run_of(change.commit),
                 table=name,
             )
 
-    def _plan_table(self, table: TableIdentifier, mine: Sequence[Change]) -> TablePlan:
+    def _plan_table(self, table: TableIdentifier, mine: Sequence[CommitChange]) -> TablePlan:
         """Plan one table, to revert the changes ``mine`` (oldest first)."""
         first, now = mine[0], self._history.changes(table)[-1].after
         files_now = self._files(now)
@@ -444,23 +446,25 @@ class _Planner:
             return TablePlan(None, _undone(table, files_now, {}, hidden=self._has_hidden(now), dropped=True))
         reset = next((one for one in mine if one.before is not None and not one.only_adds), None)
         if now is None and reset is None:
-            raise _refused(first, f"{table} was dropped since. Create it again, or restore it first")
-        base, files, appends = now, dict(files_now), tuple[Change, ...]()
+            raise _not_revertable(first, f"{table} was dropped since. Create it again, or restore it first")
+        base, files, appends = now, dict(files_now), tuple[CommitChange, ...]()
         drops: frozenset[str] = frozenset()
         if reset is not None and reset.before is not None:
             files = self._files(reset.before)
-            appends, drops = self._since(reset, files.keys())
+            appends, drops = self._split_later(reset, files.keys())
             content_id = None if now is None else now.content_id
             base = reset.before.model_copy(update={"content_id": content_id})
             for one in appends:
                 files |= self._added(one)
         for one in mine[: None if reset is None else mine.index(reset)]:
-            drops |= self._removable(one, base, files.keys())
+            drops |= self._files_to_drop(one, base, files.keys())
         kept = {path: file for path, file in files.items() if path not in drops}
         hidden = self._has_hidden(now) or self._has_hidden(base)
         return TablePlan(base, _undone(table, files_now, kept, hidden=hidden), appends, drops, now)
 
-    def _since(self, reset: Change, files: Collection[str]) -> tuple[tuple[Change, ...], frozenset[str]]:
+    def _split_later(
+        self, reset: CommitChange, files: Collection[str]
+    ) -> tuple[tuple[CommitChange, ...], frozenset[str]]:
         """Return the later appends to rebase onto the state before ``reset``, and which of its ``files`` to drop.
 
         The files to drop are those that later reverts of earlier appends dropped. All other later changes depend on
@@ -469,23 +473,25 @@ class _Planner:
         later = self._later(reset)
         if kind_of(reset.commit) is not None:
             # Later publishes were audited without the rows that would come back.
-            self._depend(later, "was audited without the rows it took from")
+            self._add_dependents(later, "was audited without the rows it took from")
             return (), frozenset()
         if reset.change.rows_removed != 0:
             keyed = [one for one in later if str(one.table) in keys_in(one.commit)]
-            self._depend(keyed, "looked for its keys without the rows it took from")
+            self._add_dependents(keyed, "looked for its keys without the rows it took from")
         appends = [one for one in later if one.only_adds and one.before is not None]
         movable = tuple(one for one in appends if self._fits(one, reset))
-        self._depend([one for one in appends if one not in movable], "appended rows that only fit what it made of")
+        self._add_dependents(
+            [one for one in appends if one not in movable], "appended rows that only fit what it made of"
+        )
         later = [one for one in later if one not in appends]
-        since = {_key(one.commit) for one in self._from(reset)}
+        since = {_key(one.commit) for one in self._changes_from(reset)}
         others = [one for one in later if not one.changes_nothing]
-        taken = {one: self._taken_out(one, since) for one in others}
+        taken = {one: self._files_dropped_by(one, since) for one in others}
         redone = {one: paths for one, paths in taken.items() if paths is not None and paths <= set(files)}
-        self._depend([one for one in taken if one not in redone], "changed what it left of")
+        self._add_dependents([one for one in taken if one not in redone], "changed what it left of")
         return movable, frozenset[str]().union(*redone.values())
 
-    def _fits(self, append: Change, reset: Change) -> bool:
+    def _fits(self, append: CommitChange, reset: CommitChange) -> bool:
         """Return whether a later append can be rebased onto the state before ``reset``."""
         before, after = reset.before, append.after
         if before is None or after is None:
@@ -496,7 +502,7 @@ class _Planner:
             return True  # the usual case, without reading manifests
         return self._context.editor.replay_problem(after, append.change.snapshot_ids, before) is None
 
-    def _taken_out(self, change: Change, since: Collection[_Key]) -> frozenset[str] | None:
+    def _files_dropped_by(self, change: CommitChange, since: Collection[_Key]) -> frozenset[str] | None:
         """Return the data files that a revert dropped, of appends other than ``since``; ``None`` if it did more."""
         if kind_of(change.commit) != "revert":
             return None
@@ -510,7 +516,7 @@ class _Planner:
             paths |= files_of_snapshots(self._context, one.after, one.change.snapshot_ids)
         return paths
 
-    def _removable(self, change: Change, base: TablePointer | None, files: Collection[str]) -> frozenset[str]:
+    def _files_to_drop(self, change: CommitChange, base: TablePointer | None, files: Collection[str]) -> frozenset[str]:
         """Return the data files that ``change`` added. All of them must still be in the table."""
         if change.after is None or base is None:
             return frozenset()
@@ -523,35 +529,35 @@ class _Planner:
         if missing:
             rewriting = (one for one in later if not one.only_adds)
             blocking += [one for one in rewriting if not missing <= self._files(one.after).keys()]
-        self._depend(blocking, "changed the rows it published to")
+        self._add_dependents(blocking, "changed the rows it published to")
         if missing and not blocking:
-            raise _refused(change, f"its data files aren't in {change.table} any more")
+            raise _not_revertable(change, f"its data files aren't in {change.table} any more")
         return paths
 
-    def _later(self, change: Change) -> list[Change]:
+    def _later(self, change: CommitChange) -> list[CommitChange]:
         """Return the later changes of its table that stay in effect."""
-        from_here = self._from(change)
+        from_here = self._changes_from(change)
         since = {_key(one.commit) for one in from_here}
         return [
             one
             for one in from_here[1:]
-            if self._history.holds(one.commit, one.table, without=self._reverts)
+            if self._history.is_in_effect(one.commit, one.table, without=self._reverts)
             and not self._history.is_neutral(one.commit, one.table, since)
         ]
 
-    def _from(self, change: Change) -> Sequence[Change]:
+    def _changes_from(self, change: CommitChange) -> Sequence[CommitChange]:
         changes = self._history.changes(change.table)
         return changes[changes.index(change) :]
 
-    def _find_readers(self, change: Change) -> None:
+    def _add_readers(self, change: CommitChange) -> None:
         commits = self._history.commits
         for commit in commits[commits.index(change.commit) + 1 :]:
             if str(change.table) in reads_in(commit) and any(
-                self._history.holds(commit, written, without=self._reverts) for written in tables_in(commit)
+                self._history.is_in_effect(commit, written, without=self._reverts) for written in tables_in(commit)
             ):
                 self.dependents.setdefault(_key(commit), _Dependent(commit, change.table, "read its rows in"))
 
-    def _depend(self, changes: Sequence[Change], what: str) -> None:
+    def _add_dependents(self, changes: Sequence[CommitChange], what: str) -> None:
         for one in changes:
             if not one.changes_nothing:
                 self.dependents.setdefault(_key(one.commit), _Dependent(one.commit, one.table, what))
@@ -559,7 +565,7 @@ class _Planner:
     def _files(self, pointer: TablePointer | None) -> dict[str, DataFile]:
         return {} if pointer is None else {file.path: file for file in self._context.reader.files(pointer)}
 
-    def _added(self, change: Change) -> dict[str, DataFile]:
+    def _added(self, change: CommitChange) -> dict[str, DataFile]:
         if change.after is None:
             return {}
         added = self._context.reader.added_files(change.after, change.change.snapshot_ids)
@@ -591,11 +597,11 @@ def _require_not_published_again(
         again = (_files_of(commit) & _files_of(later)) | _rows_of_both(commit, later)
         if _key(later) == _key(commit) or not again or str(table) not in tables_in(later):
             continue
-        if history.holds(later, table, without=reverts):
+        if history.is_in_effect(later, table, without=reverts):
             run_id, other = next(iter(reverts)), run_of(later)
             raise NotRevertableError(
                 f"Run {run_id} can't be reverted: that would restore the rows of {min(again)[0]}, "
-                f"which {_named(later)} has published to {table} since.",
+                f"which {_label(later)} has published to {table} since.",
                 hint=f"Revert the later run first: lakegate revert {other}",
                 run_id=run_id,
                 table=str(table),
@@ -620,7 +626,7 @@ def _rows_of_both(commit: Commit, later: Commit) -> set[tuple[str, str]]:
     }
 
 
-def _refused(change: Change, reason: str) -> NotRevertableError:
+def _not_revertable(change: CommitChange, reason: str) -> NotRevertableError:
     return NotRevertableError(
         f"Run {run_of(change.commit)} can't be reverted: {reason}.",
         hint=f"To restore the table to an earlier state: lakegate table restore {change.table} --at TIME",
@@ -644,7 +650,7 @@ def _cascadable(run_id: str, one: _Dependent) -> str:
     )
 
 
-def _depended_on(run_id: str, dependents: Sequence[_Dependent]) -> NotRevertableError:
+def _dependents_error(run_id: str, dependents: Sequence[_Dependent]) -> NotRevertableError:
     return NotRevertableError(
         f"Run {run_id} can't be reverted alone: {'; '.join(map(str, dependents))}.",
         hint=f"To revert them together: lakegate revert {run_id} --cascade",
@@ -654,6 +660,6 @@ def _depended_on(run_id: str, dependents: Sequence[_Dependent]) -> NotRevertable
     )
 
 
-def _named(commit: Commit) -> str:
+def _label(commit: Commit) -> str:
     run_id = run_of(commit)
     return f"run {run_id}" if run_id else f"commit {commit.hash[:12]} ({commit.message})"

@@ -14,18 +14,18 @@ from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Acceptance, Action, Publication, Run, StagedTable
 from lakegate.wap.audit import audit, resolve_checks
-from lakegate.wap.branches import by_hand, carry, carry_verdict, find_owner
+from lakegate.wap.branches import find_owner, manual_run, store_run, store_verdict
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
-from lakegate.wap.history import commit_of, other_than_staged, publication_of, sync
+from lakegate.wap.history import commit_of, find_unpublished, publication_of, sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.plan import CONTRACT_COLUMNS
 from lakegate.wap.publish import publish
 from lakegate.wap.recover import recover
 from lakegate.wap.stage import find_staged
 
-_PUT_BACK = ("rejected", "failed")
-Configured = Callable[[TableIdentifier], Sequence[Check]]
+_RESTORED = ("rejected", "failed")
+ConfiguredChecks = Callable[[TableIdentifier], Sequence[Check]]
 """Returns the checks that the settings have for a table."""
 
 
@@ -35,7 +35,7 @@ def audit_branch(
     branch: str,
     *,
     checks: Sequence[Check] | None,
-    configured: Configured,
+    configured: ConfiguredChecks,
     explain: bool = False,
 ) -> AuditReport:
     """Audit the change of ``table`` on ``branch``.
@@ -61,12 +61,12 @@ def audit_branch(
         )
     if checks is not None:
         asked = resolve_checks(context, staged, checks, found)
-        return _audit(context, by_hand(branch, found), staged, asked, explain=explain)
+        return _audit_table(context, manual_run(branch, found), staged, asked, explain=explain)
     run = find_owner(context, branch, found)
-    report = _audit(context, run, staged, _asked(context, run, staged, configured), explain=explain)
+    report = _audit_table(context, run, staged, _checks_of(context, run, staged, configured), explain=explain)
     if run.publication is None:
         # Auditing the leftover branch of a published run doesn't change the run.
-        _note(context, run, report.model_copy(update={"explanations": ()}))
+        _record_report(context, run, report.model_copy(update={"explanations": ()}))
     return report
 
 
@@ -74,7 +74,7 @@ def publish_branch(
     context: Context,
     branch: str,
     *,
-    configured: Configured,
+    configured: ConfiguredChecks,
     acceptance: Acceptance | None = None,
     action: Action | None = None,
 ) -> Run:
@@ -97,17 +97,17 @@ def publish_branch(
     # If we die on the way, recovery restores a run that had ended. It must not publish a run that hadn't because of a
     # report of too few checks, so keep only the reports that count.
     begun = run = run.model_copy(update={"adopted": True})
-    if run.status not in _PUT_BACK:
+    if run.status not in _RESTORED:
         counting = tuple(
-            one for staged in run.staged if (one := _counting(context, run, staged, configured)) is not None
+            one for staged in run.staged if (one := _counting_report(context, run, staged, configured)) is not None
         )
         begun = run.model_copy(update={"status": "staged", "error": None, "reports": counting})
     known = context.journal.get(run.run_id)
     waits = known is not None and known.order is not None and known.finished_at is None
     with running(context, begun, before=known if waits else None) as progress:
         if published is None:
-            home = known.branch if known is not None and known.branch_kept else branch
-            _audit_and_publish(context, progress, configured, acceptance, action, home=home)
+            own_branch = known.branch if known is not None and known.branch_kept else branch
+            _audit_and_publish(context, progress, configured, acceptance, action, own_branch=own_branch)
         else:
             if acceptance is not None:
                 context.narrator.note(
@@ -124,7 +124,7 @@ def _published_before(context: Context, run: Run) -> Publication | None:
     commit = commit_of(context, run)
     if commit is None:
         return None
-    staged = other_than_staged(context, run, commit)
+    staged = find_unpublished(context, run, commit)
     if staged is not None:
         raise InputError(
             f"Run {run.run_id} was published already, in commit {commit.hash[:12]}. Table {staged.table} on branch "
@@ -140,17 +140,18 @@ def _published_before(context: Context, run: Run) -> Publication | None:
 def _audit_and_publish(
     context: Context,
     progress: Progress,
-    configured: Configured,
+    configured: ConfiguredChecks,
     acceptance: Acceptance | None,
     action: Action | None,
     *,
-    home: str,
+    own_branch: str,
 ) -> None:
-    """Audit and publish. ``home`` is the run's own branch, which it keeps if a copy of the branch is rejected."""
+    """Audit and publish. ``own_branch`` is the run's own branch, which it keeps if a copy of the branch is rejected."""
     run = progress.run
     with progress.step("audit"):
         reports = tuple(
-            _counting(context, run, one, configured) or _audit(context, run, one, _asked(context, run, one, configured))
+            _counting_report(context, run, one, configured)
+            or _audit_table(context, run, one, _checks_of(context, run, one, configured))
             for one in run.staged
         )
     actions = run.actions if action is None else (*run.actions, action)
@@ -160,8 +161,8 @@ def _audit_and_publish(
         with progress.step("publish"):
             publication = publish(context, progress.run, progress=progress)
     except AuditFailedError:
-        carry_verdict(context, progress.run)
-        progress.end(status="rejected", branch=home, branch_kept=True, actions=run.actions)
+        store_verdict(context, progress.run)
+        progress.end(status="rejected", branch=own_branch, branch_kept=True, actions=run.actions)
         raise
     progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
 
@@ -170,12 +171,14 @@ def _status(reports: Sequence[AuditReport]) -> str:
     return "staged" if all(report.passed for report in reports) else "rejected"
 
 
-def _counting(context: Context, run: Run, staged: StagedTable, configured: Configured) -> AuditReport | None:
+def _counting_report(
+    context: Context, run: Run, staged: StagedTable, configured: ConfiguredChecks
+) -> AuditReport | None:
     """Return the report that counts for the table's current state: any failed one, or one that passed all checks."""
     known = _known_report(run, staged)
     if known is None or not known.passed:
         return known
-    asked = {str(check) for check in _asked(context, run, staged, configured)}
+    asked = {str(check) for check in _checks_of(context, run, staged, configured)}
     return known if asked <= {result.check for result in known.results} else None
 
 
@@ -184,7 +187,7 @@ def _known_report(run: Run, staged: StagedTable) -> AuditReport | None:
     return next(states, None)
 
 
-def _note(context: Context, run: Run, report: AuditReport) -> None:
+def _record_report(context: Context, run: Run, report: AuditReport) -> None:
     known = [report if str(one.table) == report.table else _known_report(run, one) for one in run.staged]
     reports = tuple(one for one in known if one is not None)
     before = [one.passed for one in run.reports if one.metadata_location == report.metadata_location]
@@ -205,10 +208,10 @@ def _note(context: Context, run: Run, report: AuditReport) -> None:
         )
     if run.kind != "branch" and any(passed != report.passed for passed in before):
         # Lakes with another journal read the verdict from the branch.
-        carry(context, run, context.catalog.get_ref(run.branch))
+        store_run(context, run, context.catalog.get_ref(run.branch))
 
 
-def _asked(context: Context, run: Run, staged: StagedTable, configured: Configured) -> tuple[Check, ...]:
+def _checks_of(context: Context, run: Run, staged: StagedTable, configured: ConfiguredChecks) -> tuple[Check, ...]:
     """Return the run's checks of a table, and those in the settings now."""
     own = run.checks.get(str(staged.table), ())
     if run.request is not None and run.request.table == staged.table:
@@ -225,7 +228,7 @@ def _is_as_written(run: Run, staged: StagedTable) -> bool:
     return known is not None and not any(one.name.startswith(CONTRACT_COLUMNS) for one in known.results)
 
 
-def _audit(
+def _audit_table(
     context: Context, run: Run, staged: StagedTable, checks: Sequence[Check], *, explain: bool = False
 ) -> AuditReport:
     replaces = run.request.replaces if run.request is not None else ()
@@ -247,16 +250,16 @@ def accepted(reason: str, actor: str | None = None) -> Acceptance:
         )
     if len(words) > _LONGEST:
         raise InputError(f"The reason has {len(words):,} characters; at most {_LONGEST:,} fit.")
-    return Acceptance(reason=words, actor=_named(actor) or this_actor(), at=datetime.now(UTC))
+    return Acceptance(reason=words, actor=_clean_name(actor) or this_actor(), at=datetime.now(UTC))
 
 
 def acted(action: Literal["publish", "discard", "revert", "release", "drop"], actor: str | None) -> Action | None:
     """Return a record that ``actor`` does ``action`` now; ``None`` if nobody is named."""
-    name = _named(actor)
+    name = _clean_name(actor)
     return Action(action=action, actor=name, at=datetime.now(UTC)) if name else None
 
 
-def _named(actor: str | None) -> str:
+def _clean_name(actor: str | None) -> str:
     return " ".join((actor or "").split())[:_LONGEST]
 
 

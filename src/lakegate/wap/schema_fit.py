@@ -90,8 +90,10 @@ def fit(
     listed = problems[0] if len(problems) == 1 else "".join(f"\n- {each}" for each in problems)
     hints = []
     if not evolves.problems:
-        doing = ", ".join(evolves.doing())
-        what = f"To change the table with the batch ({doing})" if doing else "To leave out columns without values"
+        described = ", ".join(evolves.described())
+        what = (
+            f"To change the table with the batch ({described})" if described else "To leave out columns without values"
+        )
         hints.append(f"{what}, pass --schema evolve.")
     if not ignores.problems and mode == "strict":
         hints.append("To leave out what the table lacks, pass --schema ignore_extra.")
@@ -137,7 +139,7 @@ class _Differences:
                 self._take(column)
         self.notes += _renames(self._missing, self.changes)
 
-    def doing(self) -> Sequence[str]:
+    def described(self) -> Sequence[str]:
         lacking = "leave {} of existing rows" if self._updates else "write NULL as {}"
         return [*map(str, self.changes), *(lacking.format(column.name) for column in self._missing)]
 

@@ -36,9 +36,9 @@ from lakegate.model.tables import (
 from lakegate.points import find
 from lakegate.ports import TableReader
 from lakegate.wap import failpoints
-from lakegate.wap.branches import carry_request
+from lakegate.wap.branches import store_request
 from lakegate.wap.context import Context
-from lakegate.wap.discard import is_named_for, wrote_all
+from lakegate.wap.discard import is_named_for, made_all_commits
 
 _VERSION = 2
 """The Iceberg format version that new tables get by default."""
@@ -69,12 +69,12 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
     base = Ref(name=request.base, hash=request.base, kind="detached")
     before = context.catalog.get_table(request.table, base)
     pointer = before if branch.hash == request.base else context.catalog.get_table(request.table, branch)
-    written = _written(context, pointer, request.run_id)
+    written = _own_snapshots(context, pointer, request.run_id)
     if not written:
-        _write(context, request, before, carry_request(context, request, branch))
+        _write(context, request, before, store_request(context, request, branch))
         branch, tables = context.catalog.get_ref_with_tables(request.branch, [request.table])
         pointer = tables[request.table]
-        written = _written(context, pointer, request.run_id)
+        written = _own_snapshots(context, pointer, request.run_id)
     if request.mode.appends and len(written) > 1:
         raise ConflictError(
             f"Run {request.run_id} was written to branch {request.branch} twice: a process that was believed dead kept "
@@ -119,7 +119,9 @@ def wrote_since(context: Context, run: Run) -> bool:
     if run.request is None or not run.staged:
         return False
     try:
-        return wrote_all(context, run, context.catalog.history(run.branch, until=run.staged[0].head, operations=True))
+        return made_all_commits(
+            context, run, context.catalog.history(run.branch, until=run.staged[0].head, operations=True)
+        )
     except NotFoundError:
         return False
 
@@ -181,11 +183,13 @@ def _checked_change(
             table=str(pointer.table),
         )
     if change.kind != "append":  # an append leaves the format version and the properties unchanged
-        require_harmless(context, before, pointer, branch.name)
+        require_safe_properties(context, before, pointer, branch.name)
     return change
 
 
-def require_harmless(context: Context, before: TablePointer | None, pointer: TablePointer, branch_name: str) -> None:
+def require_safe_properties(
+    context: Context, before: TablePointer | None, pointer: TablePointer, branch_name: str
+) -> None:
     """Refuse a change to a property that deletes other branches' files."""
     now = context.reader.metadata(pointer)
     then = None if before is None else context.reader.metadata(before)
@@ -208,9 +212,9 @@ def _ensure_branch(context: Context, request: IngestRequest) -> Ref:
     except AlreadyExistsError:
         branch = context.catalog.get_ref(request.branch)
         named = is_named_for(request.branch, request.table, request.run_id)
-        if not named and not _written(context, context.catalog.get_table(request.table, branch), request.run_id):
+        if not named and not _own_snapshots(context, context.catalog.get_table(request.table, branch), request.run_id):
             raise
-        if _made_at(context, branch, request.base):
+        if _was_created_at(context, branch, request.base):
             return branch
         # It's from an earlier attempt that the journal has lost. It lacks later commits of the target, and publishing
         # it would undo them.
@@ -218,14 +222,14 @@ def _ensure_branch(context: Context, request: IngestRequest) -> Ref:
         return _ensure_branch(context, request)
 
 
-def _made_at(context: Context, branch: Ref, base: str) -> bool:
+def _was_created_at(context: Context, branch: Ref, base: str) -> bool:
     if branch.hash == base:
         return True
     commits = list(context.catalog.history(branch.hash, until=base))
     return bool(commits) and commits[-1].parent == base
 
 
-def _written(context: Context, pointer: TablePointer | None, run_id: str) -> list[Snapshot]:
+def _own_snapshots(context: Context, pointer: TablePointer | None, run_id: str) -> list[Snapshot]:
     if pointer is None:
         return []
     return [s for s in context.reader.snapshots(pointer) if s.summary.get(RUN_ID_PROPERTY) == run_id]
@@ -262,7 +266,7 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
     written, files = counted(request.batch.rows, "row"), counted(len(request.batch.files), "file")
     text = f"Writing {written} of {files} to branch {request.branch}"
     hiding = hiding_values(bool(masked), f"rows of {request.table} were written")
-    with context.narrator.step(text) as step, hiding, _with_times(context, before):
+    with context.narrator.step(text) as step, hiding, _adding_times(context, before):
         if request.mode.appends:
             context.engine().append(request.batch, target, step)
         else:
@@ -270,7 +274,7 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
 
 
 @contextmanager
-def _with_times(context: Context, before: TablePointer | None) -> Iterator[None]:
+def _adding_times(context: Context, before: TablePointer | None) -> Iterator[None]:
     """Add both times to the engine's error about a table that is dated in the future."""
     try:
         yield

@@ -15,10 +15,10 @@ from lakegate.model.run import RUN_ID_PROPERTY, Run, UndoneTable
 from lakegate.points import unknown_table
 from lakegate.wap.context import Context
 from lakegate.wap.history import files_in, kind_of, run_of
-from lakegate.wap.quarantine import held_aside
+from lakegate.wap.quarantine import quarantine_table
 from lakegate.wap.rename import plan_rename
-from lakegate.wap.revert import dropping, run_plan
-from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_rewind
+from lakegate.wap.revert import dropped_table, run_plan
+from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_restore
 from lakegate.wap.transaction import Transaction
 
 _REPLACE = "replace"
@@ -32,9 +32,9 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, tar
     """
 
     def plan_at(head: Ref) -> RevertPlan:
-        dropped = (_existing(context, table, head), held_aside(context, table, head))
-        plans = {one.table: TablePlan(None, dropping(context, one)) for one in dropped if one is not None}
-        return plan_rewind(f"Drop {table}", BranchHistory(context, head, since=None), plans)
+        dropped = (_existing(context, table, head), quarantine_table(context, table, head))
+        plans = {one.table: TablePlan(None, dropped_table(context, one)) for one in dropped if one is not None}
+        return plan_restore(f"Drop {table}", BranchHistory(context, head, since=None), plans)
 
     return run_plan(context, plan_at, run_id=new_run_id, kind="restore", target=target, text=f"Dropping {table}")
 
@@ -63,7 +63,7 @@ def truncate(context: Context, tx: Transaction, table: TableIdentifier) -> None:
     branch = context.catalog.get_ref(tx.branch)
     if context.catalog.get_table(table, branch) is None:
         return
-    aside = held_aside(context, table, branch)
+    aside = quarantine_table(context, table, branch)
     if aside is not None:
         tx.delete(str(aside.table), "true")
     if context.catalog.get_ref(tx.branch).hash == branch.hash:

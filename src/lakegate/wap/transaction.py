@@ -22,17 +22,17 @@ from lakegate.model.words import suggest_keywords
 from lakegate.ports import EngineTransaction
 from lakegate.wap import failpoints
 from lakegate.wap.audit import audit, resolve_checks
-from lakegate.wap.branches import carry
+from lakegate.wap.branches import store_run
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
 from lakegate.wap.history import sync
 from lakegate.wap.lifecycle import Progress, running
-from lakegate.wap.modes import require_none_waiting
+from lakegate.wap.modes import require_empty_quarantine
 from lakegate.wap.publish import RejectedLateError, publish, reject
 from lakegate.wap.recover import recover
 from lakegate.wap.stage import ensure_namespace, hiding_values, new_table, staged_since
 
-Configured = Callable[[TableIdentifier], Sequence[Check]]
+ConfiguredChecks = Callable[[TableIdentifier], Sequence[Check]]
 _OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNORECASE)
 """Suffixes by which Iceberg reads another state of a table (``SparkCatalog.load``): ``nyc.trips.branch_audit``."""
 _CHANGES_ROWS = re.compile(r"\s*(?:delete|insert|merge|update|with)\b", re.IGNORECASE)
@@ -56,7 +56,7 @@ class Transaction:
         context: Context,
         progress: Progress,
         engine: EngineTransaction,
-        configured: Configured = lambda _: (),
+        configured: ConfiguredChecks = lambda _: (),
     ) -> None:
         self._context = context
         self._progress = progress
@@ -119,7 +119,7 @@ class Transaction:
         identifier = TableIdentifier.parse(table)
         create = self._create(identifier, partition_by)
         if create is None:
-            self._require_none_waiting(identifier)
+            self._require_empty_quarantine(identifier)
         # An empty table is overwritten by appending, but rows that others append meanwhile must not survive.
         self._reads[identifier] = None
         with self._hiding(identifier):
@@ -177,7 +177,7 @@ class Transaction:
         for identifier in written:
             self._require_writable(identifier)
             if _REPLACES_ROWS.search(statement):
-                self._require_none_waiting(identifier)
+                self._require_empty_quarantine(identifier)
             if _CHANGES_ROWS.match(statement):
                 self._plan_checks(identifier)
         for identifier in read:
@@ -261,8 +261,8 @@ class Transaction:
             )
         return above
 
-    def _require_none_waiting(self, table: TableIdentifier) -> None:
-        require_none_waiting(self._context, table, self._context.catalog.get_ref(self.branch))
+    def _require_empty_quarantine(self, table: TableIdentifier) -> None:
+        require_empty_quarantine(self._context, table, self._context.catalog.get_ref(self.branch))
 
     def _require_writable(self, name: TableIdentifier) -> None:
         above = self._table_above(name)
@@ -307,7 +307,7 @@ def transaction(
     name: str | None,
     branch: str,
     target: str,
-    configured: Configured,
+    configured: ConfiguredChecks,
     on_failure: OnFailure,
     action: Action | None = None,
     kind: RunKind = "transaction",
@@ -346,7 +346,7 @@ def transaction(
     )
     with running(context, run) as progress:
         context.require_writable()
-        carry(context, progress.run, context.catalog.create_branch(branch, base))
+        store_run(context, progress.run, context.catalog.create_branch(branch, base))
         failpoints.reach("after-branch")
         engine = context.engine().transaction(branch, run_id)
         tx = Transaction(context, progress, engine, configured)
@@ -374,7 +374,7 @@ def _finish(
         discard(context, tx.branch)
         progress.end(status="skipped", branch_kept=False, reverts=(), detail="The transaction changed no table.")
         return
-    carry(context, progress.run, context.catalog.get_ref(tx.branch))
+    store_run(context, progress.run, context.catalog.get_ref(tx.branch))
     with progress.step("audit"):
         reports = tuple(
             audit(context, one, resolve_checks(context, one, checks[str(one.table)], staged), beside=staged)

@@ -140,7 +140,7 @@ def _report(context: Context, contract: LoadedContract, run: Run) -> tuple[Audit
     own = next((one for one in staged if one.table == contract.table), None)
     if own is None:
         checks = contract.checks if columns is None else (*contract.checks, columns)
-        return _of_unknown(context, contract.table, checks, run), None
+        return _audit_by_catalog(context, contract.table, checks, run), None
     if columns is not None:
         # An ingest stops here if the columns don't match: the other checks may not even be valid.
         report = audit(context, own, (columns,), beside=staged)
@@ -196,7 +196,7 @@ def _as_rejected(context: Context, run: Run) -> tuple[StagedTable, ...]:
     return run.staged
 
 
-def _of_unknown(context: Context, table: TableIdentifier, checks: Sequence[Check], run: Run) -> AuditReport:
+def _audit_by_catalog(context: Context, table: TableIdentifier, checks: Sequence[Check], run: Run) -> AuditReport:
     """Audit a run that the journal doesn't have in full, by what the catalog says it wrote."""
     if run.publication is None:
         return audit_branch(context, table, run.branch, checks=checks, configured=lambda _table: ())
@@ -207,10 +207,10 @@ def _of_unknown(context: Context, table: TableIdentifier, checks: Sequence[Check
     return audit_state(context, table, ref, checks, since=since, own=own)
 
 
-class EngineOfFiles(Engine, Protocol):
+class TrialEngine(Engine, Protocol):
     """An engine that reads its rows from files."""
 
-    def look_at(self, batch: Batch, schema: Schema) -> None:
+    def read_batch(self, batch: Batch, schema: Schema) -> None:
         """Read the rows of ``batch`` from now on, with the columns and types of ``schema``."""
         ...
 
@@ -222,7 +222,7 @@ class EngineOfFiles(Engine, Protocol):
 def try_contract(
     contract: LoadedContract,
     batch: Batch,
-    engine: EngineOfFiles,
+    engine: TrialEngine,
     *,
     masked: Sequence[str] = (),
     narrator: Narrator | None = None,
@@ -235,11 +235,11 @@ def try_contract(
     terms: ContractTerms = contract.terms
     batch = batch.named_like(tuple(column.name for column in terms.columns))
     schema = schema_of_new_table(contract.table, batch, engine.source_schema(batch), terms, contract.settings.mode)
-    engine.look_at(batch, schema)
-    checks, untried = _divided(contract.checks, schema)
+    engine.read_batch(batch, schema)
+    checks, untried = _split_checks(contract.checks, schema)
     rows = AddedRows(table=contract.table, ref=FILES, after_snapshot_id=None, snapshot_id=0, masked=tuple(masked))
 
-    def ask() -> AuditReport:
+    def run_checks() -> AuditReport:
         return run_audit(
             run_id="",
             rows=rows,
@@ -252,7 +252,7 @@ def try_contract(
             others=lambda _table: (),
         )
 
-    report = first = ask()
+    report = first = run_checks()
     counts: Counter[str] = Counter()
     too_many: str | None = None
     aside = 0
@@ -267,13 +267,13 @@ def try_contract(
         if too_many is not None:
             break
         counts.update({name: number for (name, _), number in zip(failing, found.by_test, strict=True)})
-        report = ask()
+        report = run_checks()
     report = with_quarantined(report, first, counts) if aside else report
     report = report.model_copy(update={"rows": first.rows})
     return ContractTrial(contract=contract.file, report=report, over_limit=too_many, untried=untried)
 
 
-def _divided(checks: tuple[Check, ...], schema: Schema) -> tuple[list[Check], tuple[UntriedCheck, ...]]:
+def _split_checks(checks: tuple[Check, ...], schema: Schema) -> tuple[list[Check], tuple[UntriedCheck, ...]]:
     """Return the checks that can be answered from the rows alone, and the others."""
     tried: list[Check] = []
     untried: list[UntriedCheck] = []

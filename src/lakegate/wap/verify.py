@@ -25,7 +25,7 @@ from lakegate.ports import FileStore
 from lakegate.wap.context import Context
 from lakegate.wap.gc import Garbage, collectable_before
 from lakegate.wap.reachable import canonical
-from lakegate.wap.verify_journal import History, journal_findings
+from lakegate.wap.verify_journal import MainCommits, journal_findings
 
 _FOOTERS_AT_ONCE = 512
 _TRIES = 3
@@ -65,7 +65,7 @@ def verify(
     names = frozenset(map(str, tables))
     with context.narrator.step("Comparing the journal with main's commits") as step:
         for _ in range(_TRIES):
-            commits = History(context, names, since)
+            commits = MainCommits(context, names, since)
             found = list(journal_findings(context, commits, step))
             # A publish in the meantime may look like a difference.
             if not found or context.catalog.get_ref(MAIN).hash == commits.head:
@@ -78,12 +78,12 @@ def verify(
         garbage = Garbage(context, listing, oldest=oldest, reach=inspection.reach)
         garbage.list_files(collectable_before(context, now, grace))
         garbage.drop_reachable()
-        if inspection.trouble is not None:
-            raise inspection.trouble
+        if inspection.failure is not None:
+            raise inspection.failure
         for table in tables:
             if table not in inspection.tables:
                 raise unknown_table(context.catalog, str(table), context.catalog.get_ref(MAIN))
-        inspection.look_for_absent()
+        inspection.find_missing()
         # gc may have deleted files of a branch that was dropped meanwhile.
         if not inspection.is_broken or set(context.catalog.list_refs()) == refs:
             break
@@ -135,7 +135,7 @@ class _Inspection:
     deep: bool
     tables: set[TableIdentifier] = field(default_factory=set)
     broken: set[str] = field(default_factory=set)
-    trouble: LakegateError | None = None
+    failure: LakegateError | None = None
     states: int = 0
     files: int = 0
     size_bytes: int = 0
@@ -155,8 +155,8 @@ class _Inspection:
         """Yield the files that a state needs, as for ``gc``, and note what's wrong with them."""
         if self.wanted and pointer.table not in self.wanted:
             return
-        if self.trouble is not None:
-            raise self.trouble
+        if self.failure is not None:
+            raise self.failure
         self.tables.add(pointer.table)
         self.states += 1
         unread: Flaw | None = None
@@ -179,7 +179,7 @@ class _Inspection:
             yield from self.context.reader.inspect(pointer, walked)
         except LakegateError as error:
             # The caller would go on without this table, but then the result would say nothing about the lake.
-            self.trouble = error
+            self.failure = error
             raise
 
     def _need(self, file: NeededFile, pointer: TablePointer) -> None:
@@ -206,7 +206,7 @@ class _Inspection:
         """Whether a file is missing or can't be read."""
         return any(flaw.kind in ("missing-file", "unreadable-file") for flaw, _ in self._flaws.values())
 
-    def look_for_absent(self) -> None:
+    def find_missing(self) -> None:
         """Check whether files that the warehouse didn't list exist: they may be new, or elsewhere."""
         for path in self.context.reader.missing(list(self._absent)):
             file, pointer = self._absent[path]

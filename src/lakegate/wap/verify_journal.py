@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from lakegate.journal.history import NetHistory, net_history, with_outcome
-from lakegate.journal.pages import Place, RunFilter
+from lakegate.journal.integrity import BadRow
+from lakegate.journal.pages import PageCursor, RunFilter
 from lakegate.journal.schema import as_text
-from lakegate.journal.soundness import BadRow
 from lakegate.model.figures import counted
 from lakegate.model.journal import FileRecord, HistoryEvent
 from lakegate.model.maintenance import Finding
@@ -31,7 +31,7 @@ _REBUILD = "Read it again from main's commits: lakegate journal rebuild"
 
 
 @dataclass
-class History:
+class MainCommits:
     """``main``'s commits, read once.
 
     Attributes:
@@ -120,7 +120,7 @@ def _foreign(commit: Commit, changed: list[str]) -> Finding:
     )
 
 
-def journal_findings(context: Context, history: History, step: Step) -> Iterator[Finding]:
+def journal_findings(context: Context, history: MainCommits, step: Step) -> Iterator[Finding]:
     """Read ``main``'s commits into ``history``, and yield the differences between them and the journal."""
     # The journal first: what it records while the commits are read must not look like a difference.
     synced = context.journal.synced(MAIN)
@@ -172,7 +172,9 @@ def _bad_rows(context: Context) -> Iterator[Finding]:
         )
 
 
-def _misindexed(history: History, known: Mapping[str, tuple[str | None, str]], head: str | None) -> Iterator[Finding]:
+def _misindexed(
+    history: MainCommits, known: Mapping[str, tuple[str | None, str]], head: str | None
+) -> Iterator[Finding]:
     """Yield a finding if the journal's index of commits, by which states are found, doesn't match ``main``."""
     runs = defaultdict[str, set[str]](set)
     for event in history.events:
@@ -201,7 +203,7 @@ def _misindexed(history: History, known: Mapping[str, tuple[str | None, str]], h
 def _ended_runs(context: Context) -> Iterator[Run]:
     """Yield the runs that were published to ``main``, by the journal."""
     for status in ("published", "reverted"):
-        after: Place | None = None
+        after: PageCursor | None = None
         while True:
             found, after = context.journal.pages.runs(
                 RunFilter(status=status), limit=_RUNS_AT_ONCE, after=after, whole=False
@@ -222,7 +224,7 @@ def _lost(run: Run) -> Finding:
     )
 
 
-def _differing_runs(context: Context, history: History, nets: Sequence[NetHistory]) -> Iterator[Finding]:
+def _differing_runs(context: Context, history: MainCommits, nets: Sequence[NetHistory]) -> Iterator[Finding]:
     run_ids = list(nets[0].outcomes)
     for start in range(0, len(run_ids), _RUNS_AT_ONCE):
         batch = run_ids[start : start + _RUNS_AT_ONCE]
@@ -254,7 +256,7 @@ def _is_same(was: Run | None, now: Run | None) -> bool:
 
 
 def _differing_files(
-    history: History, nets: Sequence[NetHistory], published: Mapping[tuple[str, str, str], FileRecord]
+    history: MainCommits, nets: Sequence[NetHistory], published: Mapping[tuple[str, str, str], FileRecord]
 ) -> Iterator[Finding]:
     """Yield differences in which source files are published: these decide what an ingest skips."""
     extra, lacking = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)

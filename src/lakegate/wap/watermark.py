@@ -16,7 +16,7 @@ from lakegate.model.batch import KnownFile, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import WriteMode
 from lakegate.model.source import MarkRanges, Source, highest_to_take, kind_of, to_take
-from lakegate.wap.claims import wait_for
+from lakegate.wap.claims import wait_for_file
 from lakegate.wap.context import Context
 from lakegate.wap.history import sync
 from lakegate.wap.recover import recover
@@ -65,11 +65,13 @@ def rows_left(
     spark_type, highest = context.engine().highest_mark(frame, column, within)
     kind = kind_of(spark_type, column)
     published = context.journal.earlier(str(table), [file])
-    taken = to_take(column, kind, highest, _like(table, published, column, kind))
+    taken = to_take(column, kind, highest, _taken_ranges(table, published, column, kind))
     return (frame.where("false"), "") if taken is None else (frame.where(taken.where(spark_type)), taken.version)
 
 
-def _like(table: TableIdentifier, published: Sequence[KnownFile], column: str, kind: str) -> Sequence[MarkRanges]:
+def _taken_ranges(
+    table: TableIdentifier, published: Sequence[KnownFile], column: str, kind: str
+) -> Sequence[MarkRanges]:
     """Return the ranges that were taken; all must be of the same watermark column."""
     found = []
     for one in published:
@@ -95,4 +97,4 @@ def _wait(context: Context, table: str, file: SourceFile, run_id: str, wait_s: f
 
     busy = other()
     if busy is not None:
-        wait_for(context, table, busy, other, wait_s=wait_s)
+        wait_for_file(context, table, busy, other, wait_s=wait_s)

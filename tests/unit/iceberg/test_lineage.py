@@ -19,7 +19,7 @@ from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.refs import TablePointer
 from lakegate.model.tables import Snapshot, TableChange
 from lakegate.wap.context import Context
-from lakegate.wap.stage import require_harmless
+from lakegate.wap.stage import require_safe_properties
 from support.iceberg_tables import IcebergTables, append, iceberg_tables, pointer_to
 
 
@@ -205,8 +205,8 @@ def test_files_on_disk_are_classified_by_all_that_is_in_them(tables: IcebergTabl
         change = reader.change(base, after)
         assert change.kind == "rewrite", key
         with pytest.raises(InputError, match=f"'wap/x' sets the property '{key}' of .* to true"):
-            require_harmless(context, base, after, "wap/x")
-        require_harmless(context, after, after, "wap/x")
+            require_safe_properties(context, base, after, "wap/x")
+        require_safe_properties(context, after, after, "wap/x")
     with branch.transaction() as tx:
         tx.set_properties(note="mine")
     assert reader.change(base, pointer_to(branch)).kind == "rewrite"

@@ -19,7 +19,7 @@ from lakegate.model.refs import CommitRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.model.tables import WriteTarget
 from lakegate.wap import review
-from lakegate.wap.branches import RUN_PROPERTY, carried_by
+from lakegate.wap.branches import RUN_PROPERTY, stored_runs
 from lakegate.wap.history import files_in
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.recover import rebuild, recover
@@ -338,7 +338,7 @@ def test_a_batch_with_thousands_of_files_fits(house: FakeLakehouse) -> None:
     )
     house.sources |= {file.uri: WITH_NULLS[n : n + 1] for n, file in enumerate(many)}
     rejected = ingest(house.context, order.model_copy(update={"batch": batch.only(many)}))
-    [carried] = carried_by(house.context, rejected.branch, rejected.base or "")
+    [carried] = stored_runs(house.context, rejected.branch, rejected.base or "")
     assert carried.request == rejected.request
     commit = next(c for c in house.catalog.history(rejected.branch) if RUN_PROPERTY in c.properties)
     assert len(commit.properties[RUN_PROPERTY]) < 100_000

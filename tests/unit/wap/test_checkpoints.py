@@ -16,7 +16,7 @@ from lakegate.model.refs import Commit, CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.wap import checkpoints, gc, history
 from lakegate.wap.checkpoints import CHECKPOINT_PROPERTY
-from lakegate.wap.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files, read_past, sync
+from lakegate.wap.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files, read_history, sync
 from support import gc_world
 from support.examples import examples
 from support.gc_world import NAMES, ROOT, YOUNG, Play, Shelf, World
@@ -31,7 +31,7 @@ STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, 30), st.sampled_from(NAM
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a checkpoint every three commits, and use it after one."""
-    monkeypatch.setattr(gc, "EVERY", 3)
+    monkeypatch.setattr(gc, "COMMITS_PER_CHECKPOINT", 3)
     monkeypatch.setattr(history, "_NEAR", 1)
 
 
@@ -69,12 +69,12 @@ def journal_of(world: World) -> Any:
 
 def test_a_new_journal_reads_what_came_since() -> None:
     world = grown()
-    whole = read_past(world.context, world.catalog.get_ref("main").hash)
+    whole = read_history(world.context, world.catalog.get_ref("main").hash)
     named = checkpointed(world)
     assert CHECKPOINT_PROPERTY in named.properties
     head = publish(world, "r9", "f9", reverts="r1")
 
-    read = read_past(world.context, head)
+    read = read_history(world.context, head)
     assert (len(read.newer), read.whole) == (2, True)
     assert read.commits[: len(whole.commits)] == list(whole.commits)
     assert [one.hash for one in read.commits[-2:]] == [named.hash, head]
@@ -92,7 +92,7 @@ def test_a_new_journal_reads_what_came_since() -> None:
 def test_what_cannot_be_trusted_counts_for_nothing(what: str) -> None:
     world = grown()
     named = checkpointed(world)
-    expected = read_past(world.context, named.hash)
+    expected = read_history(world.context, named.hash)
     past = checkpoints.checkpoint_in(named)
     assert past is not None
     path = f"{ROOT}/{checkpoints.FOLDER}/{past.past}.gz"
@@ -109,9 +109,9 @@ def test_what_cannot_be_trusted_counts_for_nothing(what: str) -> None:
         base = world.catalog.get_ref("main").hash
         request = CommitRequest(branch="main", base=base, message="m", at_head=True, properties=forged)
         head = world.catalog.commit(request).hash
-        assert len(read_past(world.context, head).newer) == 2  # the one before it serves
+        assert len(read_history(world.context, head).newer) == 2  # the one before it serves
         return
-    read = read_past(world.context, named.hash)
+    read = read_history(world.context, named.hash)
     assert (len(read.newer), read.checkpoint) == (len(read.commits), None)
     assert list(read.commits) == list(expected.commits)
 
@@ -127,7 +127,7 @@ def test_a_checkpoint_of_a_commit_elsewhere_hides_none() -> None:
     request = CommitRequest(
         branch="main", base=named.hash, message="m", at_head=True, properties={CHECKPOINT_PROPERTY: text}
     )
-    read = read_past(world.context, world.catalog.commit(request).hash)
+    read = read_history(world.context, world.catalog.commit(request).hash)
     assert (len(read.newer), read.checkpoint) == (2, found)
 
 
@@ -163,7 +163,7 @@ def test_a_reset_reads_what_came_since_the_checkpoint() -> None:
     main = world.catalog.get_ref("main")
     world.catalog.assign_ref(main, Ref(name="", hash=named.hash, kind="detached"))
     head = publish(world, "r8", "f8")
-    read = read_past(world.context, head, until=gone)
+    read = read_history(world.context, head, until=gone)
     assert (read.whole, len(read.newer)) == (True, 2)
     sync(world.context, "main")
     statuses = {run.run_id: run.status for run in world.journal.runs(limit=99)}
@@ -175,7 +175,7 @@ def test_a_journal_that_is_far_behind_is_found_in_the_checkpoint() -> None:
     old = list(world.catalog.history("main"))[4].hash
     named = checkpointed(world)
     head = publish(world, "r9", "f9")
-    read = read_past(world.context, head, until=old)
+    read = read_history(world.context, head, until=old)
     assert not read.whole
     assert [one.hash for one in read.commits[-2:]] == [named.hash, head]
     assert len(read.commits) == 6
@@ -214,7 +214,7 @@ def test_what_gc_asks_and_reads_follows_what_is_new_and_not_all_of_history(
         monkeypatch.setattr(Shelf, "read", _counted(calls, "checkpoint", Shelf.read))
         assert world.gc().files == 1
         monkeypatch.undo()
-        monkeypatch.setattr(gc, "EVERY", 3)
+        monkeypatch.setattr(gc, "COMMITS_PER_CHECKPOINT", 3)
         assert len(world.looked) == new
         asked.append(calls)
     assert asked[0] == asked[1]
@@ -265,7 +265,7 @@ def test_old_files_go_and_the_newest_stay() -> None:
         checkpointed(world)
     assert len(world.checkpoints) == 8
     head = world.catalog.get_ref("main").hash
-    assert len(read_past(world.context, head).newer) == 1
+    assert len(read_history(world.context, head).newer) == 1
 
 
 def test_a_catalog_that_takes_no_commit_stops_no_gc(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import WriteTarget
 from lakegate.wap.ingest import ingest
 from lakegate.wap.plan import CONTRACT_COLUMNS, contract_check, plan, require_contract
-from lakegate.wap.review import Configured, audit_branch, publish_branch
+from lakegate.wap.review import ConfiguredChecks, audit_branch, publish_branch
 from support.fakes import FakeLakehouse
 from support.flow_support import MORE, TRIPS, ordered, planned
 
@@ -23,7 +23,7 @@ def terms(*columns: tuple[str, str], extra: bool = True) -> ContractTerms:
     return ContractTerms(file="contracts/nyc.trips.yaml", columns=listed, extra_columns=extra)
 
 
-def held(*contracts: ContractTerms) -> Configured:
+def held(*contracts: ContractTerms) -> ConfiguredChecks:
     """Return what gives the checks that contracts' columns are."""
     return lambda _: [check for one in contracts if (check := contract_check(one)) is not None]
 
@@ -46,12 +46,12 @@ def test_a_new_table_that_fits_as_it_is_is_created_as_it_is(house: FakeLakehouse
 def test_a_strict_contract_needs_no_column_that_only_says_what_to_delete(house: FakeLakehouse) -> None:
     mode = WriteMode(name="upsert", key=("id",), delete_when="op = 'D'")
     rows = [{"id": 1, "op": "U"}, {"id": 2, "op": "D"}]
-    held_to = terms(("id", "long"), extra=False)
-    made = plan(house.context, ordered(house, rows, mode=mode, contract=held_to, checks=()))
+    cancel_engine_at = terms(("id", "long"), extra=False)
+    made = plan(house.context, ordered(house, rows, mode=mode, contract=cancel_engine_at, checks=()))
     assert made.table_schema.names == ("id",)
     assert made.request.create_as == made.table_schema
     with pytest.raises(SchemaError, match="column 'op' isn't in the contract"):
-        plan(house.context, ordered(house, rows, contract=held_to, checks=()))
+        plan(house.context, ordered(house, rows, contract=cancel_engine_at, checks=()))
 
 
 @pytest.mark.parametrize("exists", [False, True])

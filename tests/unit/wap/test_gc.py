@@ -20,7 +20,7 @@ from lakegate.model.refs import Commit, Ref
 from lakegate.model.run import RunStatus, RunStep
 from lakegate.model.words import parse_duration
 from lakegate.testing import MemoryCatalog
-from lakegate.wap.gc import right_now
+from lakegate.wap.gc import warehouse_time
 from support.examples import examples
 from support.gc_world import NAMES, NOW, ROOT, YOUNG, Play, World, key, run_on
 
@@ -324,7 +324,7 @@ def test_a_warehouse_that_lists_no_new_file_is_an_error(tmp_path: Path, monkeypa
     context, store = replace(World().context, warehouse=tmp_path.as_uri()), LocalFileStore(tmp_path.as_uri())
     monkeypatch.setattr(store, "list", lambda _folder: iter(()))
     with pytest.raises(StorageUnavailableError, match="doesn't list a file"):
-        right_now(context, store)
+        warehouse_time(context, store)
     assert not list(tmp_path.iterdir())
 
 
@@ -338,8 +338,8 @@ def test_a_fast_clock_does_not_make_files_old(
             return datetime.now(tz) + wrong_by
 
     context, store = replace(World().context, warehouse=tmp_path.as_uri()), LocalFileStore(tmp_path.as_uri())
-    assert abs(right_now(context, store) - datetime.now(UTC)) < timedelta(hours=1)
+    assert abs(warehouse_time(context, store) - datetime.now(UTC)) < timedelta(hours=1)
     monkeypatch.setattr("lakegate.wap.gc.datetime", Clock)
-    by_machine = right_now(context, store) - datetime.now(UTC) - wrong_by
+    by_machine = warehouse_time(context, store) - datetime.now(UTC) - wrong_by
     assert (abs(by_machine) < timedelta(hours=1)) is is_used
     assert not list(tmp_path.iterdir())

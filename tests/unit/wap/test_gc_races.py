@@ -28,7 +28,7 @@ from lakegate.model.tables import StoredFile
 from lakegate.wap import reachable
 from lakegate.wap.context import Context
 from lakegate.wap.gc import gc
-from lakegate.wap.reachable import collecting, drop_orphaned_announcements, keep_files_of
+from lakegate.wap.reachable import announce_gc, drop_orphaned_announcements, keep_files_of
 from lakegate.wap.revert import reset_branch, restore_table
 from support.revert_support import A, B, D, House
 
@@ -249,7 +249,7 @@ def test_what_a_killed_process_announced_keeps_nobody_out(
     with pytest.raises(RetryableError, match=DELETING):
         tag(lake, old)
     monkeypatch.setattr(ProcessHolder, "is_alive", lambda *_: True)
-    with collecting(lake.context):
+    with announce_gc(lake.context):
         drop_orphaned_announcements(lake.context)
         assert len(lake.names()) == 5
     assert sorted(lake.names()) == left
@@ -280,7 +280,7 @@ def test_of_several_gcs_each_is_seen_until_it_has_ended(lake: Lake, old: Ref, or
     under_way: dict[str, AbstractContextManager[None]] = {}
     for step in order:
         if step.isupper():
-            under_way[step] = collecting(lake.context)
+            under_way[step] = announce_gc(lake.context)
             under_way[step].__enter__()
         else:
             under_way.pop(step.upper()).__exit__(None, None, None)
@@ -299,10 +299,10 @@ def test_a_gc_that_begins_while_the_last_one_ends_is_seen(
     def meanwhile(ref: Ref) -> None:
         if ref.name == FLAG:
             monkeypatch.setattr(lake.catalog, "delete_ref", delete)
-            second.enter_context(collecting(lake.context))
+            second.enter_context(announce_gc(lake.context))
         delete(ref)
 
-    with collecting(lake.context):
+    with announce_gc(lake.context):
         monkeypatch.setattr(lake.catalog, "delete_ref", meanwhile)
     with second, pytest.raises(RetryableError, match=DELETING):
         tag(lake, old)
@@ -329,7 +329,7 @@ def test_a_marker_that_cannot_be_dropped_is_told_of(lake: Lake, monkeypatch: pyt
         raise CatalogUnavailableError("Nessie doesn't answer.")
 
     monkeypatch.setattr(lake.catalog, "delete_ref", away)
-    with collecting(context):
+    with announce_gc(context):
         pass
     assert "lakegate branch delete wap/lakegate.gc/" in notes[0]
 
@@ -347,7 +347,7 @@ def test_a_shared_branch_that_cannot_be_dropped_keeps_nobody_out(
         delete(ref)
 
     monkeypatch.setattr(lake.catalog, "delete_ref", away)
-    with collecting(context):
+    with announce_gc(context):
         pass
     assert (notes, lake.names()) == ([], ("main", FLAG))
     tag(lake, old)

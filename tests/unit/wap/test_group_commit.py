@@ -36,7 +36,7 @@ from lakegate.wap import failpoints, group_commit
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard_run
 from lakegate.wap.downstream import describe
-from lakegate.wap.group_commit import _Past
+from lakegate.wap.group_commit import _TargetHistory
 from lakegate.wap.history import (
     EarlierAttemptError,
     events_of,
@@ -166,7 +166,7 @@ def test_a_commit_in_a_form_that_is_unknown_hides_all_before_it(house: House) ->
     house.add("r1", rows_of(1))
     newest = commits(house)[0]
     newer = newest.model_copy(update={"properties": newest.properties | {"lakegate.files": "nonsense"}})
-    past = _Past(house.context, house.head(), [newer])
+    past = _TargetHistory(house.context, house.head(), [newer])
     with pytest.raises(NewerFormatError):
         past.since(seen.hash)
     assert past.since(seen.hash) is None
@@ -220,7 +220,7 @@ def test_what_the_leader_has_not_read_is_read_once_for_all(house: House, monkeyp
         house.add(f"r{number}", rows_of(number))
         heads.append(house.head())
     newest, *older = commits(house)
-    past = _Past(house.context, heads[-1], [newest])
+    past = _TargetHistory(house.context, heads[-1], [newest])
     found = past.since(heads[0].hash)
     assert [one.commit.hash for one in found or ()] == [newest.hash, *(one.hash for one in older[:2])]
     monkeypatch.setattr(house.catalog, "history", None)
@@ -337,7 +337,7 @@ def test_one_that_conflicts_stays_behind_and_finds_out_by_itself(house: House) -
 def test_two_with_the_same_file_do_not_share_a_commit(house: House) -> None:
     house.add("c", rows_of(3))
     runs = [*_two_of_one_file(house), house.journal.get("c")]
-    offered = [group_commit.offer_of(run, "", "", house.head().hash) for run in runs if run is not None]
+    offered = [group_commit.queue_entry(run, "", "", house.head().hash) for run in runs if run is not None]
     usable = led(house, offered).unpublished(offered, house.head(), ())
     assert [one.run.run_id for one in usable] == ["a", "c"], "who comes after it is taken along all the same"
 
@@ -348,15 +348,15 @@ def test_without_the_journal_nobody_is_taken_for_alive(house: House, monkeypatch
     def away(*_: object, **__: object) -> Any:
         raise RetryableError("The journal isn't available.")
 
-    offered = [group_commit.offer_of(run, "", "", house.head().hash) for run in _two_of_one_file(house)]
+    offered = [group_commit.queue_entry(run, "", "", house.head().hash) for run in _two_of_one_file(house)]
     monkeypatch.setattr(house.journal.publishes, "take", away)
-    assert not led(house, offered).are_ours(offered)
+    assert not led(house, offered).renew_leases(offered)
 
 
-def led(house: House, offered: Sequence[QueuedPublish]) -> group_commit.Companions:
+def led(house: House, offered: Sequence[QueuedPublish]) -> group_commit.CommitGroup:
     """What a run that has the lock takes along, besides itself."""
     leader = offered[0].run.model_copy(update={"run_id": "leader", "request": None})
-    return group_commit.Companions(house.context, leader, group_commit.Turn(locked=True))
+    return group_commit.CommitGroup(house.context, leader, group_commit.LockWait(locked=True))
 
 
 def _two_of_one_file(house: House) -> list[Run]:
@@ -423,7 +423,7 @@ def test_one_that_is_interrupted_after_it_was_taken_does_not_say_that_it_was_not
             raise KeyboardInterrupt
 
     monkeypatch.setattr(failpoints, "reach", reach)
-    monkeypatch.setattr(group_commit, "_LAST_LOOK_S", 0.0)
+    monkeypatch.setattr(group_commit, "_SETTLE_TIMEOUT_S", 0.0)
     with house.journal.lock(LOCK, timeout_s=0), pytest.raises(OutcomeUnknownError) as caught:
         house.add("r1", rows_of(1))
     assert int(caught.value.exit_code) == 4
@@ -493,7 +493,7 @@ def test_nobody_gives_up_a_dead_run_that_is_about_to_be_published(
         return commit(request)
 
     monkeypatch.setattr(house.catalog, "commit", late)
-    monkeypatch.setattr(group_commit, "_LAST_LOOK_S", 0.0)
+    monkeypatch.setattr(group_commit, "_SETTLE_TIMEOUT_S", 0.0)
     stopped = Stopped(house, [lambda: named(1), lambda: named(2)])
     with stopped.waiting():
         pass
@@ -520,7 +520,7 @@ def test_what_is_about_to_be_committed_is_not_called_off(
                 undo(house.context, "r1", reason="Cancelled.")
         said.append(caught.value)
 
-    monkeypatch.setattr(group_commit, "_LAST_LOOK_S", 0.0)
+    monkeypatch.setattr(group_commit, "_SETTLE_TIMEOUT_S", 0.0)
     with when_reached(monkeypatch, "confirmed", late):
         if act == "recover":
             house.undo("r0")
@@ -594,13 +594,13 @@ def test_one_that_fails_alone_does_not_know_what_its_leader_will_do(
 
     def look(context: Context, run: Run, error: BaseException) -> None:
         try:
-            require_over(context, run, error)
+            require_settled(context, run, error)
         finally:
             over.set()
 
-    require_over = group_commit.require_over
-    monkeypatch.setattr(group_commit, "_LAST_LOOK_S", 0.0)
-    monkeypatch.setattr("lakegate.wap.publish.require_over", look)
+    require_settled = group_commit.require_settled
+    monkeypatch.setattr(group_commit, "_SETTLE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("lakegate.wap.publish.require_settled", look)
     outcomes = stalled(house, monkeypatch, StorageUnavailableError("S3 says 503."), over)
 
     (said,) = [one for one in outcomes if one is not None]
@@ -613,7 +613,7 @@ def test_a_companion_that_is_taken_over_at_the_last_moment_is_left_out(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[str] = []
-    take = group_commit.Companions.take
+    take = group_commit.CommitGroup.take
 
     def noted(*args: Any) -> Any:
         pointer, chosen = take(*args)
@@ -625,7 +625,7 @@ def test_a_companion_that_is_taken_over_at_the_last_moment_is_left_out(
             with house.database.writing() as tx:
                 tx.execute(update(LEASES).where(LEASES.c.run_id == taken[0]).values({"token": "other"}))
 
-    monkeypatch.setattr(group_commit.Companions, "take", noted)
+    monkeypatch.setattr(group_commit.CommitGroup, "take", noted)
     monkeypatch.setattr(failpoints, "reach", reach)
     stopped = Stopped(house, adds(house, 1, 2))
     with stopped.waiting():

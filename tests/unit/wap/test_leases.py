@@ -143,7 +143,7 @@ def test_a_journal_that_stays_away_changes_nothing_of_how_a_run_ended(
     def away(*_: object, **__: object) -> Run:
         raise AWAY
 
-    monkeypatch.setattr(lifecycle, "_LAST_WORD_S", 0.05)
+    monkeypatch.setattr(lifecycle, "_END_RETRY_S", 0.05)
     with monkeypatch.context() as patch:
         patch.setattr(house.journal, "end", away)
         if status == "published":
@@ -258,7 +258,7 @@ def test_who_gives_up_an_expiry_passes_through_its_publish_lock(
     ingest(house.context, ordered(house))
     run = house.journal.get("r1")
     assert run is not None
-    monkeypatch.setattr("lakegate.wap.group_commit._LAST_LOOK_S", 0.0)
+    monkeypatch.setattr("lakegate.wap.group_commit._SETTLE_TIMEOUT_S", 0.0)
     expiry = run.model_copy(update={"run_id": "x", "kind": "transaction", "branch": "", "staged": ()})
     with publish_lock(house.context, "main", run.tables):
         with pytest.raises(

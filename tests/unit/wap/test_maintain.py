@@ -64,9 +64,13 @@ class World:
             self.house.context,
             policy_of=lambda table: MaintenancePolicy(enabled=table.name != "off", **policy),
             within=within,
-            act={"compact": self.act("compact"), "rewrite-manifests": self.act("manifests"), "expire": self.act("exp")},
+            actions={
+                "compact": self.act("compact"),
+                "rewrite-manifests": self.act("manifests"),
+                "expire": self.act("exp"),
+            },
             gc=gc,
-            watcher=self.seen.append,
+            on_step=self.seen.append,
         )
 
 

@@ -15,7 +15,7 @@ from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.tables import ScanResult
-from lakegate.wap.branches import ends_aside
+from lakegate.wap.branches import ends_with_quarantine
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.quarantine import offsets_of
 from lakegate.wap.recover import recover
@@ -87,7 +87,7 @@ def test_a_branch_that_ends_with_quarantined_rows_is_half_a_split(
     base = house.catalog.get_ref("main").hash
     made = request(house, "a", ROWS)
     house.dies_at(monkeypatch, point, lambda: ingest(house.context, made, suspends=True))
-    assert ends_aside(house.context, made.branch, base) is halfway
+    assert ends_with_quarantine(house.context, made.branch, base) is halfway
 
 
 def no_failures(number: int) -> ScanResult:

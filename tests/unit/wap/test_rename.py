@@ -23,7 +23,7 @@ from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
 from lakegate.wap import history
 from lakegate.wap.alerting import find_late
-from lakegate.wap.quarantine import MADE_FOR
+from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert import restore_table
 from lakegate.wap.table_changes import drop_table, rename_table, runs_in
@@ -254,14 +254,14 @@ def test_a_reverted_change_of_the_quarantine_leaves_it_with_the_table(house: Hou
     house.work("held", lambda tx: tx.overwrite(held, [{**row, "_released_by": "r0"} for row in B]))
     pointer = house.catalog.get_table(TableIdentifier.stored(held), house.head())
     assert pointer is not None
-    made = house.context.editor.with_properties(pointer, {MADE_FOR: "nyc.trips"})
+    made = house.context.editor.with_properties(pointer, {QUARANTINE_OF_PROPERTY: "nyc.trips"})
     house.catalog.commit(CommitRequest(branch="main", base=house.head().hash, message="held", puts=(made,)))
     write_both(house, "released", {"nyc.trips": [*A, *B], held: []})
     rename(house)
     house.undo("released")
     pointer = house.catalog.get_table(TableIdentifier.parse("nyc.rides__quarantine"), house.head())
     assert pointer is not None
-    assert house.context.reader.metadata(pointer).properties[MADE_FOR] == "nyc.rides"
+    assert house.context.reader.metadata(pointer).properties[QUARANTINE_OF_PROPERTY] == "nyc.rides"
 
 
 def test_a_run_that_wrote_to_a_new_table_of_the_old_name_has_its_rows_there(house: House) -> None:

@@ -28,9 +28,9 @@ from lakegate.wap import revert, review
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard_run
 from lakegate.wap.history import revived_in, sync
-from lakegate.wap.optimistic_commit import going_first
+from lakegate.wap.optimistic_commit import with_priority
 from lakegate.wap.recover import rebuild, recover
-from lakegate.wap.revert_plan import BranchHistory, Change, RevertPlan, plan_revert
+from lakegate.wap.revert_plan import BranchHistory, CommitChange, RevertPlan, plan_revert
 from lakegate.wap.transaction import Transaction
 from support.fakes_editor import TableEdits
 from support.flow_support import TRIPS
@@ -614,7 +614,7 @@ def test_what_a_change_in_several_steps_deleted_is_seen_in_its_totals(
     house.add("r1", A)
     house.add("r2", B)
     new, old = list(house.catalog.history("main", operations=True))[:2]
-    change = Change(house.context, new, TRIPS, old.puts[0], new.puts[0])
+    change = CommitChange(house.context, new, TRIPS, old.puts[0], new.puts[0])
     assert not change.adds_delete_files
     for pointer, total in ((old.puts[0], then), (new.puts[0], now)):
         version = house.versions[pointer.metadata_location]
@@ -643,7 +643,7 @@ def test_what_would_beat_a_compaction_again_waits_for_it(
     replacing = WriteMode(name="overwrite")
     work = partial(house.add, "c", C, mode=replacing) if replaces else partial(house.undo, "a")
     with ThreadPoolExecutor(1) as pool:
-        with going_first(house.context, "main", "nyc.trips", compacts=True):
+        with with_priority(house.context, "main", "nyc.trips", compacts=True):
             monkeypatch.setattr(house.journal, "is_locked", noted)
             changing = pool.submit(work)
             assert waits.wait(20)

@@ -22,7 +22,7 @@ from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import LocalFileStore, TableFiles, local_path
 from lakegate.iceberg.manifests import ListedManifest, ManifestList, read_list, write_list
 from lakegate.iceberg.reader import IcebergTableReader
-from lakegate.journal import runs, soundness
+from lakegate.journal import integrity, runs
 from lakegate.journal.database import Transaction
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import SourceFile
@@ -638,14 +638,14 @@ def test_a_run_that_goes_on_while_it_is_read_is_no_finding_and_stays(
 ) -> None:
     """As in Postgres, where the second statement of a transaction sees what was committed since the first."""
     first = lake.journal.save(run_of(lake, "r9", status="failed", publication=None, tables=()))
-    compare, names = vars(soundness)["_misfits"], iter(["a.a", "b.b"])
+    compare, names = vars(integrity)["_mismatches"], iter(["a.a", "b.b"])
 
     def meanwhile(tx: Transaction, page: Sequence[Any]) -> Any:
         if page and (name := next(names, None)):
             runs.store(tx, first.model_copy(update={"tables": (name,)}))
         return compare(tx, page)
 
-    monkeypatch.setattr(soundness, "_misfits", meanwhile)
+    monkeypatch.setattr(integrity, "_mismatches", meanwhile)
     if is_mended:
         next(names)  # once: then its row is locked
         rebuild(lake.context, "main")

@@ -14,7 +14,7 @@ from lakegate.model.request import WriteMode
 from lakegate.wap import failpoints
 from lakegate.wap.deadline import Deadline, DeadlineReachedError
 from lakegate.wap.ingest import ingest, resume
-from lakegate.wap.optimistic_commit import going_first, let_beaten_runs_pass
+from lakegate.wap.optimistic_commit import wait_for_priority_runs, with_priority
 from lakegate.wap.recover import recover
 from support.fakes import FakeLakehouse
 from support.flow_support import MORE, MOST, TRIPS, ordered
@@ -29,10 +29,10 @@ def test_who_goes_first_on_one_table_does_not_wait_for_who_does_on_another(house
     with (
         house.journal.lock("compaction of main/nyc.zones", timeout_s=0),
         house.journal.lock("change of main/nyc.zones", timeout_s=0),
-        going_first(context, "main", "nyc.trips"),
+        with_priority(context, "main", "nyc.trips"),
     ):
-        assert not let_beaten_runs_pass(context, "main", ["nyc.trips", "nyc.zones"])
-        with going_first(context, "main", "nyc.zones"):
+        assert not wait_for_priority_runs(context, "main", ["nyc.trips", "nyc.zones"])
+        with with_priority(context, "main", "nyc.zones"):
             pass
 
 

@@ -54,14 +54,14 @@ def bad_rows(database: Database) -> Iterator[BadRow]:
                     key = " ".join(map(str, _key(table, row)))
                     yield BadRow(table.name, key, problem, table is RUNS and runs.may_be_newer(row))
             if table is RUNS:
-                yield from _lasting_misfits(database, page)
+                yield from _lasting_mismatches(database, page)
     with database.reading() as tx:
-        for row in tx.execute(select(CLAIMS).where(*_nobodys_claim())):
+        for row in tx.execute(select(CLAIMS).where(*_orphaned_claims())):
             problem = f"run {row.run_id} has claimed {row.path}, but isn't in progress"
             yield BadRow(CLAIMS.name, str(row.claim_id), problem)
 
 
-def mend(tx: Transaction, known: Collection[str]) -> None:
+def repair(tx: Transaction, known: Collection[str]) -> None:
     """Rewrite bad rows of runs from the runs' documents, and delete all other bad rows.
 
     Rows that a newer lakegate may have written stay.
@@ -88,31 +88,31 @@ def mend(tx: Transaction, known: Collection[str]) -> None:
             _delete(tx, table, row)
     runs.store(tx, *again)
     for page in _pages_in(tx, RUNS):
-        suspects = {run.run_id for run, _ in _misfits(tx, page)}
+        suspects = {run.run_id for run, _ in _mismatches(tx, page)}
         # Lock and read again: in Postgres, a run may have changed since its page was read.
         locked = select(RUNS).where(RUNS.c.run_id.in_(tx.values(suspects))).order_by(RUNS.c.run_id).with_for_update()
         reread = tx.execute(locked).all() if suspects else ()
-        runs.store(tx, *{run.run_id: run for run, _ in _misfits(tx, reread)}.values())
+        runs.store(tx, *{run.run_id: run for run, _ in _mismatches(tx, reread)}.values())
     for table in _OF_RUNS:
         tx.execute(delete(table).where(table.c.run_id.not_in(select(RUNS.c.run_id))))
-    tx.execute(delete(CLAIMS).where(*_nobodys_claim()))
+    tx.execute(delete(CLAIMS).where(*_orphaned_claims()))
 
 
-def _lasting_misfits(database: Database, page: Sequence[Row[Any]]) -> Iterator[BadRow]:
+def _lasting_mismatches(database: Database, page: Sequence[Row[Any]]) -> Iterator[BadRow]:
     """Yield mismatches, except for runs that changed while they were read."""
     with database.reading() as tx:
-        suspects = [run.run_id for run, _ in _misfits(tx, page)]
+        suspects = [run.run_id for run, _ in _mismatches(tx, page)]
     if suspects:
         with database.reading() as tx:
             query = select(RUNS).where(RUNS.c.run_id.in_(tx.values(suspects)))
             again = tx.execute(query).all()
-            found = list(_misfits(tx, again))
+            found = list(_mismatches(tx, again))
             # In Postgres, each statement sees everything committed before it.
             lasting = {row.run_id for row in set(again).intersection(tx.execute(query))}
         yield from (bad for run, bad in found if run.run_id in lasting)
 
 
-def _misfits(tx: Transaction, page: Sequence[Row[Any]]) -> Iterator[tuple[Run, BadRow]]:
+def _mismatches(tx: Transaction, page: Sequence[Row[Any]]) -> Iterator[tuple[Run, BadRow]]:
     """Yield valid runs for which another table contradicts the document, with the problem."""
     read = (runs.read_row(row) for row in page if _problem(RUNS, row) is None)
     known = {run.run_id: run for run in read}
@@ -128,11 +128,11 @@ def _misfits(tx: Transaction, page: Sequence[Row[Any]]) -> Iterator[tuple[Run, B
             if found[run_id] != expected:
                 wrong = [row for row in found[run_id] if row not in expected]
                 is_lacking = f"{len(expected - found[run_id])} of its rows are missing"
-                problem = f"{_clipped(wrong[0][1:])} isn't what its run's document says" if wrong else is_lacking
+                problem = f"{_shortened(wrong[0][1:])} isn't what its run's document says" if wrong else is_lacking
                 yield run, BadRow(table.name, run_id, problem)
 
 
-def _nobodys_claim() -> tuple[ColumnElement[bool], ...]:
+def _orphaned_claims() -> tuple[ColumnElement[bool], ...]:
     """Return the condition for claims that block files for a run that nobody will ever end."""
     under_way = select(RUNS.c.run_id).where(RUNS.c.finished_at.is_(None))
     return (
@@ -178,8 +178,8 @@ def _key(table: Table, row: Row[Any]) -> list[Any]:
 
 def _problem(table: Table, row: Row[Any]) -> str | None:
     for column, value in zip(table.c, row, strict=True):
-        if not _is_sound(column, value):
-            return f"its {column.name} is {_clipped(value)}"
+        if not _is_valid(column, value):
+            return f"its {column.name} is {_shortened(value)}"
     if table is not RUNS:
         return None
     run = runs.read_row(row)
@@ -187,11 +187,11 @@ def _problem(table: Table, row: Row[Any]) -> str | None:
         return "its document isn't a run's"
     for column, value, expected in zip(table.c, row, runs.columns_of(run), strict=True):
         if column is not RUNS.c.document and value != expected:
-            return f"its {column.name} is {_clipped(value)}, but {_clipped(expected)} by its document"
+            return f"its {column.name} is {_shortened(value)}, but {_shortened(expected)} by its document"
     return None
 
 
-def _is_sound(column: Column[Any], value: object) -> bool:
+def _is_valid(column: Column[Any], value: object) -> bool:
     if value is None:
         return bool(column.nullable)
     kind = column.type.python_type
@@ -212,6 +212,6 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _clipped(value: object) -> str:
+def _shortened(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
