@@ -12,7 +12,7 @@ from functools import cache
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import StaticPool
 
-from lakegate.journal.database import Clock, Sqlite, Transaction, Waiting, utc_now
+from lakegate.journal.database import Clock, JournalTransaction, Sqlite, Waiting, utc_now
 from lakegate.journal.schema import create_schema
 
 
@@ -40,18 +40,18 @@ class MemoryDatabase(Sqlite):
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
     @contextmanager
-    def reading(self) -> Iterator[Transaction]:
+    def reading(self) -> Iterator[JournalTransaction]:
         """Open a transaction that only reads."""
         with self._lock, super().reading() as tx:
             yield tx
 
     @contextmanager
-    def writing(self) -> Iterator[Transaction]:
+    def writing(self) -> Iterator[JournalTransaction]:
         """Open a transaction that writes."""
         with self._lock, super().writing() as tx:
             yield tx
 
-    def upgrading(self) -> AbstractContextManager[Transaction]:
+    def upgrading(self) -> AbstractContextManager[JournalTransaction]:
         """Open a transaction for changing the schema."""
         return self.writing()
 

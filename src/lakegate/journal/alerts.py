@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import delete, select
 
-from lakegate.journal.database import Transaction
+from lakegate.journal.database import JournalTransaction
 from lakegate.journal.schema import ALERT_GROUPS as GROUPS
 from lakegate.journal.schema import as_text
 from lakegate.model.downstream import AlertGroup, CountedAlert, Notice
@@ -69,7 +69,7 @@ def is_ended(tally: Tally, now: datetime) -> bool:
     return tally.ends_at <= now and tally.untold > 0 and tally.about is not None
 
 
-def lock(tx: Transaction, channel: str, alert: str) -> Tally | None:
+def lock(tx: JournalTransaction, channel: str, alert: str) -> Tally | None:
     """Return a group, locked until the transaction ends; ``None`` if there's none."""
     tx.lock(f"alert {channel} {alert}")
     row = tx.execute(select(GROUPS).where(GROUPS.c.channel == channel, GROUPS.c.alert == alert)).one_or_none()
@@ -79,7 +79,7 @@ def lock(tx: Transaction, channel: str, alert: str) -> Tally | None:
     return Tally(datetime.fromisoformat(row.ends_at), row.number, row.untold, row.thread, about)
 
 
-def put(tx: Transaction, channel: str, alert: str, tally: Tally) -> None:
+def put(tx: JournalTransaction, channel: str, alert: str, tally: Tally) -> None:
     """Insert or replace a group."""
     about = None if tally.about is None else tally.about.model_dump_json()
     row = (channel, alert, as_text(tally.ends_at), tally.number, tally.untold, tally.thread, about)
@@ -87,12 +87,12 @@ def put(tx: Transaction, channel: str, alert: str, tally: Tally) -> None:
     tx.insert(GROUPS, [row], names, key="channel, alert")
 
 
-def forget_old(tx: Transaction, now: datetime) -> None:
+def forget_old(tx: JournalTransaction, now: datetime) -> None:
     """Delete groups that ended long ago."""
     tx.execute(delete(GROUPS).where(GROUPS.c.ends_at < as_text(now - _KEPT)))
 
 
-def take_counted(tx: Transaction, channels: Sequence[str], lead_s: float, limit: int) -> Iterator[CountedAlert]:
+def take_counted(tx: JournalTransaction, channels: Sequence[str], lead_s: float, limit: int) -> Iterator[CountedAlert]:
     """Yield groups that have ended; see :meth:`lakegate.journal.journal.Journal.take_counted_alerts`."""
     # Without this lock, a concurrent call could lock the same groups in another order.
     tx.lock("counted alerts")

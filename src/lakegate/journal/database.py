@@ -49,7 +49,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Transaction:
+class JournalTransaction:
     """A transaction on the journal's database, from :meth:`Database.reading` or :meth:`Database.writing`."""
 
     def __init__(self, database: Database, connection: Connection) -> None:
@@ -116,13 +116,13 @@ class Database(ABC):
         self._pid = os.getpid()
 
     @contextmanager
-    def reading(self) -> Iterator[Transaction]:
+    def reading(self) -> Iterator[JournalTransaction]:
         """Open a transaction that only reads."""
         with self.translated(), self._after_fork().begin() as connection:
-            yield Transaction(self, connection)
+            yield JournalTransaction(self, connection)
 
     @contextmanager
-    def writing(self) -> Iterator[Transaction]:
+    def writing(self) -> Iterator[JournalTransaction]:
         """Open a transaction that writes; rows that it locked don't change until it ends."""
         options = {_BEGIN: "BEGIN IMMEDIATE"}
         with (
@@ -130,7 +130,7 @@ class Database(ABC):
             self._after_fork().connect() as connection,
             connection.execution_options(**options).begin(),
         ):
-            yield Transaction(self, connection)
+            yield JournalTransaction(self, connection)
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -168,7 +168,7 @@ class Database(ABC):
         return select(literal_column(self.field(0, str))).select_from(text(self.from_json).bindparams(given))
 
     @abstractmethod
-    def upgrading(self) -> AbstractContextManager[Transaction]:
+    def upgrading(self) -> AbstractContextManager[JournalTransaction]:
         """Open a transaction for changing the schema, while no other process can do the same."""
 
     @abstractmethod
@@ -245,7 +245,7 @@ class SqliteDatabase(Sqlite):
         self._busy_timeout_s = busy_timeout_s
 
     @contextmanager
-    def upgrading(self) -> Iterator[Transaction]:
+    def upgrading(self) -> Iterator[JournalTransaction]:
         """Open a transaction for changing the schema.
 
         The file lock is needed because switching to WAL fails at once if another connection is doing the same.

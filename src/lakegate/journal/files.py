@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Column, Row, delete, select, update
 
-from lakegate.journal.database import Transaction
+from lakegate.journal.database import JournalTransaction
 from lakegate.journal.schema import CLAIMS, LANDINGS, as_text
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.journal import FileCheckpoint
@@ -176,18 +176,18 @@ def lock_name(table: str) -> str:
     return f"claims {table}"
 
 
-def record_claims(tx: Transaction, run_id: str, table: str, files: Sequence[SourceFile]) -> None:
+def record_claims(tx: JournalTransaction, run_id: str, table: str, files: Sequence[SourceFile]) -> None:
     """Record that the run has claimed ``files``."""
     rows = [(table, one.uri, one.version, one.size_bytes, one.rows, CLAIMED, run_id, one.identity) for one in files]
     tx.insert(CLAIMS, rows, CLAIM_COLUMNS)
 
 
-def release(tx: Transaction, run_id: str) -> None:
+def release(tx: JournalTransaction, run_id: str) -> None:
     """Release the files that the run claimed but didn't publish."""
     tx.execute(delete(CLAIMS).where(CLAIMS.c.run_id == run_id, CLAIMS.c.state == CLAIMED))
 
 
-def settle(tx: Transaction, run_id: str, *, published: bool) -> None:
+def settle(tx: JournalTransaction, run_id: str, *, published: bool) -> None:
     """Turn the claims of a published run into published files, or release those of any other run."""
     if not published:
         release(tx, run_id)
@@ -196,13 +196,13 @@ def settle(tx: Transaction, run_id: str, *, published: bool) -> None:
     tx.execute(update(CLAIMS).where(*ours).values(state=PUBLISHED))
 
 
-def lock_claims_of(tx: Transaction, run_id: str) -> None:
+def lock_claims_of(tx: JournalTransaction, run_id: str) -> None:
     """Lock the claims of all tables for which the run has claimed files."""
     tables = tx.scalars(select(CLAIMS.c.table_name).where(CLAIMS.c.run_id == run_id).distinct()).all()
     tx.lock(*(lock_name(table) for table in tables))
 
 
-def known_versions(tx: Transaction, table: str, files: Sequence[SourceFile]) -> KnownVersions:
+def known_versions(tx: JournalTransaction, table: str, files: Sequence[SourceFile]) -> KnownVersions:
     """Return all known versions of the files' paths, and all known files with their contents."""
     paths = {file.uri for file in files}
     contents = {file.version for file in files if file.names_content}
@@ -215,7 +215,9 @@ def known_versions(tx: Transaction, table: str, files: Sequence[SourceFile]) -> 
     return KnownVersions(by_path, by_content)
 
 
-def _known_by(tx: Transaction, table: str, column: Column[str], values: Collection[str]) -> Iterator[KnownVersion]:
+def _known_by(
+    tx: JournalTransaction, table: str, column: Column[str], values: Collection[str]
+) -> Iterator[KnownVersion]:
     """Yield the versions of a table's files that have one of ``values`` in ``column``, oldest first."""
     query = select(CLAIMS).where(CLAIMS.c.table_name == table, column.in_(tx.values(values)))
     for row in tx.execute(query.order_by(CLAIMS.c.claim_id)):
@@ -225,13 +227,13 @@ def _known_by(tx: Transaction, table: str, column: Column[str], values: Collecti
         yield KnownVersion(file=file, run_id=row.run_id, state=row.state)
 
 
-def checkpoints(tx: Transaction, table: str, uris: Sequence[str]) -> Mapping[str, FileCheckpoint]:
+def checkpoints(tx: JournalTransaction, table: str, uris: Sequence[str]) -> Mapping[str, FileCheckpoint]:
     """Return the files' checkpoints by URI."""
     query = select(LANDINGS).where(LANDINGS.c.table_name == table, LANDINGS.c.uri.in_(tx.values(uris)))
     return {row.uri: _checkpoint(row) for row in tx.execute(query)}
 
 
-def save_checkpoints(tx: Transaction, table: str, checkpoints: Sequence[FileCheckpoint]) -> None:
+def save_checkpoints(tx: JournalTransaction, table: str, checkpoints: Sequence[FileCheckpoint]) -> None:
     """Save checkpoints; if there are two for one URI, the later one."""
     if not checkpoints:
         return

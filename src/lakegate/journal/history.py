@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, delete, func, or_, select, tuple_, update
 
 from lakegate.journal import runs as stored
-from lakegate.journal.database import Database, Transaction
+from lakegate.journal.database import Database, JournalTransaction
 from lakegate.journal.files import CLAIM_COLUMNS, CLAIMED, PUBLISHED, lock_name
 from lakegate.journal.integrity import repair
 from lakegate.journal.outbox import queue
@@ -195,7 +195,7 @@ def _time_of(run_id: str) -> datetime:
 
 
 def record(
-    tx: Transaction,
+    tx: JournalTransaction,
     target: str,
     events: Sequence[HistoryEvent],
     head: str,
@@ -253,13 +253,13 @@ def record(
         tx.execute(update(HISTORY).where(HISTORY.c.target == target).values(has_all_commits=1))
 
 
-def _recorded(tx: Transaction, target: str) -> dict[str, str]:
+def _recorded(tx: JournalTransaction, target: str) -> dict[str, str]:
     """Return a run of each recorded commit of ``target``."""
     query = select(EVENTS.c.commit_hash, EVENTS.c.run_id).where(EVENTS.c.target == target, EVENTS.c.run_id != "")
     return dict(tx.execute(query).tuples().all())
 
 
-def tables_of(tx: Transaction, run_ids: Collection[str]) -> Collection[str]:
+def tables_of(tx: JournalTransaction, run_ids: Collection[str]) -> Collection[str]:
     """Return the tables of runs, by the names that they had then."""
     if not run_ids:
         return ()
@@ -267,25 +267,25 @@ def tables_of(tx: Transaction, run_ids: Collection[str]) -> Collection[str]:
     return sorted(tx.scalars(query))
 
 
-def _reconsider_files(tx: Transaction, events: Sequence[HistoryEvent]) -> None:
+def _reconsider_files(tx: JournalTransaction, events: Sequence[HistoryEvent]) -> None:
     """Drop the checkpoints of files that no run in the history loaded: their rows may be gone."""
     held = tx.values({event.run_id for event in events})
     others = or_(LANDINGS.c.run_id.is_(None), LANDINGS.c.run_id.not_in(held))
     tx.execute(delete(LANDINGS).where(LANDINGS.c.outcome == "done", others))
 
 
-def _retract(tx: Transaction, target: str, gone: Sequence[str]) -> None:
+def _retract(tx: JournalTransaction, target: str, gone: Sequence[str]) -> None:
     for start in range(0, len(gone), _RUN_BATCH):
         known = stored.get_all(tx, gone[start : start + _RUN_BATCH]).values()
         runs = (retracted(run, target) for run in known)
         _store(tx, runs)
 
 
-def _store(tx: Transaction, runs: Iterable[Run | None]) -> None:
+def _store(tx: JournalTransaction, runs: Iterable[Run | None]) -> None:
     stored.store(tx, *(run for run in runs if run is not None and not isinstance(run, stored.UnreadRun)))
 
 
-def _unrecorded(tx: Transaction, target: str, events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
+def _unrecorded(tx: JournalTransaction, target: str, events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
     if not events:
         return events
     commits = tx.values([event.commit for event in events])
@@ -294,7 +294,7 @@ def _unrecorded(tx: Transaction, target: str, events: Sequence[HistoryEvent]) ->
     return [event for event in events if event.commit not in recorded]
 
 
-def _rename_claims(tx: Transaction, old: str, new: str) -> None:
+def _rename_claims(tx: JournalTransaction, old: str, new: str) -> None:
     """Move the files that were published to a table to its new name."""
     published = (CLAIMS.c.table_name == old) & (CLAIMS.c.state == PUBLISHED)
     same = select(CLAIMS.c.path, CLAIMS.c.version).where(published)
@@ -302,7 +302,7 @@ def _rename_claims(tx: Transaction, old: str, new: str) -> None:
     tx.execute(update(CLAIMS).where(published).values(table_name=new))
 
 
-def _drop_claims(tx: Transaction, net: NetHistory) -> None:
+def _drop_claims(tx: JournalTransaction, net: NetHistory) -> None:
     run_ids: dict[str, list[str]] = defaultdict(list)
     for run_id, table in net.dropped:
         run_ids[table].append(run_id)
@@ -310,7 +310,7 @@ def _drop_claims(tx: Transaction, net: NetHistory) -> None:
         tx.execute(delete(CLAIMS).where(CLAIMS.c.run_id.in_(tx.values(gone)), CLAIMS.c.table_name == table))
 
 
-def _publish_files(tx: Transaction, net: NetHistory) -> None:
+def _publish_files(tx: JournalTransaction, net: NetHistory) -> None:
     """Record the files of ``net`` as published, and as the newest of their paths, as if the whole history were read."""
     paths: dict[str, set[str]] = defaultdict(set)
     for table, path, _ in net.taken:
@@ -333,7 +333,7 @@ def _publish_files(tx: Transaction, net: NetHistory) -> None:
     tx.insert(CLAIMS, rows, CLAIM_COLUMNS, key="table_name, path, version", replace=("state", "run_id"))
 
 
-def _update_runs(tx: Transaction, net: NetHistory, target: str) -> None:
+def _update_runs(tx: JournalTransaction, net: NetHistory, target: str) -> None:
     if not net.outcomes:
         return
     columns = RUNS.c.run_id, RUNS.c.status, RUNS.c.reverted_by
@@ -353,7 +353,7 @@ def _update_runs(tx: Transaction, net: NetHistory, target: str) -> None:
         _store(tx, runs)
 
 
-class CommitIndex:
+class JournalCommits:
     """Finds commits that the journal has read, without reading the history; see :class:`lakegate.ports.CommitIndex`.
 
     Raises:
@@ -415,7 +415,7 @@ class CommitIndex:
                 tx.execute(update(HISTORY).where(HISTORY.c.target == target).values(has_all_commits=1))
 
 
-def _add(tx: Transaction, target: str, commits: Sequence[PastCommit]) -> None:
+def _add(tx: JournalTransaction, target: str, commits: Sequence[PastCommit]) -> None:
     """Add commits; those that are known already get their time."""
     # If several runs share a commit, one of them will do: they have the same tables.
     rows = [(target, one.hash, one.events[-1].run_id if one.events else "", as_text(one.time)) for one in commits]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 from sqlalchemy import Column, ColumnElement, Row, Table, and_, delete, select, tuple_
 
 from lakegate.journal import runs
-from lakegate.journal.database import Database, Transaction
+from lakegate.journal.database import Database, JournalTransaction
 from lakegate.journal.files import CLAIMED, PUBLISHED
 from lakegate.journal.schema import CHECK_RESULTS, CLAIMS, LEASES, METADATA, RUN_TABLES, RUNS, STEPS, is_time
 from lakegate.model.run import Run, RunKind, RunStatus
@@ -61,7 +61,7 @@ def bad_rows(database: Database) -> Iterator[BadRow]:
             yield BadRow(CLAIMS.name, str(row.claim_id), problem)
 
 
-def repair(tx: Transaction, known: Collection[str]) -> None:
+def repair(tx: JournalTransaction, known: Collection[str]) -> None:
     """Rewrite bad rows of runs from the runs' documents, and delete all other bad rows.
 
     Rows that a newer lakegate may have written stay.
@@ -112,7 +112,7 @@ def _lasting_mismatches(database: Database, page: Sequence[Row[Any]]) -> Iterato
         yield from (bad for run, bad in found if run.run_id in lasting)
 
 
-def _mismatches(tx: Transaction, page: Sequence[Row[Any]]) -> Iterator[tuple[Run, BadRow]]:
+def _mismatches(tx: JournalTransaction, page: Sequence[Row[Any]]) -> Iterator[tuple[Run, BadRow]]:
     """Yield valid runs for which another table contradicts the document, with the problem."""
     read = (runs.read_row(row) for row in page if _problem(RUNS, row) is None)
     known = {run.run_id: run for run in read}
@@ -142,7 +142,7 @@ def _orphaned_claims() -> tuple[ColumnElement[bool], ...]:
     )
 
 
-def _delete(tx: Transaction, table: Table, row: Row[Any]) -> None:
+def _delete(tx: JournalTransaction, table: Table, row: Row[Any]) -> None:
     tx.execute(delete(table).where(and_(*(column == getattr(row, column.name) for column in table.primary_key))))
 
 
@@ -157,14 +157,14 @@ def _pages(database: Database, table: Table) -> Iterator[list[Row[Any]]]:
         after = page[-1]
 
 
-def _pages_in(tx: Transaction, table: Table) -> Iterator[list[Row[Any]]]:
+def _pages_in(tx: JournalTransaction, table: Table) -> Iterator[list[Row[Any]]]:
     after: Row[Any] | None = None
     while page := _page(tx, table, after):
         yield page
         after = page[-1]
 
 
-def _page(tx: Transaction, table: Table, after: Row[Any] | None) -> list[Row[Any]]:
+def _page(tx: JournalTransaction, table: Table, after: Row[Any] | None) -> list[Row[Any]]:
     key = list(table.primary_key)
     query = select(table).order_by(*key).limit(_AT_ONCE)
     if after is not None:

@@ -14,8 +14,8 @@ from sqlalchemy import Row as SqlRow
 
 from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.journal import alerts, files, history, metrics, runs
-from lakegate.journal.database import Database, Transaction, Waiting, utc_now
-from lakegate.journal.history import CommitIndex
+from lakegate.journal.database import Database, JournalTransaction, Waiting, utc_now
+from lakegate.journal.history import JournalCommits
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.integrity import BadRow, bad_rows
 from lakegate.journal.outbox import Outbox, PublishQueue, queue_end, withdraw
@@ -74,9 +74,9 @@ class Journal:
             raise
 
     @property
-    def commits(self) -> CommitIndex:
+    def commits(self) -> JournalCommits:
         """The commits that the journal has read."""
-        return CommitIndex(self._database)
+        return JournalCommits(self._database)
 
     @property
     def pages(self) -> JournalPages:
@@ -562,7 +562,7 @@ class Journal:
                 return Lease(run=run)
             return Lease(run=run, token=token)
 
-    def _take(self, tx: Transaction, run_id: str) -> str:
+    def _take(self, tx: JournalTransaction, run_id: str) -> str:
         lease, now = _locked(tx, run_id), tx.now()
         if self._database.has_own_clock and is_ahead(ours := utc_now(), now):
             raise fast_clock(
@@ -583,7 +583,7 @@ class Journal:
         tx.insert(LEASES, [(run_id, self._holder.identity(), token, *times)], names, key="run_id")
         return token
 
-    def _require_nobody(self, tx: Transaction, run_id: str) -> None:
+    def _require_nobody(self, tx: JournalTransaction, run_id: str) -> None:
         lease = _locked(tx, run_id)
         if lease is not None and self._is_live(lease, tx.now()):
             raise _busy_error(run_id)
@@ -594,7 +594,7 @@ class Journal:
         return not expired and (lease.holder == _NOBODY or self._holder.is_alive(lease.holder) is not False)
 
 
-def _locked(tx: Transaction, run_id: str) -> SqlRow[Any] | None:
+def _locked(tx: JournalTransaction, run_id: str) -> SqlRow[Any] | None:
     tx.lock(f"run {run_id}")
     return tx.execute(select(LEASES).where(LEASES.c.run_id == run_id)).one_or_none()
 
@@ -603,7 +603,7 @@ def _lease_of(run_id: str, token: str) -> tuple[ColumnElement[bool], ...]:
     return LEASES.c.run_id == run_id, LEASES.c.token == token, LEASES.c.token != _NOBODY
 
 
-def _require_own(tx: Transaction, run_id: str, token: str) -> None:
+def _require_own(tx: JournalTransaction, run_id: str, token: str) -> None:
     """Check that the run's lease is ours, and lock it until the transaction ends."""
     lease = _locked(tx, run_id)
     if lease is None or token == _NOBODY or lease.token != token:
@@ -614,12 +614,12 @@ def _require_own(tx: Transaction, run_id: str, token: str) -> None:
         )
 
 
-def _drop(tx: Transaction, run_id: str, token: str) -> None:
+def _drop(tx: JournalTransaction, run_id: str, token: str) -> None:
     _require_own(tx, run_id, token)
     tx.execute(delete(LEASES).where(*_lease_of(run_id, token)))
 
 
-def _give_up(tx: Transaction, run_id: str, token: str, *, until: str) -> None:
+def _give_up(tx: JournalTransaction, run_id: str, token: str, *, until: str) -> None:
     nobody = {"holder": _NOBODY, "token": _NOBODY, "expires_at": until}
     tx.execute(update(LEASES).where(*_lease_of(run_id, token)).values(nobody))
 

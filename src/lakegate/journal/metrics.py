@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 from sqlalchemy import case, func, select
 
-from lakegate.journal.database import Transaction
+from lakegate.journal.database import JournalTransaction
 from lakegate.journal.schema import DELIVERIES, DOWNSTREAMS, LEASES, METRICS, as_text
 from lakegate.telemetry import metrics as telemetry
 from lakegate.telemetry.metrics import ACTIVE, SUSPENDED, Sample, is_time
 
 
-def add(tx: Transaction, samples: Iterable[Sample]) -> None:
+def add(tx: JournalTransaction, samples: Iterable[Sample]) -> None:
     """Add to the counters, and advance the timestamps.
 
     Call it last in a transaction: all runs share these rows, so hold their locks as briefly as possible. All
@@ -33,7 +33,7 @@ def add(tx: Transaction, samples: Iterable[Sample]) -> None:
     tx.insert(METRICS, times, names, key=key, change=latest)
 
 
-def read(tx: Transaction) -> list[Sample]:
+def read(tx: JournalTransaction) -> list[Sample]:
     """Return all metrics, with the numbers of active and suspended runs and of waiting deliveries."""
     rows = tx.execute(select(METRICS).order_by(METRICS.c.name, METRICS.c.labels))
     found = [Sample(row.name, tuple((key, value) for key, value in json.loads(row.labels)), row.value) for row in rows]

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from sqlalchemy import ColumnElement, Row, and_, delete, exists, func, not_, or_, select, update
 
 from lakegate.errors import NotFoundError
-from lakegate.journal.database import Database, Transaction
+from lakegate.journal.database import Database, JournalTransaction
 from lakegate.journal.schema import DELIVERIES, DOWNSTREAMS, LEASES, MIRRORED, PUBLISH_QUEUE, as_text
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamKind, DownstreamStatus, Subscription
 from lakegate.model.journal import QueuedPublish
@@ -30,7 +30,7 @@ _OUTBOX_LOCK = "outbox"
 
 
 def queue(
-    tx: Transaction,
+    tx: JournalTransaction,
     kind: DownstreamKind,
     tables: Iterable[str],
     *,
@@ -65,7 +65,7 @@ def queue(
     return found
 
 
-def queue_end(tx: Transaction, run: Run) -> None:
+def queue_end(tx: JournalTransaction, run: Run) -> None:
     """Queue the end of a run that published nothing because it was rejected or failed."""
     match run.status:
         case "rejected" | "failed":
@@ -233,13 +233,13 @@ class Outbox:
         with self._database.reading() as tx:
             return tx.now()
 
-    def _reason(self, tx: Transaction, name: str) -> str | None:
+    def _reason(self, tx: JournalTransaction, name: str) -> str | None:
         query = select(DELIVERIES.c.reason).where(_of(name, _WAITING), DELIVERIES.c.reason.is_not(None))
         reason: str | None = tx.scalar(query.order_by(DELIVERIES.c.delivery_id).limit(1))
         return reason
 
 
-def _subscriptions(tx: Transaction) -> Mapping[str, Subscription]:
+def _subscriptions(tx: JournalTransaction) -> Mapping[str, Subscription]:
     found = tx.scalars(select(DOWNSTREAMS.c.document).order_by(DOWNSTREAMS.c.name))
     return {one.name: one for one in map(Subscription.model_validate_json, found)}
 
@@ -248,7 +248,7 @@ def _of(name: str, states: Sequence[str]) -> ColumnElement[bool]:
     return and_(DELIVERIES.c.downstream == name, DELIVERIES.c.state.in_(states))
 
 
-def _end(tx: Transaction, which: ColumnElement[bool], state: DeliveryState, reason: str | None) -> int:
+def _end(tx: JournalTransaction, which: ColumnElement[bool], state: DeliveryState, reason: str | None) -> int:
     changes = {"state": state, "ended_at": as_text(tx.now()), "next_at": None, "reason": reason}
     return tx.execute(update(DELIVERIES).where(which).values(changes)).rowcount
 
@@ -278,7 +278,7 @@ def _status(subscription: Subscription, since: str, states: Mapping[str, Any], r
 _PUBLISH_COLUMNS = ("run_id", "target", "table_name", "queued_at", "document")
 
 
-def withdraw(tx: Transaction, run_id: str) -> bool:
+def withdraw(tx: JournalTransaction, run_id: str) -> bool:
     """Remove a run from the publish queue, because it ended or its owner changed; return whether it was queued."""
     return tx.execute(delete(PUBLISH_QUEUE).where(PUBLISH_QUEUE.c.run_id == run_id)).rowcount == 1
 

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, func, or_, select
 
 from lakegate.journal import runs
-from lakegate.journal.database import Database, Transaction
+from lakegate.journal.database import Database, JournalTransaction
 from lakegate.journal.files import PUBLISHED
 from lakegate.journal.schema import CHECK_RESULTS, CLAIMS, RUN_TABLES, RUNS, as_text
 from lakegate.model.base import Value
@@ -275,7 +275,9 @@ def _query(wanted: RunFilter, shown: Sequence[Any]) -> tuple[Select[Any], Any, A
     return query.where(*_conditions(wanted, started)), started, number
 
 
-def _cursor_after(tx: Transaction, wanted: RunFilter, after: PageCursor | None, number: int) -> PageCursor | None:
+def _cursor_after(
+    tx: JournalTransaction, wanted: RunFilter, after: PageCursor | None, number: int
+) -> PageCursor | None:
     """Return the place of the run that comes ``number`` runs after the place ``after``, whatever its files."""
     query, started, run_id = _query(wanted, (RUNS.c.started_at, RUNS.c.run_id))
     if after is not None:
@@ -284,7 +286,7 @@ def _cursor_after(tx: Transaction, wanted: RunFilter, after: PageCursor | None, 
     return None if row is None else (datetime.fromisoformat(row.started_at), str(row.run_id))
 
 
-def _may_have_file(tx: Transaction, text: str) -> ColumnElement[bool]:
+def _may_have_file(tx: JournalTransaction, text: str) -> ColumnElement[bool]:
     """Return the condition for runs that may have such a file; their documents may contain the text elsewhere."""
     # A rebuilt journal knows the files of older runs only as claims.
     claimed = select(CLAIMS.c.claim_id).where(CLAIMS.c.run_id == RUNS.c.run_id)
@@ -301,7 +303,7 @@ def _has_file(run: Run, text: str) -> bool:
     return any(is_in_uri(text, uri) for uri in uris)
 
 
-def _with_claim(tx: Transaction, run_ids: Collection[str], text: str) -> frozenset[str]:
+def _with_claim(tx: JournalTransaction, run_ids: Collection[str], text: str) -> frozenset[str]:
     """Return the runs that published or are ingesting a file whose URI contains ``text``."""
     if not run_ids:
         return frozenset()
@@ -320,7 +322,7 @@ def is_in_uri(text: str, uri: str) -> bool:
     return wanted in uri.lower() or (uri.startswith("file:") and wanted in unquote(uri, errors="replace").lower())
 
 
-def _contains(tx: Transaction, column: Any, text: str) -> ColumnElement[bool]:
+def _contains(tx: JournalTransaction, column: Any, text: str) -> ColumnElement[bool]:
     # SQLite's LIKE ignores case itself, and takes twice as long with lower().
     is_sqlite = tx.connection.dialect.name == "sqlite"
     found: ColumnElement[bool] = (column.contains if is_sqlite else column.icontains)(text, autoescape=True)

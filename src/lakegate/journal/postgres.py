@@ -33,7 +33,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from lakegate.credentials.secret import Secret
 from lakegate.errors import ConfigurationError, LakegateError, RetryableError
-from lakegate.journal.database import BUSY_TIMEOUT_S, Database, Transaction, Waiting
+from lakegate.journal.database import BUSY_TIMEOUT_S, Database, JournalTransaction, Waiting
 
 SCHEMA = "lakegate"
 MAX_CONNECTIONS = 30
@@ -113,7 +113,7 @@ class PostgresDatabase(Database):
         return select(literal_column("one.value")).select_from(source)
 
     @contextmanager
-    def upgrading(self) -> Iterator[Transaction]:
+    def upgrading(self) -> Iterator[JournalTransaction]:
         """Open a transaction for changing the schema."""
         with self.writing() as tx:
             tx.lock("schema")

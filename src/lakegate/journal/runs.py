@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 from sqlalchemy import Row, Select, Table, delete, select
 
-from lakegate.journal.database import Transaction
+from lakegate.journal.database import JournalTransaction
 from lakegate.journal.schema import CHECK_RESULTS, RUN_TABLES, RUNS, STEPS, as_text
 from lakegate.model.run import Run, RunStatus
 
@@ -25,7 +25,7 @@ class UnreadRun(Run):
     """The readable part of a run that a newer lakegate wrote. Never store it: that would lose the rest."""
 
 
-def store(tx: Transaction, *runs: Run) -> None:
+def store(tx: JournalTransaction, *runs: Run) -> None:
     """Insert or replace ``runs`` in all their tables, in a few statements however many runs there are."""
     for start in range(0, len(runs), _BATCH):
         batch = runs[start : start + _BATCH]
@@ -36,7 +36,7 @@ def store(tx: Transaction, *runs: Run) -> None:
             tx.insert(table, [row for run in batch for row in rows_of(run, table)])
 
 
-def put(tx: Transaction, run: Run) -> Run:
+def put(tx: JournalTransaction, run: Run) -> Run:
     """Insert or replace ``run``, and return it as stored: see :func:`with_history`."""
     kept = with_history(get(tx, run.run_id, to_change=True), run)
     store(tx, kept)
@@ -58,13 +58,13 @@ def with_history(known: Run | None, run: Run) -> Run:
     return run.model_copy(update={**told, "publication": run.publication if same else known.publication, "error": None})
 
 
-def get(tx: Transaction, run_id: str, *, to_change: bool = False) -> Run | None:
+def get(tx: JournalTransaction, run_id: str, *, to_change: bool = False) -> Run | None:
     """Return the run, or ``None``; ``to_change`` locks it until the transaction ends."""
     query = select(*SHOWN).where(RUNS.c.run_id == run_id)
     return next(iter(read(tx, query.with_for_update() if to_change else query)), None)
 
 
-def get_all(tx: Transaction, run_ids: Sequence[str]) -> Mapping[str, Run]:
+def get_all(tx: JournalTransaction, run_ids: Sequence[str]) -> Mapping[str, Run]:
     """Return the runs that exist, by id, and lock them until the transaction ends."""
     query = select(*SHOWN).where(RUNS.c.run_id.in_(tx.values(run_ids))).order_by(RUNS.c.run_id)
     found = read(tx, query.with_for_update())
@@ -76,7 +76,7 @@ def newest_first() -> Select[Any]:
     return select(*SHOWN).order_by(RUNS.c.started_at.desc(), RUNS.c.run_id.desc())
 
 
-def read(tx: Transaction, query: Select[Any], *, whole: bool = True) -> list[Run]:
+def read(tx: JournalTransaction, query: Select[Any], *, whole: bool = True) -> list[Run]:
     """Return the runs that ``query`` selects; without ``whole``, only what a list shows: see :func:`_outlined`."""
     return [read_row(row, whole=whole) for row in tx.execute(query)]
 
@@ -131,7 +131,7 @@ def _time_or_zero(text: Any) -> datetime:
         return datetime.fromtimestamp(0, UTC)
 
 
-def expire(tx: Transaction, before: datetime, note: str, *, after: str, limit: int) -> tuple[int, str | None]:
+def expire(tx: JournalTransaction, before: datetime, note: str, *, after: str, limit: int) -> tuple[int, str | None]:
     """Delete steps, reports and alerts of old runs, but keep what the runs did and how they ended.
 
     A run whose branch is kept stays complete: its report may still be needed to publish it.
@@ -166,7 +166,7 @@ def expire(tx: Transaction, before: datetime, note: str, *, after: str, limit: i
     return len(shorter), looked_at[-1] if len(looked_at) == limit else None
 
 
-def store_documents(tx: Transaction, runs: Sequence[Run]) -> None:
+def store_documents(tx: JournalTransaction, runs: Sequence[Run]) -> None:
     """Insert or replace ``runs`` without their tables, steps and check results."""
     tx.insert(RUNS, [columns_of(run) for run in runs], key="run_id")
 

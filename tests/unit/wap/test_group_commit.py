@@ -26,7 +26,7 @@ from lakegate.errors import (
     RetryableError,
     StorageUnavailableError,
 )
-from lakegate.journal.history import CommitIndex
+from lakegate.journal.history import JournalCommits
 from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LEASES, PUBLISH_QUEUE, RUNS
 from lakegate.model.downstream import Delivery
 from lakegate.model.journal import QueuedPublish
@@ -190,7 +190,7 @@ def test_only_speed_depends_on_how_much_was_committed(house: House, monkeypatch:
         asked.append(arguments)
         raise RetryableError("The journal isn't available.")
 
-    monkeypatch.setattr(CommitIndex, "is_near", away)
+    monkeypatch.setattr(JournalCommits, "is_near", away)
     assert house.add("r1", rows_of(1)).status == "published"
     assert asked
 

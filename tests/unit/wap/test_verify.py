@@ -23,7 +23,7 @@ from lakegate.iceberg.files import LocalFileStore, TableFiles, local_path
 from lakegate.iceberg.manifests import ListedManifest, ManifestList, read_list, write_list
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.journal import integrity, runs
-from lakegate.journal.database import Transaction
+from lakegate.journal.database import JournalTransaction
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import SourceFile
 from lakegate.model.maintenance import Finding, NeededFile, VerifyReport
@@ -640,7 +640,7 @@ def test_a_run_that_goes_on_while_it_is_read_is_no_finding_and_stays(
     first = lake.journal.save(run_of(lake, "r9", status="failed", publication=None, tables=()))
     compare, names = vars(integrity)["_mismatches"], iter(["a.a", "b.b"])
 
-    def meanwhile(tx: Transaction, page: Sequence[Any]) -> Any:
+    def meanwhile(tx: JournalTransaction, page: Sequence[Any]) -> Any:
         if page and (name := next(names, None)):
             runs.store(tx, first.model_copy(update={"tables": (name,)}))
         return compare(tx, page)
