@@ -254,7 +254,7 @@ def test_a_rebuild_takes_back_what_the_history_does_not_hold(journal: Actor) -> 
         "published",
         "rejected",
     ]
-    assert "c2 is not in main any more" in journal.get("r02").detail
+    assert "c2 isn't in main any more" in journal.get("r02").detail
     assert journal.claim("r05", TABLE, [B]).claimed == (B,)
 
     journal.record("main", [event("c1", "r01", "a"), event("c2", "r02", "b")], "c2", rebuild=True)

@@ -64,7 +64,7 @@ def test_a_database_of_somebody_else_is_left_alone(tmp_path: Path, table: str) -
     path = tmp_path / "journal.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"CREATE TABLE {table}")
-    with pytest.raises(InputError, match="a lakegate journal: it holds other tables"):
+    with pytest.raises(InputError, match="a lakegate journal: it has other tables"):
         open_sqlite(path)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (1,)
@@ -350,7 +350,7 @@ def test_a_document_that_cannot_be_read_hides_no_other_run(tmp_path: Path) -> No
         assert _document(path) == written
     assert second == run(2)
     assert first.model_dump() == run(1, detail=first.detail).model_dump()
-    assert "can't be read" in str(first.detail)
+    assert "can't read the rest" in str(first.detail)
 
 
 def _document(path: Path) -> object:

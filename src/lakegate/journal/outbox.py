@@ -98,7 +98,7 @@ class Outbox:
         with self._database.writing() as tx:
             tx.lock(_OUTBOX_LOCK)
             if not tx.execute(delete(DOWNSTREAMS).where(DOWNSTREAMS.c.name == name)).rowcount:
-                raise NotFoundError(f"There's no downstream '{name}'.", hint="lakegate downstream status")
+                raise NotFoundError(f"Downstream '{name}' isn't known.", hint="lakegate downstream status")
             tx.execute(delete(MIRRORED).where(MIRRORED.c.downstream == name))
             return _end(tx, _of(name, _WAITING), "skipped", "The system was forgotten.")
 

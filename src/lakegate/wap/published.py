@@ -88,7 +88,7 @@ def _appended(
     reason = f", because {change.reason}" if change.reason else ""
     raise InputError(
         f"The rows added to {table} since {since.hash[:12]} can't be told apart from the others{reason}.",
-        hint="Leave out --since to audit the whole table, or use a later commit: lakegate log",
+        hint="Leave out --since to audit the whole table, or name a later commit: lakegate log",
         table=str(table),
         commit=since.hash,
     )

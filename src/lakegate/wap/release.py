@@ -299,7 +299,7 @@ def find_quarantine(catalog: Catalog, at: Ref, table: TableIdentifier) -> TableP
     if pointer is not None:
         return pointer
     raise NotFoundError(
-        f"{table} never had quarantined rows.",
+        f"No row of {table} was ever quarantined.",
         hint="To see all tables with quarantined rows: lakegate quarantine list",
         table=str(table),
     )

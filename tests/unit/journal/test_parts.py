@@ -48,7 +48,7 @@ def test_a_process_of_another_user_that_is_hidden_may_live(tmp_path: Path, monke
     assert ProcessHolder().is_alive(f"{host}:{pid}:{started}") is None
 
 
-def test_a_process_that_ended_is_dead_even_before_its_parent_looks() -> None:
+def test_a_process_that_ended_is_dead_even_before_its_parent_waits_for_it() -> None:
     host = ProcessHolder().identity().partition(":")[0]
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         identity = f"{host}:{child.pid}:{holders._started(child.pid)}"  # noqa: SLF001 - no other way to name another process
@@ -60,11 +60,11 @@ def test_a_process_that_ended_is_dead_even_before_its_parent_looks() -> None:
 
 
 @pytest.mark.parametrize("identity", ["", "x", "x:y:z", "other:1:1"])
-def test_of_others_nothing_can_be_told(identity: str) -> None:
+def test_nothing_is_known_of_processes_on_other_hosts(identity: str) -> None:
     assert ProcessHolder().is_alive(identity) is None
 
 
-def test_without_proc_psutil_tells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_proc_psutil_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(holders, "_PROC", tmp_path)
     holder = ProcessHolder()
     assert holder.is_alive(holder.identity()) is True
@@ -125,7 +125,7 @@ def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert raised.value.hint == "pip install 'lakegate[postgres]'"
 
 
-def test_whoever_waits_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
+def test_a_waiter_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
     locks, other = FileLocks(tmp_path), FileLocks(tmp_path)
     waiting, got = threading.Event(), threading.Event()
 
@@ -144,7 +144,7 @@ def test_whoever_waits_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
     assert got.is_set()
 
 
-def test_who_came_too_late_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_waiter_that_timed_out_blocks_nobody(tmp_path: Path) -> None:
     locks = FileLocks(tmp_path)
     with locks.lock("x", timeout_s=0), locks.lock("x", timeout_s=0.01) as late:
         assert not late
@@ -152,7 +152,7 @@ def test_who_came_too_late_keeps_nobody_waiting(tmp_path: Path) -> None:
         assert ours
 
 
-def test_where_no_file_can_be_made_there_is_no_lock(tmp_path: Path) -> None:
+def test_without_a_lock_file_there_is_no_lock(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with FileLocks(tmp_path / "file").lock("x", timeout_s=0) as ours:
         assert not ours
@@ -164,7 +164,7 @@ class ServersClock(MemoryDatabase):
     has_own_clock = True
 
 
-def test_a_machine_whose_clock_is_fast_begins_nothing() -> None:
+def test_a_machine_with_a_fast_clock_starts_nothing() -> None:
     slow = Journal(ServersClock(clock=lambda: datetime.now(UTC) - timedelta(hours=1)))
     run = Run(run_id="r", tables=("n.t",), branch="wap/r", status="running", started_at=datetime.now(UTC))
     with pytest.raises(ClockError, match=r"This machine's clock is .* ahead of the journal's server: 20") as caught:

@@ -1,4 +1,4 @@
-"""Questions that every command asks read what they need by an index, however many runs there are."""
+"""The queries of every command use an index, however many runs there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of the history: what is read by them is what is read without them, and what is needed stays."""
+"""Checkpoints of the history: reading with them gives the same result as without, and no needed file is deleted."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def journal_of(world: World) -> Any:
     return runs, published, hashes
 
 
-def test_a_new_journal_reads_what_came_since() -> None:
+def test_a_new_journal_reads_the_commits_since_the_checkpoint() -> None:
     world = grown()
     whole = read_history(world.context, world.catalog.get_ref("main").hash)
     named = checkpointed(world)
@@ -89,7 +89,7 @@ def test_a_new_journal_reads_what_came_since() -> None:
 
 
 @pytest.mark.parametrize("what", ["missing", "cut", "another", "no JSON", "newer"])
-def test_what_cannot_be_trusted_counts_for_nothing(what: str) -> None:
+def test_untrusted_checkpoints_are_ignored(what: str) -> None:
     world = grown()
     named = checkpointed(world)
     expected = read_history(world.context, named.hash)
@@ -116,7 +116,7 @@ def test_what_cannot_be_trusted_counts_for_nothing(what: str) -> None:
     assert list(read.commits) == list(expected.commits)
 
 
-def test_a_checkpoint_of_a_commit_elsewhere_hides_none() -> None:
+def test_a_checkpoint_of_another_history_hides_no_commit() -> None:
     world = grown()
     named = checkpointed(world)
     found = checkpoints.checkpoint_in(named)
@@ -145,7 +145,7 @@ def test_a_history_that_lost_the_checkpoint_is_read_without_it() -> None:
     assert not world.journal.commits.has("main", main.hash)
 
 
-def test_a_slow_reader_puts_no_head_back() -> None:
+def test_a_slow_reader_does_not_move_the_head_back() -> None:
     world = grown(1)
     without_runs = world.write("main", "a").hash
     head = publish(world, "r9", "f9")
@@ -154,7 +154,7 @@ def test_a_slow_reader_puts_no_head_back() -> None:
     assert world.journal.synced("main") == head
 
 
-def test_a_reset_reads_what_came_since_the_checkpoint() -> None:
+def test_after_a_reset_the_commits_since_the_checkpoint_are_read() -> None:
     world = grown()
     named = checkpointed(world)
     sync(world.context, "main")
@@ -181,7 +181,7 @@ def test_a_journal_that_is_far_behind_is_found_in_the_checkpoint() -> None:
     assert len(read.commits) == 6
 
 
-def test_only_new_states_are_looked_at_and_the_rest_stays() -> None:
+def test_gc_reads_only_new_states_and_keeps_the_rest() -> None:
     world = grown()
     checkpointed(world)
     world.looked.clear()
@@ -196,9 +196,7 @@ def test_only_new_states_are_looked_at_and_the_rest_stays() -> None:
 
 
 @pytest.mark.parametrize("new", [0, 3])
-def test_what_gc_asks_and_reads_follows_what_is_new_and_not_all_of_history(
-    new: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cost_of_gc_depends_on_new_commits_not_on_the_history(new: int, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     for commits in (6, 60):
         world = grown(commits)
@@ -235,7 +233,7 @@ def _counted(calls: Counter[str], name: str, call: Callable[..., Any]) -> Callab
     return counted
 
 
-def test_a_warehouse_under_another_name_makes_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_of_another_root_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     world = grown()
     checkpointed(world)
     link = "file:///private/lake"
@@ -248,7 +246,7 @@ def test_a_warehouse_under_another_name_makes_nothing_of_it(monkeypatch: pytest.
     assert "by a different path" in report.problems[0].message
 
 
-def test_what_cannot_be_read_is_in_no_checkpoint() -> None:
+def test_unreadable_tables_are_left_out_of_checkpoints() -> None:
     world = grown()
     world.broken.add(next(path for path in world.files if path.endswith(".parquet")))
     named = checkpointed(world)
@@ -257,7 +255,7 @@ def test_what_cannot_be_read_is_in_no_checkpoint() -> None:
     assert found.needed is None
 
 
-def test_old_files_go_and_the_newest_stay() -> None:
+def test_old_checkpoint_files_are_deleted_and_the_newest_kept() -> None:
     world = World()
     for _ in range(6):
         for _ in range(3):
@@ -268,7 +266,7 @@ def test_old_files_go_and_the_newest_stay() -> None:
     assert len(read_history(world.context, head).newer) == 1
 
 
-def test_a_catalog_that_takes_no_commit_stops_no_gc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gc_succeeds_when_the_catalog_refuses_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     world = grown()
     stray = world.file(f"{world.folder('a')}/data/stray.parquet")
 
@@ -288,7 +286,7 @@ def test_a_catalog_that_takes_no_commit_stops_no_gc(monkeypatch: pytest.MonkeyPa
 
 @settings(max_examples=examples(80, 400))
 @given(steps=st.lists(STEP, max_size=40))
-def test_nothing_needed_goes_whatever_happens_between(steps: list[tuple[str, int, str, bool]]) -> None:
+def test_no_needed_file_is_deleted_whatever_happens_in_between(steps: list[tuple[str, int, str, bool]]) -> None:
     world = World()
     play = Play(world)
     for step in steps:

@@ -1,4 +1,4 @@
-"""Runs that meet: on one table, on one file, and on what a dead one left behind."""
+"""Concurrent runs: on one table, on one file, and on what a dead run left behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, branches, ordered, when_reached
 
 
-def test_a_run_that_was_overtaken_is_replayed_without_writing_again(
+def test_a_run_that_lost_to_another_is_rebased_without_writing_again(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(house.context, ordered(house))
@@ -50,9 +50,7 @@ def while_waiting_for_the_lock(house: FakeLakehouse, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(house.context.journal, "lock", lock)
 
 
-def test_who_was_overtaken_while_waiting_reads_only_what_was_committed_since(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_waited_reads_only_the_commits_since(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     ingest(house.context, ordered(house))
     looks: list[str] = []
     look = house.catalog.get_ref_with_tables
@@ -88,7 +86,7 @@ def test_a_file_that_was_published_while_a_run_waited_is_not_published_again(
     assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
 
 
-def test_a_target_that_is_reset_while_a_run_waits_for_its_lock_is_looked_at_anew(
+def test_a_target_that_is_reset_while_a_run_waits_for_its_lock_is_read_again(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(house.context, ordered(house))
@@ -122,7 +120,7 @@ def test_what_is_published_has_the_metadata_trimmed(house: FakeLakehouse, monkey
     assert house.rows_on("main", "nyc.trips") == CLEAN
 
 
-def test_what_comes_to_a_branch_while_it_is_published_is_not_dropped_with_it(
+def test_a_commit_to_a_branch_during_its_publish_is_not_dropped(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write_on() -> None:
@@ -176,7 +174,7 @@ def test_a_file_is_published_once_though_the_journal_was_lost(house: FakeLakehou
     assert house.journal.get("r1") is not None
 
 
-def test_a_file_is_published_once_though_two_journals_let_two_runs_at_it(
+def test_a_file_that_two_journals_let_two_runs_claim_is_published_once(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(house.context, ordered(house, MOST, run="r0"))
@@ -252,7 +250,7 @@ def test_a_unique_key_that_a_concurrent_run_published_meanwhile_rejects_the_run(
     assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
 
 
-def test_a_unique_key_is_asked_again_and_passes_when_the_concurrent_run_has_others(
+def test_a_unique_key_is_rechecked_and_passes_when_the_concurrent_run_has_other_keys(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unique = ("unique(id, scope='table')", "not_null(passengers)")
@@ -340,7 +338,7 @@ def test_a_busy_file_is_waited_for_but_not_for_ever(house: FakeLakehouse, monkey
     assert errors
 
 
-def test_what_cannot_be_replayed_is_run_again_on_the_new_state(
+def test_a_run_that_cannot_be_rebased_starts_over_on_the_new_state(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(house.context, ordered(house))
@@ -356,9 +354,7 @@ def test_what_cannot_be_replayed_is_run_again_on_the_new_state(
     assert house.rows_on("main", "nyc.trips") == MORE
 
 
-def test_a_target_that_never_stands_still_ends_as_a_conflict(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_that_keeps_moving_is_a_conflict(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     refused: list[CommitRequest] = []
 
     def refuse(request: CommitRequest) -> Ref:
@@ -377,7 +373,7 @@ def test_a_target_that_never_stands_still_ends_as_a_conflict(
     assert (failed.status, failed.branch_kept, len(refused)) == ("failed", True, 3)
 
 
-def test_main_that_was_reset_forgets_the_files_of_the_commits_it_lost(house: FakeLakehouse) -> None:
+def test_after_a_reset_of_main_the_files_of_lost_commits_can_be_ingested(house: FakeLakehouse) -> None:
     ingest(house.context, ordered(house))
     before = house.catalog.get_ref("main")
     ingest(house.context, ordered(house, MORE, run="r2"))

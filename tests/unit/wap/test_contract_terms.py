@@ -1,4 +1,4 @@
-"""What a contract says about columns, held against the files and the table before anything is written."""
+"""A contract's columns are compared with the files and the table before anything is written."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_strict_contract_needs_no_column_that_only_says_what_to_delete(house: 
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_what_does_not_fit_is_listed_before_anything_is_written(house: FakeLakehouse, exists: bool) -> None:
+def test_differences_are_listed_before_anything_is_written(house: FakeLakehouse, exists: bool) -> None:
     if exists:
         ingest(house.context, ordered(house, MORE, run="r0"))
     with pytest.raises(SchemaError) as caught:

@@ -29,7 +29,7 @@ def call(house: FakeLakehouse, deadline: Deadline = NEVER, run: str = "r1") -> R
     return resume(house.context, run, until="publish", table=TRIPS, request=order, deadline=deadline)
 
 
-def test_without_time_nothing_is_begun(house: FakeLakehouse) -> None:
+def test_without_time_nothing_is_started(house: FakeLakehouse) -> None:
     with pytest.raises(DeadlineReachedError):
         call(house, OVER)
     assert house.journal.get("r1") is None
@@ -37,7 +37,7 @@ def test_without_time_nothing_is_begun(house: FakeLakehouse) -> None:
 
 
 @pytest.mark.parametrize("point", ["after-claim", "after-branch", "after-stage", "after-audit"])
-def test_it_is_parked_and_gone_on_with(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+def test_a_run_is_suspended_and_resumed(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     with (
         when_reached(monkeypatch, point, lambda: monkeypatch.setattr(Deadline, "left_s", 0.0)),
         pytest.raises(DeadlineReachedError) as caught,
@@ -79,7 +79,7 @@ def test_what_is_being_published_is_not_stopped(house: FakeLakehouse, monkeypatc
 
 
 @pytest.mark.parametrize("error", [EngineError, SourceError])
-def test_the_engines_work_is_cancelled_again_and_again(house: FakeLakehouse, error: type[LakegateError]) -> None:
+def test_the_engines_work_is_cancelled_repeatedly(house: FakeLakehouse, error: type[LakegateError]) -> None:
     cancelled = threading.Semaphore(0)
 
     class Slow:
@@ -105,7 +105,7 @@ def test_the_engines_work_is_cancelled_again_and_again(house: FakeLakehouse, err
     assert ids(house) == [1, 2]
 
 
-def test_an_engine_that_fails_in_time_fails(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_error_before_the_deadline_is_raised(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise EngineError("Out of memory.")
 
@@ -117,7 +117,7 @@ def test_an_engine_that_fails_in_time_fails(house: FakeLakehouse, monkeypatch: p
     assert call(house).status == "published"
 
 
-def test_who_has_no_time_does_not_wait_for_another_process(house: FakeLakehouse) -> None:
+def test_a_run_without_time_does_not_wait_for_another_process(house: FakeLakehouse) -> None:
     order = ordered(house, CLEAN, run="r1")
     other = order.model_copy(update={"run_id": "r2", "wait_s": 600.0})
     begun = Run(run_id="r1", tables=(), branch="", status="running", started_at=datetime.now(UTC))

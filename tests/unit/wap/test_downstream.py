@@ -1,4 +1,4 @@
-"""Downstream systems are told of every publish, in order, whatever happens to them or to us."""
+"""Downstream systems are notified of every publish, in order, whatever fails on either side."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def both(tx: Transaction) -> None:
     tx.append("nyc.fares", row(3))
 
 
-def test_a_publish_is_told_with_what_it_did() -> None:
+def test_a_publish_event_says_what_changed() -> None:
     hook = System("hook")
     world = World(hook)
     world.add("a", row(1))
@@ -61,7 +61,7 @@ def test_a_publish_is_told_with_what_it_did() -> None:
     assert world.states() == [("a", "sent"), ("b", "sent")]
 
 
-def test_a_system_that_is_down_changes_no_run_and_misses_none() -> None:
+def test_a_system_that_is_down_changes_no_run_and_gets_all_events_later() -> None:
     hook = System("hook", fails=down)
     world = World(hook)
     assert [world.add(run, row(number)).status for number, run in enumerate("abc")] == ["published"] * 3
@@ -151,7 +151,7 @@ class Alerts:
         return ()
 
 
-def test_what_is_refused_is_given_up_with_an_alert_and_waits_for_a_decision() -> None:
+def test_a_refused_event_is_given_up_with_an_alert_and_blocks_until_retried() -> None:
     hook = System("hook", fails=lambda _: DownstreamError("It answered 403."))
     world = World(hook)
     world.notifier = alerts = Alerts()
@@ -169,7 +169,7 @@ def test_what_is_refused_is_given_up_with_an_alert_and_waits_for_a_decision() ->
     assert hook.runs == ["a", "b"]
 
 
-def test_what_fails_for_too_long_is_given_up() -> None:
+def test_a_delivery_that_fails_for_too_long_is_given_up() -> None:
     hook = System("hook", fails=down)
     world = World(hook)
     world.notifier = alerts = Alerts()
@@ -184,7 +184,7 @@ def test_what_fails_for_too_long_is_given_up() -> None:
     assert world.states() == [("a", "pending")]  # the time counts anew
 
 
-def test_skipping_lets_the_next_one_pass() -> None:
+def test_skipping_a_delivery_unblocks_the_next() -> None:
     hook = System("hook", fails=lambda event: DownstreamError("No.") if event.run_id == "a" else None)
     world = World(hook)
     world.add("a", row(1))
@@ -194,7 +194,7 @@ def test_skipping_lets_the_next_one_pass() -> None:
     assert world.states() == [("a", "skipped"), ("b", "sent")]
 
 
-def test_reverts_restores_and_dropped_tables_are_told() -> None:
+def test_reverts_restores_and_drops_are_events_too() -> None:
     hook = System("hook")
     world = World(hook)
     world.add("a", row(1))
@@ -214,7 +214,7 @@ def test_reverts_restores_and_dropped_tables_are_told() -> None:
     assert table.before is not None
 
 
-def test_rejected_runs_are_told_to_those_who_want_to_know() -> None:
+def test_rejected_runs_are_sent_to_systems_that_subscribe_to_them() -> None:
     hook, lineage = System("hook"), System("lineage", events=("rejected", "failed"))
     world = World(hook, lineage)
     assert world.add("a", WITH_NULLS).status == "rejected"
@@ -223,7 +223,7 @@ def test_rejected_runs_are_told_to_those_who_want_to_know() -> None:
     assert (event.kind, event.commit, [table.table for table in event.tables]) == ("rejected", None, ["nyc.trips"])
 
 
-def test_patterns_say_which_tables_a_system_hears_of() -> None:
+def test_patterns_select_the_tables_of_a_system() -> None:
     hook = System("hook", tables=("nyc.f*",))
     world = World(hook)
     world.add("a", row(1))
@@ -246,7 +246,7 @@ def test_no_publish_is_missed_when_the_process_is_killed(monkeypatch: pytest.Mon
     assert world.states() == [("a", "sent"), ("b", "sent")]
 
 
-def test_recovering_a_killed_run_tells_of_it_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovering_a_killed_run_sends_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
     hook = System("hook")
     world = World(hook)
     world.dies_at(monkeypatch, "after-publish", lambda: world.add("a", row(1)))
@@ -255,7 +255,7 @@ def test_recovering_a_killed_run_tells_of_it_by_itself(monkeypatch: pytest.Monke
     assert hook.runs == ["a"]
 
 
-def test_the_order_is_that_of_the_commits_not_of_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_are_ordered_by_commit_not_by_end_of_run(monkeypatch: pytest.MonkeyPatch) -> None:
     hook = System("hook")
     world = World(hook)
     world.add("z", row(0))
@@ -265,7 +265,7 @@ def test_the_order_is_that_of_the_commits_not_of_the_ends(monkeypatch: pytest.Mo
     assert hook.runs == ["z", "first", "second"]
 
 
-def test_a_process_that_does_not_know_a_system_queues_for_it() -> None:
+def test_a_process_without_the_system_in_its_settings_queues_its_events() -> None:
     hook = System("hook")
     world = World(hook)
     world.add("a", row(1))
@@ -277,7 +277,7 @@ def test_a_process_that_does_not_know_a_system_queues_for_it() -> None:
     assert hook.runs == ["a", "b"]
 
 
-def test_a_new_system_hears_of_what_is_published_from_now_on() -> None:
+def test_a_new_system_gets_events_from_then_on() -> None:
     world = World()
     world.add("a", row(1))
     hook = System("hook")
@@ -314,7 +314,7 @@ def test_only_the_newest_state_matters_to_a_mirror() -> None:
     assert [state for _, state in world.states("glue")] == [*["superseded"] * 4, "sent", "sent"]
 
 
-def test_what_an_earlier_version_queued_of_quarantined_rows_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_of_quarantine_tables_queued_by_older_releases_are_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     glue, hook = System("glue", mirrors=True), System("hook")
     world = World(glue, hook)
     world.add("a", row(1))
@@ -328,7 +328,7 @@ def test_what_an_earlier_version_queued_of_quarantined_rows_is_never_sent(monkey
     assert list(needed_states(world.context)) == needed
 
 
-def test_a_mirror_heals_by_the_next_publish() -> None:
+def test_the_next_publish_brings_a_mirror_up_to_date() -> None:
     glue = System("glue", mirrors=True, fails=lambda _: DownstreamError("No rights."))
     world = World(glue)
     world.add("a", row(1))
@@ -337,7 +337,7 @@ def test_a_mirror_heals_by_the_next_publish() -> None:
     assert world.states("glue") == [("a", "superseded"), ("b", "sent")]
 
 
-def test_after_the_journal_was_lost_what_is_recent_is_told_once_more() -> None:
+def test_after_the_journal_was_lost_recent_events_are_sent_again() -> None:
     hook, glue = System("hook"), System("glue", mirrors=True)
     world = World(hook, glue)
     for number in range(3):
@@ -355,7 +355,7 @@ def test_after_the_journal_was_lost_what_is_recent_is_told_once_more() -> None:
         assert {(event.kind, event.commit) for event in hook.told} <= {("current", world.head().hash)}
 
 
-def test_rebuilding_a_journal_tells_nothing_again_and_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rebuilding_a_journal_repeats_and_misses_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
     hook = System("hook")
     world = World(hook)
     world.add("a", row(1))
@@ -366,7 +366,7 @@ def test_rebuilding_a_journal_tells_nothing_again_and_misses_nothing(monkeypatch
     assert hook.runs == ["a", "b"]
 
 
-def test_a_reset_of_main_is_told_as_the_state_that_its_tables_have_then() -> None:
+def test_a_reset_of_main_sends_the_current_state_of_its_tables() -> None:
     hook = System("hook")
     world = World(hook)
     world.add("a", row(1))
@@ -381,7 +381,7 @@ def test_a_reset_of_main_is_told_as_the_state_that_its_tables_have_then() -> Non
     assert (told.kind, trips.rows, fares.dropped) == ("current", 1, True)
 
 
-def test_what_was_queued_before_a_reset_is_skipped_when_its_commit_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_whose_commit_was_lost_in_a_reset_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     hook = System("hook", fails=down)
     world = World(hook)
     world.add("a", row(1))
@@ -396,7 +396,7 @@ def test_what_was_queued_before_a_reset_is_skipped_when_its_commit_is_gone(monke
     assert world.states() == [("a", "skipped")]
 
 
-def test_a_catalog_that_is_away_is_no_fault_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_catalog_does_not_count_as_a_failure_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     hook = System("hook", fails=down)
     world = World(hook)
     world.add("a", row(1))
@@ -436,7 +436,7 @@ def test_a_system_that_cannot_be_opened_here_keeps_its_queue() -> None:
     assert hook.runs == ["a"]
 
 
-def test_time_that_is_over_begins_no_delivery() -> None:
+def test_no_delivery_starts_after_the_deadline() -> None:
     hook = System("hook", fails=down)
     world = World(hook)
     world.add("a", row(1))
@@ -472,7 +472,7 @@ def test_two_processes_send_one_at_a_time_and_nothing_twice() -> None:
     assert hook.runs == ["a", "b"]
 
 
-def test_gc_keeps_what_a_mirror_points_at_and_is_still_to_be_told() -> None:
+def test_gc_keeps_states_that_a_mirror_has_or_will_be_sent() -> None:
     glue = System("glue", mirrors=True)
     world = World(glue, System("hook", fails=down))
     world.add("a", row(1))
@@ -490,7 +490,7 @@ def test_gc_keeps_what_a_mirror_points_at_and_is_still_to_be_told() -> None:
     assert list(needed_states(world.context)) == []
 
 
-def test_gc_keeps_a_skipped_state_until_the_mirror_is_told_of_a_later_one() -> None:
+def test_gc_keeps_a_skipped_state_until_a_later_one_is_delivered() -> None:
     glue = System("glue", mirrors=True)
     world = World(glue)
     world.add("a", row(1))
@@ -506,7 +506,7 @@ def test_gc_keeps_a_skipped_state_until_the_mirror_is_told_of_a_later_one() -> N
     assert [pointer.metadata_location for pointer in needed_states(world.context)] == [glue.told[1].tables[0].after]
 
 
-def test_a_forgotten_system_is_queued_for_no_more() -> None:
+def test_a_forgotten_system_gets_no_more_events() -> None:
     hook = System("hook", fails=down)
     world = World(hook)
     world.add("a", row(1))

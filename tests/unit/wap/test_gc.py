@@ -1,4 +1,4 @@
-"""Garbage collection over a catalog in memory: what goes, what stays, and what stops it."""
+"""Garbage collection over a catalog in memory: what is deleted, what stays, and what stops it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, 30), st.sampled_from(NAM
     ),
     back=st.none() | st.integers(0, 40),
 )
-def test_what_any_reference_reaches_stays_and_what_none_reaches_goes(
+def test_reachable_files_stay_and_unreachable_files_are_deleted(
     steps: list[tuple[str, int, str, bool]], back: int | None
 ) -> None:
     world = World()
@@ -64,7 +64,7 @@ def test_what_any_reference_reaches_stays_and_what_none_reaches_goes(
 
 
 @pytest.mark.parametrize("status", ["rejected", "failed"])
-def test_a_branch_goes_when_its_time_is_over_and_its_files_with_it(status: RunStatus) -> None:
+def test_an_expired_branch_is_dropped_with_its_files(status: RunStatus) -> None:
     world = World()
     world.write("main", "a")
     stays = set(world.files)
@@ -106,7 +106,7 @@ def test_other_branches_stay(days_ago: float, status: RunStatus, changes: dict[s
     assert {ref.name for ref in world.catalog.list_refs()} == {"main", "mine", "wap/x"}
 
 
-def test_a_branch_that_was_written_to_since_stays_and_is_told_of() -> None:
+def test_a_branch_that_was_written_to_since_stays_and_is_reported() -> None:
     world = World()
     world.branch("wap/x")
     world.write("wap/x", "a")
@@ -119,7 +119,7 @@ def test_a_branch_that_was_written_to_since_stays_and_is_told_of() -> None:
     assert [ref.name for ref in world.catalog.list_refs()] == ["main", "wap/x"]
 
 
-def test_files_of_the_time_when_a_run_began_are_left_alone() -> None:
+def test_files_written_since_an_active_run_began_stay() -> None:
     world = World()
     world.branch("wap/x")
     world.write("wap/x", "a")
@@ -130,7 +130,7 @@ def test_files_of_the_time_when_a_run_began_are_left_alone() -> None:
     assert world.gc(now=NOW + timedelta(days=9)).files == 0
 
 
-def test_what_becomes_reachable_while_it_looks_stays() -> None:
+def test_files_that_become_reachable_during_gc_stay() -> None:
     world = World()
     world.write("main", "a")
     late = world.branch("wap/x")
@@ -153,7 +153,7 @@ def test_what_becomes_reachable_while_it_looks_stays() -> None:
     assert world.needed() <= set(world.files)
 
 
-def test_a_table_that_cannot_be_read_keeps_all_that_may_be_its() -> None:
+def test_an_unreadable_table_keeps_all_files_that_may_be_its_own() -> None:
     world = World()
     world.write("main", "a")
     damaged = world.catalog.get_table(TableIdentifier.parse("ns.a"), world.catalog.get_ref("main"))
@@ -245,7 +245,7 @@ def test_a_warehouse_under_another_name_loses_nothing() -> None:
     assert "catalog.warehouse" in str(report.problems[0].hint)
 
 
-def test_nothing_goes_when_the_catalog_fails_midway() -> None:
+def test_nothing_is_deleted_when_the_catalog_fails_midway() -> None:
     world = World()
     world.write("main", "a")
     world.file(f"{world.folder('b')}/data/garbage.parquet")
@@ -267,7 +267,7 @@ def test_other_lengths_of_time_are_refused(text: str) -> None:
         parse_duration(text)
 
 
-def test_what_a_downstream_system_points_at_or_is_still_to_be_told_stays() -> None:
+def test_states_that_a_downstream_system_mirrors_or_will_be_sent_stay() -> None:
     world = World()
     outbox = world.journal.outbox
     outbox.register([Subscription(name="glue", events=("current",), mirrors=True)])

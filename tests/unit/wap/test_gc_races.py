@@ -1,4 +1,4 @@
-"""Going back to a state while its files are collected: one of the two always notices the other."""
+"""Going back to a state while gc deletes its files: one of the two always notices the other."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ WAYS: dict[str, Callable[[Lake, Ref], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nobody_goes_back_to_what_is_being_deleted(lake: Lake, old: Ref, way: str) -> None:
+def test_nobody_goes_back_to_a_state_that_is_being_deleted(lake: Lake, old: Ref, way: str) -> None:
     """The collection looked at the references, we come, and then it deletes."""
     refused: list[LakegateError] = []
 
@@ -165,7 +165,7 @@ def test_files_of_a_state_that_somebody_goes_back_to_are_kept(
     assert lake.is_whole("x" if way == "tag" else "main")
 
 
-def test_both_at_once_come_to_an_end(lake: Lake, old: Ref, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gc_and_a_restore_at_the_same_time_both_finish(lake: Lake, old: Ref, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both announce before either looks: the files are kept, and we wait."""
     monkeypatch.setattr(reachable, "_PATIENCE_S", 10.0)
     create, commit, runs = lake.catalog.create_branch, lake.catalog.commit, list[Run]()
@@ -201,7 +201,7 @@ def test_a_file_that_is_gone_is_named(lake: Lake, old: Ref) -> None:
     assert (lake.rows(), lake.names()) == (D, ("main",))
 
 
-def test_what_main_needs_anyway_is_not_looked_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_main_needs_anyway_are_not_checked(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.add("r1", A)
     lake.add("r2", B)
     asked: list[str] = []
@@ -226,9 +226,7 @@ def test_announcements_of_the_dead_are_dropped(lake: Lake, old: Ref) -> None:
     assert lake.names() == ("main", "wap/lakegate.needed/unknown")
 
 
-def test_what_a_killed_process_announced_keeps_nobody_out(
-    lake: Lake, old: Ref, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_announcements_of_a_killed_process_block_nobody(lake: Lake, old: Ref, monkeypatch: pytest.MonkeyPatch) -> None:
     host, pid, _ = ProcessHolder().identity().split(":")
     gone, elsewhere = f"{host}.{pid}.1", f"{'0' * 16}.{pid}.1"
     lake.catalog.create_branch(FLAG, old)
@@ -255,7 +253,7 @@ def test_what_a_killed_process_announced_keeps_nobody_out(
     assert sorted(lake.names()) == left
 
 
-def test_a_flag_without_a_gc_keeps_nobody_out_and_the_next_gc_drops_it(lake: Lake, old: Ref) -> None:
+def test_a_flag_without_a_gc_blocks_nobody_and_the_next_gc_drops_it(lake: Lake, old: Ref) -> None:
     """As of one that was killed after it had dropped its own branch."""
     lake.catalog.create_branch(FLAG, old)
     tag(lake, old)
@@ -320,7 +318,7 @@ def test_nothing_is_deleted_that_could_not_be_announced(lake: Lake, old: Ref, mo
         assert (lake.deleted, lake.names()) == (set(), ("main",))
 
 
-def test_a_marker_that_cannot_be_dropped_is_told_of(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_marker_that_cannot_be_dropped_is_reported(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
     context = lake.context
     monkeypatch.setattr(context.narrator, "note", notes.append)
@@ -334,9 +332,7 @@ def test_a_marker_that_cannot_be_dropped_is_told_of(lake: Lake, monkeypatch: pyt
     assert "lakegate branch delete wap/lakegate.gc/" in notes[0]
 
 
-def test_a_shared_branch_that_cannot_be_dropped_keeps_nobody_out(
-    lake: Lake, old: Ref, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flag_that_cannot_be_dropped_blocks_nobody(lake: Lake, old: Ref, monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
     context, delete = lake.context, lake.catalog.delete_ref
     monkeypatch.setattr(context.narrator, "note", notes.append)

@@ -122,7 +122,7 @@ def shared(house: House) -> House:
     return house
 
 
-def test_those_that_wait_are_published_in_one_commit(shared: House) -> None:
+def test_waiting_runs_are_published_in_one_commit(shared: House) -> None:
     newest, oldest = commits(shared)
     order = newest.properties["lakegate.run-ids"].split()
 
@@ -141,7 +141,7 @@ def test_those_that_wait_are_published_in_one_commit(shared: House) -> None:
         assert (run.status, run.publication.commit, run.publication.rows) == ("published", newest.hash, 1)
 
 
-def test_one_that_was_taken_along_asks_for_its_commit_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_included_run_looks_for_its_commit_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: defaultdict[int, list[str | None]] = defaultdict(list)
     history = house.catalog.history
 
@@ -161,7 +161,7 @@ def test_one_that_was_taken_along_asks_for_its_commit_once(house: House, monkeyp
     assert list(asked.values()) == [[None]] * 3
 
 
-def test_a_commit_in_a_form_that_is_unknown_hides_all_before_it(house: House) -> None:
+def test_a_commit_in_an_unknown_format_hides_all_before_it(house: House) -> None:
     seen = house.head()
     house.add("r1", rows_of(1))
     newest = commits(house)[0]
@@ -173,7 +173,7 @@ def test_a_commit_in_a_form_that_is_unknown_hides_all_before_it(house: House) ->
     assert past.since(house.head().hash) == ()
 
 
-def test_a_run_that_began_long_ago_is_known_by_the_commits_since(house: House) -> None:
+def test_a_run_that_began_long_ago_is_checked_against_the_commits_since(house: House) -> None:
     base = house.head()
     for number in (1, 2, 3):
         house.add(f"r{number}", rows_of(number))
@@ -196,7 +196,7 @@ def test_only_speed_depends_on_how_much_was_committed(house: House, monkeypatch:
 
 
 @pytest.mark.parametrize(("most", "number"), [(group_commit.MOST_COMMITS, 0), (-2, 2)])
-def test_what_began_long_ago_reads_main_before_it_waits(
+def test_a_run_that_began_long_ago_reads_main_before_it_waits(
     house: House, monkeypatch: pytest.MonkeyPatch, most: int, number: int
 ) -> None:
     reads: list[str] = []
@@ -214,7 +214,9 @@ def test_what_began_long_ago_reads_main_before_it_waits(
     assert [run.status for run in stopped.runs()] == ["published"] * 2
 
 
-def test_what_the_leader_has_not_read_is_read_once_for_all(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_that_the_leader_has_not_read_are_read_once_for_all_runs(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heads = [house.head()]
     for number in (1, 2, 3):
         house.add(f"r{number}", rows_of(number))
@@ -247,7 +249,7 @@ def test_a_lakegate_that_knows_no_shared_commits_fails_clearly(shared: House) ->
         files_in(commits(shared)[0])
 
 
-def test_a_shared_commit_in_an_unknown_form_is_not_misread(shared: House) -> None:
+def test_a_shared_commit_in_an_unknown_format_is_not_misread(shared: House) -> None:
     newest = commits(shared)[0]
     for changed in (
         {"lakegate.files": '{"format":4,"runs":[]}'},
@@ -271,7 +273,7 @@ def test_each_can_be_reverted_alone(shared: House, number: int) -> None:
     assert shared.add("once-more", rows_of(left[1]), file=f"r{left[1]}").status == "skipped"
 
 
-def test_what_was_reverted_comes_back_and_all_can_go(shared: House) -> None:
+def test_a_reverted_run_can_be_restored_and_all_runs_reverted(shared: House) -> None:
     shared.undo("r2")
     shared.undo("x-r2", new="back")
     assert len(shared.rows()) == 4
@@ -281,7 +283,7 @@ def test_what_was_reverted_comes_back_and_all_can_go(shared: House) -> None:
     assert shared.rows() == []
 
 
-def test_an_overwrite_before_it_goes_and_all_of_it_stays(house: House) -> None:
+def test_an_earlier_overwrite_is_reverted_and_the_shared_commit_stays(house: House) -> None:
     house.work("over", lambda tx: tx.overwrite("nyc.trips", rows_of(9)))
     stopped = Stopped(house, adds(house, 1, 2, 3))
     with stopped.waiting():
@@ -306,7 +308,7 @@ def test_a_lost_journal_learns_of_each_run(shared: House) -> None:
     assert shared.add("again-2", rows_of(2), file="r2").status == "published"
 
 
-def test_a_run_that_depends_on_more_than_its_rows_is_not_taken_along(house: House) -> None:
+def test_a_run_that_depends_on_more_than_its_rows_commits_alone(house: House) -> None:
     unique = {"checks": ("unique(id, scope='table')",)}
     works = [*adds(house, 1), lambda: house.add("same", rows_of(1), **unique), *adds(house, 2)]
     stopped = Stopped(house, works, offered=(1, 1, 2))
@@ -320,7 +322,7 @@ def test_a_run_that_depends_on_more_than_its_rows_is_not_taken_along(house: Hous
     assert ids == ([0, 1, 2] if same.status == "rejected" else [0, 1, 1, 2])
 
 
-def test_one_that_conflicts_stays_behind_and_finds_out_by_itself(house: House) -> None:
+def test_a_conflicting_run_is_left_out_and_fails_by_itself(house: House) -> None:
     others = house.journal
     stopped = Stopped(house, adds(house, 1, 2, 3))
     with stopped.waiting():
@@ -342,7 +344,7 @@ def test_two_with_the_same_file_do_not_share_a_commit(house: House) -> None:
     assert [one.run.run_id for one in usable] == ["a", "c"], "who comes after it is taken along all the same"
 
 
-def test_without_the_journal_nobody_is_taken_for_alive(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_journal_no_run_is_included(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who isn't may have been discarded, or taken over by somebody who publishes the run."""
 
     def away(*_: object, **__: object) -> Any:
@@ -400,7 +402,9 @@ def test_all_are_published_once_when_the_leader_dies(house: House, monkeypatch: 
     assert queued(house) == []
 
 
-def test_one_that_is_interrupted_while_it_waits_is_not_published(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_interrupted_while_it_waits_is_not_published(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def reach(reached: str) -> None:
         if reached == "queued":
             raise KeyboardInterrupt
@@ -414,7 +418,7 @@ def test_one_that_is_interrupted_while_it_waits_is_not_published(house: House, m
     assert [row["id"] for row in house.rows()] == [0, 2]
 
 
-def test_one_that_is_interrupted_after_it_was_taken_does_not_say_that_it_was_not_published(
+def test_a_run_that_is_interrupted_after_it_was_taken_reports_an_unknown_outcome(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def reach(reached: str) -> None:
@@ -430,7 +434,7 @@ def test_one_that_is_interrupted_after_it_was_taken_does_not_say_that_it_was_not
     assert "wap/nyc.trips_r1" in branches(house)
 
 
-def test_one_that_was_taken_in_vain_publishes_itself(house: House) -> None:
+def test_a_run_that_was_taken_in_vain_publishes_itself(house: House) -> None:
     stopped = Stopped(house, adds(house, 1))
     with stopped.waiting():
         assert house.journal.publishes.leave("r1")  # whoever took it died
@@ -439,7 +443,7 @@ def test_one_that_was_taken_in_vain_publishes_itself(house: House) -> None:
     assert [row["id"] for row in house.rows()] == [0, 1]
 
 
-def test_one_that_was_taken_does_not_fail_when_the_catalog_is_away(
+def test_a_taken_run_does_not_fail_when_the_catalog_is_unavailable(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object, **__: object) -> Any:
@@ -454,7 +458,7 @@ def test_one_that_was_taken_does_not_fail_when_the_catalog_is_away(
     assert "wap/nyc.trips_r1" in branches(house)
 
 
-def test_a_run_that_was_taken_over_is_not_taken_along(house: House) -> None:
+def test_a_run_with_a_new_owner_is_not_included(house: House) -> None:
     stopped = Stopped(house, adds(house, 1, 2))
     with stopped.waiting(), house.database.writing() as tx:
         tx.execute(update(LEASES).where(LEASES.c.run_id == "r2").values({"token": "other"}))
@@ -503,7 +507,7 @@ def test_nobody_gives_up_a_dead_run_that_is_about_to_be_published(
 
 
 @pytest.mark.parametrize("act", ["discard", "undo", "recover"])
-def test_what_is_about_to_be_committed_is_not_called_off(
+def test_a_run_that_is_about_to_be_committed_cannot_be_cancelled(
     house: House, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
     said: list[object] = []
@@ -575,7 +579,7 @@ def stalled(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), StorageUnavailableError("S3 says 503.")])
-def test_one_that_fails_alone_while_its_leader_commits_it_says_that_it_was_published(
+def test_a_run_that_fails_while_its_leader_commits_it_is_published(
     house: House, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     outcomes = stalled(house, monkeypatch, error)
@@ -587,7 +591,7 @@ def test_one_that_fails_alone_while_its_leader_commits_it_says_that_it_was_publi
     assert all("had been published already" in text for text in said)
 
 
-def test_one_that_fails_alone_does_not_know_what_its_leader_will_do(
+def test_a_run_that_fails_before_its_leader_is_done_has_an_unknown_outcome(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
@@ -609,7 +613,7 @@ def test_one_that_fails_alone_does_not_know_what_its_leader_will_do(
     assert "catalog" not in said.message
 
 
-def test_a_companion_that_is_taken_over_at_the_last_moment_is_left_out(
+def test_a_run_that_loses_its_lease_at_the_last_moment_is_left_out(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[str] = []
@@ -635,7 +639,7 @@ def test_a_companion_that_is_taken_over_at_the_last_moment_is_left_out(
     assert [len(events_of(commit)) for commit in commits(house)] == [1, 1]
 
 
-def test_an_offer_that_cannot_be_read_is_left_to_its_run(house: House) -> None:
+def test_an_unreadable_queue_entry_is_left_to_its_run(house: House) -> None:
     stopped = Stopped(house, adds(house, 1, 2))
     with stopped.waiting(), house.database.writing() as tx:
         mine = PUBLISH_QUEUE.c.run_id == "r2"
@@ -646,9 +650,7 @@ def test_an_offer_that_cannot_be_read_is_left_to_its_run(house: House) -> None:
     assert [row["id"] for row in house.rows()] == [0, 1, 2]
 
 
-def test_what_is_wrong_with_others_does_not_stop_the_run_that_leads(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_of_other_runs_do_not_stop_the_leader(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> Any:
         raise KeyError("format-version")
 
@@ -676,7 +678,7 @@ def test_a_contract_is_tried_on_the_rows_of_each_run_alone(shared: House) -> Non
 
 
 @pytest.mark.parametrize("run_id", ["r0", "r2"])
-def test_a_run_does_not_take_an_earlier_attempt_for_its_own(shared: House, run_id: str) -> None:
+def test_a_run_does_not_mistake_an_earlier_attempt_for_its_own(shared: House, run_id: str) -> None:
     run = shared.journal.get(run_id)
     assert run is not None
     found = find_publication(shared.context, run)
@@ -751,7 +753,7 @@ def test_all_of_a_group_survive_a_conflict(house: House, monkeypatch: pytest.Mon
     assert [len(events_of(one)) for one in commits(house)] == [3, 1, 1]
 
 
-def test_downstream_systems_are_told_of_each_run_what_it_did(shared: House) -> None:
+def test_downstream_systems_get_an_event_for_each_run(shared: House) -> None:
     newest = commits(shared)[0]
     told = []
     for run_id in newest.properties["lakegate.run-ids"].split():
@@ -799,7 +801,7 @@ def test_a_table_is_created_by_one_run_alone() -> None:
     assert len(house.rows()) == 2
 
 
-def test_who_waits_for_nobody_writes_nothing_to_the_queue(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_does_not_wait_is_never_queued(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> Any:
         raise AssertionError
 

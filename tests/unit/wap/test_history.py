@@ -1,4 +1,4 @@
-"""What commits say of source files: written, read back, and refused when a newer lakegate wrote it."""
+"""Source files in commit properties: written, read back, and refused when a newer lakegate wrote them."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_what_a_newer_lakegate_wrote_is_an_error_and_nothing_is_published(text: 
     assert house.journal.synced("main") == known
 
 
-def test_the_log_goes_on_and_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_shows_an_unreadable_commit(capsys: pytest.CaptureFixture[str]) -> None:
     show_commits([files_property(UNREADABLE["a newer format"]), files_property('[["file:///a","v1"]]')])
     text = capsys.readouterr().out
 

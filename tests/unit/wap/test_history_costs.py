@@ -1,4 +1,4 @@
-"""What everyday work reads of a long history: as many commits as of a short one."""
+"""Everyday work reads as many commits of a long history as of a short one."""
 
 from __future__ import annotations
 

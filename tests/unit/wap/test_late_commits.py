@@ -1,4 +1,4 @@
-"""What a killed process asked of the engine goes on there, and commits to the run's branch when it is done."""
+"""Work that a killed process started in the engine goes on there, and commits to the run's branch when it's done."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def late(house: FakeLakehouse, run: str = "r1", table: Any = TRIPS) -> None:
 
 @pytest.mark.parametrize("point", ["after-branch", "after-stage"])
 @pytest.mark.parametrize("how", ["another run", "recovered", "undone", "discarded", "branch deleted", "resumed"])
-def test_a_dead_run_is_dropped_with_what_comes_while_it_is_dropped(
+def test_a_dead_run_is_dropped_with_its_late_commits(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str, how: str
 ) -> None:
     house.dies_at(monkeypatch, point, lambda: ingest(house.context, ordered(house)))
@@ -79,7 +79,7 @@ def test_a_dead_run_is_dropped_with_what_comes_while_it_is_dropped(
         assert ids(house) == ([5] if how == "another run" else [1, 2])
 
 
-def test_what_somebody_else_commits_meanwhile_to_a_branch_of_their_name_is_kept(
+def test_a_commit_by_somebody_else_to_their_branch_is_kept(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house.dies_at(monkeypatch, "after-stage", lambda: ingest(house.context, ordered(house, branch="mine")))
@@ -116,7 +116,7 @@ def test_an_empty_table_that_somebody_else_makes_on_a_branch_of_the_runs_name_is
     assert known(house).status == ("failed" if point == "before-stage" else "published")
 
 
-def test_a_branch_that_never_comes_to_rest_is_a_conflict_and_the_run_is_settled_later(
+def test_a_branch_that_keeps_moving_is_a_conflict_and_the_run_is_settled_later(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     house.dies_at(monkeypatch, "after-stage", lambda: ingest(house.context, ordered(house)))
@@ -128,7 +128,7 @@ def test_a_branch_that_never_comes_to_rest_is_a_conflict_and_the_run_is_settled_
 
 
 @pytest.mark.parametrize("method", ["commit", "delete_ref"])
-def test_a_branch_of_an_earlier_attempt_that_moves_is_made_again(
+def test_a_moving_branch_of_an_earlier_attempt_is_created_again(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """The journal doesn't know the attempt, so the branch is there when the run is begun."""
@@ -161,7 +161,7 @@ def test_a_late_append_to_the_branch_that_was_made_again_is_not_taken_for_this_a
     assert (ids(house), branches(house), commits(house)) == ([1, 2], ["main"], 1)
 
 
-def test_what_comes_late_to_a_published_runs_branch_goes_with_it(
+def test_late_commits_to_a_published_runs_branch_are_dropped_with_it(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = before(monkeypatch, house, "delete_ref", lambda: late(house))
@@ -172,7 +172,7 @@ def test_what_comes_late_to_a_published_runs_branch_goes_with_it(
 
 @pytest.mark.parametrize("method", ["assign_ref", "commit"])
 @pytest.mark.parametrize("table", [TRIPS, quarantine_of(TRIPS)])
-def test_what_comes_late_while_rows_are_set_aside_is_neither_published_nor_in_the_way(
+def test_late_commits_during_a_quarantine_are_not_published(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, method: str, table: Any
 ) -> None:
     rows = [*CLEAN, *WITH_NULLS]
@@ -183,7 +183,7 @@ def test_what_comes_late_while_rows_are_set_aside_is_neither_published_nor_in_th
     assert (ids(house), branches(house), commits(house)) == ([1, 2, 4], ["main"], 1)
 
 
-def test_late_rows_in_the_quarantine_table_make_an_audited_run_begin_again(house: FakeLakehouse) -> None:
+def test_late_rows_in_the_quarantine_table_make_an_audited_run_start_over(house: FakeLakehouse) -> None:
     rows = [*CLEAN, *WITH_NULLS]
     for until in ("write", "audit"):
         step(house, until, rows, checks=SET_ASIDE)

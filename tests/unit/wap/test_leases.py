@@ -1,4 +1,4 @@
-"""Who owns a run in the flow: leases that are lost on the way, and a journal that is away when a run ends."""
+"""Who owns a run: leases that are lost on the way, and a journal that's unavailable when a run ends."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_owner_whose_run_was_undone_lost_its_lease(
     assert ingest(house.context, ordered(house, run="r2", file="r1")).status == "published"
 
 
-def test_a_commit_that_comes_after_its_run_was_undone_puts_the_record_right(
+def test_a_commit_that_arrives_after_its_run_was_undone_corrects_the_record(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What no lease can prevent: the commit was on its way already, and the connection with its lock was lost."""
@@ -101,9 +101,7 @@ def test_a_commit_that_comes_after_its_run_was_undone_puts_the_record_right(
     assert house.rows_on("main", "nyc.trips") == []
 
 
-def test_a_conflict_whose_commit_was_made_is_no_concurrent_commit(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_conflict_with_our_own_commit_is_a_success(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = house.catalog.commit
 
     def twice(request: CommitRequest) -> Ref:
@@ -119,7 +117,7 @@ def test_a_conflict_whose_commit_was_made_is_no_concurrent_commit(
 
 
 @pytest.mark.parametrize("lost_answer", [False, True])
-def test_a_journal_that_is_away_for_a_moment_hears_how_a_run_ended(
+def test_a_journal_that_is_unavailable_for_a_moment_gets_the_end_of_the_run(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, *, lost_answer: bool
 ) -> None:
     end, answers = house.journal.end, [AWAY, AWAY]
@@ -137,7 +135,7 @@ def test_a_journal_that_is_away_for_a_moment_hears_how_a_run_ended(
 
 
 @pytest.mark.parametrize(("rows", "status"), [(CLEAN, "published"), (WITH_NULLS, "rejected")])
-def test_a_journal_that_stays_away_changes_nothing_of_how_a_run_ended(
+def test_a_journal_that_stays_unavailable_does_not_change_the_outcome(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, object]], status: str
 ) -> None:
     def away(*_: object, **__: object) -> Run:
@@ -154,7 +152,7 @@ def test_a_journal_that_stays_away_changes_nothing_of_how_a_run_ended(
     assert known(house) == (status, True)
 
 
-def test_ctrl_c_is_heard_when_the_commit_has_its_answer(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_handled_after_the_commits_answer(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = house.catalog.commit
 
     def slow(request: CommitRequest) -> Ref:
@@ -251,9 +249,7 @@ def test_a_run_that_is_stopped_from_outside_is_undone_without_waiting_for_its_le
     assert time.monotonic() - began < house.context.lease_s / 2
 
 
-def test_who_gives_up_an_expiry_passes_through_its_publish_lock(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_giving_up_an_expiry_waits_for_its_publish_lock(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no branch and stages nothing, and may be about to commit, as a revert may."""
     ingest(house.context, ordered(house))
     run = house.journal.get("r1")

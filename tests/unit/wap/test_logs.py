@@ -1,4 +1,4 @@
-"""What the flow logs: how each run ends, and which run every line is about."""
+"""Logs: how each run ends, and which run every line is about."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def telling(house: FakeLakehouse, log: Log) -> Context:
     return dataclasses.replace(house.context, narrator=LogNarrator(log))
 
 
-def test_a_published_run_tells_its_rows_and_its_steps(house: FakeLakehouse, log: Log) -> None:
+def test_a_published_run_logs_its_rows_and_steps(house: FakeLakehouse, log: Log) -> None:
     ingest(telling(house, log), ordered(house))
     [end] = log.ends
     assert (end["event"], end["level"], end["rows"]) == ("Run r1: published", "info", 2)
@@ -38,13 +38,13 @@ def test_a_published_run_tells_its_rows_and_its_steps(house: FakeLakehouse, log:
     assert [step for step in steps if step] == ["write", "publish"]
 
 
-def test_a_rejected_run_tells_which_checks_failed(house: FakeLakehouse, log: Log) -> None:
+def test_a_rejected_run_logs_its_failed_checks(house: FakeLakehouse, log: Log) -> None:
     ingest(house.context, ordered(house, WITH_NULLS))
     [end] = log.ends
     assert (end["status"], end["level"], end["failed_checks"]) == ("rejected", "warning", ["not_null_passengers"])
 
 
-def test_a_failed_run_tells_why(house: FakeLakehouse, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_logs_its_error(house: FakeLakehouse, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = ordered(house)
 
     def away(*_: object, **__: object) -> None:
@@ -58,7 +58,7 @@ def test_a_failed_run_tells_why(house: FakeLakehouse, log: Log, monkeypatch: pyt
     assert told == ("failed", "warning", "engine-unavailable", "Spark went away.")
 
 
-def test_a_parked_run_says_that_it_waits(house: FakeLakehouse, log: Log) -> None:
+def test_a_suspended_run_is_logged(house: FakeLakehouse, log: Log) -> None:
     ingest(house.context, ordered(house), until="write", suspends=True)
     assert [(end["status"], end["level"]) for end in log.ends] == [("staged", "info")]
 

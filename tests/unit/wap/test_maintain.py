@@ -1,4 +1,4 @@
-"""What maintenance is due, and one round of it: on a lakehouse in memory, whose files lie as a test wants."""
+"""Due maintenance, and one round of it, on a lakehouse in memory with any layout of files."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def world() -> World:
     return World()
 
 
-def test_what_is_due_follows_from_how_files_lie_and_from_the_policy(world: World) -> None:
+def test_due_actions_follow_from_the_files_and_the_policy(world: World) -> None:
     def found(name: str, **policy: Any) -> Any:
         pointer = world.house.catalog.get_table(TableIdentifier.parse(name), world.house.head())
         assert pointer is not None
@@ -100,7 +100,7 @@ def test_what_is_due_follows_from_how_files_lie_and_from_the_policy(world: World
     assert found("nyc.calm", keep=3) == found("nyc.calm", keep=1, expire="0s") == {}
 
 
-def test_a_round_does_what_is_due_and_a_table_that_fails_holds_up_no_other(world: World) -> None:
+def test_a_round_does_what_is_due_and_one_failing_table_does_not_stop_the_others(world: World) -> None:
     world.raises = {"compact nyc.zones": RetryableError("busy")}
     planned = world.maintenance(gc=lambda: GcReport(dry_run=True)).plan()
     assert [(step.table, step.action, step.status) for step in planned.steps] == [

@@ -80,7 +80,7 @@ def test_each_mode_publishes_its_rows_once_and_takes_them_back(
 
 
 @MODES
-def test_what_was_appended_between_write_and_publish_is_worked_on_too(
+def test_rows_appended_between_write_and_publish_are_included(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, mode: WriteMode, rows: Any, left: Any
 ) -> None:
     into(house, CLEAN, "r1")
@@ -96,7 +96,7 @@ def test_what_was_appended_between_write_and_publish_is_worked_on_too(
 
 @pytest.mark.parametrize("rebuilds", [False, True])
 @pytest.mark.parametrize("mode", [OVERWRITE, UPSERT], ids=["overwrite", "upsert"])
-def test_a_file_that_goes_back_to_what_it_held_is_taken_once_more(
+def test_a_file_that_goes_back_to_earlier_content_is_ingested_again(
     house: FakeLakehouse, mode: WriteMode, rebuilds: bool
 ) -> None:
     def take(version: str) -> str:
@@ -157,7 +157,7 @@ def test_a_file_that_goes_back_is_skipped_where_its_rows_would_be_there_twice(ho
     assert by_id(house) == [*CLEAN, *MORE]
 
 
-def test_of_two_runs_that_take_a_file_that_went_back_one_publishes_it(
+def test_only_one_of_two_runs_publishes_a_file_that_went_back(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     back = {"file": "f", "version": "1", "mode": UPSERT, "on_changed": "append"}
@@ -177,9 +177,7 @@ def test_an_overwrite_of_an_empty_table_leaves_nothing_beside_it(
     assert by_id(house) == CLEAN
 
 
-def test_a_table_that_never_stands_still_ends_in_a_clear_error(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_keeps_moving_ends_in_a_clear_error(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     into(house, CLEAN, "r1")
     reach = failpoints.reach
     others = iter(range(10, 99))
@@ -201,9 +199,7 @@ def test_a_table_that_never_stands_still_ends_in_a_clear_error(
     assert into(house, NEWER, "r3", file="r2", mode=UPSERT).status == "published"
 
 
-def test_appends_wait_for_an_upsert_that_they_have_beaten(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_appends_wait_for_an_upsert_with_priority(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     into(house, CLEAN, "r1")
     main = threading.current_thread()
     others = iter(range(10, 99))
@@ -290,7 +286,7 @@ def test_keys_that_repeat_or_are_null_are_refused_and_nothing_stays(house: FakeL
         ),
     ],
 )
-def test_what_can_not_be_is_refused_before_anything_is_written(
+def test_impossible_requests_are_refused_before_anything_is_written(
     house: FakeLakehouse, mode: WriteMode, options: Any, error: type[Exception], text: str
 ) -> None:
     into(house, CLEAN, "r1")
@@ -326,7 +322,7 @@ def test_a_column_that_only_says_what_to_delete_is_no_difference(house: FakeLake
         (WriteMode(), {"mode": "upsert", "key": "id"}, "is text, not a list"),
     ],
 )
-def test_the_mode_is_what_is_asked_for_else_the_tables(default: WriteMode, given: Any, expected: Any) -> None:
+def test_the_mode_is_the_given_one_or_else_the_tables(default: WriteMode, given: Any, expected: Any) -> None:
     if isinstance(expected, WriteMode):
         assert choose_mode(default, **given) == expected
     else:
@@ -387,7 +383,7 @@ def test_a_merge_that_deletes_what_its_batch_lacks_needs_all_of_it(clause: str, 
     assert mode.needs_all_files is refused
 
 
-def test_files_that_an_upsert_published_are_not_replaced_with_all_that_it_wrote(house: FakeLakehouse) -> None:
+def test_files_that_an_upsert_published_cannot_be_replaced(house: FakeLakehouse) -> None:
     """What is copied on write holds the rows of others, too."""
     into(house, CLEAN, "r1")
     into(house, [{"id": 2, "passengers": 9}], "r2", file="day", mode=UPSERT)
@@ -429,7 +425,7 @@ def test_an_upsert_refuses_files_of_which_only_some_have_a_field(
     require_same_columns(house.context, request, whole.only(files[1:]))
 
 
-def test_a_table_of_which_rows_wait_in_quarantine_is_not_overwritten(house: FakeLakehouse) -> None:
+def test_a_table_with_quarantined_rows_is_not_overwritten(house: FakeLakehouse) -> None:
     into(house, WITH_NULLS, "r1", checks=("not_null(passengers, severity='quarantine')",))
     with pytest.raises(InputError, match=r"1 row of nyc\.trips is in quarantine") as raised:
         into(house, NEWER, "r2", mode=OVERWRITE)

@@ -1,4 +1,4 @@
-"""Branches that runs could not drop, as the catalog was away: recovery drops them, and no others."""
+"""Recovery drops the branches that runs couldn't drop because the catalog was unavailable, and no others."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_branch_of_a_published_run(house: FakeLakehouse, monkeypatch: pytest
     assert house.rows_on("main", str(TRIPS)) == CLEAN
 
 
-def test_a_branch_that_somebody_else_dropped_is_not_looked_for_again(
+def test_a_branch_that_somebody_else_dropped_is_not_searched_again(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = ordered(house)
@@ -186,7 +186,7 @@ def test_a_transaction_drops_no_branch_that_it_did_not_make(house: FakeLakehouse
 
 
 @pytest.mark.parametrize("dies", [True, False])
-def test_a_catalog_that_is_away_as_a_transaction_begins_costs_nobody_a_branch(
+def test_a_catalog_that_is_unavailable_at_the_start_leaves_all_branches(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, *, dies: bool
 ) -> None:
     create = house.catalog.create_branch

@@ -1,4 +1,4 @@
-"""Whoever goes first on a table neither waits for others that go first, nor lets anybody wait past their deadline."""
+"""A run with priority on a table doesn't wait for others with priority, and nobody waits for it past their deadline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.steps_support import ids
 _FOREVER_S = 1e6
 
 
-def test_who_goes_first_on_one_table_does_not_wait_for_who_does_on_another(house: FakeLakehouse) -> None:
+def test_priority_on_one_table_does_not_wait_for_priority_on_another(house: FakeLakehouse) -> None:
     """The other one may be waiting for the first table, and all others for both."""
     context = replace(house.context, publish_within_s=_FOREVER_S)
     with (

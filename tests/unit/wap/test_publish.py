@@ -1,4 +1,4 @@
-"""What a publish says when it doesn't go through, and what it keeps of tables that others moved meanwhile."""
+"""Errors of a publish, and what it publishes of tables that changed on the target meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audits of what is published already: nothing is written, and no run changes."""
+"""Audits of the published state: nothing is written, and no run changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Setting rows aside, in the lakehouse in memory: kills between the steps, refusals, and what a run says of it."""
+"""Quarantine on a lakehouse in memory: kills between the steps, refusals, and what a run records."""
 
 from __future__ import annotations
 

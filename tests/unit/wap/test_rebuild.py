@@ -91,7 +91,7 @@ def test_runs_whose_commits_are_gone_are_taken_back(learn: Callable[[Context, st
     assert first is not None
     assert second is not None
     assert (first.status, second.status, second.publication) == ("published", "discarded", None)
-    assert "is not in main any more" in str(second.detail)
+    assert "isn't in main any more" in str(second.detail)
     assert list(house.journal.file_checkpoints(TABLE, [one.uri for one in landed])) == ["file:///a"]
 
 

@@ -1,4 +1,4 @@
-"""What is written to each column when quarantined rows are released; the SQL runs in the integration tests."""
+"""The values of each column when quarantined rows are released; the integration tests run the SQL."""
 
 from __future__ import annotations
 

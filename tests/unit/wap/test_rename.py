@@ -1,4 +1,4 @@
-"""Tables under new names: their rows, their history and what counts as ingested go with them."""
+"""Renamed tables keep their rows, their history and the record of their ingested files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Putting a table back as it was, and moving branches, on a lakehouse in memory."""
+"""Restoring tables and resetting branches, on a lakehouse in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reverting publishes on a lakehouse in memory: what goes, what stays, and what is in the way."""
+"""Reverting publishes on a lakehouse in memory: what is reverted, what stays, and what prevents a revert."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_cascade_takes_the_later_run_too_in_one_commit(three: House) -> None:
 
 
 @pytest.mark.parametrize("replaced", ["table", "column"])
-def test_rows_that_only_fit_what_a_run_made_of_a_table_go_with_it(three: House, replaced: str) -> None:
+def test_rows_that_only_fit_a_runs_schema_are_reverted_with_it(three: House, replaced: str) -> None:
     def redefine(tx: Transaction) -> None:
         engine: Any = tx.engine
         columns = (Column(name="id", type="long"), Column(name="passengers", type="long"))
@@ -271,7 +271,7 @@ def test_a_reader_that_was_reverted_does_not_count(three: House) -> None:
     assert three.undo("r2").reverts == ("r2",)
 
 
-def test_an_append_that_asked_only_its_own_table_is_no_dependent(house: House) -> None:
+def test_an_append_that_checked_only_its_own_table_is_no_dependent(house: House) -> None:
     unique = ("unique(id, scope='table')",)
     house.add("r1", A, checks=unique)
     house.add("r2", B, checks=unique)
@@ -408,7 +408,7 @@ def test_a_revert_stays_when_something_was_published_since(three: House) -> None
     assert three.rows() == [*A, *B, *C]
 
 
-def test_a_revert_stays_when_another_one_came_since_that_reached_behind_it(three: House) -> None:
+def test_a_revert_is_refused_after_a_later_one_of_an_earlier_run(three: House) -> None:
     three.undo("r2")
     three.undo("r1")
     with pytest.raises(NotRevertableError, match=r"x-r1 was audited without .*, and is a revert itself"):
@@ -449,7 +449,7 @@ def test_a_chain_of_replaced_files_goes_back_step_by_step(house: House) -> None:
 
 
 @pytest.mark.parametrize("cascade", [False, True])
-def test_a_dry_run_tells_and_changes_nothing(three: House, cascade: bool) -> None:
+def test_a_dry_run_reports_and_changes_nothing(three: House, cascade: bool) -> None:
     head, edits = three.head(), len(three.versions)
     run = three.undo("r2", dry_run=True, cascade=cascade)
 
@@ -466,7 +466,7 @@ def test_only_what_was_published_and_stands_can_be_reverted(three: House) -> Non
         three.undo("r2", new="x-2")
 
 
-def test_an_ingest_that_is_faster_is_kept(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_ingest_is_kept(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
     concurrent = _before_commit(three, monkeypatch, lambda: three.add("r4", D))
     run = three.undo("r2")
 
@@ -475,7 +475,7 @@ def test_an_ingest_that_is_faster_is_kept(three: House, monkeypatch: pytest.Monk
     assert three.rows() == [*A, *C, *D]
 
 
-def test_an_append_that_is_faster_is_all_that_is_rebased_again(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_concurrent_append_is_rebased_again(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
     three.work("over", lambda tx: tx.overwrite("nyc.trips", D))
     later = [{"id": 10 + number, "passengers": 1} for number in range(5)]
     for number, row in enumerate(later[:4]):
@@ -496,7 +496,7 @@ def test_an_append_that_is_faster_is_all_that_is_rebased_again(three: House, mon
     assert three.rows() == [*A, *B, *C, *later]
 
 
-def test_a_dependent_that_is_faster_stops_the_revert(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_dependent_stops_the_revert(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
     over = _before_commit(three, monkeypatch, lambda: three.work("over", lambda tx: tx.overwrite("nyc.trips", D)))
     with pytest.raises(NotRevertableError, match="run over"):
         three.undo("r2")
@@ -506,7 +506,7 @@ def test_a_dependent_that_is_faster_stops_the_revert(three: House, monkeypatch: 
     assert three.status("r2") == ("published", None)
 
 
-def test_a_reader_that_is_faster_stops_the_revert(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_reader_stops_the_revert(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader puts another table: nothing but the head itself orders the two."""
 
     def count(tx: Transaction) -> None:
@@ -518,7 +518,7 @@ def test_a_reader_that_is_faster_stops_the_revert(three: House, monkeypatch: pyt
     assert (concurrent, three.rows(), three.status("r2")) == ([], [*A, *B, *C], ("published", None))
 
 
-def test_a_stranger_that_is_faster_has_nothing_planned_again(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_concurrent_publish_to_another_table_keeps_the_plan(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[str] = []
 
     def plan(context: Context, history: BranchHistory, run_id: str, *, cascade: bool) -> RevertPlan:
@@ -567,7 +567,7 @@ def test_a_revert_that_was_killed_is_recovered(
     assert three.rows() == ([*A, *C] if status == "published" else [*A, *B, *C])
 
 
-def test_a_main_that_never_stands_still_is_a_conflict(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_main_that_keeps_moving_is_a_conflict(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: CommitRequest) -> Ref:
         raise ConflictError("moved")
 
@@ -626,7 +626,7 @@ def test_what_a_change_in_several_steps_deleted_is_seen_in_its_totals(
 
 
 @pytest.mark.parametrize("replaces", [True, False])
-def test_what_would_beat_a_compaction_again_waits_for_it(
+def test_a_commit_that_would_beat_a_compaction_waits_for_it(
     house: House, monkeypatch: pytest.MonkeyPatch, *, replaces: bool
 ) -> None:
     house.add("a", A)

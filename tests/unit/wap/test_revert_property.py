@@ -1,4 +1,4 @@
-"""Any publishes and reverts in any order leave what the runs that stand would have left alone."""
+"""Publishes and reverts in any order leave the same rows as the runs in effect would have alone."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Model:
 
 @settings(max_examples=examples(25, 100))
 @given(_STEPS)
-def test_reverts_leave_what_the_other_runs_would_have_left(steps: list[tuple[str, int]]) -> None:
+def test_reverts_leave_the_rows_of_the_other_runs(steps: list[tuple[str, int]]) -> None:
     model = Model()
     model.check()
     for kind, number in steps:

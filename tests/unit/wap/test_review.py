@@ -1,4 +1,4 @@
-"""Branches that were kept, and are audited or published later: nothing that goes wrong then takes them away."""
+"""Kept branches that are audited or published later: no failure then drops them."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def suspended(house: FakeLakehouse, _: pytest.MonkeyPatch) -> Run:
     "how", [EngineUnavailableError("Away."), CheckError("No such column."), KeyboardInterrupt(), Died()]
 )
 @pytest.mark.parametrize("kept", [forgotten, suspended])
-def test_no_publish_by_hand_that_fails_drops_the_branch(
+def test_a_failed_publish_by_name_keeps_the_branch(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, kept: Callable[..., Run], how: BaseException
 ) -> None:
     branch = kept(house, monkeypatch).branch
@@ -182,7 +182,7 @@ def test_no_publish_by_hand_that_fails_drops_the_branch(
     assert house.rows_on("main", "nyc.trips") == (CLEAN if kept is suspended else [*CLEAN, *MORE])
 
 
-def test_who_publishes_what_was_just_discarded_is_told_so(
+def test_publishing_a_branch_that_was_just_discarded_says_so(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     branch = rejected(house, monkeypatch).branch
@@ -216,7 +216,7 @@ def test_nobody_publishes_a_branch_while_it_is_dropped(house: FakeLakehouse, mon
     assert house.journal.resume("r1", ended=True) is not None
 
 
-def test_an_audit_writes_nothing_down_of_a_run_that_somebody_works_on(
+def test_an_audit_records_nothing_in_a_run_that_somebody_works_on(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     branch = rejected(house, monkeypatch).branch

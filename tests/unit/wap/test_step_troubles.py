@@ -100,7 +100,7 @@ def lake_of(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> Lake:
     ],
 )
 @pytest.mark.parametrize("error", [EngineUnavailableError, CatalogUnavailableError, EngineError])
-def test_a_step_that_fails_for_now_is_gone_on_with(
+def test_a_step_that_fails_temporarily_is_resumed(
     house: FakeLakehouse,
     monkeypatch: pytest.MonkeyPatch,
     *,
@@ -169,7 +169,7 @@ def test_a_step_of_an_unknown_run_needs_its_paths(house: FakeLakehouse) -> None:
     assert house.journal.runs() == []
 
 
-def test_a_branch_that_somebody_took_away_is_written_again(house: FakeLakehouse) -> None:
+def test_a_branch_that_somebody_dropped_is_written_again(house: FakeLakehouse) -> None:
     for until in STAGES[:2]:
         step(house, until)
         house.catalog.delete_ref(house.catalog.get_ref(known(house).branch))
@@ -211,7 +211,7 @@ def test_who_dies_giving_up_a_run_that_passed_leaves_nothing_to_publish(
 
 
 @pytest.mark.parametrize("until", STAGES[:2])
-def test_a_late_write_of_its_own_makes_it_begin_again(house: FakeLakehouse, until: Stage) -> None:
+def test_a_late_write_of_its_own_makes_a_run_start_over(house: FakeLakehouse, until: Stage) -> None:
     run = step(house, until)
     assert run.request is not None
     write_to(house, run.branch, run.request.batch, "r1")
@@ -229,7 +229,7 @@ def test_what_others_write_to_its_branch_is_not_published(house: FakeLakehouse) 
     assert undo(house.context, "r1", reason="Enough.").status == "failed"
 
 
-def test_a_process_that_comes_late_neither_publishes_nor_writes_down_anything(house: FakeLakehouse) -> None:
+def test_a_late_process_publishes_and_records_nothing(house: FakeLakehouse) -> None:
     step(house, "audit")
     late = house.context
     published = step(house, "publish")
@@ -256,7 +256,7 @@ def test_a_run_that_a_living_process_works_on_is_left_to_it(house: FakeLakehouse
     assert known(house) == running
 
 
-def test_of_two_that_begin_a_run_at_once_one_does(house: FakeLakehouse) -> None:
+def test_only_one_of_two_processes_starts_a_run(house: FakeLakehouse) -> None:
     def order() -> Any:
         # While we look at the files, another process begins the run and ends it.
         if house.journal.get("r1") is None:
@@ -270,7 +270,7 @@ def test_of_two_that_begin_a_run_at_once_one_does(house: FakeLakehouse) -> None:
     assert commits(house) == 1
 
 
-def test_files_that_change_before_they_are_written_are_looked_at_again(
+def test_files_that_change_before_they_are_written_are_read_again(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fails_once(monkeypatch, house, "append", EngineError("It was changed while it was read."))
@@ -321,7 +321,9 @@ def test_a_branch_that_became_somebody_elses_is_not_dropped(
     assert ids(house, "mine") == [5, 6]
 
 
-def test_a_run_that_was_not_begun_in_steps_is_recovered(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_was_not_started_in_steps_is_recovered(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     house.dies_at(monkeypatch, "before-publish", lambda: ingest(house.context, ordered(house)))
     run = resume(house.context, "r1", until="audit")
     assert (run.status, run.detail) == ("published", "Passed its audit; published by recovery.")
@@ -392,7 +394,7 @@ def _now(house: FakeLakehouse) -> Any:
     return ingest(house.context, ordered(house, MOST, run="clock", table=TableIdentifier.parse("x.y"))).started_at
 
 
-def test_why_a_run_is_called_off_is_kept_without_secrets(house: FakeLakehouse) -> None:
+def test_the_reason_for_cancelling_a_run_is_kept_without_secrets(house: FakeLakehouse) -> None:
     step(house, "write")
     error = undo(house.context, "r1", reason="postgresql://me:hunter22@db/x doesn't answer.").error
     assert error is not None

@@ -1,4 +1,4 @@
-"""An ingest in steps: each by a process of its own, called twice, killed in between, undone."""
+"""An ingest in steps: each in its own process, called twice, killed in between, undone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.flow_support import CLEAN, MORE, MOST, WITH_NULLS, Rows, branches, 
 from support.steps_support import STAGES, all_steps, commits, ids, known, step
 
 
-def test_three_processes_take_a_step_each(house: FakeLakehouse) -> None:
+def test_three_processes_each_do_one_step(house: FakeLakehouse) -> None:
     written = step(house, "write")
     assert (written.status, written.finished_at, written.reports) == ("staged", None, ())
     assert (ids(house), ids(house, written.branch)) == ([], [1, 2])
@@ -33,13 +33,13 @@ def test_three_processes_take_a_step_each(house: FakeLakehouse) -> None:
 
 
 @pytest.mark.parametrize("until", STAGES)
-def test_a_step_may_take_those_before_it_too(house: FakeLakehouse, until: Stage) -> None:
+def test_a_step_also_does_those_before_it(house: FakeLakehouse, until: Stage) -> None:
     step(house, until)
     assert all_steps(house).status == "published"
     assert (house.writes, commits(house)) == (1, 1)
 
 
-def test_every_step_called_twice_is_taken_once(house: FakeLakehouse) -> None:
+def test_every_step_called_twice_is_done_once(house: FakeLakehouse) -> None:
     for until in STAGES:
         assert step(house, until).model_dump(exclude={"steps"}) == step(house, until).model_dump(exclude={"steps"})
     assert (ids(house), house.writes, commits(house)) == ([1, 2], 1, 1)
@@ -61,7 +61,7 @@ def test_others_leave_a_run_alone_between_its_steps(house: FakeLakehouse) -> Non
 
 @pytest.mark.parametrize("concurrent", [False, True], ids=["alone", "while others publish"])
 @pytest.mark.parametrize("point", failpoints.POINTS)
-def test_killed_anywhere_and_gone_on_with_each_file_is_published_once(
+def test_killed_anywhere_and_resumed_each_file_is_published_once(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str, *, concurrent: bool
 ) -> None:
     ingest(house.context, ordered(house, MORE, run="r0"))
@@ -87,7 +87,7 @@ def test_killed_three_times_in_one_place(house: FakeLakehouse, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("until", STAGES[:2])
-def test_a_run_that_was_undone_in_between_is_begun_again(house: FakeLakehouse, until: Stage) -> None:
+def test_a_run_that_was_undone_in_between_starts_over(house: FakeLakehouse, until: Stage) -> None:
     step(house, until)
     assert undo(house.context, "r1", reason="Enough.").status == "failed"
     assert (ids(house), branches(house)) == ([], ["main"])
@@ -95,7 +95,7 @@ def test_a_run_that_was_undone_in_between_is_begun_again(house: FakeLakehouse, u
     assert (ids(house), branches(house), commits(house)) == ([1, 2], ["main"], 1)
 
 
-def test_without_its_paths_too_a_run_that_failed_is_begun_again(house: FakeLakehouse) -> None:
+def test_a_failed_run_starts_over_without_its_paths_too(house: FakeLakehouse) -> None:
     step(house, "write")
     undo(house.context, "r1", reason="Enough.")
     assert resume(house.context, "r1", until="audit").status == "staged"
@@ -133,7 +133,7 @@ def test_what_has_ended_cannot_be_undone(house: FakeLakehouse, rows: Rows, on_fa
     assert (branches(house), ids(house)) == before
 
 
-def test_undoing_tells_why_and_gives_the_files_back(house: FakeLakehouse) -> None:
+def test_undoing_records_the_reason_and_releases_the_files(house: FakeLakehouse) -> None:
     step(house, "audit")
     undone = undo(house.context, "r1", reason="The other system failed.")
     assert undone.error is not None
@@ -202,7 +202,7 @@ def test_files_that_are_published_already_are_skipped_in_every_step(house: FakeL
     assert branches(house) == ["main"]
 
 
-def test_what_cannot_be_replayed_is_begun_again_on_what_main_is_now(
+def test_a_run_that_cannot_be_rebased_starts_over_on_the_current_main(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(house.context, ordered(house, MORE, run="r0"))
@@ -223,7 +223,7 @@ def test_what_cannot_be_replayed_is_begun_again_on_what_main_is_now(
     assert (ids(house), branches(house), house.writes) == ([1, 2, 5, 6], ["main"], 4)
 
 
-def test_main_that_moved_between_the_steps_is_published_on_top_of(house: FakeLakehouse) -> None:
+def test_a_run_is_published_on_top_of_a_main_that_moved_between_the_steps(house: FakeLakehouse) -> None:
     ingest(house.context, ordered(house, MORE, run="r0"))
     step(house, "audit")
     ingest(house.context, ordered(house, MOST, run="r2"))

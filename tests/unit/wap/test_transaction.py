@@ -173,7 +173,7 @@ def test_appends_are_replayed_when_main_moved(house: FakeLakehouse) -> None:
 
 
 @pytest.mark.parametrize("what", ["overwrite", "upsert", "read"])
-def test_what_rests_on_a_state_that_is_gone_is_a_conflict(house: FakeLakehouse, what: str) -> None:
+def test_rows_computed_from_an_outdated_state_are_a_conflict(house: FakeLakehouse, what: str) -> None:
     ingest(house.context, ordered(house))
     with pytest.raises(ConflictError, match=r"nyc\.trips changed on main after this run started"), begun(house) as tx:
         if what == "overwrite":
@@ -190,7 +190,7 @@ def test_what_rests_on_a_state_that_is_gone_is_a_conflict(house: FakeLakehouse, 
 
 
 @pytest.mark.parametrize("compacts", [True, False])
-def test_only_what_compared_its_rows_is_rebased_as_a_compaction(
+def test_only_a_run_that_compared_its_rows_is_rebased_as_a_compaction(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, *, compacts: bool
 ) -> None:
     """That a snapshot says of itself that it replaced files proves nothing."""
@@ -244,7 +244,9 @@ def test_another_state_of_a_table_is_not_for_a_transaction(house: FakeLakehouse)
     assert tx.run.reads == ("nyc.deep.branch_sales",)
 
 
-def test_what_was_read_is_asserted_in_the_very_commit(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_that_were_read_are_asserted_in_the_commit(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ingest(house.context, ordered(house))
     with (
         pytest.raises(ConflictError),
@@ -289,7 +291,7 @@ def test_a_dead_transaction_is_finished_or_undone(
 
 
 @pytest.mark.parametrize("by", ["overwrite", "", "(id, passengers)", "\n  PARTITION (id)\n"])
-def test_a_table_of_which_rows_wait_in_quarantine_is_not_overwritten(
+def test_a_table_with_quarantined_rows_is_not_overwritten(
     house: FakeLakehouse, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(house.context, ordered(house, WITH_NULLS, run="r1", checks=("not_null(passengers, severity='quarantine')",)))
@@ -308,7 +310,7 @@ def test_a_table_of_which_rows_wait_in_quarantine_is_not_overwritten(
 
 
 @pytest.mark.parametrize("space", [" ", "\n    "])
-def test_a_partition_of_a_table_of_which_rows_wait_may_be_overwritten(
+def test_a_partition_of_a_table_with_quarantined_rows_may_be_overwritten(
     house: FakeLakehouse, space: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(house.context, ordered(house, WITH_NULLS, run="r1", checks=("not_null(passengers, severity='quarantine')",)))

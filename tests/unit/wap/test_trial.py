@@ -1,4 +1,4 @@
-"""What a contract would have made of earlier batches: each as it was when it was audited."""
+"""A contract tried on earlier batches, each as of the time of its own audit."""
 
 from __future__ import annotations
 
@@ -92,8 +92,7 @@ def test_more_rows_than_may_be_quarantined_reject_a_batch(house: FakeLakehouse) 
     over = outcome(house, "r1", f"{rest}, quarantine_limit: 2")
     assert over.rejected
     assert over.over_limit == (
-        "3 of 5 rows would be quarantined, more than quarantine_limit allows (2 rows): the batch is rejected as a "
-        "whole."
+        "3 of 5 rows would be quarantined, more than quarantine_limit allows (2 rows): the whole batch is rejected."
     )
 
 

@@ -1,4 +1,4 @@
-"""Verify a lake: each kind of damage is found, named, and mended by what the finding says."""
+"""Verify a lake: each kind of damage is found and named, and the fix in the finding repairs it."""
 
 from __future__ import annotations
 
@@ -451,7 +451,7 @@ def test_files_that_nothing_needs_are_counted_once_they_are_old(lake: Lake) -> N
     assert kinds == ["missing-file"]
 
 
-def test_commits_that_no_run_made_are_found_until_somebody_looked_at_them(lake: Lake) -> None:
+def test_commits_that_no_run_made_are_found_until_somebody_accepts_them(lake: Lake) -> None:
     before = lake.head.hash
     commit = lake.publish(4, by_run=False)
     (found,) = lake.verify().findings
@@ -590,7 +590,7 @@ def test_a_journal_that_disagrees_is_found(
         assert lake.verify().passed
 
 
-def test_what_a_damaged_row_says_is_told(lake: Lake) -> None:
+def test_a_damaged_row_is_described(lake: Lake) -> None:
     lake.damage_journal("UPDATE runs SET status = '?', kind = '?' WHERE run_id IN ('r2', 'r3')")
     (found,) = lake.verify().findings
     assert found.message == "2 rows of the journal's table runs can't be right: row r2: its kind is '?'."

@@ -1,4 +1,4 @@
-"""The flow on a lakehouse in memory: every step, twice, and with the world changing in between."""
+"""Write–audit–publish on a lakehouse in memory: every step, twice, and with changes in between."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_clean_batch_is_published_and_its_branch_is_gone(house: FakeLakehouse)
     assert house.journal.get("r1") == run
 
 
-def test_the_commit_on_main_tells_the_run_and_the_audit(house: FakeLakehouse) -> None:
+def test_the_commit_on_main_names_the_run_and_the_audit(house: FakeLakehouse) -> None:
     run = ingest(house.context, ordered(house))
 
     commit = next(house.catalog.history("main", operations=True))
@@ -112,7 +112,7 @@ def test_the_commit_is_four_calls_away(house: FakeLakehouse, monkeypatch: pytest
     assert frames == [["ingest", "_advance", "publish", "commit_on_head"]]
 
 
-def test_a_stage_that_died_after_its_branch_goes_on(house: FakeLakehouse) -> None:
+def test_a_stage_that_died_after_creating_its_branch_continues(house: FakeLakehouse) -> None:
     request = planned(house).request
     house.catalog.create_branch(request.branch, house.catalog.get_ref("main"))
 
@@ -137,9 +137,7 @@ def test_an_existing_branch_is_refused_before_anything_is_done(house: FakeLakeho
     assert "lakegate discard mine" in caught.value.hint
 
 
-def test_rows_that_get_lost_are_noticed_and_nothing_is_published(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_rows_are_noticed_and_nothing_is_published(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = ordered(house)
     append = house.append
 
@@ -219,7 +217,7 @@ def test_a_report_about_something_else_cannot_be_published(house: FakeLakehouse)
 
 
 @pytest.mark.parametrize("arrives", ["at once", "after a look for it", "never"])
-def test_a_lost_answer_is_settled_by_looking(
+def test_a_lost_answer_is_settled_by_reading_the_history(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, arrives: str
 ) -> None:
     commit, history = house.catalog.commit, house.catalog.history
@@ -248,7 +246,7 @@ def test_a_lost_answer_is_settled_by_looking(
     assert len(list(house.catalog.history("main"))) == 1
 
 
-def test_an_answer_that_stays_lost_is_said_so_and_publishing_again_settles_it(
+def test_an_answer_that_stays_lost_is_reported_and_publishing_again_settles_it(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit, history = house.catalog.commit, house.catalog.history
@@ -298,7 +296,7 @@ def test_an_engine_that_goes_away_leaves_nothing_behind(
     assert (run.status, run.error.code) == ("failed", "engine-unavailable")
 
 
-def test_a_mistake_of_ours_leaves_no_branch_either(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_leaves_no_branch_either(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = ordered(house)
 
     def broken(*_: object, **__: object) -> None:

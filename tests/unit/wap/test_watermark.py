@@ -1,4 +1,4 @@
-"""Rows of another system that are taken by a watermark: each is published once, whatever happens on the way."""
+"""Rows of another system that are ingested by watermark: each is published once, whatever happens."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def taking(house: FakeLakehouse, run: str, version: str, passengers: int | None 
     )
 
 
-def test_what_is_left_is_what_commits_do_not_hold(house: FakeLakehouse) -> None:
+def test_rows_that_no_commit_has_are_left(house: FakeLakehouse) -> None:
     """A revert gives rows back, rows after those stay taken, and no journal is needed to know that."""
     assert left(house, None) == ""
     for run, highest, expected in (("r1", 10, "id up to 10"), ("r2", 20, "id after 10 up to 20")):
@@ -180,7 +180,7 @@ def test_a_run_that_is_taking_rows_is_waited_for(house: FakeLakehouse, monkeypat
     assert said(left(house, 20)) == "id after 10 up to 20"
 
 
-def test_what_was_taken_otherwise_is_refused(house: FakeLakehouse) -> None:
+def test_rows_taken_in_another_way_are_refused(house: FakeLakehouse) -> None:
     with pytest.raises(InputError, match="Mode overwrite"):
         left(house, 1, mode=WriteMode(name="overwrite"))
     ingest(house.context, taking(house, "r1", left(house, 10)))

@@ -1,4 +1,4 @@
-"""What a branch carries of its run: without the journal, with another one, and on copies, the answer is the same."""
+"""Runs stored on their branches: without the journal, with another one, and on copies, the outcome is the same."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ def test_a_run_that_nobody_audited_is_audited_by_its_own_checks_without_the_jour
     assert house.rows_on("main", "nyc.trips") == CLEAN
 
 
-def test_what_passed_elsewhere_is_asked_again_and_more_if_the_settings_ask_more(house: FakeLakehouse) -> None:
+def test_a_pass_by_another_lake_is_audited_again_with_the_current_checks(house: FakeLakehouse) -> None:
     ingest(house.context, ordered(house, CLEAN, checks=()), until="audit", suspends=True)
     with pytest.raises(AuditFailedError, match="row_count"):
         publish(house, "wap/nyc.trips_r1", "row_count(min=9)")
     assert publish(house, "wap/nyc.trips_r1", "row_count(min=9)", accept="small today").status == "published"
 
 
-def test_a_parked_run_that_another_project_published_is_found_published(house: FakeLakehouse) -> None:
+def test_a_suspended_run_that_another_project_published_is_recognized(house: FakeLakehouse) -> None:
     ingest(house.context, ordered(house), until="write", suspends=True)
     ours = house.journal
     house.lose_journal()
@@ -149,7 +149,7 @@ def test_files_that_were_published_from_elsewhere_are_not_published_again(house:
     assert house.rows_on("main", "nyc.trips") == WITH_NULLS
 
 
-def test_a_mended_branch_is_audited_by_the_runs_checks(house: FakeLakehouse) -> None:
+def test_a_fixed_branch_is_audited_by_the_runs_checks(house: FakeLakehouse) -> None:
     rejected = ingest(house.context, ordered(house, WITH_NULLS, checks=("row_count(min=3)", "not_null(id)")))
     write_by_hand(house, rejected.branch, [{"id": None, "passengers": 1}])
     house.lose_journal()
@@ -171,7 +171,7 @@ def test_two_runs_on_one_branch_are_refused(house: FakeLakehouse) -> None:
         publish(house, "wap/nyc.trips_r1")
 
 
-def test_a_run_of_which_nothing_is_known_is_refused_or_accepted(house: FakeLakehouse) -> None:
+def test_an_unknown_run_is_refused_unless_accepted(house: FakeLakehouse) -> None:
     main = house.catalog.get_ref("main")
     ingest(house.context, ordered(house))
     for branch, properties in ((f"wap/nyc.trips_{RUN}", {}), ("old", {RUN_ID_PROPERTY: "lost"}), ("january", {})):
@@ -215,7 +215,7 @@ def test_a_reason_is_not_taken_twice(house: FakeLakehouse, monkeypatch: pytest.M
     assert any("was published already" in note and "the reason isn't recorded" in note for note in notes)
 
 
-def test_a_transaction_carries_its_checks_and_a_half_written_one_is_refused(
+def test_a_transaction_is_stored_with_its_checks_and_refused_when_half_written(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def body(tx: Transaction) -> None:
@@ -270,7 +270,7 @@ def test_a_rejected_transaction_that_was_rolled_back_stays_rejected(house: FakeL
     assert house.catalog.get_ref("main") == main
 
 
-def test_a_look_changes_no_verdict_and_a_re_audit_does(house: FakeLakehouse) -> None:
+def test_other_checks_leave_the_verdict_and_a_re_audit_changes_it(house: FakeLakehouse) -> None:
     zones = TableIdentifier.parse("nyc.zones")
     ingest(house.context, ordered(house, CLEAN, run="z", table=zones, checks=()))
     check = "relationships(passengers, to='nyc.zones', to_columns=id)"
@@ -287,7 +287,7 @@ def test_a_look_changes_no_verdict_and_a_re_audit_does(house: FakeLakehouse) -> 
     assert not look(house, rejected.branch), "the branch is where it was, and so is the commit that it is audited at"
 
 
-def test_accepting_is_written_down(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_acceptance_is_recorded(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEGATE_ACTOR", "ada")
     rejected = ingest(house.context, ordered(house, WITH_NULLS))
     with pytest.raises(InputError, match="needs a reason"):
@@ -344,7 +344,7 @@ def test_a_batch_with_thousands_of_files_fits(house: FakeLakehouse) -> None:
     assert len(commit.properties[RUN_PROPERTY]) < 100_000
 
 
-def test_a_branch_by_hand_outlives_a_publish_that_was_killed(
+def test_a_branch_written_by_hand_survives_a_killed_publish(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(house.context, ordered(house))
