@@ -39,6 +39,7 @@ from lakegate.wap import failpoints
 from lakegate.wap.branches import store_request
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for, made_all_commits
+from lakegate.wap.reachable import canonical
 
 _VERSION = 2
 """The Iceberg format version that new tables get by default."""
@@ -185,6 +186,40 @@ def _checked_change(
     if change.kind != "append":  # an append leaves the format version and the properties unchanged
         require_safe_properties(context, before, pointer, branch.name)
     return change
+
+
+def _require_own_files(context: Context, before: TablePointer | None, pointer: TablePointer, branch: Ref) -> None:
+    """Refuse a table that is another one under a second name: what is written to either lands among the other's files.
+
+    Raises:
+        InputError: When the branch points it at a state of another table, or at metadata in another table's folder.
+    """
+    now = context.reader.metadata(pointer)
+    if before is not None:
+        then = context.reader.metadata(before)
+        if (then.uuid, then.location) == (now.uuid, now.location):
+            return
+    folder, beside = f"{canonical(now.location)}/", _parent(pointer)
+    for other in context.catalog.list_tables(branch):
+        # By its path first: reading the metadata of all tables takes long.
+        near = _parent(other) == beside or _parent(other).startswith(folder)
+        if other.table == pointer.table or not near:
+            continue
+        known = context.reader.metadata(other)
+        if known.uuid == now.uuid or canonical(known.location) == canonical(now.location):
+            raise InputError(
+                f"Table {pointer.table} on branch '{branch.name}' is made of the files of {other.table}: its metadata "
+                f"file {pointer.metadata_location} has that table's UUID or location. It isn't published.",
+                hint="Copy the rows into a table of its own on another branch, and drop this one: "
+                f"lakegate discard {branch.name}",
+                branch=branch.name,
+                table=str(pointer.table),
+                other=str(other.table),
+            )
+
+
+def _parent(pointer: TablePointer) -> str:
+    return canonical(pointer.metadata_location).rpartition("/")[0] + "/"
 
 
 def require_safe_properties(
@@ -457,6 +492,7 @@ def staged_since(
                 table=difference.table,
             )
         change = _checked_change(context, difference.left, difference.right, branch)
+        _require_own_files(context, difference.left, difference.right, branch)
         found.append((difference.left, difference.right, change))
     owners = {one.summary.get(RUN_ID_PROPERTY) for _, _, change in found for one in change.standing}
     owner = run_id or (owners.pop() if len(owners) == 1 else None) or new_run_id()

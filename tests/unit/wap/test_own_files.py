@@ -1,0 +1,109 @@
+"""A branch may point a table at the files of another one; that isn't published."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+from uuid import uuid4
+
+import pytest
+from pyiceberg.table import Table
+
+from lakegate.errors import InputError
+from lakegate.iceberg.editor import IcebergTableEditor
+from lakegate.iceberg.files import local_path
+from lakegate.iceberg.reader import IcebergTableReader
+from lakegate.journal.journal import Journal
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest, TablePointer
+from lakegate.ports import Engine
+from lakegate.progress import SilentNarrator
+from lakegate.testing import MemoryCatalog
+from lakegate.wap.context import Context
+from lakegate.wap.stage import find_staged
+from support.iceberg_tables import IcebergTables, append, iceberg_tables, pointer_to
+from support.memory_journal import MemoryDatabase
+
+OTHER = TableIdentifier.parse("nyc.other")
+
+
+class Lake:
+    """``nyc.trips`` on main, and a branch."""
+
+    def __init__(self, tables: IcebergTables, root: Path) -> None:
+        self.tables, self.root = tables, root
+        self.catalog = MemoryCatalog()
+        self.trips: Table = tables.create()
+        append(self.trips, [1])
+        self.first = pointer_to(self.trips)
+        append(self.trips, [2])
+        self._commit("main", pointer_to(self.trips), namespaces=(("nyc",),))
+
+    def _commit(self, branch: str, pointer: TablePointer, namespaces: tuple[tuple[str, ...], ...] = ()) -> None:
+        head = self.catalog.get_ref(branch)
+        now = self.catalog.get_table(pointer.table, head)
+        put = pointer.model_copy(update={"content_id": None if now is None else now.content_id})
+        request = CommitRequest(branch=branch, base=head.hash, message="m", puts=(put,), namespaces=namespaces)
+        self.catalog.commit(request)
+
+    def point(self, branch: str, pointer: TablePointer) -> None:
+        """Point ``nyc.other`` at a state."""
+        self._commit(branch, pointer.model_copy(update={"table": OTHER}))
+
+    def written_by_hand(self, *, uuid: str | None = None) -> TablePointer:
+        """Return a copy of the metadata of ``nyc.trips``, outside of the table's folder."""
+        pointer = pointer_to(self.trips)
+        document = json.loads(local_path(pointer.metadata_location).read_text())
+        document |= {} if uuid is None else {"table-uuid": uuid}
+        path = self.root / "elsewhere" / "00009-x.metadata.json"
+        path.parent.mkdir()
+        path.write_text(json.dumps(document))
+        return pointer.model_copy(update={"metadata_location": path.as_uri()})
+
+    @property
+    def context(self) -> Context:
+        return Context(
+            catalog=self.catalog,
+            reader=IcebergTableReader(),
+            editor=IcebergTableEditor(),
+            engine=lambda: cast("Engine", None),
+            journal=Journal(MemoryDatabase()),
+            narrator=SilentNarrator(),
+            warehouse=self.root.as_uri(),
+            changed_files=lambda _: (),
+        )
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    with iceberg_tables(tmp_path) as tables:
+        yield Lake(tables, tmp_path)
+
+
+@pytest.mark.parametrize("state", ["its metadata", "an older state", "by hand", "by hand, another UUID"])
+@pytest.mark.parametrize("exists", [False, True], ids=["new", "existing"])
+def test_a_table_made_of_another_ones_files_is_not_staged(lake: Lake, state: str, exists: bool) -> None:
+    if exists:
+        lake.point("main", pointer_to(lake.tables.create()))
+    lake.catalog.create_branch("b", lake.catalog.get_ref("main"))
+    if state.startswith("by hand"):
+        pointer = lake.written_by_hand(uuid=str(uuid4()) if "UUID" in state else None)
+    else:
+        pointer = pointer_to(lake.trips) if state == "its metadata" else lake.first
+    lake.point("b", pointer)
+    with pytest.raises(InputError, match=r"nyc.other on branch 'b' is made of the files of nyc.trips") as caught:
+        find_staged(lake.context, "b")
+    assert caught.value.context["other"] == "nyc.trips"
+
+
+def test_a_table_with_files_of_its_own_is_staged(lake: Lake) -> None:
+    lake.catalog.create_branch("b", lake.catalog.get_ref("main"))
+    own = lake.tables.create()
+    append(own, [1])
+    lake.point("b", pointer_to(own))
+    assert [staged.table for staged in find_staged(lake.context, "b")] == [OTHER]
+    append(own, [2])
+    lake.point("b", pointer_to(own))
+    assert [staged.table for staged in find_staged(lake.context, "b")] == [OTHER]
