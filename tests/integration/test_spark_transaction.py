@@ -329,3 +329,75 @@ def test_a_closed_transaction_is_closed_once_and_for_all(filled: OnBranch) -> No
     with pytest.raises(LakegateError):
         filled.tx.table(filled.name())
     assert isinstance(filled.tx, SparkTransaction)
+
+
+_ROW = {
+    "id": "1L",
+    "f": "0.0F",
+    "d": "0.0D",
+    "nan": "double('NaN')",
+    "n": "CAST(NULL AS INT)",
+    "m": "0",
+    "price": "CAST(1.50 AS DECIMAL(9, 2))",
+    "long": "CAST('12345678901234567890.1' AS DECIMAL(38, 1))",
+    "at": "TIMESTAMP '2026-01-01 00:00:00.000001 UTC'",
+    "local": "TIMESTAMP_NTZ '2026-01-01 00:00:00.000001'",
+    "day": "DATE '2026-01-01'",
+    "text": "'a'",
+    "bytes": "X'00'",
+    "yes": "true",
+    "s": "named_struct('d', 0.0D, 'at', TIMESTAMP '2026-01-01 00:00:00.000001 UTC', 'n', CAST(NULL AS INT))",
+    "l": "array(1, NULL)",
+    "kv": "map('k', 1)",
+}
+"""A row by the SQL of its values."""
+
+
+def test_a_fingerprint_differs_for_whatever_a_faulty_rewrite_makes_of_rows(on: OnBranch) -> None:
+    name = f"`{on.namespace}`.`t`"
+    on.add_namespace()
+
+    def select(**changed: str) -> str:
+        return "SELECT " + ", ".join(f"{value} AS `{column}`" for column, value in {**_ROW, **changed}.items())
+
+    def fingerprint(*queries: str) -> Any:
+        on.tx.sql(f"INSERT OVERWRITE {name} {' UNION ALL '.join(queries)}")
+        return on.tx.fingerprint(on.name(), by_partition=False)
+
+    on.tx.sql(f"CREATE TABLE {name} AS {select()}")
+    other = select(id="2L", text="'b'", n="7")
+    before = fingerprint(select(), other)
+    assert fingerprint(other, select()) == before
+    changes = [
+        {"f": "float('-0.0')"},
+        {"d": "double('-0.0')"},
+        {"nan": "NULL"},
+        {"nan": "double('Infinity')"},
+        {"n": "0"},
+        {"m": "NULL"},
+        {"n": "0", "m": "NULL"},
+        {"price": "1.51BD"},
+        {"price": "15.00BD"},
+        {"long": "CAST('12345678901234567890.2' AS DECIMAL(38, 1))"},
+        {"at": "TIMESTAMP '2026-01-01 00:00:00.000001 +01:00'"},
+        {"at": "TIMESTAMP '2026-01-01 00:00:00 UTC'"},
+        {"local": "TIMESTAMP_NTZ '2026-01-01 01:00:00.000001'"},
+        {"day": "DATE '2026-01-02'"},
+        {"text": "'a '"},
+        {"text": "''"},
+        {"text": "NULL"},
+        {"bytes": "X'0000'"},
+        {"yes": "false"},
+        {"s": _ROW["s"].replace("0.0D", "double('-0.0')")},
+        {"s": _ROW["s"].replace("00:00.000001", "00:00")},
+        {"s": _ROW["s"].replace("CAST(NULL AS INT)", "0")},
+        {"s": "NULL"},
+        {"l": "array(NULL, 1)"},
+        {"l": "array(1)"},
+        {"kv": "map('k', NULL)"},
+        {"kv": "map('l', 1)"},
+    ]
+    changed = [(select(**change), other) for change in changes]
+    lost, doubled, swapped = (other,), (select(), select(), other), (select(text="'b'"), select(id="2L", n="7"))
+    same = [queries for queries in (*changed, lost, doubled, swapped) if fingerprint(*queries) == before]
+    assert not same

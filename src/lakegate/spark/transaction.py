@@ -35,6 +35,7 @@ _ROW_IDS = ("_row_id", "_last_updated_sequence_number")
 _CATALOG_SETTING = "spark.sql.catalog."
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _TIMES = frozenset({"timestamp", "timestamp_ntz"})
+_FLOATS = frozenset({"float", "double"})
 _DECIMAL = re.compile(r"decimal\(\d+, ?(\d+)\)")
 
 
@@ -160,16 +161,7 @@ class SparkTransaction:
         """
         frame = self.table(table)
         name = table.sql(CATALOG) if at is None else table.sql(CATALOG, ref=f"{self._branch}#{at}")
-        values = [
-            value
-            for field in frame.schema.fields
-            # xxhash64 skips NULLs, and can't hash maps and variants, so nested values are hashed as JSON.
-            for column in [quote(field.name)]
-            for value in (
-                f"to_json(struct({column}), {_LOSSLESS_JSON})" if _is_nested(field.dataType) else column,
-                f"{column} IS NULL",
-            )
-        ]
+        values = [value for field in frame.schema.fields for value in _hashed(quote(field.name), field.dataType)]
         partition = "CAST(_partition AS STRING)" if by_partition else "''"
         total = f"sum(CAST(xxhash64({', '.join(values)}) AS DECIMAL(38, 0)))"
         lineage = "NULL"
@@ -376,6 +368,15 @@ def _schema(frame: Any) -> Schema:
     return Schema(
         columns=tuple(Column(name=field.name, type=field.dataType.simpleString()) for field in frame.schema.fields)
     )
+
+
+def _hashed(column: str, kind: Any) -> Iterator[str]:
+    """Yield expressions whose hash differs for different values of a column."""
+    # xxhash64 skips NULLs, and can't hash maps and variants, so nested values are hashed as JSON.
+    yield f"to_json(struct({column}), {_LOSSLESS_JSON})" if _is_nested(kind) else column
+    yield f"{column} IS NULL"
+    if kind.simpleString() in _FLOATS:
+        yield f"{column} = 0 AND CAST({column} AS STRING) = '-0.0'"  # xxhash64 takes it for 0.0
 
 
 def _is_nested(kind: Any) -> bool:
