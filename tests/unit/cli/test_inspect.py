@@ -71,7 +71,7 @@ def test_options_for_csv_are_refused_with_other_files(tmp_path: Path, monkeypatc
     (tmp_path / "a.jsonl").write_text('{"fee": "1,5"}\n', encoding="utf-8")
     result = invoke(["inspect", "a.jsonl", "--decimal", ","], None)
     assert result.exit_code == 2
-    assert "options for CSV were given, and 'file://" in result.stderr
+    assert "You passed options for CSV, but 'file://" in result.stderr
     with connect(tmp_path) as lake:
         with pytest.raises(InputError, match=r"a\.jsonl' is JSON"):
             lake.ingest("shop.fees", "a.jsonl", csv=CsvOptions(decimal=","))

@@ -152,7 +152,7 @@ def location_of(url: str) -> str:
     """Return a database's location, without user and password.
 
     Example:
-        >>> place_of("postgresql://me:secret@db.example.com:5432/lake"), place_of("sqlite:////tmp/dbos.db")
+        >>> location_of("postgresql://me:secret@db.example.com:5432/lake"), location_of("sqlite:////tmp/dbos.db")
         ('db.example.com:5432/lake', '/tmp/dbos.db')
     """
     parsed = make_url(url)
