@@ -1,8 +1,8 @@
-"""JSON Schema as Spark SQL: what a string must be to be valid, so that no library is needed where Spark runs.
+"""Compiles JSON Schema to Spark SQL, so that no library is needed where Spark runs.
 
-A schema is compiled to one expression over Spark's ``VARIANT``. Keywords that it doesn't know are refused: one that is
-skipped would let strings pass that aren't valid. Each value is bound once, with its type, by a function of one element
-(``forall(array(…), n -> …)``), as Spark SQL has no LET.
+The result is one expression on Spark's ``VARIANT``. Unknown keywords are refused, because ignoring one would let
+invalid strings pass. Spark SQL has no LET, so each value and its type are bound once by a lambda over one element
+(``forall(array(…), n -> …)``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FORMATS = {
 
 
 def read_schema(text: str) -> Any:
-    """Return a JSON Schema as values.
+    """Parse a JSON Schema.
 
     Raises:
         ValueError: With what's wrong with it.
@@ -46,13 +46,13 @@ def read_schema(text: str) -> Any:
 
 
 def json_predicate(schema: Any, column: str) -> tuple[str, int | None]:
-    """Return SQL that is true for strings that aren't valid, and how long a string may be that it's tried on.
+    """Return SQL that is true for invalid strings, and the longest string that it may be tried on.
 
     Args:
-        column: A column of text, quoted.
+        column: A quoted text column.
 
     Raises:
-        ValueError: With the place and the reason, when the schema can't be used.
+        ValueError: With the place and the reason, if the schema can't be used.
 
     Example:
         >>> json_predicate(True, "`doc`")[0].startswith("`doc` IS NOT NULL AND NOT ")
@@ -70,7 +70,7 @@ def json_predicate(schema: Any, column: str) -> tuple[str, int | None]:
 
 
 class _Compiler:
-    """Compiles one schema. Every expression it makes is true or false, never NULL."""
+    """Compiles one schema. Each of its expressions is true or false, never NULL."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -79,7 +79,7 @@ class _Compiler:
         self.longest_text: int | None = None
 
     def bound(self, schema: Any, value: str, at: str) -> str:
-        """Return whether ``value``, SQL of a variant that isn't NULL, is valid."""
+        """Return SQL for whether ``value``, SQL for a variant that isn't NULL, is valid."""
         self._parts += 1
         if self._parts > _MOST_PARTS or at.count("/") > _MOST_DEPTH:
             raise ValueError(f"the schema is too large: it has more than {_MOST_PARTS} parts, or is nested too deeply.")
@@ -254,7 +254,7 @@ def _is(kind: str, name: str) -> str:
 
 
 def _if_is(kind: str, name: str, then: str) -> str:
-    """Return SQL of what holds for values of one type; others pass."""
+    """Return SQL that applies a condition to values of one type; others pass."""
     return f"CASE WHEN {_is(kind, name)} THEN {then} ELSE TRUE END"
 
 

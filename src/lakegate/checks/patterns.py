@@ -1,15 +1,15 @@
-r"""Find regular expressions that can take forever, before Spark, which can't stop one, runs them.
+r"""Finds regular expressions that can take forever, before Spark runs them: Spark can't cancel one.
 
-Java's engine tries every way to match. Where a repetition can match one text in more than one way, as ``(a+)+`` does,
-the number of ways doubles with each character, and forty characters take longer than anybody waits. That is decided on
-the pattern's automaton: it explodes exactly if some state of a loop leads back to itself by two different ways over
-the same characters ("exponential ambiguity").
+Java's engine tries every way to match. If a repetition can match the same text in more than one way, as ``(a+)+`` can,
+the number of ways doubles with each character, and forty characters take longer than anyone waits. The pattern's
+automaton shows this: it explodes exactly if some state in a loop leads back to itself in two ways over the same
+characters ("exponential ambiguity").
 
-What is left can be polynomial: ``.*.*x`` takes time that grows with the cube of a string's length. The power is the
-longest chain of loops of which each can hand characters over to the next ("polynomial ambiguity"), and one more; that a
-pattern is searched, not matched from the start, is a loop like any other. Texts are tried on such a pattern up to a
-length only that keeps a row within a fraction of a second (:func:`longest_text`): Spark stops what is cancelled between
-two rows. The same limit keeps Java's stack from overflowing, which would end Spark.
+Other patterns can still be polynomial: the time for ``.*.*x`` grows with the cube of the string's length. The power is
+the length of the longest chain of loops in which each can hand characters to the next ("polynomial ambiguity"), plus
+one. Searching a pattern, rather than matching from the start, counts as a loop. Such patterns are only tried on strings
+up to a length that takes a fraction of a second per row (:func:`longest_text`), because Spark only cancels between two
+rows. The same limit keeps Java's stack from overflowing, which would kill Spark.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _PROPERTIES = {
 
 
 def problem(pattern: str) -> str | None:
-    r"""Return what's wrong with a Java pattern that takes exponential time on some texts, or that can't be judged.
+    r"""Return what's wrong with a Java pattern that takes exponential time on some strings, or can't be analysed.
 
     Example:
         >>> [problem(one) is None for one in (r"^(\w+\s?)*$", r"^\w+(\s\w+)*$", r"(?:a++)+$", "(a")]
@@ -87,9 +87,9 @@ def problem(pattern: str) -> str | None:
 
 
 def longest_text(pattern: str) -> int | None:
-    r"""Return how long a string may be that a pattern is tried on; ``None`` when its time only grows with the length.
+    r"""Return the longest string that a pattern may be tried on; ``None`` if its time is linear.
 
-    Of no use for a pattern with a :func:`problem`.
+    Meaningless for a pattern with a :func:`problem`.
 
     Example:
         >>> longest_text(r"^[A-Z]+$"), longest_text(r"\s+$"), longest_text(r".*.*x")
@@ -118,7 +118,7 @@ def _judged(pattern: str) -> tuple[str | None, int | None]:
 
 
 def like_pattern(pattern: str, escape: str = "\\") -> str:
-    r"""Return a regular expression that takes the time of the one that Spark makes of a pattern of ``LIKE``.
+    r"""Return a regular expression that is as slow as the one that Spark makes of a ``LIKE`` pattern.
 
     Example:
         >>> print(like_pattern("a_%"))
@@ -130,9 +130,9 @@ def like_pattern(pattern: str, escape: str = "\\") -> str:
 
 
 def linear_like(pattern: str) -> str:
-    r"""Return a Java pattern that finds what is ``LIKE`` another one, in time that only grows with a text's length.
+    r"""Return a Java pattern equivalent to a ``LIKE`` pattern, in linear time.
 
-    Each part between two ``%`` is looked for from the left once: where it's found first leaves most to the others.
+    Each part between two ``%`` is searched for once, from the left: its first match leaves the most text for the rest.
 
     Example:
         >>> print(linear_like("a%b_%c"))
@@ -151,17 +151,17 @@ def linear_like(pattern: str) -> str:
 
 
 def _like_signs(pattern: str, escape: str) -> list[str]:
-    """Return the signs of a pattern, each that is escaped with what escapes it."""
+    """Split a pattern into characters, each together with its escape character if it's escaped."""
     return re.findall(rf"{re.escape(escape)}.|.", pattern, re.DOTALL)
 
 
 class _UnreadableError(Exception):
-    """A pattern that can't be judged; the message says why, as :data:`EXPLODES` does."""
+    """A pattern can't be analysed. The message says why, as :data:`EXPLODES` does."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece of a pattern: which of its characters can come first and last, and in how many ways it can be empty."""
+    """A piece of a pattern: the characters that can come first and last, and the number of ways to match nothing."""
 
     first: Counter[int] = field(default_factory=Counter)
     last: Counter[int] = field(default_factory=Counter)
@@ -169,9 +169,10 @@ class _Part:
 
 
 class _Parser:
-    """Reads a pattern into its position automaton, whose states are the pattern's characters and classes.
+    """Parses a pattern into its position automaton, whose states are the pattern's characters and classes.
 
-    ``follow`` counts the ways from one position to the next: two ways without a character between are an ambiguity.
+    ``follow`` counts the ways from one position to the next. Two ways without a character between them are an
+    ambiguity.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -195,11 +196,11 @@ class _Parser:
 
     @property
     def is_large(self) -> bool:
-        """Whether it has too many positions to look for loops that it doesn't have."""
+        """Whether it has too many positions to analyse its loops."""
         return len(self.classes) > 2 * _MOST_POSITIONS
 
     def all(self) -> _Part:
-        """Read the whole pattern."""
+        """Parse the whole pattern."""
         part = self._alternatives()
         if self.at != len(self.pattern):
             raise _UnreadableError(_MALFORMED)
@@ -256,7 +257,7 @@ class _Parser:
         return part
 
     def _is_counted(self, begin: int, end: int) -> bool:
-        """Return whether Java counts rounds, which are a group or written as ``{2,}``: of a lone class it doesn't."""
+        """Return whether Java counts repetitions: for groups and ``{2,}``, but not for a single class."""
         return self.pattern[begin] == "(" or self.pattern[end - 1] == "}"
 
     def _copies(self, part: _Part, begin: int, position: int, least: int, most: int | None) -> _Part:
@@ -278,7 +279,7 @@ class _Parser:
         return _Part(part.first, part.last, 1 if least == 0 else part.empty)
 
     def _as_one(self, position: int, part: _Part, *, optional: bool) -> _Part:
-        """Replace each atomic part, which never backtracks, by a single character."""
+        """Replace each atomic part, which never backtracks, with a single character."""
         if not part.first:
             return part
         together = frozenset[int]().union(*self.classes[position:])
@@ -448,7 +449,7 @@ class _Parser:
 
 
 def _unquoted(found: re.Match[str]) -> str:
-    r"""Return what stands for ``\Q…\E``, as Java replaces it before it reads a pattern; other escapes as they are."""
+    r"""Return what ``\Q…\E`` stands for, as Java replaces it before parsing a pattern; other escapes unchanged."""
     if found[1] is None:
         return found[0]
     return "".join(one if one.isalnum() or not one.isascii() else f"\\{one}" for one in found[1])
@@ -465,7 +466,7 @@ def _times(ways: Counter[int], factor: int) -> Counter[int]:
 
 
 def _ambiguous(classes: list[frozenset[int]], follow: list[Counter[int]]) -> bool:
-    """Return whether some position is reached from itself by two ways over the same characters."""
+    """Return whether a position can be reached from itself in two ways over the same characters."""
     reached = [_reachable({position}, follow) for position in range(len(classes))]
     for start in range(len(classes)):
         if start not in reached[start]:
@@ -518,7 +519,7 @@ def _reachable(starts: Iterable[int], follow: list[Counter[int]]) -> set[int]:
 
 
 def _power(parser: _Parser, part: _Part, *, is_searched: bool) -> int:
-    """Return the power of a text's length with which a pattern's time grows at worst."""
+    """Return the power of a string's length with which a pattern's time grows in the worst case."""
     classes, follow = parser.classes, parser.follow
     if is_searched:
         begin = len(classes)
@@ -529,14 +530,14 @@ def _power(parser: _Parser, part: _Part, *, is_searched: bool) -> int:
 
 
 def _loops(follow: list[Counter[int]]) -> list[frozenset[int]]:
-    """Return the positions that lead back to themselves, by loop."""
+    """Return the positions that lead back to themselves, grouped by loop."""
     reached = [_reachable({position}, follow) for position in range(len(follow))]
     loops = {frozenset(to for to in ways if at in reached[to]) for at, ways in enumerate(reached) if at in ways}
     return sorted(loops, key=min)
 
 
 def _chain(classes: list[frozenset[int]], follow: list[Counter[int]], ends: frozenset[int]) -> int:
-    """Return the length of the longest chain of loops that hand characters over to each other."""
+    """Return the length of the longest chain of loops that hand characters to each other."""
     loops = _loops(follow)
     reached = {loop: _reachable(loop, follow) for loop in loops}
     over = {
@@ -556,7 +557,7 @@ def _chain(classes: list[frozenset[int]], follow: list[Counter[int]], ends: froz
 def _hands_over(
     one: frozenset[int], other: frozenset[int], classes: list[frozenset[int]], follow: list[Counter[int]]
 ) -> bool:
-    """Return whether some text can pass through one loop, then into and through another; True if in doubt."""
+    """Return whether a string can pass through one loop, then into and through another; True if in doubt."""
     steps = 0
     for begin, end in ((begin, end) for begin in one for end in other):
         goal = (begin, end, end)

@@ -137,22 +137,22 @@ _NUMERIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg)
 
 
 class _UnprovenError(Exception):
-    """Files' metrics don't say enough, or a predicate isn't one that they're compared with."""
+    """File metrics don't say enough, or can't be compared with the predicate."""
 
 
 class PredicateError(ValueError):
-    """A predicate that can't be used; the message continues a sentence that names it."""
+    """A predicate can't be used. The message continues a sentence that names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """What was found out about a predicate.
+    """What is known about a predicate.
 
     Attributes:
-        columns: Columns it refers to, in order of appearance. Of a struct's field, the struct.
-        lone_column: The column, when the predicate is nothing but one.
-        sql: What to give to Spark: the tokens that were looked at.
-        longest_text: Characters in a string that its patterns may be tried on; ``None`` for any number.
+        columns: Columns that it refers to, in order of appearance; for a field, the struct.
+        lone_column: The column, if the predicate is just a column.
+        sql: SQL for Spark, made from the tokens that were checked.
+        longest_text: Longest string, in characters, that its patterns may be tried on; ``None`` for no limit.
     """
 
     columns: tuple[str, ...]
@@ -161,11 +161,11 @@ class Predicate:
     longest_text: int | None = None
 
     def never(self, *, outcome: bool) -> Callable[[AddedFiles], int | None] | None:
-        """Return what proves by files' metrics that no row makes the predicate ``outcome``.
+        """Return a function that proves from file metrics that the predicate is ``outcome`` for no row.
 
         Returns:
-            Gives 0 where that's proven, and ``None`` otherwise. ``None`` in its place when the predicate holds anything
-            but columns, compared with numbers or NULL: what Spark may refuse is left to Spark.
+            A function that returns 0 if that's proven, else ``None``. ``None`` instead of a function if the predicate
+                does more than compare columns with numbers or NULL: what Spark may refuse is left to Spark.
         """
         if not _PLAIN.fullmatch(self.sql):
             return None
@@ -189,7 +189,7 @@ class Predicate:
 
 @contextmanager
 def _refusing_depth() -> Iterator[None]:
-    """Refuse what is nested deeper than Python's stack like anything else that can't be used."""
+    """Refuse nesting deeper than Python's stack like anything else that can't be used."""
     try:
         yield
     except RecursionError:
@@ -199,20 +199,20 @@ def _refusing_depth() -> Iterator[None]:
 @lru_cache(maxsize=256)
 @_refusing_depth()
 def read_predicate(text: str) -> Predicate:
-    """Look through a predicate about one row.
+    """Validate a predicate on one row.
 
-    Comments are refused: at the end of a predicate one would swallow whatever comes after it. So is ``${``, which
-    Spark replaces with settings even inside literals.
+    Comments are refused: at the end of a predicate, one would swallow whatever follows. So is ``${``, which Spark
+    replaces with settings even inside literals.
 
     Raises:
-        PredicateError: When it isn't one expression about one row, or surely not a truth value.
+        PredicateError: If it isn't a single expression on one row, or is certain not to be boolean.
 
     Example:
         >>> read_predicate("fare < 0 OR trip.distance IS NULL").columns
         ('fare', 'trip')
     """
     if "${" in text:
-        raise PredicateError("holds '${', which Spark SQL replaces with settings; in a string, write '\\u0024{'")
+        raise PredicateError("has '${', which Spark SQL replaces with settings; in a string, write '\\u0024{'")
     tokens = _tokens(text)
     _refuse_functions(tokens)
     _refuse_chance(tokens)
@@ -232,17 +232,17 @@ def read_predicate(text: str) -> Predicate:
 
 @_refusing_depth()
 def read_expression(text: str) -> str:
-    """Look through an expression of any type about one row as :func:`read_predicate` does, and return its SQL.
+    """Validate an expression of any type on one row like :func:`read_predicate`, and return its SQL.
 
     Raises:
-        PredicateError: When it isn't one expression about one row.
+        PredicateError: If it isn't a single expression on one row.
 
     Example:
         >>> read_expression("abs( fare )")
         'abs( fare )'
     """
     if "${" in text:
-        raise PredicateError("holds '${', which Spark SQL replaces with settings; in a string, write '\\u0024{'")
+        raise PredicateError("has '${', which Spark SQL replaces with settings; in a string, write '\\u0024{'")
     tokens = _tokens(text)
     _refuse_functions(tokens)
     _refuse_slow(tokens)
@@ -254,10 +254,10 @@ def read_expression(text: str) -> str:
 
 
 def expression_columns(text: str) -> tuple[str, ...]:
-    """Return the columns that an expression refers to which :func:`read_expression` takes, in order of appearance.
+    """Return the columns that a valid expression refers to, in order of appearance.
 
     Raises:
-        PredicateError: When it isn't an expression.
+        PredicateError: If it isn't an expression.
 
     Example:
         >>> expression_columns("abs(fare) + trip.tip")
@@ -267,10 +267,10 @@ def expression_columns(text: str) -> tuple[str, ...]:
 
 
 def read_query(text: str, view: str) -> str:
-    """Look through a query that may read ``view`` only, and return what to give to Spark.
+    """Validate a query that may only read ``view``, and return SQL for Spark.
 
     Raises:
-        PredicateError: When it isn't a query, reads anything else, or runs code.
+        PredicateError: If it isn't a query, reads anything else, or runs code.
 
     Example:
         >>> read_query("SELECT id FROM batch WHERE id < 0", "batch")
@@ -298,7 +298,7 @@ def read_query(text: str, view: str) -> str:
 
 
 def renames_columns(text: str) -> bool:
-    """Return whether values of columns that a query doesn't name may be in its result by other names.
+    """Return whether a query's result may have values of unnamed columns under other names.
 
     Example:
         >>> renames_columns("SELECT to_json(struct(*)) FROM batch"), renames_columns("SELECT *, count(*) FROM batch")
@@ -329,7 +329,7 @@ def renames_columns(text: str) -> bool:
 
 
 def _is_value(select: exp.Select) -> bool:
-    """Return whether a query stands where one value does: the value has another name than its column."""
+    """Return whether a query is used as a single value, whose name differs from its column's."""
     outer = select.parent
     while isinstance(outer, exp.Subquery) and isinstance(outer.parent, exp.Subquery):
         outer = outer.parent
@@ -340,7 +340,7 @@ def _is_value(select: exp.Select) -> bool:
 
 
 def _require_known(part: exp.Expr, known: Collection[str]) -> None:
-    """Refuse a part of a query that reads other tables than ``known``."""
+    """Refuse a part of a query that reads tables other than ``known``."""
     for table in part.find_all(exp.Table):
         is_plain = isinstance(table.this, exp.Identifier) and not table.args.get("db")
         if not is_plain or table.name.lower() not in known:
@@ -350,7 +350,7 @@ def _require_known(part: exp.Expr, known: Collection[str]) -> None:
 def _query_tokens(text: str) -> tuple[SqlToken, ...]:
     """Return the tokens of a query that runs no code and opens no files."""
     if "${" in text:
-        raise PredicateError("holds '${', which Spark SQL replaces with settings; in a string, write '\\u0024{'")
+        raise PredicateError("has '${', which Spark SQL replaces with settings; in a string, write '\\u0024{'")
     tokens = _tokens(text)
     for index, (token, after) in enumerate(pairwise(tokens)):
         name = token.name.lower()
@@ -372,20 +372,20 @@ def _query_tokens(text: str) -> tuple[SqlToken, ...]:
 
 
 def read_column(plan: Any) -> tuple[str, ...]:
-    """Look through a Spark Connect ``Column`` as :func:`read_predicate` does through text, and return its columns.
+    """Validate a Spark Connect ``Column`` like :func:`read_predicate` validates text, and return its columns.
 
     Args:
         plan: The column's ``Expression`` (protobuf).
 
     Raises:
-        PredicateError: When it isn't about one row, or holds a pattern that could take long.
+        PredicateError: If it isn't about one row, or has a pattern that could take long.
     """
     columns: dict[str, str] = {}
     for field, value in _fields(plan):
         if field in _NOT_IN_COLUMN:
             raise PredicateError(_NOT_IN_COLUMN[field])
         if field == "common_inline_user_defined_function" and value.python_udf.eval_type not in _ROW_UDFS:
-            raise PredicateError(f"calls {value.function_name}(), a user's function that isn't Python about one row")
+            raise PredicateError(f"calls {value.function_name}(), which isn't a row-by-row Python function")
         if field in {"unresolved_function", "call_function"}:
             _refuse_slow_call(_function(value), value.arguments)
         elif field == "unresolved_attribute":
@@ -419,7 +419,7 @@ def _refuse_slow_call(name: str, arguments: Sequence[Any]) -> None:
 
 
 def _column(attribute: Any) -> str:
-    """Return the name of a column; of a struct's field, the struct's."""
+    """Return a column's name; for a field, the struct's."""
     written: str = attribute.unparsed_identifier
     if attribute.HasField("plan_id"):
         raise PredicateError(f"takes '{written}' from a DataFrame; use functions.col")
@@ -442,7 +442,7 @@ def _fields(plan: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_plain(arguments: Sequence[Any], first: int) -> bool:
-    """Return whether the options of a call, from argument ``first`` on, are plain strings that don't name a file."""
+    """Return whether a call's options, from argument ``first`` on, are plain strings that don't name a file."""
     if any(argument.HasField("named_argument_expression") for argument in arguments):
         return False
     for option in arguments[first:]:
@@ -500,7 +500,7 @@ def _refuse_chance(tokens: tuple[SqlToken, ...]) -> None:
 
 
 def _longest_text(tokens: tuple[SqlToken, ...]) -> int | None:
-    """Return how long strings may be for the patterns of an expression, which are refused if they have a problem."""
+    """Return the length limit that an expression's patterns set for strings. Bad patterns are refused."""
     found = (_limit(part, is_like=is_like, escape=escape) for part, is_like, escape in _patterns(tokens))
     return min((limit for limit in found if limit is not None), default=None)
 
@@ -534,7 +534,7 @@ def _pattern_limit(pattern: str, *, is_like: bool, escape: str = "\\") -> int | 
 
 
 def _patterns(tokens: Sequence[SqlToken]) -> Iterator[tuple[Sequence[SqlToken], bool, str]]:
-    """Yield what Spark makes a pattern of, whether by LIKE's rules, and what escapes there."""
+    """Yield what Spark treats as patterns, with their escape character, and whether they follow LIKE's rules."""
     for index, token in enumerate(tokens):
         name = token.name.lower()
         if token.kind not in {"word", "quoted"} or name not in _TAKE_PATTERNS:
@@ -556,7 +556,7 @@ def _patterns(tokens: Sequence[SqlToken]) -> Iterator[tuple[Sequence[SqlToken], 
 
 
 def _is_operator(tokens: Sequence[SqlToken], index: int) -> bool:
-    """Return whether a word such as RLIKE has an operand before it, and isn't a function or a column of that name."""
+    """Return whether a word such as RLIKE follows an operand, so that it isn't a function or column of that name."""
     before = index - 1
     if before >= 0 and tokens[before].upper in {"NOT", "!"}:
         before -= 1
@@ -570,7 +570,7 @@ def _is_operator(tokens: Sequence[SqlToken], index: int) -> bool:
 
 
 def _operand(tokens: Sequence[SqlToken]) -> Sequence[SqlToken]:
-    """Return the tokens up to the end of a pattern that they begin with."""
+    """Return the tokens up to the end of the pattern that they start with."""
     at = 0
     while at < len(tokens) and tokens[at].upper not in _PATTERN_ENDS:
         is_value = at > 0 and (tokens[at - 1].kind == "string" or tokens[at - 1].text == ")")
@@ -583,7 +583,7 @@ def _operand(tokens: Sequence[SqlToken]) -> Sequence[SqlToken]:
 
 
 def _arguments(tokens: Sequence[SqlToken]) -> list[Sequence[SqlToken]]:
-    """Return the parts of a list in parentheses."""
+    """Return the parts of a parenthesized list."""
     found, begin, at = list[Sequence[SqlToken]](), 1, 1
     while at < len(tokens) - 1:
         if tokens[at].text == ",":
@@ -594,7 +594,7 @@ def _arguments(tokens: Sequence[SqlToken]) -> list[Sequence[SqlToken]]:
 
 
 def _closing(tokens: Sequence[SqlToken], index: int) -> int:
-    """Return where the bracket that is at ``index`` is closed; without one there, ``index`` itself."""
+    """Return the index where the bracket at ``index`` is closed; ``index`` if there is no bracket."""
     depth = 0
     for at in range(index, len(tokens)):
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(tokens[at].upper, 0)
@@ -604,7 +604,7 @@ def _closing(tokens: Sequence[SqlToken], index: int) -> int:
 
 
 def _refuse_slow(tokens: tuple[SqlToken, ...]) -> None:
-    """Refuse patterns that only short texts may be tried on, where nothing keeps long ones away."""
+    """Refuse patterns that need a length limit where nothing enforces one."""
     limit = _longest_text(tokens)
     if limit is not None and limit < LONG_TEXTS:
         raise PredicateError(
@@ -614,13 +614,13 @@ def _refuse_slow(tokens: tuple[SqlToken, ...]) -> None:
 
 
 def _refuse_query(token: SqlToken, after: SqlToken) -> None:
-    """Refuse ``(TABLE t)`` and the like, which sqlglot takes for a column with an alias."""
+    """Refuse ``(TABLE t)`` and the like, which sqlglot parses as a column with an alias."""
     if after.kind == "quoted" or (after.kind == "word" and after.upper not in _OPERATORS):
         raise PredicateError(f"holds a subquery ({token.upper}), but it must be about one row")
 
 
 def _is_judged(node: exp.Expr) -> bool:
-    """Return whether a part of a predicate is one of which metrics may say something."""
+    """Return whether metrics may say something about this part of a predicate."""
     match node:
         case exp.Column():
             return len(node.parts) == 1
@@ -641,10 +641,10 @@ def _is_number(node: exp.Expr | None) -> bool:
 
 
 def _outcomes(tree: exp.Expr, file: DataFile) -> tuple[bool, bool]:
-    """Return whether a predicate may be true in a row of a file, and whether it may be false; NULL is neither.
+    """Return whether a predicate may be true, and whether it may be false, in a row of a file; NULL is neither.
 
     Raises:
-        _UnprovenError: When that isn't certain for some part of it.
+        _UnprovenError: If that isn't certain for a part of it.
     """
     if isinstance(tree, exp.Paren):
         return _outcomes(tree.this, file)
@@ -714,7 +714,7 @@ def _number(node: exp.Expr) -> Decimal:
 
 
 def _comparable(number: Decimal, bound: object) -> Decimal | float:
-    """Return a number as Spark compares it with a column that has such bounds, where that's exact."""
+    """Return a number as Spark compares it with a column that has these bounds, if that's exact."""
     scale = -int(number.as_tuple().exponent)
     if type(bound) is int:
         return number

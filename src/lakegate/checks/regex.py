@@ -1,8 +1,8 @@
-r"""Read a regular expression that Java and Python read in one way, and write it for Java.
+r"""Parses regular expressions that mean the same in Java and Python, and writes them for Java.
 
-A check's pattern has one meaning, whoever reads it: Python's, where ``\d``, ``\w``, ``\s`` and ``\b`` know ASCII only
-(``re.ASCII``), as Java's do. What one of the two doesn't know, or takes for something else, is refused with its place.
-What's left is nearly Java's own text: a flag has both take the same for the end of a line, and ``\b`` is spelled out.
+A check's pattern has Python's meaning with ``re.ASCII``: ``\d``, ``\w``, ``\s`` and ``\b`` are ASCII-only, as Java's
+are. Syntax that one of the two lacks or reads differently is refused with its place. What remains is nearly Java's own
+syntax: a flag makes both agree on line ends, and ``\b`` is spelled out.
 """
 
 from __future__ import annotations
@@ -65,16 +65,16 @@ _Kind: TypeAlias = Literal["character", "group", "place"]
 
 
 class RegexError(ValueError):
-    """A pattern that can't be read, or not in one way. The message goes on after its name."""
+    """A pattern can't be parsed, or is ambiguous. The message continues after the pattern."""
 
 
 @lru_cache(maxsize=256)
 def java_pattern(pattern: str, *, to_the_end: bool = False) -> str:
-    r"""Return the pattern for Java that finds what Python finds by ``pattern`` with ``re.ASCII``.
+    r"""Return a Java pattern that finds what Python finds with ``pattern`` and ``re.ASCII``.
 
     Args:
-        pattern: As a user wrote it.
-        to_the_end: ``$`` is the very end of a text, as in JSON Schema, and not also before a last line break.
+        pattern: As the user wrote it.
+        to_the_end: ``$`` only matches at the very end, as in JSON Schema, and not before a final line break.
 
     Raises:
         RegexError: With the place in the pattern, and what to write instead.
@@ -97,7 +97,7 @@ def java_pattern(pattern: str, *, to_the_end: bool = False) -> str:
 
 
 class _Reader:
-    """Reads a pattern from left to right, and writes it for Java meanwhile."""
+    """Parses a pattern from left to right while writing it for Java."""
 
     def __init__(self, pattern: str, *, to_the_end: bool) -> None:
         self._pattern = pattern
@@ -128,7 +128,7 @@ class _Reader:
         return f"(?d){java}" if self._has_lines else java
 
     def _alternatives(self) -> bool:
-        """Read alternatives up to a ``)`` or the end, and return whether they can match no character."""
+        """Parse alternatives up to a ``)`` or the end, and return whether they can match an empty string."""
         first, is_first = len(self._is_sure), True
         can_be_empty = self._sequence()
         while self._next("|"):
@@ -273,7 +273,7 @@ class _Reader:
         return "character", False
 
     def _escaped(self, refused: dict[str, str]) -> tuple[str, str]:
-        """Return the escape at this place as it's written, and the character that it is; none for one of many."""
+        """Return the escape at this place as written, and the character it stands for; none for a class."""
         name = self._pattern[self._at + 1 : self._at + 2]
         if not name:
             raise self._error("\\", "ends the pattern: a single backslash; write two for the sign itself")

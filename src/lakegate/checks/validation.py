@@ -78,7 +78,7 @@ def validate_checks(
 
 
 def is_hidden(check: Check, schema: Schema, masked: Sequence[str]) -> bool:
-    """Return whether a check's findings are, or may quote, values that mustn't be shown."""
+    """Return whether a check's findings may contain values that mustn't be shown."""
     return (check.kind in SHOW_VALUES or check.kind not in built_in()) and (
         check.examples == 0 or is_masked_in(check, schema, masked)
     )

@@ -430,7 +430,7 @@ def test_none_is_no_word_for_another_default() -> None:
         (lambda f: f.col("account").rlike(r"\s+x"), "for short texts only; return SQL as text, which is limited"),
         (lambda _: _column_of("SubqueryExpression", SimpleNamespace(_plan_id=1), "scalar"), "holds a subquery"),
         (lambda _: _column_of("ColumnReference", "amount", 7), "takes 'amount' from a DataFrame; use functions.col"),
-        (lambda _: _udf(202), "calls own(), a user's function that isn't Python about one row"),
+        (lambda _: _udf(202), "calls own(), which isn't a row-by-row Python function"),
         (lambda f: f.col("nothing.x") > 1, "refers to column 'nothing', which the table doesn't have"),
     ],
 )

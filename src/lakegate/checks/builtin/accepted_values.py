@@ -54,7 +54,7 @@ def accepted_values(
 
 @accepted_values.prepare
 def prepare_values(check: Check) -> Check:
-    """Return the check without NULL among its values, of which there must be some."""
+    """Return the check without NULL among its values. At least one must remain."""
     values = [value for value in check.arguments["values"] if value is not None]
     if any(isinstance(value, list) for value in values):
         raise ValueError("a value can't be a list.")

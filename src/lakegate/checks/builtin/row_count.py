@@ -28,10 +28,10 @@ def row_count(
     weekday: bool = False,
     **options: Unpack[CheckOptions],
 ) -> RowTotal:
-    """The batch has at least ``min`` and at most ``max`` rows, or about as many as earlier ones.
+    """The batch has between ``min`` and ``max`` rows, or about as many as earlier batches.
 
-    A failure is about no row in particular: its failing rows are the number of rows missing or too many. See [checks
-    against history](#against-history) for ``deviations``, ``percent``, ``last`` and ``weekday``.
+    No single row fails: the number of failing rows is how many are missing or too many. See [checks against
+    history](#against-history) for ``deviations``, ``percent``, ``last`` and ``weekday``.
 
     Example:
         >>> str(row_count(min=1))
@@ -52,7 +52,7 @@ def volume_anomalies(
 ) -> RowTotal:
     """The batch has about as many rows as earlier ones: within ``deviations`` standard deviations of their mean.
 
-    The same as ``row_count(deviations=3)``; see [checks against history](#against-history).
+    The same as ``row_count(deviations=3)``. See [checks against history](#against-history).
 
     Example:
         >>> str(volume_anomalies(deviations=2, weekday=True))
