@@ -50,7 +50,7 @@ def read_dbt(document: Document, *, namespace: str | None = None) -> list[Draft]
     """
     root = document.root
     drafts = [
-        _Table(one, namespace or _config(one, "schema") or "default", namespace).read()
+        _DbtTable(one, namespace or _config(one, "schema") or "default", namespace).read()
         for key in _RESOURCES
         for one in _items(root, key)
         if text_of(one.get("name"))
@@ -58,7 +58,7 @@ def read_dbt(document: Document, *, namespace: str | None = None) -> list[Draft]
     for source in _items(root, "sources"):
         place = text_of(source.get("schema")) or text_of(source.get("name")) or "default"
         tables = [one for one in _items(source, "tables") if text_of(one.get("name"))]
-        drafts += [_Table(one, place, namespace, source).read() for one in tables]
+        drafts += [_DbtTable(one, place, namespace, source).read() for one in tables]
         for key, mark in source.keys.items():
             if (
                 key not in ("name", "schema", "tables", "description", "freshness", "loaded_at_field")
@@ -81,7 +81,7 @@ def _config(node: Node, key: str) -> str | None:
     return None if config is None else text_of(config.get(key))
 
 
-class _Table:
+class _DbtTable:
     """A model or table while it's being read."""
 
     def __init__(self, node: Node, place: str, namespace: str | None, source: Node | None = None) -> None:

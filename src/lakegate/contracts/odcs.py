@@ -85,7 +85,7 @@ def read_odcs(document: Document, *, namespace: str | None = None) -> list[Draft
         if text_of(one.get("name")) is None:
             raise document.error(one.mark, "a schema object needs a 'name'.")
     others = {text_of(one.get("name")) or "": _physical(one) for one in objects}
-    drafts = [_Table(one, place, others).read() for one in objects]
+    drafts = [_OdcsTable(one, place, others).read() for one in objects]
     for draft, one in zip(drafts, objects, strict=True):
         _read_root(draft, root, {_physical(one), text_of(one.get("name")) or ""}, {*others, *others.values()})
     return drafts
@@ -139,7 +139,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-class _Table:
+class _OdcsTable:
     """A schema object while it's being read."""
 
     def __init__(self, node: Node, namespace: str, others: Mapping[str, str]) -> None:

@@ -267,7 +267,7 @@ class Flaw(NamedTuple):
     message: str
 
 
-class Finding(Value):
+class VerifyFinding(Value):
     """A problem, and how to fix it.
 
     Attributes:
@@ -312,7 +312,7 @@ class VerifyReport(Value):
     size_bytes: int = 0
     commits: int = 0
     runs: int = 0
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[VerifyFinding, ...] = ()
 
     @property
     def passed(self) -> bool:

@@ -16,7 +16,7 @@ from typing import NoReturn
 from lakegate.errors import ConfigurationError, InputError, LakegateError, SourceError
 from lakegate.model.figures import counted, size
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.maintenance import DeletionVector, Finding, Flaw, FlawKind, NeededFile, VerifyReport
+from lakegate.model.maintenance import DeletionVector, Flaw, FlawKind, NeededFile, VerifyFinding, VerifyReport
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.tables import StoredFile
@@ -93,7 +93,9 @@ def verify(
     if not tables:
         found += _orphaned(garbage)
         found += [
-            Finding(kind="unreadable-file", message=problem.message, fix=problem.hint or _BACKUP, table=problem.subject)
+            VerifyFinding(
+                kind="unreadable-file", message=problem.message, fix=problem.hint or _BACKUP, table=problem.subject
+            )
             for problem in garbage.problems
             if problem.subject not in inspection.broken
         ]
@@ -224,7 +226,7 @@ class _Inspection:
                         self._flaws.setdefault(file.path, (flaw, pointer))
                 step.progress(start + len(batch), len(files), "files")
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[VerifyFinding]:
         """Yield problems with files, grouped by table and run, and tables that some readers can't load."""
         groups: defaultdict[_Group, list[Flaw]] = defaultdict(list)
         for flaw, pointer in self._flaws.values():
@@ -241,7 +243,9 @@ class _Inspection:
                     raise
                 except InputError as error:
                     fix = self._restore(pointer.table, {canonical(pointer.metadata_location)})
-                    yield Finding(kind="unloadable-table", message=error.message, fix=fix, table=str(pointer.table))
+                    yield VerifyFinding(
+                        kind="unloadable-table", message=error.message, fix=fix, table=str(pointer.table)
+                    )
 
     def _on_main(self, flaw: Flaw, pointer: TablePointer) -> bool:
         head = self._heads.get(pointer.table)
@@ -302,7 +306,7 @@ class _Group:
     on_main: bool
 
 
-def _finding(group: _Group, flaws: Sequence[Flaw], fix: str) -> Finding:
+def _finding(group: _Group, flaws: Sequence[Flaw], fix: str) -> VerifyFinding:
     whats = {flaw.file.what for flaw in flaws}
     named = counted(len(flaws), whats.pop() if len(whats) == 1 else "file")
     needing = f"{group.table} on main" if group.on_main else f"an older state or another branch of {group.table}"
@@ -315,7 +319,7 @@ def _finding(group: _Group, flaws: Sequence[Flaw], fix: str) -> Finding:
         "wrong-count": f"can't be right: {first.message}",
         "wrong-rows": f"can't be right: {first.message}",
     }[group.kind]
-    return Finding(
+    return VerifyFinding(
         kind=group.kind,
         message=f"{named} that {needing} needs{by}, {text.rstrip('.')}.",
         fix=fix,
@@ -326,11 +330,11 @@ def _finding(group: _Group, flaws: Sequence[Flaw], fix: str) -> Finding:
     )
 
 
-def _orphaned(garbage: Garbage) -> Iterator[Finding]:
+def _orphaned(garbage: Garbage) -> Iterator[VerifyFinding]:
     folders = garbage.collect(dry_run=True)
     if folders:
         number, size_bytes = sum(one.files for one in folders), sum(one.size_bytes for one in folders)
-        yield Finding(
+        yield VerifyFinding(
             kind="orphaned-files",
             message=f"{counted(number, 'file')} ({size(size_bytes)}) in {counted(len(folders), 'table folder')} "
             f"{'is' if number == 1 else 'are'} not needed by any branch or tag.",

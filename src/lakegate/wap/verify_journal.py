@@ -15,7 +15,7 @@ from lakegate.journal.pages import PageCursor, RunFilter
 from lakegate.journal.schema import as_text
 from lakegate.model.figures import counted
 from lakegate.model.journal import FileRecord, HistoryEvent
-from lakegate.model.maintenance import Finding
+from lakegate.model.maintenance import VerifyFinding
 from lakegate.model.refs import Commit, Ref
 from lakegate.model.run import Run
 from lakegate.points import MAIN
@@ -54,7 +54,7 @@ class MainCommits:
     head: str = ""
     events: list[HistoryEvent] = field(default_factory=list)
     unread: int | None = None
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[VerifyFinding] = field(default_factory=list)
     times: dict[str, str] = field(default_factory=dict)
 
     def is_wanted(self, tables: Collection[str]) -> bool:
@@ -76,7 +76,7 @@ class MainCommits:
                 step.progress(self.commits, 0, "commits")
         if synced is not None and self.unread is None and synced != self.head:
             self.findings.append(
-                Finding(
+                VerifyFinding(
                     kind="journal-ahead",
                     message=f"The journal has read main up to commit {synced[:_SHOWN]}, which isn't in main's history: "
                     "main was reset, or restored from a backup.",
@@ -89,7 +89,7 @@ class MainCommits:
         reason = unreadable_in(commit)
         if reason is not None:
             fix = "pip install --upgrade lakegate"
-            self.findings.append(Finding(kind="newer-format", message=reason, fix=fix, commit=commit.hash))
+            self.findings.append(VerifyFinding(kind="newer-format", message=reason, fix=fix, commit=commit.hash))
             return
         self.runs.update(dict.fromkeys(runs_of(commit), commit.hash))
         self.events += reversed(events_of(commit))
@@ -106,10 +106,10 @@ class MainCommits:
         return sorted(one for one in changed | others if self.is_wanted((one,)))
 
 
-def _foreign(commit: Commit, changed: list[str]) -> Finding:
+def _foreign(commit: Commit, changed: list[str]) -> VerifyFinding:
     named = ", ".join(changed)
     undo = f" To undo it: lakegate table restore {changed[0]} --at {commit.parent[:_SHOWN]}" if commit.parent else ""
-    return Finding(
+    return VerifyFinding(
         kind="foreign-commit",
         message=f"Commit {commit.hash[:_SHOWN]} on main changed {named} without a run, and so without an audit "
         f"({commit.author}: {commit.message.partition(chr(10))[0]}).",
@@ -120,7 +120,7 @@ def _foreign(commit: Commit, changed: list[str]) -> Finding:
     )
 
 
-def journal_findings(context: Context, history: MainCommits, step: Step) -> Iterator[Finding]:
+def journal_findings(context: Context, history: MainCommits, step: Step) -> Iterator[VerifyFinding]:
     """Read ``main``'s commits into ``history``, and yield the differences between them and the journal."""
     # The journal first: what it records while the commits are read must not look like a difference.
     synced = context.journal.synced(MAIN)
@@ -137,7 +137,7 @@ def journal_findings(context: Context, history: MainCommits, step: Step) -> Iter
         if run.run_id not in history.runs and history.is_wanted(run.tables):
             commit = run.publication.commit if run.publication is not None else None
             named = f"commit {commit[:_SHOWN]}" if commit else "no commit"
-            yield Finding(
+            yield VerifyFinding(
                 kind="run-without-commit",
                 message=f"By the journal, run {run.run_id} is {run.status} on main ({named}), but main has no commit "
                 "of this run.",
@@ -155,7 +155,7 @@ def journal_findings(context: Context, history: MainCommits, step: Step) -> Iter
             yield from _differing_files(history, nets, published)
 
 
-def _bad_rows(context: Context) -> Iterator[Finding]:
+def _bad_rows(context: Context) -> Iterator[VerifyFinding]:
     """Yield a finding for each table of the journal that has invalid rows."""
     found = defaultdict[tuple[str, bool], list[BadRow]](list)
     for row in context.journal.bad_rows():
@@ -163,7 +163,7 @@ def _bad_rows(context: Context) -> Iterator[Finding]:
     for (table, is_newer), rows in found.items():
         whose = f"row {rows[0].key}: {rows[0].problem}"
         of_newer = "Either a newer lakegate wrote them: pip install --upgrade lakegate. Or they're damaged: restore"
-        yield Finding(
+        yield VerifyFinding(
             kind="journal-rows",
             message=f"{counted(len(rows), 'row')} of the journal's table {table} can't be right: {whose}.",
             fix=f"{of_newer} the journal from a backup." if is_newer else _REBUILD,
@@ -174,7 +174,7 @@ def _bad_rows(context: Context) -> Iterator[Finding]:
 
 def _misindexed(
     history: MainCommits, known: Mapping[str, tuple[str | None, str]], head: str | None
-) -> Iterator[Finding]:
+) -> Iterator[VerifyFinding]:
     """Yield a finding if the journal's index of commits, by which states are found, doesn't match ``main``."""
     runs = defaultdict[str, set[str]](set)
     for event in history.events:
@@ -190,7 +190,7 @@ def _misindexed(
     wrong |= {commit: "it's missing" for commit in whole if commit not in known}
     if wrong:
         commit, problem = next((str(commit), problem) for commit, problem in wrong.items())
-        yield Finding(
+        yield VerifyFinding(
             kind="journal-rows",
             message=f"{counted(len(wrong), 'row')} of the journal's table events can't be right: commit "
             f"{commit[:_SHOWN]}: {problem}. lakegate finds states by these rows, by time or by a commit's digits.",
@@ -213,9 +213,9 @@ def _ended_runs(context: Context) -> Iterator[Run]:
                 break
 
 
-def _lost(run: Run) -> Finding:
+def _lost(run: Run) -> VerifyFinding:
     of = f" of {run.table}" if run.tables else ""  # a transaction has no tables before it writes
-    return Finding(
+    return VerifyFinding(
         kind="lost-lease",
         message=f"Run {run.run_id}{of} is {run.status}, but its process is gone.",
         fix=f"Finish or undo it: lakegate recover {run.run_id}",
@@ -224,7 +224,7 @@ def _lost(run: Run) -> Finding:
     )
 
 
-def _differing_runs(context: Context, history: MainCommits, nets: Sequence[NetHistory]) -> Iterator[Finding]:
+def _differing_runs(context: Context, history: MainCommits, nets: Sequence[NetHistory]) -> Iterator[VerifyFinding]:
     run_ids = list(nets[0].outcomes)
     for start in range(0, len(run_ids), _RUNS_AT_ONCE):
         batch = run_ids[start : start + _RUNS_AT_ONCE]
@@ -237,7 +237,7 @@ def _differing_runs(context: Context, history: MainCommits, nets: Sequence[NetHi
                 continue
             commit = now.publication.commit if now.publication is not None else history.runs.get(run_id)
             says = f"by the journal, it's {was.status}" if was is not None else "the journal doesn't know it"
-            yield Finding(
+            yield VerifyFinding(
                 kind="unknown-run" if was is None else "differing-run",
                 message=f"By main's commits, run {run_id} is {now.status}"
                 f"{f' (commit {commit[:_SHOWN]})' if commit else ''}; {says}.",
@@ -257,7 +257,7 @@ def _is_same(was: Run | None, now: Run | None) -> bool:
 
 def _differing_files(
     history: MainCommits, nets: Sequence[NetHistory], published: Mapping[tuple[str, str, str], FileRecord]
-) -> Iterator[Finding]:
+) -> Iterator[VerifyFinding]:
     """Yield differences in which source files are published: these decide what an ingest skips."""
     extra, lacking = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for table, uri, version in published:
@@ -272,7 +272,7 @@ def _differing_files(
         identities = {net.identities[key] for net in nets if net.identities.get(key)}
         # A file that the revert of a revert restored has no identity in the journal.
         if by and known.identity and identities and known.identity not in identities and history.is_wanted((key[0],)):
-            yield Finding(
+            yield VerifyFinding(
                 kind="source-files",
                 message=f"{key[1]} has the identity {known.identity} by the journal, but {min(identities)} by main's "
                 "commits. An ingest recognizes renamed or linked files by their identity.",
@@ -283,7 +283,7 @@ def _differing_files(
                 number=1,
             )
         if by and run_id not in by and history.is_wanted((key[0],)):
-            yield Finding(
+            yield VerifyFinding(
                 kind="source-files",
                 message=f"By main's commits, {key[1]} was published to {key[0]} by run {min(by)}; by the journal, it "
                 f"was run {run_id}.",
@@ -300,7 +300,7 @@ def _differing_files(
     for text, (by_table, what) in texts.items():
         for table, uris in by_table.items():
             if history.is_wanted((table,)):
-                yield Finding(
+                yield VerifyFinding(
                     kind="source-files",
                     message=f"{counted(len(uris), 'source file')}: {uris[0]} {text.format(table)} {what}.",
                     fix=_REBUILD,

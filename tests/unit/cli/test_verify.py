@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from lakegate.model.maintenance import Finding, VerifyReport
+from lakegate.model.maintenance import VerifyFinding, VerifyReport
 from support.cli_support import HASH, RUN_ID, FakeLake, invoke
 
 pytestmark = pytest.mark.usefixtures("in_a_project")
 
-MISSING = Finding(
+MISSING = VerifyFinding(
     kind="missing-file",
     message="4 data files that nyc.trips on main needs are missing.",
     fix=f"Or: lakegate revert {RUN_ID}",
@@ -21,7 +21,7 @@ MISSING = Finding(
     files=tuple(f"file:///lake/[bold]{number}\x1b.parquet" for number in range(4)),
     number=4,
 )
-FOREIGN = Finding(kind="foreign-commit", message="Commit.", fix="lakegate log", table="nyc.trips", commit=HASH)
+FOREIGN = VerifyFinding(kind="foreign-commit", message="Commit.", fix="lakegate log", table="nyc.trips", commit=HASH)
 REPORT = VerifyReport(deep=False, tables=2, states=30, files=1200, size_bytes=3_400_000, commits=31, runs=29)
 
 

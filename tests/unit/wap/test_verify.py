@@ -26,7 +26,7 @@ from lakegate.journal import integrity, runs
 from lakegate.journal.database import JournalTransaction
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import SourceFile
-from lakegate.model.maintenance import Finding, NeededFile, VerifyReport
+from lakegate.model.maintenance import NeededFile, VerifyFinding, VerifyReport
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.ports import Engine
@@ -626,7 +626,7 @@ def test_a_lease_whose_times_are_damaged_is_lost(lake: Lake) -> None:
 
 def test_a_journal_that_is_ahead_of_main_is_found(lake: Lake) -> None:
     lake.catalog.assign_ref(lake.head, Ref(name=lake.commits[1], hash=lake.commits[1], kind="detached"))
-    found: Sequence[Finding] = lake.verify().findings
+    found: Sequence[VerifyFinding] = lake.verify().findings
     assert [(one.kind, one.run_id) for one in found] == [("journal-ahead", None), ("run-without-commit", "r3")]
     sync(lake.context, "main")
     assert lake.verify().passed

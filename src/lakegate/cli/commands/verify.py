@@ -13,7 +13,7 @@ from lakegate.cli.output import count, counted, echo_json, safe, say, size
 from lakegate.errors import ExitCode
 
 if TYPE_CHECKING:
-    from lakegate.model.maintenance import Finding, VerifyReport
+    from lakegate.model.maintenance import VerifyFinding, VerifyReport
 
 _MOST_FILES = 3
 _MOST_OF_A_KIND = 10
@@ -80,7 +80,7 @@ def _show(report: VerifyReport) -> None:
         )
     )
     say(f"  [dim]checked: {checked}[/]")
-    kinds: dict[str, list[Finding]] = {}
+    kinds: dict[str, list[VerifyFinding]] = {}
     for one in report.findings:
         kinds.setdefault(one.kind, []).append(one)
     for kind, found in kinds.items():
