@@ -256,7 +256,7 @@ def test_a_file_that_changes_while_it_is_looked_at(bucket: Bucket, key: str, con
                     bucket.put(key, content + b"9")
 
         proxy.before = change
-        with pytest.raises(SourceError, match=r"was replaced|disappeared") as caught:
+        with pytest.raises(SourceError, match=r"was replaced|was deleted") as caught:
             discover([f"{bucket.uri}/{key}"], storage=through(proxy))
     assert f"'{bucket.uri}/{key}'" in caught.value.message
     assert caught.value.hint == "Run the command again."
