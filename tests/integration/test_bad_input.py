@@ -330,7 +330,7 @@ def test_main_is_neither_discarded_nor_deleted(lake: Lake) -> None:
         ("SELECT * FROM bad_input.nope", "`bad_input`.`nope`"),
         ("SELECT pasengers FROM bad_input.trips", "`pasengers`"),
         ("SELCT 1", "can't start with 'SELCT'"),
-        ("DELETE FROM bad_input.trips", "only reads"),
+        ("DELETE FROM bad_input.trips", "can only read"),
         ("SELECT 1; DROP TABLE bad_input.trips", ""),
         ("SELECT CAST(note AS INT) FROM bad_input.trips", "cannot be cast"),
     ],

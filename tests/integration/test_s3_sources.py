@@ -159,7 +159,7 @@ def test_an_upload_that_was_not_completed_is_not_there(bucket: Bucket) -> None:
         "ETag"
     ]
     assert keys(bucket, "") == []
-    with pytest.raises(SourceError, match="neither an object"):
+    with pytest.raises(SourceError, match="an object, nor a folder"):
         discover([f"{bucket.uri}/part.csv"])
     bucket.client.complete_multipart_upload(
         Bucket=bucket.name,
@@ -208,7 +208,7 @@ def test_a_version_where_there_are_none(bucket: Bucket) -> None:
     bucket.put("a.csv", CSV)
     with pytest.raises(SourceError, match="it has no versions"):
         discover([f"{bucket.uri}/a.csv?versionId=3HL4kqtJlcpXroDTDmJ"])
-    with pytest.raises(SourceError, match="neither an object"):
+    with pytest.raises(SourceError, match="an object, nor a folder"):
         discover([f"{bucket.uri}/b.csv?versionId=3HL4kqtJlcpXroDTDmJ"])
 
 
@@ -221,7 +221,7 @@ def test_a_delete_marker_is_no_file(bucket: Bucket) -> None:
     assert keys(bucket, "in/") == ["in/a.csv"]
     assert discover([f"{bucket.uri}/in/*.csv"]).uris == (f"{bucket.uri}/in/a.csv",)
     for path in ("in/b.csv", f"in/b.csv?versionId={gone}"):
-        with pytest.raises(SourceError, match="neither an object"):
+        with pytest.raises(SourceError, match="an object, nor a folder"):
             discover([f"{bucket.uri}/{path}"])
 
 

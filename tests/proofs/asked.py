@@ -122,9 +122,10 @@ def _ranges(r: random.Random, name: str, values: Sequence[Any], spread: Sequence
         ((spread[0], spread[-1]), (two[0], two[1]), (r.choice(spread), None), (None, r.choice(spread))), (True, False)
     ):
         low, high = (_moved(r, end) for end in ends)
-        if not _is_infinite(low) and not _is_infinite(high):
-            failing = sum(value is not None and not _inside(value, low, high, inclusive) for value in values)
-            yield Asked(checks.in_range(name, _end(low), _end(high), inclusive=inclusive), failing)
+        if _is_infinite(low) or _is_infinite(high) or (None not in (low, high) and low > high):  # refused
+            continue
+        failing = sum(value is not None and not _inside(value, low, high, inclusive) for value in values)
+        yield Asked(checks.in_range(name, _end(low), _end(high), inclusive=inclusive), failing)
 
 
 def _of_keys(
