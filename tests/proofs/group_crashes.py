@@ -134,6 +134,9 @@ class _Groups:
             worker.begin({**self._job(), "fault": fault} if worker is first else self._job())
             if worker is first or begun == RUNS:
                 wait_for(lambda wanted=begun: len(self._queued(lake)) == wanted)  # type: ignore[misc]
+        # A run joins the queue a moment before it waits for the lock. If the lock were released between the two, the
+        # last one would find it free before the first one, whose turn it is, has woken up.
+        wait_for(lambda: all(worker.waits_for_lock() for worker in (others if is_last else order)))
 
     def _job(self) -> Job:
         number = self._files
