@@ -100,6 +100,7 @@ class Components:
             publish_attempts=self.settings.publish.attempts,
             publish_within_s=self.settings.publish.timeout_s,
             masked=self.settings.audit.mask,
+            hides_values=self.settings.ui.examples == 0 or bool(self.settings.masked),
             files=lambda: self.files,
             format_version=lambda table: (
                 self.contracts.settings_of(table).format_version or self.settings.ingest.format_version

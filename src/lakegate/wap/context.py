@@ -49,6 +49,7 @@ class Context:
         publish_within_s: Seconds after which a commit isn't retried.
         format_version: Returns the Iceberg format version for a new table.
         masked: Patterns of columns whose values no audit reads out of the engine.
+        hides_values: Whether the settings hide any values, perhaps only from people who see reports and alerts.
         files: Returns the warehouse's files; ``None`` where there are no checkpoints to read.
     """
 
@@ -69,5 +70,6 @@ class Context:
     publish_attempts: int = 40
     publish_within_s: float = 120.0
     masked: tuple[str, ...] = ()
+    hides_values: bool = False
     files: Callable[[], WarehouseFiles] | None = None
     format_version: Callable[[TableIdentifier], int] = lambda _: 2

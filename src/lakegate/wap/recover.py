@@ -145,7 +145,7 @@ def _end_if_published(context: Context, progress: Progress) -> Run | None:
         kept = progress.run.is_users_branch
         if not kept:
             _drop_branch(context, progress.run)
-        reason = to_run_error(error, hides=bool(context.masked))
+        reason = to_run_error(error, hides=progress.hides_values)
         return progress.end(status="failed", branch_kept=kept, error=reason, detail=error.message)
     if publication is None:
         return None
@@ -207,7 +207,7 @@ def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
     return progress.end(
         status="failed",
         branch_kept=stays and ref_exists(context, progress.run.branch),
-        error=to_run_error(reason, hides=bool(context.masked)),
+        error=to_run_error(reason, hides=progress.hides_values),
         detail="Undone: nothing of it was published.",
     )
 

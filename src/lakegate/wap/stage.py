@@ -300,7 +300,8 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
     )
     written, files = counted(request.batch.rows, "row"), counted(len(request.batch.files), "file")
     text = f"Writing {written} of {files} to branch {request.branch}"
-    hiding = hiding_values(bool(masked), f"rows of {request.table} were written")
+    hides = bool(masked) or any(check.examples == 0 for check in request.checks)
+    hiding = hiding_values(hides, f"rows of {request.table} were written")
     with context.narrator.step(text) as step, hiding, _adding_times(context, before):
         if request.mode.appends:
             context.engine().append(request.batch, target, step)

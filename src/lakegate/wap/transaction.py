@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakegate.checks import parse_checks, require_runnable, validate_checks
-from lakegate.errors import AuditFailedError, CheckError, ConflictError, InputError, QueryError
+from lakegate.errors import AuditFailedError, CheckError, ConflictError, InputError, LakegateError, QueryError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier, quote, validate_ref_name
 from lakegate.model.refs import Ref
@@ -66,6 +66,7 @@ class Transaction:
         self._planned: dict[TableIdentifier, Sequence[Check]] = {}
         self._checks: dict[TableIdentifier, list[Check]] = {}
         self._reads: dict[TableIdentifier, None] = {}
+        self._written: set[TableIdentifier] = set()
 
     @property
     def run(self) -> Run:
@@ -175,6 +176,7 @@ class Transaction:
         """
         read, written = self.engine.used_by(statement)
         for identifier in written:
+            self._written.add(identifier)
             self._require_writable(identifier)
             if _REPLACES_ROWS.search(statement):
                 self._require_empty_quarantine(identifier)
@@ -234,6 +236,13 @@ class Transaction:
         require_runnable(usable, schema, self._context.engine())
         self._planned[table] = checks
 
+    def hides_values(self) -> bool:
+        """Return whether a check of a table that the body has named so far hides values."""
+        try:
+            return any(map(self._hides, {*self._reads, *self._written, *self._checks}))
+        except LakegateError:
+            return True  # the checks can't be read, so they may
+
     @property
     def reads(self) -> tuple[str, ...]:
         """Tables of the target that were read."""
@@ -288,9 +297,13 @@ class Transaction:
         return None
 
     def _hiding(self, table: TableIdentifier) -> AbstractContextManager[None]:
-        return hiding_values(bool(self._context.masked), f"rows of {table} were written")
+        return hiding_values(bool(self._context.masked) or self._hides(table), f"rows of {table} were written")
+
+    def _hides(self, table: TableIdentifier) -> bool:
+        return any(check.examples == 0 for check in self._all_checks(table))
 
     def _create(self, table: TableIdentifier, partition_by: Sequence[str]) -> CreateTable | None:
+        self._written.add(table)
         self._require_writable(table)
         branch = self._context.catalog.get_ref(self.branch)
         if self._context.catalog.get_table(table, branch) is not None:
@@ -350,6 +363,7 @@ def transaction(
         failpoints.reach("after-branch")
         engine = context.engine().transaction(branch, run_id)
         tx = Transaction(context, progress, engine, configured)
+        progress.body_hides_values = tx.hides_values
         try:
             with progress.step("write"):
                 yield tx

@@ -16,7 +16,7 @@ from lakegate.model.refs import TablePointer
 from lakegate.model.request import OnFailure
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
-from lakegate.wap.transaction import Transaction, transaction
+from lakegate.wap.transaction import ConfiguredChecks, Transaction, transaction
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, MORE, TRIPS, WITH_NULLS, branches, ordered, when_reached
 
@@ -29,7 +29,12 @@ def none_configured(_: TableIdentifier) -> tuple[Check, ...]:
 
 @contextmanager
 def begun(
-    house: FakeLakehouse, run: str = "t1", *, on_failure: OnFailure = "keep", compacts: bool = False
+    house: FakeLakehouse,
+    run: str = "t1",
+    *,
+    on_failure: OnFailure = "keep",
+    compacts: bool = False,
+    configured: ConfiguredChecks = none_configured,
 ) -> Iterator[Transaction]:
     with transaction(
         house.context,
@@ -37,7 +42,7 @@ def begun(
         name="daily",
         branch=f"wap/{run}",
         target="main",
-        configured=none_configured,
+        configured=configured,
         on_failure=on_failure,
         compacts=compacts,
     ) as tx:
@@ -90,6 +95,26 @@ def test_the_journal_keeps_no_words_that_may_quote_masked_values(
     assert tx.run.error is not None
     assert tx.run.error.message == recorded
     assert "me@x.org" not in tx.run.model_dump_json()
+
+
+@pytest.mark.parametrize("named_by", ["check", "append", "configured"])
+def test_the_journal_keeps_no_words_that_may_quote_values_of_no_example(house: FakeLakehouse, named_by: str) -> None:
+    hiding = parse_checks("not_null(passengers, examples=0)")
+    ingest(house.context, ordered(house))
+    with (
+        pytest.raises(QueryError),
+        begun(house, configured=lambda _: hiding if named_by != "check" else ()) as tx,
+    ):
+        match named_by:
+            case "check":
+                tx.check("nyc.trips", *hiding)
+            case "append":
+                tx.append("nyc.trips", MORE)
+            case _:
+                tx.table("nyc.trips")
+        raise QueryError("The value 'me@x.org' is malformed.", condition="CAST_INVALID_INPUT")
+    assert tx.run.error is not None
+    assert tx.run.error.message == "Spark failed: CAST_INVALID_INPUT."
 
 
 def test_the_journal_keeps_no_secret_that_an_exception_holds(house: FakeLakehouse) -> None:

@@ -312,6 +312,28 @@ def test_an_internal_error_leaves_no_branch_either(house: FakeLakehouse, monkeyp
     assert (run.status, branches(house)) == ("failed", ["main"])
 
 
+@pytest.mark.parametrize(
+    "raised", [ValueError("'me@x.org'"), EngineError("'me@x.org'", condition="CAST_INVALID_INPUT")]
+)
+def test_no_error_of_a_run_quotes_values_of_no_example(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, raised: Exception
+) -> None:
+    def broken(*_: Any) -> None:
+        raise raised
+
+    monkeypatch.setattr(FakeLakehouse, "append", broken)
+    with pytest.raises(type(raised)) as caught:
+        ingest(house.context, ordered(house, checks=["not_null(passengers, examples=0)"]))
+
+    run = house.journal.get("r1")
+    assert run is not None
+    assert run.error is not None
+    assert run.status == "failed"
+    assert "me@x.org" not in run.model_dump_json()
+    assert isinstance(raised, ValueError) or "CAST_INVALID_INPUT" in run.error.message
+    assert isinstance(raised, ValueError) or "me@x.org" not in str(caught.value)
+
+
 def test_a_branch_that_cannot_be_dropped_is_named(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = ordered(house)
 
