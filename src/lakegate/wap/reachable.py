@@ -312,6 +312,15 @@ def drop_orphaned_announcements(context: Context) -> None:
         _lower_flag(context)
 
 
+def drop_announcements_of(context: Context, run_id: str) -> None:
+    """Drop what a run that has ended announced and, because its process died, didn't take back."""
+    for ref in context.catalog.list_refs():
+        made = _ANNOUNCEMENT.fullmatch(ref.name)
+        if ref.name.startswith(_NEEDED) and made is not None and _NUMBER.sub("", made["name"]) == run_id:
+            with suppress(NotFoundError):
+                context.catalog.delete_ref(ref)
+
+
 def _raise_flag(context: Context, marker: Ref) -> None:
     for _ in range(_ATTEMPTS):
         with suppress(AlreadyExistsError):

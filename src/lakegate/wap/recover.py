@@ -30,6 +30,7 @@ from lakegate.wap.group_commit import BeingPublishedError, require_nobody_publis
 from lakegate.wap.history import EarlierAttemptError, find_publication, read_history, sync
 from lakegate.wap.lifecycle import Progress, heartbeat, to_run_error
 from lakegate.wap.publish import RejectedLateError, publish
+from lakegate.wap.reachable import drop_announcements_of
 
 
 def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
@@ -99,6 +100,9 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
         with suppress(LakegateError):
             context.journal.abandon(lease.run.run_id, lease.token)
         raise
+    if ended.kind in ("revert", "restore"):
+        with suppress(LakegateError):  # they only keep files; gc drops them, too
+            drop_announcements_of(context, ended.run_id)
     if lease.run.finished_at is not None and ended.status == lease.run.status and not unnoticed:
         return ended  # the process that ended it has sent the alerts
     with bound_to(ended, step="recover"):

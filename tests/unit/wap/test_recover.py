@@ -8,8 +8,9 @@ import pytest
 
 from lakegate.errors import RetryableError
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest
 from lakegate.model.run import Run
-from lakegate.wap import failpoints
+from lakegate.wap import failpoints, reachable
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from lakegate.wap.revert import restore_table
@@ -53,6 +54,31 @@ def test_a_journal_that_goes_away_meanwhile_costs_no_run_that_passed(monkeypatch
     assert [(run.run_id, run.status) for run in recover(house.context)] == [("a", "published")]
     assert refused
     assert sorted(row["id"] for row in house.rows()) == [1, 9]
+
+
+def test_what_a_killed_revert_announced_is_dropped_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House()
+    house.add("z", rows(9))
+    house.add("a", rows(1))
+    monkeypatch.setattr(reachable, "_announcement", lambda prefix, name: f"{prefix}{name}.{'0' * 16}.1.2")
+
+    commit = house.catalog.commit
+
+    def die(request: CommitRequest) -> str:
+        if request.branch == "main":
+            raise DiedError
+        return commit(request)
+
+    with monkeypatch.context() as patched, pytest.raises(DiedError):
+        patched.setattr(house.catalog, "commit", die)
+        patched.setattr(house.catalog, "delete_ref", lambda _: None)  # nor does it take anything back
+        house.undo("a", new="x")
+    others = "wap/lakegate.needed/y.0badcafe.0000000000000000.1.2"
+    house.catalog.create_branch(others, house.catalog.get_ref("main"))
+    house.kill()
+    assert len(list(house.catalog.list_refs())) == 3
+    assert [(run.run_id, run.status) for run in recover(house.context)] == [("x", "failed")]
+    assert [ref.name for ref in house.catalog.list_refs()] == ["main", others]
 
 
 def test_a_run_of_two_tables_stays_reverted_when_one_is_restored() -> None:
