@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class ExitCode(IntEnum):
@@ -40,6 +40,19 @@ class LakegateError(Exception):
         self.message = message
         self.hint = hint
         self.context = {key: value for key, value in context.items() if value is not None}
+        self.without_values = message
+
+    def quoting_values(self, without: str) -> Self:
+        """Say that the message quotes values of rows; ``without`` is the message for where they must stay hidden."""
+        self.without_values = without
+        return self
+
+    def hide_values(self) -> None:
+        """Replace the message by the one without values, if it quotes any."""
+        if self.message != self.without_values:
+            self.message = self.without_values
+            self.args = (self.message,)
+            self.__cause__ = None  # it quotes them, too
 
     def to_dict(self) -> dict[str, object]:
         """Return the error as a JSON-safe object: ``code``, ``message``, ``hint`` and ``context``."""

@@ -305,7 +305,8 @@ def _arrow_of_dicts(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         try:
             columns[str(name)] = pa.array(values)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise InputError(f"The values of '{name}' aren't of one type: {first_line(error)}") from error
+            problem = f"The values of '{name}' aren't of one type"
+            raise InputError(f"{problem}: {first_line(error)}").quoting_values(f"{problem}.") from error
     return pa.table(columns)
 
 
@@ -349,7 +350,8 @@ def _unknown_type(rows: object) -> InputError:
 
 def _not_convertible(rows: object, error: Exception) -> InputError:
     library = type(rows).__module__.partition(".")[0].strip("_")
-    return InputError(f"Can't convert this {library} {type(rows).__name__} to Arrow: {first_line(error)}")
+    problem = f"Can't convert this {library} {type(rows).__name__} to Arrow"
+    return InputError(f"{problem}: {first_line(error)}").quoting_values(f"{problem}.")
 
 
 def first_line(error: Exception) -> str:

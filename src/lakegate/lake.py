@@ -381,7 +381,7 @@ class Lake:
             return self._run_step(table, paths, options, until="publish", suspends=timeout_s is not None)
         # Before the context: a damaged file is reported without starting anything.
         wanted: IngestOptions = {**options, "run_id": new_run_id()}
-        with self._temporary_copies(wanted):
+        with self._temporary_copies(wanted), self._hiding_values(table, wanted):
             request = self._request(table, self._paths(table, paths, wanted), wanted)
             self._components.open_engine_ahead(request.batch)
             return ingest(self._context, request)
@@ -409,7 +409,7 @@ class Lake:
         _require_known("plan", options)
         _require_usable(options)
         wanted: IngestOptions = {**options, "run_id": validate_run_id(options.get("run_id") or new_run_id())}
-        with self._temporary_copies(wanted):
+        with self._temporary_copies(wanted), self._hiding_values(table, wanted):
             request = self._request(table, self._paths(table, paths, wanted, read_only=True), wanted)
             planned = plan(self._context, request, base=sync(self._context, MAIN))
         known = self._components.journal.known(table, request.batch.files)
@@ -525,7 +525,7 @@ class Lake:
             partition_by = found.metadata.partition_by
             return propose(identifier, columns, source=table, partition_by=partition_by, schema=schema, masked=masked)
         options = IngestOptions(run_id=new_run_id())
-        with self._temporary_copies(options):
+        with self._temporary_copies(options), self._hiding_values(table, options):
             csv = self._components.contracts.settings_of(identifier).csv
             batch = self._batch_to_try(table, paths, format, csv, options)
             engine = self._components.file_engine
@@ -571,7 +571,8 @@ class Lake:
         with self._components.narrator.step(f"Trying {loaded.file}"), self._temporary_copies(options):
             engine = self._components.file_engine
             names = loaded.settings.columns
-            batch = self._batch_to_try(str(loaded.table), paths, format, csv, options, columns=names)
+            with self._hiding_values(str(loaded.table), options):
+                batch = self._batch_to_try(str(loaded.table), paths, format, csv, options, columns=names)
             masked = self.settings.audit.mask
             return try_contract(loaded, batch, engine, masked=masked, narrator=self._components.narrator)
 
@@ -2601,13 +2602,18 @@ class Lake:
         run_id = validate_run_id(options.get("run_id") or new_run_id())
         wanted: IngestOptions = {**options, "run_id": run_id}
         given = cache(lambda: self._paths(table, paths, wanted))  # a generator can be read only once
+
+        def request() -> IngestRequest:
+            with self._hiding_values(table, wanted):
+                return self._request(table, given(), wanted)
+
         try:
             run = resume(
                 self._context,
                 run_id,
                 until=until,
                 table=TableIdentifier.parse(table),
-                request=lambda: self._request(table, given(), wanted),
+                request=request,
                 suspends=suspends,
                 deadline=Deadline.after(options.get("timeout_s")),
             )
@@ -2870,6 +2876,20 @@ class Lake:
 
     def _hides_values(self, table: TableIdentifier) -> bool:
         return bool(self._masked_columns) or any(one.examples == 0 for one in self._configured_checks(table))
+
+    @contextmanager
+    def _hiding_values(self, table: str, options: IngestOptions) -> Iterator[None]:
+        """Keep values out of the errors about the files or rows of a batch, if the settings or checks hide values."""
+        try:
+            yield
+        except LakegateError as error:
+            hides = True  # the checks may be what's wrong
+            with suppress(LakegateError):
+                checks = self._checks(TableIdentifier.parse(table), options.get("checks", ()), configured=True)
+                hides = bool(self._masked_columns) or any(check.examples == 0 for check in checks)
+            if hides:
+                error.hide_values()
+            raise
 
     def _checks(self, table: TableIdentifier, checks: Checks, *, configured: bool) -> tuple[Check, ...]:
         contract = self._components.contracts.find(table) if configured else None

@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import DecimalType, StructField, StructType
@@ -379,3 +381,25 @@ def test_waiting_in_vain_for_a_compaction_leaves_nothing_behind(tmp_path: Path) 
             assert wait_for_priority_runs(context, "main", [TABLE], at_most_s=0.01)
             assert threading.enumerate() == before
         assert not wait_for_priority_runs(context, "main", [TABLE])
+
+
+@pytest.mark.parametrize("how", ["mask", "ui", "check", "none"])
+@pytest.mark.parametrize("given", ["csv", "two csvs", "dicts", "pandas"])
+def test_errors_about_a_batch_quote_no_values_that_are_hidden(tmp_path: Path, how: str, given: str) -> None:
+    settings = {"mask": {"audit": {"mask": ["pin"]}}, "ui": {"ui": {"examples": 0}}}.get(how, {})
+    lake = open_lake(FakeLakehouse(), **settings)
+    vars(components_of(lake))["contracts"] = Contracts(tmp_path, Settings())
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text('pin\n"1.234,56"\n', encoding="utf-8")
+    rows: dict[str, Any] = {
+        "csv": tmp_path / "a.csv",
+        "two csvs": tmp_path,
+        "dicts": [{"pin": SimpleNamespace(said="1.234,56")}],
+        "pandas": pd.DataFrame({"pin": [SimpleNamespace(said="1.234,56")]}),
+    }
+    csv = CsvOptions(types={"pin": "long"}) if "csv" in given else None
+    checks = ["not_null(pin, examples=0)"] if how == "check" else []
+    with pytest.raises(InputError) as caught:
+        lake.ingest(TABLE, rows[given], csv=csv, checks=checks)
+    told = "".join(traceback.format_exception(caught.value))
+    assert ("1.234,56" in told) == (how == "none"), told

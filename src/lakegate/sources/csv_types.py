@@ -222,13 +222,14 @@ def arrow_type(column: str, given: str, found: Inference) -> str:
             column=column,
         )
     if found.kind not in takes | {"unknown"}:
-        reason = f"it has values such as '{found.odd.strip()[:40]}'" if found.odd else f"its values are {found.kind}"
+        start = f"You set the type of column '{column}' to {given}, but"
+        plain = f"{start} its values are {found.kind}."
         raise SchemaError(
-            f"You set the type of column '{column}' to {given}, but {reason}.",
+            f"{start} it has values such as '{found.odd.strip()[:40]}'." if found.odd else plain,
             hint="Nothing was ingested. Correct the values, set another type, or pass the words for NULL with "
             "--null-value.",
             column=column,
-        )
+        ).quoting_values(plain)
     return arrow
 
 

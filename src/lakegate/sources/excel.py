@@ -104,12 +104,13 @@ def _kind(path: str, sheet: str, index: int, cells: Sequence[tuple[int, Any]]) -
         del seen["a text"]
     if len(seen) > 1:
         (usual, _), (other, (number, value)) = list(seen.items())[:2]
+        cell = f"'{path}', sheet '{sheet}', cell {_letters(index)}{number}"
+        problem = f"is {other}, but the cells above it are {usual}."
         raise SchemaError(
-            f"'{path}', sheet '{sheet}', cell {_letters(index)}{number} ({str(value)[:40]!r}) is {other}, "
-            f"but the cells above it are {usual}.",
+            f"{cell} ({str(value)[:40]!r}) {problem}",
             hint="Correct the cell, or format the whole column as text.",
             path=path,
-        )
+        ).quoting_values(f"{cell} {problem}")
     if not seen:
         return None
     kind = next(iter(seen))

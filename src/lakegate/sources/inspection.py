@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -102,17 +102,21 @@ def combine(problems: Sequence[InputError]) -> InputError:
     kinds = {type(problem) for problem in problems}
     hints = {problem.hint for problem in problems}
     shared_hint = hints.pop() if len(hints) == 1 else None
-    lines = [
-        f"  - {problem.message}" + (f" {problem.hint}" if problem.hint not in {None, shared_hint} else "")
-        for problem in problems[:_MOST_LISTED]
-    ]
-    if len(problems) > _MOST_LISTED:
-        lines.append(f"  - and {len(problems) - _MOST_LISTED} more.")
+
+    def listed(messages: Iterable[str]) -> str:
+        lines = [
+            f"  - {message}" + (f" {problem.hint}" if problem.hint not in {None, shared_hint} else "")
+            for message, problem in zip(messages, problems[:_MOST_LISTED], strict=False)
+        ]
+        if len(problems) > _MOST_LISTED:
+            lines.append(f"  - and {len(problems) - _MOST_LISTED} more.")
+        return "\n".join([f"{len(problems)} problems with the source files:", *lines])
+
     return (kinds.pop() if len(kinds) == 1 else SourceError)(
-        "\n".join([f"{len(problems)} problems with the source files:", *lines]),
+        listed(problem.message for problem in problems),
         hint=shared_hint or "Repair these files or leave them out, then run the command again.",
         paths=[problem.context["path"] for problem in problems if "path" in problem.context],
-    )
+    ).quoting_values(listed(problem.without_values for problem in problems))
 
 
 def suffixes_for(given: FileFormat | None) -> tuple[str, ...]:

@@ -271,7 +271,8 @@ def _own_snapshots(context: Context, pointer: TablePointer | None, run_id: str) 
 
 
 def _write(context: Context, request: IngestRequest, before: TablePointer | None, branch: Ref) -> None:
-    masked = (*context.masked, *request.masked)
+    hidden = (column for check in request.checks if check.examples == 0 for column in check.columns)
+    masked = (*context.masked, *request.masked, *hidden)
     create = None
     schema = None
     changes: tuple[SchemaChange, ...] = ()

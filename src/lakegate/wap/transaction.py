@@ -144,7 +144,8 @@ class Transaction:
         # Which rows are updated and which are inserted depends on the existing rows.
         self._reads[identifier] = None
         with self._hiding(identifier):
-            self.engine.upsert(identifier, rows, keys, create, masked=self._context.masked)
+            hidden = (column for check in self._hiding_checks(identifier) for column in check.columns)
+            self.engine.upsert(identifier, rows, keys, create, masked=(*self._context.masked, *hidden))
 
     def delete(self, table: str, where: str) -> None:
         """Delete the rows of a table that meet a condition.
@@ -239,7 +240,7 @@ class Transaction:
     def hides_values(self) -> bool:
         """Return whether a check of a table that the body has named so far hides values."""
         try:
-            return any(map(self._hides, {*self._reads, *self._written, *self._checks}))
+            return any(map(self._hiding_checks, {*self._reads, *self._written, *self._checks}))
         except LakegateError:
             return True  # the checks can't be read, so they may
 
@@ -297,10 +298,11 @@ class Transaction:
         return None
 
     def _hiding(self, table: TableIdentifier) -> AbstractContextManager[None]:
-        return hiding_values(bool(self._context.masked) or self._hides(table), f"rows of {table} were written")
+        hides = bool(self._context.masked or self._hiding_checks(table))
+        return hiding_values(hides, f"rows of {table} were written")
 
-    def _hides(self, table: TableIdentifier) -> bool:
-        return any(check.examples == 0 for check in self._all_checks(table))
+    def _hiding_checks(self, table: TableIdentifier) -> Sequence[Check]:
+        return [check for check in self._all_checks(table) if check.examples == 0]
 
     def _create(self, table: TableIdentifier, partition_by: Sequence[str]) -> CreateTable | None:
         self._written.add(table)
