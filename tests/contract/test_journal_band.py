@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from random import Random
 from statistics import mean, stdev
 from typing import Any
@@ -21,12 +23,17 @@ CHECKS = (
     "null_rate(passengers, percent=40)",
     "null_rate(passengers, deviations=2, last=6)",
     "volume_anomalies(deviations=2)",
+    "mean(fare, percent=5)",
+    "mean(fare, deviations=1, last=7)",
+    "mean(fare, percent=5, weekday=True)",
+    "schema_changes()",
 )
-WARNED = tuple(f"{text[:-1]}, severity='warn')" for text in CHECKS)
+WARNED = tuple(f"{text[:-1]}, severity='warn')".replace("(, ", "(") for text in CHECKS)
 
 
-def _rows(total: int, nulls: int) -> list[dict[str, Any]]:
-    return [{"id": number, "passengers": None if number < nulls else 1} for number in range(total)]
+def _rows(total: int, nulls: int, fares: Sequence[float] = (10.0,)) -> list[dict[str, Any]]:
+    each = cycle(fares)
+    return [{"id": number, "passengers": None if number < nulls else 1, "fare": next(each)} for number in range(total)]
 
 
 def _is_off(
@@ -45,23 +52,29 @@ def test_a_batch_is_compared_with_the_same_earlier_ones(journal: Actor, seed: in
     random, house = Random(seed), FakeLakehouse()
     house.journal = journal.journal
     now = datetime.now(UTC)
-    published = list[tuple[datetime, int, float]]()
+    published = list[tuple[datetime, Sequence[float]]]()
     for number in range(13):  # of 14, an odd one would be left out
         total = random.choice([20, 21, 19, 25, 15, 40])
         nulls = random.randrange(1, 10)
-        run = ingest(house.context, ordered(house, _rows(total, nulls), run=f"r{number}", checks=WARNED))
+        rows = _rows(total, nulls, [random.choice([8.5, 9.0, 11.25, 14.0]) for _ in range(7)])
+        run = ingest(house.context, ordered(house, rows, run=f"r{number}", checks=WARNED))
         assert run.status == "published"
+        rate, fares = nulls / total, [row["fare"] for row in rows]
+        now_is = (float(total), rate, mean(fares))
         newest = sorted(published, reverse=True)
-        counts, rates = [float(one[1]) for one in newest], [one[2] for one in newest]
-        same_day = [float(one[1]) for one in newest if one[0].weekday() == run.started_at.weekday()]
-        rate = nulls / total
+        counts, rates, means = ([one[1][place] for one in newest] for place in range(3))
+        same_day = [one[1] for one in newest if one[0].weekday() == run.started_at.weekday()]
         expected = [
             _is_off(total, counts, percent=20),
             _is_off(total, counts, last=5, deviations=2),
-            _is_off(total, same_day, percent=30),
+            _is_off(total, [one[0] for one in same_day], percent=30),
             _is_off(rate, rates, percent=40),
             _is_off(rate, rates, last=6, deviations=2),
             _is_off(total, counts, deviations=2),
+            _is_off(now_is[2], means, percent=5),
+            _is_off(now_is[2], means, last=7, deviations=1),
+            _is_off(now_is[2], [one[2] for one in same_day], percent=5),
+            False if number else None,
         ]
         words = {None: "skipped", True: "fail", False: "pass"}
         assert [one.verdict for one in run.reports[0].results] == [words[one] for one in expected], number
@@ -71,7 +84,7 @@ def test_a_batch_is_compared_with_the_same_earlier_ones(journal: Actor, seed: in
         is_reverted = random.random() < 0.2
         journal.save(run.model_copy(update={"started_at": at, "status": "reverted" if is_reverted else run.status}))
         if not is_reverted:
-            published.append((at, total, rate))
+            published.append((at, now_is))
     assert ingest(house.context, ordered(house, _rows(500, 1), run="rejected", checks=CHECKS)).status == "rejected"
     again = ingest(house.context, ordered(house, _rows(20, 5), run="next", checks=WARNED))
     details = [one.detail for one in again.reports[0].results]
