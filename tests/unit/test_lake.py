@@ -386,8 +386,8 @@ def test_waiting_in_vain_for_a_compaction_leaves_nothing_behind(tmp_path: Path) 
 @pytest.mark.parametrize("how", ["mask", "ui", "check", "none"])
 @pytest.mark.parametrize("given", ["csv", "two csvs", "dicts", "pandas"])
 def test_errors_about_a_batch_quote_no_values_that_are_hidden(tmp_path: Path, how: str, given: str) -> None:
-    settings = {"mask": {"audit": {"mask": ["pin"]}}, "ui": {"ui": {"examples": 0}}}.get(how, {})
-    lake = open_lake(FakeLakehouse(), **settings)
+    settings: dict[str, Any] = {"mask": {"audit": {"mask": ["pin"]}}, "ui": {"ui": {"examples": 0}}}
+    lake = open_lake(FakeLakehouse(), **settings.get(how, {}))
     vars(components_of(lake))["contracts"] = Contracts(tmp_path, Settings())
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text('pin\n"1.234,56"\n', encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 
 from lakegate.errors import RetryableError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import CommitRequest
+from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
 from lakegate.wap import failpoints, reachable
 from lakegate.wap.ingest import ingest
@@ -64,7 +64,7 @@ def test_what_a_killed_revert_announced_is_dropped_with_it(monkeypatch: pytest.M
 
     commit = house.catalog.commit
 
-    def die(request: CommitRequest) -> str:
+    def die(request: CommitRequest) -> Ref:
         if request.branch == "main":
             raise DiedError
         return commit(request)
