@@ -2883,7 +2883,9 @@ class Lake:
         try:
             yield
         except LakegateError as error:
-            hides = True  # the checks may be what's wrong
+            if error.message == error.without_values:
+                raise
+            hides = True  # the checks may be wrong, too
             with suppress(LakegateError):
                 checks = self._checks(TableIdentifier.parse(table), options.get("checks", ()), configured=True)
                 hides = bool(self._masked_columns) or any(check.examples == 0 for check in checks)
