@@ -1056,7 +1056,7 @@ def _explain(error: ValidationError, path: Path) -> ConfigurationError:
         # For a section with several types, Pydantic's location includes the type.
         dotted = ".".join((*location[:2], *location[3:]) if location[:1] == ("downstream",) else location)
         if problem["type"].startswith("union_tag"):
-            types = [name for one in _inner_models(AnyDownstream) for name in _type_names(one)]
+            types = [name for one in inner_models(AnyDownstream) for name in _type_names(one)]
             lines.append(f"'{dotted}.type' must be one of {', '.join(types)}")
         elif problem["type"] == "extra_forbidden":
             guess = nearest(location[-1], _known_keys(location[:-1]))
@@ -1072,7 +1072,7 @@ def _known_keys(location: tuple[str, ...]) -> list[str]:
     model: type[BaseModel] = Settings
     for at, part in enumerate(location):
         field = model.model_fields.get(part)
-        inner = () if field is None else tuple(_inner_models(field.annotation))
+        inner = () if field is None else tuple(inner_models(field.annotation))
         # If a section can have several types, the location names the one it has.
         matching = (one for one in inner if set(location[at:]) & set(_type_names(one)))
         model = inner[0] if len(inner) == 1 else next(matching, model) if inner else model
@@ -1083,8 +1083,9 @@ def _type_names(model: type[BaseModel]) -> tuple[str, ...]:
     return get_args(model.model_fields["type"].annotation)
 
 
-def _inner_models(annotation: Any) -> Iterator[type[BaseModel]]:
+def inner_models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models in a type annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for one in get_args(annotation):
-        yield from _inner_models(one)
+        yield from inner_models(one)

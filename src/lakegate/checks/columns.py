@@ -27,6 +27,8 @@ _TOO_FINE = re.compile(r"\.\d{7,}")
 _BEYOND = Decimal("1e40")  # no Iceberg decimal or integer gets there
 _ENOUGH_DIGITS = 128  # for numbers up to _BEYOND with 38 decimals
 _INTEGER_BITS = {"int": 32, "long": 64}
+_WHOLE_DIGITS = {"int": 10, "long": 20}  # of the decimals that Spark casts them to
+_MOST_DIGITS = 38  # of a Spark decimal; a comparison that needs more loses fraction digits
 _NOT_GROUPABLE = frozenset({"map", "variant", "geometry", "geography", "unknown"})
 _NESTED = ("struct<", "list<", "map<", "variant", "geometry", "geography", "unknown")
 
@@ -57,6 +59,7 @@ _FAMILIES = {
     "string": Family.TEXT,
     "uuid": Family.TEXT,  # Spark reads Iceberg's uuid as text
 }
+NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOATING})
 _PYTHON_TYPES = {
     Family.BOOLEAN: bool,
     Family.INTEGER: int,
@@ -86,7 +89,7 @@ class ColumnType:
 
     @classmethod
     def parse(cls, text: str) -> ColumnType:
-        """Read a type's text; what we know no literals for becomes :attr:`Family.OTHER`."""
+        """Parse a type. Types without literals get the family :attr:`Family.OTHER`."""
         if match := _DECIMAL.fullmatch(text):
             return cls(text, Family.DECIMAL, int(match[1]), int(match[2]))
         return cls(text, _FAMILIES.get(text, Family.OTHER))
@@ -124,6 +127,17 @@ class ColumnType:
         return not (isinstance(value, Decimal) and not value.is_finite())
 
 
+def compare_exactly(left: ColumnType, right: ColumnType) -> bool:
+    """Return whether Spark compares values of the two types without rounding either."""
+    families = {left.family, right.family}
+    if families <= {Family.INTEGER, Family.DECIMAL}:
+        whole = max(_WHOLE_DIGITS.get(one.text, one.precision - one.scale) for one in (left, right))
+        return whole + max(left.scale, right.scale) <= _MOST_DIGITS
+    if families == {Family.INTEGER, Family.FLOATING}:
+        return {left.text, right.text} == {"int", "double"}
+    return len(families) == 1 and (Family.OTHER not in families or left.text == right.text)
+
+
 def exact_number(value: object, column: ColumnType) -> Decimal:
     """Return a user's number exactly as written. Text is only accepted for decimal columns.
 
@@ -145,9 +159,9 @@ def exact_number(value: object, column: ColumnType) -> Decimal:
 
 
 def quantized(number: Decimal, column: ColumnType, rounding: str, *, steps: int = 0) -> Decimal:
-    """Round ``number`` to a value of an integer or decimal type, then move it by ``steps`` of the type's smallest step.
+    """Round ``number`` to a value of an integer or decimal type, then add ``steps`` of the type's smallest units.
 
-    Numbers beyond every such type become ones just beyond it.
+    Numbers too large for any such type become ones that are just too large.
     """
     with localcontext(prec=_ENOUGH_DIGITS):
         step = Decimal(1).scaleb(-column.scale)
@@ -245,7 +259,7 @@ def literal(value: TypedValue, column: ColumnType) -> str:
         # A bound beyond 32 bits stays a double: as a float it would be infinite.
         return f"{value!r}F" if column.single and rounded_to_single(value) == value else f"{value!r}D"
     if isinstance(value, Decimal):
-        # Beside a literal of another precision, Spark compares at a scale that holds both types, and rounds to it.
+        # With a literal of another precision, Spark would compare in a type that holds both, which may round.
         return f"CAST('{value:f}' AS DECIMAL({column.precision}, {column.scale}))"
     return sql_string(value) if isinstance(value, str) else _moment_literal(value)
 
@@ -323,5 +337,5 @@ def _file_proves(
         return False
     low, high = found.lower, found.upper
     if kind.holds(low) and kind.holds(high) and low > high:
-        return False  # of a file that somebody added with unsigned numbers: no bounds of what is read
+        return False  # a file with unsigned numbers, which somebody else added: bounds don't describe what is read
     return bounds(low, high)

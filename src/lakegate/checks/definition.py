@@ -1,4 +1,4 @@
-"""What ``@check`` makes of a function: a check to call from Python, write as text, audit and document."""
+"""Check definitions: what ``@check`` turns a function into, to call from Python, write as text, audit and document."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ BUILT_IN = "lakegate.checks.builtin"
 MOST_EXAMPLES = 100
 """Failing rows that a check can show at most."""
 _COMMON = ("severity", "scope", "name", "where", "tolerance", "examples", "description", "owner", "tags")
-_BEYOND = 10**400  # past every float; and far longer numbers can't even be printed
+_TOO_LARGE = 10**400  # larger than any float; Python can't even print much longer numbers
 _MOST_SHOWN = 10
 _PARAMETER = re.compile(r"``(\w+)``")
 _LOOKS_AT: dict[Scope, str] = {"batch": "the rows of the batch", "table": "the whole table"}
@@ -72,7 +72,7 @@ ColumnName: TypeAlias = Annotated[str, _COLUMN]
 OtherColumns: TypeAlias = Annotated[str | Sequence[str], _OTHER]
 """A parameter that names columns of another table."""
 ColumnsBeside: TypeAlias = Annotated[str | Sequence[str], _BESIDE]
-"""A parameter after others that names columns of the audited table, such as those to group by.
+"""A parameter, after others, that names more columns of the audited table, such as those to group by.
 
 The check's function is given a tuple of their *quoted* names.
 """
@@ -155,7 +155,7 @@ class CheckDefinition(Generic[P]):
         self._parameters = _parameters(function)
         self._columns = [one.name for one in self._parameters.values() if _has(_COLUMN, one.annotation)]
         self._beside = [one.name for one in self._parameters.values() if _has(_BESIDE, one.annotation)]
-        # A parameter of its own comes first: a check may be older than the option.
+        # A check's own parameter takes precedence over an option of the same name, which may be newer.
         self._common = [name for name in _COMMON if name == "scope" or name not in self._parameters]
         self._is_about_rows = get_type_hints(function).get("return") not in _NO_ROWS
         self._takes_more = any(one.kind is one.VAR_POSITIONAL for one in self._parameters.values())
@@ -172,7 +172,7 @@ class CheckDefinition(Generic[P]):
         """
         first, *more = self.make(args, kwargs)
         if more:
-            raise self.error(f"a call makes one check of one column: call it once for each of the {1 + len(more)}.")
+            raise self.error(f"a call makes one check of one column: make {1 + len(more)} calls, one for each column.")
         return first
 
     def prepare(self, hook: Callable[[Check], Check]) -> Callable[[Check], Check]:
@@ -250,6 +250,18 @@ class CheckDefinition(Generic[P]):
                 arguments[name] = list(spelled) if len(spelled) > 1 else spelled[0]
         return check.model_copy(update={"columns": tuple(map(spell, check.columns)), "arguments": arguments})
 
+    def options_of(self, check: Check) -> dict[str, Any]:
+        """Return a check's options that differ from the defaults, by the names they are written with."""
+        options: dict[str, Any] = {} if check.severity == "error" else {"severity": check.severity}
+        if check.scope != self.scopes[0]:
+            options["scope"] = check.scope
+        if check.label:
+            options["name"] = check.label
+        for name in ("where", "tolerance", "examples", "description", "owner"):
+            if (value := getattr(check, name)) is not None:
+                options[name] = value
+        return {**options, "tags": list(check.tags)} if check.tags else options
+
     @property
     def documentation(self) -> str:
         """The docstring without its example."""
@@ -295,7 +307,7 @@ class CheckDefinition(Generic[P]):
         except LakegateError:
             raise
         except ValueError as error:
-            raise refuse(check, str(error), (isinstance(error, CheckProblem) and error.hint) or self._usage) from None
+            raise refuse(check, str(error), getattr(error, "hint", None) or self._usage) from None
         except Exception as error:
             raise refuse(
                 check, f"its function failed ({type(error).__name__}): {error}", f"Correct {self.__module__}."
@@ -311,8 +323,8 @@ class CheckDefinition(Generic[P]):
         try:
             return None if check.where is None else read_filter(check.where, schema)
         except ValueError as error:
-            hint = error.hint if isinstance(error, CheckProblem) else None
-            raise refuse(check, str(error), hint or "Write a condition about one row: where='vendor_id = 1'.") from None
+            hint = getattr(error, "hint", None) or "Write a condition about one row: where='vendor_id = 1'."
+            raise refuse(check, str(error), hint) from None
 
     def make(self, positional: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Check, ...]:
         """Return the checks for ``name(*positional, **keywords)``.
@@ -328,7 +340,7 @@ class CheckDefinition(Generic[P]):
         common = {key: self._plain(keywords[key]) for key in self._common if keywords.get(key) is not None}
         severity, scope, label = self._severity(common), self._scope(common), self._text(common, "name")
         groups = [(column,) for column in columns] if self._each_column else [columns]
-        made = [
+        checks = [
             Check(
                 kind=self.name,
                 columns=group,
@@ -346,11 +358,10 @@ class CheckDefinition(Generic[P]):
             for group in groups
         ]
         try:
-            _require_rows(made[0], is_about=self._is_about_rows)
-            return tuple(made if self._prepare is None else map(self._prepare, made))
+            _require_rows(checks[0], is_about=self._is_about_rows)
+            return tuple(checks if self._prepare is None else map(self._prepare, checks))
         except ValueError as error:
-            hint = error.hint if isinstance(error, CheckProblem) else None
-            raise self.error(str(error), hint) from None
+            raise self.error(str(error), getattr(error, "hint", None)) from None
 
     @property
     def _usage(self) -> str:
@@ -416,13 +427,13 @@ class CheckDefinition(Generic[P]):
                 guess = did_you_mean(name, (*self._parameters, *self._common))
                 raise self.error(f"there is no argument '{name}'. {guess}".strip())
             if name in values:
-                raise self.error("two of the arguments mean the same: " + f"'{written}' is another word for '{name}'.")
+                raise self.error(f"two of the arguments mean the same: '{written}' is another name for '{name}'.")
             if value is not None or self._parameters[name].default not in (None, inspect.Parameter.empty):
                 values[name] = value
         return values
 
     def _value(self, name: str, value: Any) -> Any:
-        """Return an argument as a JSON value, or ``None`` where it says nothing new."""
+        """Return an argument as a JSON value; ``None`` if it's the default."""
         one = self._parameters[name]
         if value is not None and (_has(_OTHER, one.annotation) or _has(_BESIDE, one.annotation)):
             names = [self._column(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
@@ -432,7 +443,7 @@ class CheckDefinition(Generic[P]):
         value = self._plain(value)
         kinds = _kinds(one.annotation)
         is_wanted = not kinds or any(_is_of(kind, value) for kind in kinds)
-        if value is None:  # which is how no value is written, never the default of another value
+        if value is None:  # omits the argument; never allowed if there's another default
             is_wanted = one.default in (None, one.empty)
         if not is_wanted:
             raise self.error(f"{name}={value!r} isn't {self._wanted(name)}.")
@@ -454,7 +465,7 @@ class CheckDefinition(Generic[P]):
             return _plain_decimal(value)
         if isinstance(value, float) and not math.isfinite(value):
             raise self.error(f"{value} isn't a finite number.")
-        if isinstance(value, int) and abs(value) >= _BEYOND:
+        if isinstance(value, int) and abs(value) >= _TOO_LARGE:
             raise self.error("a number has more than 400 digits.")
         if isinstance(value, str):
             return self._encodable(value)
@@ -463,7 +474,7 @@ class CheckDefinition(Generic[P]):
         raise self.error(f"{value!r} is neither a number, text, a date, True, False nor a list of these.")
 
     def _column(self, value: Any) -> str:
-        # A column may be called None, True or False; only a parser that knows no columns reads a constant there.
+        # A column may be called None, True or False, which the parser reads as constants.
         if value is None or isinstance(value, bool):
             return str(value)
         if not isinstance(value, str):
@@ -503,7 +514,7 @@ class CheckDefinition(Generic[P]):
         )
 
     def _where(self, common: Mapping[str, Any]) -> str | None:
-        """Return the filter if it's a condition on one row. Its columns are resolved once a schema is known."""
+        """Return the filter, which must be a condition on one row. Its columns are resolved once a schema is known."""
         text = self._text(common, "where")
         if text is not None:
             try:
@@ -559,17 +570,11 @@ def _quoted(name: str, schema: Schema) -> QuotedColumn:
 
 def _require_rows(check: Check, *, is_about: bool, diverts: bool = True) -> None:
     """Refuse options about failing rows on a check that has none."""
-    if check.severity == "quarantine" and is_about and not diverts:
-        raise CheckProblem("it compares rows by a query, so none can be set aside.", "Use severity='error' or 'warn'.")
-    if is_about:
-        return
-    if check.severity == "quarantine":
-        problem, hint = "it isn't about single rows, so none can be set aside.", "Use severity='error' or 'warn'."
-    elif check.tolerance is not None:
-        problem, hint = "it isn't about single rows, so none can be tolerated.", "Widen its limits instead."
-    else:
-        return
-    raise CheckProblem(problem, hint)
+    if check.severity == "quarantine" and not (is_about and diverts):
+        why = "compares rows by a query" if is_about else "isn't about single rows"
+        raise CheckProblem(f"it {why}, so none can be set aside.", "Use severity='error' or 'warn'.")
+    if check.tolerance is not None and not is_about:
+        raise CheckProblem("it isn't about single rows, so none can be tolerated.", "Widen its limits instead.")
 
 
 def refuse(check: Check, problem: str, hint: str) -> CheckError:
@@ -584,11 +589,11 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     for one in inspect.signature(function).parameters.values():
         if one.kind is one.VAR_KEYWORD:
             continue
-        made = one.replace(annotation=hints.get(one.name))
-        problem = _problem(made, [*found.values()])
+        parameter = one.replace(annotation=hints.get(one.name))
+        problem = _problem(parameter, [*found.values()])
         if problem:
             raise TypeError(f"{function.__qualname__}() can't be a check: parameter '{one.name}' {problem}")
-        found[one.name] = made
+        found[one.name] = parameter
     return found
 
 

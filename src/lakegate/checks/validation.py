@@ -1,7 +1,6 @@
 """Validates checks against a schema, before anything is written.
 
-What users wrote in Spark's language, Spark plans on the columns alone. So unknown functions and types that can't be
-compared are found before the batch is written.
+Spark plans users' SQL on the columns alone. That reveals unknown functions and types that can't be compared.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from lakegate.checks.columns import ColumnType, Family
+from lakegate.checks.columns import ColumnType, compare_exactly
 from lakegate.checks.definition import refuse
 from lakegate.checks.questions import (
     CheckProblem,
@@ -27,6 +26,7 @@ from lakegate.checks.questions import (
 from lakegate.checks.registry import built_in, find_check
 from lakegate.errors import CheckError, QueryError
 from lakegate.model.checks import SHOW_VALUES, Check
+from lakegate.model.figures import counted
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import Column, Schema, is_masked
 from lakegate.model.types import nested_fields, path_parts
@@ -34,13 +34,11 @@ from lakegate.model.words import did_you_mean
 from lakegate.ports import Engine
 
 Schemas: TypeAlias = Callable[[TableIdentifier], Schema | None]
-"""Gives the schema of another table as it would be after publishing; ``None`` when there is no such table."""
+"""Returns the schema of another table as it would be after publishing; ``None`` if there is no such table."""
 
 _MOST_SHOWN = 30
 _NAMES = re.compile(r"`(?:[^`]|``)+`|[\w.]+")
 _OWN_NAMES = "__lakegate_"
-_MOST_DIGITS = 38  # of a Spark decimal; a comparison that needs more loses fraction digits
-_WHOLE_DIGITS = {"int": 10, "long": 20}  # what Spark gives them beside a decimal
 
 
 def validate_checks(
@@ -127,20 +125,11 @@ def no_such_table(check: Check, table: TableIdentifier) -> CheckError:
 
 def _rebuilt(check: Check) -> tuple[Check, ...]:
     """Return ``check`` as the parser would have made it."""
-    # "batch" is the default scope of a check created directly, so it may not be deliberate.
-    scope = None if check.scope == "batch" else check.scope
-    common = {
-        "severity": check.severity,
-        "scope": scope,
-        "name": check.label,
-        "where": check.where,
-        "tolerance": check.tolerance,
-        "examples": check.examples,
-        "description": check.description,
-        "owner": check.owner,
-        "tags": check.tags or None,
-    }
-    return find_check(check.kind).make(check.columns, {**common, **check.arguments})
+    definition = find_check(check.kind)
+    options = definition.options_of(check)
+    if check.scope == "batch":
+        options.pop("scope", None)  # the default of a check made directly, so it may not be deliberate
+    return definition.make(check.columns, {**options, **check.arguments})
 
 
 def _valid(check: Check, schema: Schema, schemas: Schemas | None, masked: Sequence[str]) -> Check:
@@ -176,7 +165,7 @@ def _require_free_names(check: Check, schema: Schema) -> None:
     """Refuse to query a table with a column that could be confused with one of lakegate's own names."""
     taken = next((name for name in schema.names if name.lower().startswith(_OWN_NAMES)), None)
     if taken is not None:
-        problem = f"it takes a query, in which column '{taken}' could be taken for one of lakegate's own names."
+        problem = f"in its query, column '{taken}' could be confused with one of lakegate's own names."
         raise refuse(check, problem, f"Rename the column: names that start with '{_OWN_NAMES}' are reserved.")
 
 
@@ -186,7 +175,7 @@ def _find(check: Check, name: str, schema: Schema) -> Column:
     if nested is not None:
         path, type_ = nested
         plain = ".".join(part if part.isidentifier() else quote(part) for part in path)
-        # A column whose own name holds these dots would come first.
+        # A column whose own name contains the dots would take precedence.
         is_taken = schema.find(plain) is not None
         column = Column(name=".".join(map(quote, path)) if is_taken else plain, type=type_)
     if column is None:
@@ -212,7 +201,7 @@ def _require_key(check: Check, question: KeyQuestion, schema: Schema) -> None:
         raise refuse(check, "its key has no columns.", "Name at least one column.")
     if len({len(side) for side in sides}) > 1:
         counts = " and ".join(str(len(side)) for side in sides)
-        raise refuse(check, f"its key and the other table's have {counts} columns.", "Name as many of both.")
+        raise refuse(check, f"its key and the other table's have {counts} columns.", "Name as many columns of each.")
     columns = [_find(check, name, schema) for name in question.columns]
     if len({column.name for column in columns}) < len(columns):
         raise refuse(check, "it names one column twice.", "Column names ignore case; name each column once.")
@@ -241,7 +230,7 @@ def _require_reference(check: Check, question: OrphanRows, schema: Schema, schem
                 did_you_mean(other_name, other.names) + "Name its columns in to_columns=…, in order.",
             )
         ours = _find(check, name, schema)
-        if not _compare_exactly(ColumnType.parse(ours.type), ColumnType.parse(theirs.type)):
+        if not compare_exactly(ColumnType.parse(ours.type), ColumnType.parse(theirs.type)):
             raise refuse(
                 check,
                 f"column '{name}' is of type {ours.type}, '{theirs.name}' of {question.table} of type {theirs.type}; "
@@ -258,21 +247,6 @@ def _require_condition(check: Check, question: OrphanRows, condition: str, other
     except CheckProblem as error:
         hint = error.hint or f"Write a condition about one row of {question.table}."
         raise refuse(check, str(error), hint) from None
-
-
-def _compare_exactly(left: ColumnType, right: ColumnType) -> bool:
-    families = {left.family, right.family}
-    if families <= {Family.INTEGER, Family.DECIMAL}:
-        return max(map(_whole_digits, (left, right))) + max(left.scale, right.scale) <= _MOST_DIGITS
-    if families == {Family.INTEGER, Family.FLOATING}:
-        return {left.text, right.text} == {"int", "double"}
-    return len(families) == 1 and (Family.OTHER not in families or left.text == right.text)
-
-
-def _whole_digits(column: ColumnType) -> int:
-    if column.family is Family.DECIMAL:
-        return column.precision - column.scale
-    return _WHOLE_DIGITS[column.text]
 
 
 def require_runnable(checks: Sequence[Check], schema: Schema, engine: Engine) -> None:
@@ -299,7 +273,7 @@ def require_runnable(checks: Sequence[Check], schema: Schema, engine: Engine) ->
     ]
     if refused:
         raise CheckError(
-            f"The engine can't evaluate {len(refused)} check{'' if len(refused) == 1 else 's'}:{''.join(refused)}",
+            f"The engine can't evaluate {counted(len(refused), 'check')}:{''.join(refused)}",
             hint="Correct the expression; nothing was written.",
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lakegate.contracts.dbt_tests import COUNTED_BY_VALUE, READERS, Arguments, Made, NoCheckError, Test, same
+from lakegate.contracts.dbt_tests import COUNTED_BY_VALUE, Arguments, CheckParts, DbtTest, NoCheckError, translate
 from lakegate.contracts.document import Document, Mark, Node
 from lakegate.contracts.draft import Draft, DraftColumn, sql_type, text_of, words_of
 from lakegate.model.identifiers import quote
@@ -16,22 +16,15 @@ _OPTIONS = ("name", "config", "severity", "where", "tags", "description", "error
 _REF = re.compile(r"\s*(?:\{\{)?\s*ref\(\s*(?:['\"][^'\"]+['\"]\s*,\s*)?['\"]([^'\"]+)['\"][^)]*\)\s*(?:\}\})?\s*")
 _SOURCE = re.compile(r"\s*(?:\{\{)?\s*source\(\s*['\"]([^'\"]+)['\"]\s*,\s*['\"]([^'\"]+)['\"]\s*\)\s*(?:\}\})?\s*")
 _MORE_THAN = re.compile(r"\s*(>=?|!=|<>)\s*([0-9]+)\s*")
-_OF_TABLES = frozenset(
-    {
-        "name",
-        "description",
-        "columns",
-        "config",
-        "meta",
-        "tags",
-        "identifier",
-        "constraints",
-        "freshness",
-        "loaded_at_field",
-        *_TESTS,
-    }
+_TABLE_KEYS = frozenset(
+    {"name", "description", "columns", "config", "meta", "tags", "identifier", "constraints", "freshness",
+     "loaded_at_field", *_TESTS}
+)  # fmt: skip
+_COLUMN_KEYS = frozenset(
+    {"name", "description", "data_type", "constraints", "tags", "config", "meta", "quote", *_TESTS}
 )
-_OF_COLUMNS = frozenset({"name", "description", "data_type", "constraints", "tags", "config", "meta", "quote", *_TESTS})
+_RUN_OPTIONS = ("limit", "store_failures", "store_failures_as", "fail_calc")
+"""Options about how dbt runs a test, without a counterpart here."""
 
 _PERIODS = {"minute": "m", "hour": "h", "day": "d"}
 
@@ -52,28 +45,21 @@ def read_dbt(document: Document, *, namespace: str | None = None) -> list[Draft]
     drafts = [
         _DbtTable(one, namespace or _config(one, "schema") or "default", namespace).read()
         for key in _RESOURCES
-        for one in _items(root, key)
+        for one in root.items_of(key)
         if text_of(one.get("name"))
     ]
-    for source in _items(root, "sources"):
-        place = text_of(source.get("schema")) or text_of(source.get("name")) or "default"
-        tables = [one for one in _items(source, "tables") if text_of(one.get("name"))]
-        drafts += [_DbtTable(one, place, namespace, source).read() for one in tables]
-        for key, mark in source.keys.items():
-            if (
-                key not in ("name", "schema", "tables", "description", "freshness", "loaded_at_field")
-                and drafts
-                and tables
-            ):
+    for source in root.items_of("sources"):
+        schema = text_of(source.get("schema")) or text_of(source.get("name")) or "default"
+        tables = [one for one in source.items_of("tables") if text_of(one.get("name"))]
+        drafts += [_DbtTable(one, schema, namespace, source).read() for one in tables]
+        known_keys = ("name", "schema", "tables", "description", "freshness", "loaded_at_field")
+        for key, mark in source.keys.items() if tables else ():
+            if key not in known_keys:
                 drafts[-1].lose(mark, f"source {key}", "about dbt, not about the table")
     for key, mark in root.keys.items():
         if key not in (*_RESOURCES, "sources", "version") and drafts:
             drafts[0].lose(mark, key, "about dbt, not about a table")
     return drafts
-
-
-def _items(node: Node, key: str) -> list[Node]:
-    return node.mapping[key].items if key in node.mapping else []
 
 
 def _config(node: Node, key: str) -> str | None:
@@ -84,32 +70,29 @@ def _config(node: Node, key: str) -> str | None:
 class _DbtTable:
     """A model or table while it's being read."""
 
-    def __init__(self, node: Node, place: str, namespace: str | None, source: Node | None = None) -> None:
+    def __init__(self, node: Node, schema: str, namespace: str | None, source: Node | None = None) -> None:
         self._node = node
-        self._of_source = None if source is None else source.get("freshness")
+        self._source_freshness = None if source is None else source.get("freshness")
         self._namespace = namespace or "default"
         name = text_of(node.get("identifier")) or _config(node, "alias") or text_of(node.get("name")) or ""
-        self._draft = Draft(f"{place}.{name}", node.mark.line)
+        self._draft = Draft(f"{schema}.{name}", node.mark.line)
 
     def read(self) -> Draft:
         draft, node = self._draft, self._node
+        config = node.get("config") or Node({}, node.mark)
         draft.description = text_of(node.get("description"))
-        draft.tags = (
-            *words_of(node.get("tags")),
-            *words_of((node.get("config") or node).get("tags") if node.get("config") else None),
-        )
-        self._freshness(node)
-        meta = node.get("meta") or (node.get("config") or Node({}, node.mark)).get("meta")
+        draft.tags = (*words_of(node.get("tags")), *words_of(config.get("tags")))
+        self._freshness(node, config)
+        meta = node.get("meta") or config.get("meta")
         draft.owner = None if meta is None else text_of(meta.get("owner"))
         listed = []
         for one in draft.listed(node, "columns"):
-            if text_of(one.get("name")):
-                listed.append(one)
-            else:
+            name, kind = text_of(one.get("name")), text_of(one.get("data_type"))
+            if name is None:
                 draft.lose(one.mark, "a column", "its name is missing, or isn't text")
-        for one in listed:
-            kind = text_of(one.get("data_type"))
-            column = DraftColumn(text_of(one.get("name")) or "", description=text_of(one.get("description")))
+                continue
+            listed.append(one)
+            column = DraftColumn(name, description=text_of(one.get("description")))
             column.type, column.tags = None if kind is None else sql_type(kind), words_of(one.get("tags"))
             if kind is not None and column.type is None:
                 draft.lose(one.keys["data_type"], f"data_type {kind}", "not an Iceberg type; the column may have any")
@@ -118,19 +101,16 @@ class _DbtTable:
             draft.columns.append(column)
         for one, column in zip(listed, list(draft.columns), strict=True):
             self._rules(one, column)
-            self._left_over(one, _OF_COLUMNS)
+            draft.lose_unknown_keys(one, _COLUMN_KEYS)
         self._rules(node, None)
-        self._left_over(node, _OF_TABLES)
-        config = node.get("config")
-        if config is not None:
-            for key, mark in config.keys.items():
-                if key not in ("schema", "alias", "tags", "meta", "freshness", "loaded_at_field"):
-                    draft.lose(mark, f"config {key}", "about dbt, not about the table")
+        draft.lose_unknown_keys(node, _TABLE_KEYS)
+        for key, mark in config.keys.items():
+            if key not in ("schema", "alias", "tags", "meta", "freshness", "loaded_at_field"):
+                draft.lose(mark, f"config {key}", "about dbt, not about the table")
         return draft
 
-    def _freshness(self, node: Node) -> None:
-        config = node.get("config")
-        given = node.get("freshness") or (None if config is None else config.get("freshness")) or self._of_source
+    def _freshness(self, node: Node, config: Node) -> None:
+        given = node.get("freshness") or config.get("freshness") or self._source_freshness
         if given is None:
             return
         for key in ("error_after", "warn_after"):
@@ -141,12 +121,7 @@ class _DbtTable:
             elif after is not None:
                 self._draft.lose(after.mark, f"freshness {key}", "a contract has one limit of freshness")
         if given.get("filter") is not None:
-            self._draft.lose(given.keys["filter"], "freshness filter", "what is published counts, all of it")
-
-    def _left_over(self, node: Node, known_keys: frozenset[str]) -> None:
-        for key, mark in node.keys.items():
-            if key not in known_keys:
-                self._draft.lose(mark, key, "lakegate has no such key")
+            self._draft.lose(given.keys["filter"], "freshness filter", "a contract's freshness counts every publish")
 
     def _rules(self, node: Node, column: DraftColumn | None) -> None:
         for one in self._draft.listed(node, "constraints"):
@@ -183,17 +158,15 @@ class _DbtTable:
         own = own.pop("arguments") if isinstance(own.get("arguments"), dict) and len(own) == 1 else own
         config = arguments.get("config") if isinstance(arguments.get("config"), dict) else {}
         options = {
-            key: value
-            for key, value in {**arguments, **(config or {})}.items()
-            if key in (*_OPTIONS, "limit", "store_failures", "store_failures_as", "fail_calc")
+            key: value for key, value in {**arguments, **(config or {})}.items() if key in (*_OPTIONS, *_RUN_OPTIONS)
         }
         try:
-            kind, columns, made, remark = self._check(name, own, column)
-            made = _with_options(made, _translated_options(options))
+            (kind, columns, translated), remark = self._check(name, own, column)
+            translated = _with_options(translated, _translated_options(options))
         except NoCheckError as error:
             self._draft.lose(mark, name, str(error))
             return
-        for key in ("limit", "store_failures", "store_failures_as", "fail_calc", "meta"):
+        for key in (*_RUN_OPTIONS, "meta"):
             if key in options:
                 self._draft.lose(mark, f"{name}: {key}", "about how dbt runs it")
         if kind in COUNTED_BY_VALUE and (options.get("error_if") or options.get("warn_if")):
@@ -202,11 +175,12 @@ class _DbtTable:
         if remark is not None:
             what, why = remark
             self._draft.lose(mark, f"{name}: {what}", why)
-        self._draft.add(mark, name, kind, columns, made)
+        self._draft.add(mark, name, kind, columns, translated)
 
     def _check(
         self, name: str, arguments: Arguments, column: DraftColumn | None
-    ) -> tuple[*Made, tuple[str, str] | None]:
+    ) -> tuple[CheckParts, tuple[str, str] | None]:
+        """Return the check for a test, and what it does differently."""
         if _has_jinja(arguments):
             raise NoCheckError("it holds Jinja, which only dbt knows")
         package, _, short = name.rpartition(".")
@@ -214,38 +188,33 @@ class _DbtTable:
         own = column.name if column is not None else None
         if isinstance(given.get("column_name"), str):
             own = given.pop("column_name")
-        test = Test(own, given, self._table, self._is_required)
         row_condition = given.pop("row_condition", None)
         mostly = given.pop("mostly", None)
-        reader = READERS.get(short)
-        if reader is None and package in ("dbt_expectations", "great_expectations"):
-            raise NoCheckError("lakegate has no check for it")
-        kind, columns, made = reader(test) if reader is not None else same(short, test)
+        test = DbtTest(own, given, self._table, self._is_required)
+        kind, columns, translated = translate(short, test, package=package)
         if row_condition is not None:
-            made["where"] = row_condition
+            translated["where"] = row_condition
         if isinstance(mostly, (int, float)):
-            made["tolerance"] = _percent(1 - mostly)
-            if own is not None and kind not in ("not_null", "null_rate"):  # a share of the values that are there
+            translated["tolerance"] = _percent(1 - mostly)
+            if own is not None and kind not in ("not_null", "null_rate"):  # a share of the values that aren't NULL
                 present = f"{quote(own)} IS NOT NULL"
-                made["where"] = f"({made['where']}) AND {present}" if made.get("where") else present
-        return kind, columns, made, test.remark
+                translated["where"] = f"({translated['where']}) AND {present}" if translated.get("where") else present
+        return (kind, columns, translated), test.remark
 
     def _is_required(self, name: str) -> bool:
         found = [one for one in self._draft.columns if one.name.lower() == name.lower()]
         return any(one.required or f"not_null({one.name})" in map(str, one.checks) for one in found)
 
     def _table(self, text: Any) -> str:
-        found = _SOURCE.fullmatch(text) if isinstance(text, str) else None
-        if found is not None:
-            return f"{found[1]}.{found[2]}"
-        found = _REF.fullmatch(text) if isinstance(text, str) else None
-        if found is None:
-            raise NoCheckError(f"{text!r} is neither a ref nor a source")
-        return f"{self._namespace}.{found[1]}"
+        if isinstance(text, str) and (source := _SOURCE.fullmatch(text)):
+            return f"{source[1]}.{source[2]}"
+        if isinstance(text, str) and (ref := _REF.fullmatch(text)):
+            return f"{self._namespace}.{ref[1]}"
+        raise NoCheckError(f"{text!r} is neither a ref nor a source")
 
 
 def _named(node: Node) -> tuple[str | None, Arguments, Mark]:
-    """Return a test's name, its arguments, and their place."""
+    """Return a test's name, its arguments, and where they are in the file."""
     if isinstance(node.value, str):
         return node.value, {}, node.mark
     if "test_name" in node.mapping:  # the long form
@@ -266,13 +235,13 @@ def _has_jinja(value: Any) -> bool:
     return isinstance(value, str) and ("{{" in value or "{%" in value)
 
 
-def _with_options(made: Arguments, options: Arguments) -> Arguments:
+def _with_options(arguments: Arguments, options: Arguments) -> Arguments:
     """Return a check's arguments combined with the test's general options; neither replaces the other."""
-    wheres = [str(one) for one in (options.get("where"), made.get("where")) if one]
-    if options.get("tolerance") is not None and made.get("tolerance") is not None:
+    filters = [str(one) for one in (options.get("where"), arguments.get("where")) if one]
+    if options.get("tolerance") is not None and arguments.get("tolerance") is not None:
         raise NoCheckError("it allows a share of the rows and a number of them")
-    where = wheres[0] if len(wheres) == 1 else " AND ".join(f"({one})" for one in wheres) or None
-    return {**options, **{name: value for name, value in made.items() if value is not None}, "where": where}
+    where = filters[0] if len(filters) == 1 else " AND ".join(f"({one})" for one in filters) or None
+    return {**options, **{name: value for name, value in arguments.items() if value is not None}, "where": where}
 
 
 def _translated_options(options: Arguments) -> Arguments:
@@ -280,12 +249,14 @@ def _translated_options(options: Arguments) -> Arguments:
         raise NoCheckError("it holds Jinja, which only dbt knows")
     if options.get("enabled") is False:
         raise NoCheckError("it is disabled")
-    made: Arguments = {name: options[name] for name in ("name", "where", "tags", "description") if options.get(name)}
+    translated: Arguments = {
+        name: options[name] for name in ("name", "where", "tags", "description") if options.get(name)
+    }
     severity = str(options.get("severity", "error")).lower()
     if severity not in ("error", "warn"):
         raise NoCheckError(f"severity {severity!r} is neither error nor warn")
     if severity == "warn":
-        made["severity"] = "warn"
+        translated["severity"] = "warn"
     condition = options.get("warn_if" if severity == "warn" else "error_if")
     other = options.get("error_if" if severity == "warn" else "warn_if")
     if condition is not None:
@@ -295,10 +266,10 @@ def _translated_options(options: Arguments) -> Arguments:
         rows = int(found[2]) - (found[1] == ">=")
         if rows < 0:
             raise NoCheckError(f"{condition!r} is always true")
-        made["tolerance"] = rows or None
+        translated["tolerance"] = rows or None
     if other is not None and str(other).replace(" ", "") not in ("!=0", ">0"):
         raise NoCheckError(f"it warns and fails at different numbers of rows ({other!r})")
-    return made
+    return translated
 
 
 def _percent(share: float) -> str:

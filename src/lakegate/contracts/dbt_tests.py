@@ -18,9 +18,8 @@ from lakegate.errors import CheckError
 from lakegate.model.identifiers import quote
 from lakegate.model.sqltext import sql_string
 
-_PAIR = 2
 Arguments: TypeAlias = dict[str, Any]
-Made: TypeAlias = tuple[str, Sequence[str], Arguments]
+CheckParts: TypeAlias = tuple[str, Sequence[str], Arguments]
 """A check: its kind, its columns, its arguments."""
 
 
@@ -29,19 +28,25 @@ class NoCheckError(Exception):
 
 
 @dataclass(slots=True)
-class Test:
-    """A test's column and arguments. Arguments that nobody takes can't be translated."""
+class DbtTest:
+    """A test while it's translated. Arguments that no reader takes can't be translated.
+
+    Attributes:
+        column: The column that it's listed under; ``None`` for a test of the table.
+        table: Returns the table that a ``ref`` or ``source`` stands for.
+        is_required: Returns whether a column has no NULLs.
+        remark: What the check does differently, and how.
+    """
 
     column: str | None
     arguments: Arguments
     table: Callable[[Any], str]
     is_required: Callable[[str], bool]
     remark: tuple[str, str] | None = None
-    """What of it the check says in another way, and how."""
 
     @property
-    def on(self) -> str:
-        """The column that it's about."""
+    def required_column(self) -> str:
+        """The column that it's listed under."""
         if self.column is None:
             raise NoCheckError("it must be below a column")
         return self.column
@@ -50,15 +55,43 @@ class Test:
         """Return an argument, and mark it as translated."""
         return self.arguments.pop(name, default)
 
-    def done(self) -> None:
+    def take_list(self, name: str, *, least: int = 1) -> list[Any]:
+        """Take an argument that must be a list with at least this many items."""
+        values = self.take(name)
+        if not isinstance(values, list) or len(values) < least:
+            raise NoCheckError(f"'{name}' isn't a list{f' of {least} or more' if least > 1 else ''}")
+        return values
+
+    def take_limits(self) -> Arguments:
+        """Take ``min_value`` and ``max_value`` as ``min`` and ``max``."""
+        return {"min": self.take("min_value"), "max": self.take("max_value")}
+
+    def refuse_untaken(self) -> None:
         """Refuse arguments that weren't taken, because their effect would be lost."""
         left = [name for name, value in self.arguments.items() if value not in (None, False)]
         if left:
             raise NoCheckError(f"no lakegate check takes {', '.join(map(repr, left))}")
 
 
-def same(name: str, test: Test) -> Made:
-    """Translate a test into the check of the same name, or report that there is none."""
+Reader: TypeAlias = Callable[[DbtTest], CheckParts]
+
+
+def translate(name: str, test: DbtTest, *, package: str) -> CheckParts:
+    """Return the check for a test.
+
+    Args:
+        name: The test's name, without its package.
+
+    Raises:
+        NoCheckError: If no check does the same.
+    """
+    reader = READERS.get(name)
+    if reader is not None:
+        check = reader(test)
+        test.refuse_untaken()
+        return check
+    if package in ("dbt_expectations", "great_expectations"):
+        raise NoCheckError("lakegate has no check for it")
     try:
         definition = find_check(name)
     except CheckError:
@@ -67,23 +100,30 @@ def same(name: str, test: Test) -> Made:
     return definition.name, columns, test.arguments
 
 
-def _simple(kind: str) -> Callable[[Test], Made]:
-    def read(test: Test) -> Made:
-        test.done()
-        return kind, [test.on], {}
+def _renamed(kind: str, *, of_column: bool = True, **names: str) -> Reader:
+    """Translate a test that only names its arguments differently: ``names`` are the check's names and the test's."""
+
+    def read(test: DbtTest) -> CheckParts:
+        arguments = {ours: test.arguments.get(theirs) for ours, theirs in names.items()}
+        for theirs in names.values():
+            test.take(theirs)
+        if "to" in arguments:
+            arguments["to"] = test.table(arguments["to"])
+        return kind, [test.required_column] if of_column else (), arguments
 
     return read
 
 
-def _accepted(name: str) -> Callable[[Test], Made]:
-    def read(test: Test) -> Made:
-        values, quoted = test.take(name), test.take("quote", default=True)
-        quoted = test.take("quote_values", default=quoted)
-        test.done()
-        if not isinstance(values, list):
-            raise NoCheckError(f"'{name}' isn't a list")
+def _fixed(kind: str, **arguments: Any) -> Reader:
+    return lambda test: (kind, [test.required_column], dict(arguments))
+
+
+def _set(kind: str, name: str) -> Reader:
+    def read(test: DbtTest) -> CheckParts:
+        values = test.take_list(name, least=0)
+        quoted = test.take("quote_values", default=test.take("quote", default=True))
         # dbt puts each value in quotes unless it is told not to; databases then compare it as the column's type.
-        return "accepted_values", [test.on], {"values": values if quoted else list(map(_number, values))}
+        return kind, [test.required_column], {"values": values if quoted else list(map(_number, values))}
 
     return read
 
@@ -97,62 +137,20 @@ def _number(value: Any) -> Any:
         raise NoCheckError(f"{value!r} is SQL, not a value") from None
 
 
-def _refused(name: str) -> Callable[[Test], Made]:
-    def read(test: Test) -> Made:
-        values = test.take(name)
-        test.take("quote")
-        test.take("quote_values")
-        test.done()
-        return "not_accepted_values", [test.on], {"values": values if isinstance(values, list) else [values]}
-
-    return read
+def _range(test: DbtTest) -> CheckParts:
+    limits = test.take_limits()
+    strictly, inclusive = test.take("strictly", default=False), test.take("inclusive", default=True)
+    for limit in limits.values():
+        if isinstance(limit, str) and not re.fullmatch(r"[-0-9:.TZ +]+", limit):
+            raise NoCheckError(f"{limit!r} is SQL, not a value")
+    return "in_range", [test.required_column], {**limits, "inclusive": None if inclusive and not strictly else False}
 
 
-def _relationships(test: Test) -> Made:
-    to, field = test.take("to"), test.take("field")
-    test.done()
-    return "relationships", [test.on], {"to": test.table(to), "to_columns": field}
-
-
-def _relationships_where(test: Test) -> Made:
-    to, field = test.take("to"), test.take("field")
-    where = {"where": test.take("from_condition"), "to_condition": test.take("to_condition")}
-    test.done()
-    return "relationships_where", [test.on], {"to": test.table(to), "to_columns": field, **where}
-
-
-def _beside(kind: str) -> Callable[[Test], Made]:
-    """Translate a test that compares a table with another one."""
-
-    def read(test: Test) -> Made:
-        other = test.take("compare_model")
-        test.done()
-        return kind, (), {"to": test.table(other)}
-
-    return read
-
-
-def _range(low: str, high: str) -> Callable[[Test], Made]:
-    def read(test: Test) -> Made:
-        ends = {"min": test.take(low), "max": test.take(high)}
-        strictly, inclusive = test.take("strictly", default=False), test.take("inclusive", default=True)
-        test.done()
-        for end in ends.values():
-            if isinstance(end, str) and not re.fullmatch(r"[-0-9:.TZ +]+", end):
-                raise NoCheckError(f"{end!r} is SQL, not a value")
-        return "in_range", [test.on], {**ends, "inclusive": None if inclusive and not strictly else False}
-
-    return read
-
-
-def _key(name: str, ignored_if: str) -> Callable[[Test], Made]:
-    def read(test: Test) -> Made:
-        columns = test.take(name)
+def _key(name: str, ignored_if: str) -> Reader:
+    def read(test: DbtTest) -> CheckParts:
+        columns = test.take_list(name)
         ignored = test.take("ignore_row_if", default=ignored_if)
         test.take("quote_columns")
-        test.done()
-        if not isinstance(columns, list):
-            raise NoCheckError(f"'{name}' isn't a list of columns")
         as_ours = ("any_value_is_missing", *["all_values_are_missing"] * (len(columns) == 1))
         nullable = [] if ignored in as_ours else [one for one in columns if not test.is_required(str(one))]
         if nullable:
@@ -163,183 +161,136 @@ def _key(name: str, ignored_if: str) -> Callable[[Test], Made]:
     return read
 
 
-def _expression(test: Test) -> Made:
+def _expression(test: DbtTest) -> CheckParts:
     expression = test.take("expression")
-    test.done()
     if not isinstance(expression, str):
         raise NoCheckError("it has no expression")
-    whole = expression if test.column is None else f"{quote(test.column)} {expression}"
-    return "expression_is_true", (), {"expression": whole}
+    return _true(expression if test.column is None else f"{quote(test.column)} {expression}")
 
 
-def _pattern(kind: str, name: str = "regex") -> Callable[[Test], Made]:
-    def read(test: Test) -> Made:
-        found = test.take(name)
-        patterns = found if isinstance(found, list) else [found]
+def _pattern(kind: str, name: str = "regex") -> Reader:
+    def read(test: DbtTest) -> CheckParts:
+        given, column = test.take(name), test.required_column
+        patterns = given if isinstance(given, list) else [given]
         test.take("is_raw")
         flags, match_on = test.take("flags") or "", test.take("match_on", default="any")
-        test.done()
         if not patterns or not all(isinstance(one, str) for one in patterns):
             raise NoCheckError(f"{name!r} isn't a pattern, nor a list of them")
         if match_on not in ("all", "any"):
             raise NoCheckError(f"match_on: {match_on!r} is neither 'all' nor 'any'")
         if set(flags) - {"c", "i"}:
             raise NoCheckError(f"flags {flags!r}: write them into the pattern, (?s)…")
-        is_negated = kind == "not_match_regex"
+        is_negated, folds = kind == "not_match_regex", "(?i)" if "i" in flags else ""
         if len(patterns) > 1 and match_on != ("all" if is_negated else "any"):
-            # One pattern has to be found in a text for each, or is allowed to be found unless all of them are.
-            found = (sql_string(f"(?i){one}" if "i" in flags else one) for one in patterns)
-            both = " AND ".join(f"{quote(test.on)} RLIKE {one}" for one in found)
-            return "expression_is_true", (), {"expression": f"NOT ({both})" if is_negated else both}
+            # A text must match every pattern or, negated, may match some but not all. No single pattern says that.
+            all_match = " AND ".join(f"{quote(column)} RLIKE {sql_string(f'{folds}{one}')}" for one in patterns)
+            return _true(f"NOT ({all_match})" if is_negated else all_match)
         whole = patterns[0] if len(patterns) == 1 else "|".join(f"(?:{one})" for one in patterns)
-        return kind, [test.on], {"pattern": f"(?i){whole}" if "i" in flags else whole}
+        return kind, [column], {"pattern": f"{folds}{whole}"}
 
     return read
 
 
-def _rows(low: str, high: str) -> Callable[[Test], Made]:
-    def read(test: Test) -> Made:
-        ends = {"min": test.take(low), "max": test.take(high)}
-        test.done()
-        return "row_count", (), ends
+def _length(test: DbtTest) -> CheckParts:
+    limits = test.take_limits()
+    if test.take("strictly", default=False):
+        steps = {"min": 1, "max": -1}
+        limits = {name: end + steps[name] if isinstance(end, int) else end for name, end in limits.items()}
+    return "length_between", [test.required_column], limits
+
+
+def _quantile(q: float | None = None) -> Reader:
+    def read(test: DbtTest) -> CheckParts:
+        test.remark = "a value between two", "lakegate takes the lower of the two"
+        return (
+            "quantile",
+            [test.required_column],
+            {"q": test.take("quantile") if q is None else q, **test.take_limits()},
+        )
 
     return read
 
 
-def _length(low: str, high: str) -> Callable[[Test], Made]:
-    def read(test: Test) -> Made:
-        ends = {"min": test.take(low), "max": test.take(high)}
-        strictly = test.take("strictly", default=False)
-        test.done()
-        if strictly:
-            ends = {
-                name: end + (1 if name == "min" else -1) if isinstance(end, int) else end for name, end in ends.items()
-            }
-        return "length_between", [test.on], ends
-
-    return read
-
-
-def _measured(kind: str, *, low: str = "min_value", high: str = "max_value", **more: Any) -> Callable[[Test], Made]:
-    """Translate a test that a column's measure is between two numbers."""
-
-    def read(test: Test) -> Made:
-        ends = {"min": test.take(low), "max": test.take(high)}
-        share = {"q": test.take("quantile")} if kind == "quantile" and not more else {}
-        test.done()
-        if kind == "quantile":
-            test.remark = "a value between two", "lakegate takes the lower of the two"
-        return kind, [test.on], {**more, **share, **ends}
-
-    return read
-
-
-def _not_empty(test: Test) -> Made:
-    is_trimmed = test.take("trim_whitespace", default=True)
-    test.done()
-    return "not_empty_string", [test.on], {"trim": None if is_trimmed else False}
-
-
-def _pair(test: Test) -> Made:
+def _pair(test: DbtTest) -> CheckParts:
     left, right = test.take("column_A"), test.take("column_B")
     or_equal = test.take("or_equal", default=False)
-    test.done()
     if not isinstance(left, str) or not isinstance(right, str):
         raise NoCheckError("it needs column_A and column_B")
     if not left.isidentifier() or not right.isidentifier():  # they may be SQL
-        return "expression_is_true", (), {"expression": f"({left}) {'>=' if or_equal else '>'} ({right})"}
+        return _true(f"({left}) {'>=' if or_equal else '>'} ({right})")
     return "column_pair_greater", [left, right], {"or_equal": or_equal or None}
 
 
-def _equal_pair(test: Test) -> Made:
-    left, right = test.take("column_A"), test.take("column_B")
-    test.done()
-    return "expression_is_true", (), {"expression": f"({left}) = ({right})"}
+def _equal_pair(test: DbtTest) -> CheckParts:
+    return _true(f"({test.take('column_A')}) = ({test.take('column_B')})")
 
 
-def _not_like(test: Test) -> Made:
-    pattern = test.take("like_pattern")
-    test.done()
-    return "sql", (), {"predicate": f"{quote(test.on)} LIKE {sql_string(str(pattern))}"}
+def _not_like(test: DbtTest) -> CheckParts:
+    pattern = sql_string(str(test.take("like_pattern")))
+    return "sql", (), {"predicate": f"{quote(test.required_column)} LIKE {pattern}"}
 
 
-def _recency(test: Test) -> Made:
+def _recency(test: DbtTest) -> CheckParts:
     field, period, number = test.take("field", test.column), test.take("datepart"), test.take("interval")
-    test.done()
     if not isinstance(field, str) or period not in ("minute", "hour", "day", "week"):
         raise NoCheckError("it needs a field, and minute, hour, day or week as datepart")
     return "recency", [field], {"within": f"{number} {period}{'' if number == 1 else 's'}"}
 
 
-def _exclusive(test: Test) -> Made:
+def _exclusive(test: DbtTest) -> CheckParts:
     lower, upper = test.take("lower_bound_column"), test.take("upper_bound_column")
     gaps, by = test.take("gaps", default="allowed"), test.take("partition_by")
-    is_zero = test.take("zero_length_range_allowed", default=False)
-    test.done()
     if gaps not in ("allowed", "not_allowed"):
         raise NoCheckError(f"gaps: {gaps!r} is neither 'allowed' nor 'not_allowed'")
-    if not is_zero:
+    if not test.take("zero_length_range_allowed", default=False):
         raise NoCheckError("lakegate allows empty ranges; with zero_length_range_allowed: true, both mean the same")
     arguments = {"partition_by": by, "gaps": False if gaps == "not_allowed" else None}
     return "mutually_exclusive_ranges", [lower, upper], arguments
 
 
-def _sequence(test: Test) -> Made:
-    by, step, period = test.take("group_by_columns"), test.take("interval"), test.take("datepart")
-    test.done()
+def _sequence(test: DbtTest) -> CheckParts:
+    period = test.take("datepart")
     if period not in (None, "day"):
         raise NoCheckError(f"datepart: {period!r}: times have no steps, dates have days")
-    return "sequential_values", [test.on], {"interval": step, "partition_by": by}
+    return _renamed("sequential_values", interval="interval", partition_by="group_by_columns")(test)
 
 
-def _distinct(name: str, step: int) -> Callable[[Test], Made]:
-    """Translate a test that limits the number of distinct values."""
-
-    def read(test: Test) -> Made:
+def _distinct_count(limit: str, step: int) -> Reader:
+    def read(test: DbtTest) -> CheckParts:
         value = test.take("value")
-        test.done()
         if type(value) is not int:
             raise NoCheckError(f"value: {value!r} isn't a whole number")
-        return "distinct_count", [test.on], {name: value + step}
+        return "distinct_count", [test.required_column], {limit: value + step}
 
     return read
 
 
-def _pairs(test: Test) -> Made:
+def _pairs(test: DbtTest) -> CheckParts:
     left, right, pairs = test.take("column_A"), test.take("column_B"), test.take("value_pairs_set")
-    test.done()
-    known = isinstance(pairs, list) and all(isinstance(one, list) and len(one) == _PAIR for one in pairs)
-    if not known or not pairs:
+    if not isinstance(pairs, list) or not pairs or not all(isinstance(one, list) and len(one) == 2 for one in pairs):
         raise NoCheckError("'value_pairs_set' isn't a list of pairs")
-    # As dbt-expectations writes them: texts bring their quotes along.
-    return (
-        "expression_is_true",
-        (),
-        {"expression": " OR ".join(f"(({left}) = {a} AND ({right}) = {b})" for a, b in pairs)},
-    )
+    # As in dbt-expectations, text in the pairs has quotes of its own.
+    return _true(" OR ".join(f"(({left}) = {a} AND ({right}) = {b})" for a, b in pairs))
 
 
-def _likes(*, negated: bool) -> Callable[[Test], Made]:
-    def read(test: Test) -> Made:
-        patterns, match_on = test.take("like_pattern_list"), test.take("match_on", default="any")
-        test.done()
-        if not isinstance(patterns, list) or not patterns:
-            raise NoCheckError("'like_pattern_list' isn't a list")
-        operator, word = "NOT LIKE" if negated else "LIKE", "AND" if match_on == "all" else "OR"
-        parts = (f"{quote(test.on)} {operator} {sql_string(str(one))}" for one in patterns)
-        return "expression_is_true", (), {"expression": f" {word} ".join(parts)}
+def _likes(operator: str) -> Reader:
+    def read(test: DbtTest) -> CheckParts:
+        patterns, match_on = test.take_list("like_pattern_list"), test.take("match_on", default="any")
+        column = quote(test.required_column)
+        parts = (f"{column} {operator} {sql_string(str(one))}" for one in patterns)
+        return _true((" AND " if match_on == "all" else " OR ").join(parts))
 
     return read
 
 
-def _in_order(operator: str) -> Callable[[Test], Made]:
+def _in_order(operator: str) -> Reader:
     """Translate a test that values increase or decrease from row to row."""
 
-    def read(test: Test) -> Made:
-        column, order = quote(test.on), _name(test.take("sort_column") or test.on)
+    def read(test: DbtTest) -> CheckParts:
+        name = test.required_column
+        column, order = quote(name), _name(test.take("sort_column") or name)
         groups, step = ", ".join(map(_name, test.take("group_by") or [])), test.take("step")
         sign = operator if test.take("strictly", default=True) else f"{operator}="
-        test.done()
         rows = f"PARTITION BY {groups} ORDER BY {order}" if groups else f"ORDER BY {order}"
         moved = f"{column} - previous" if operator == ">" else f"previous - {column}"
         wanted = f"{column} {sign} previous" + (f" AND {moved} = {step}" if step else "")
@@ -349,46 +300,44 @@ def _in_order(operator: str) -> Callable[[Test], Made]:
     return read
 
 
-def _share_of_distinct(test: Test) -> Made:
-    ends = {"<": test.take("min_value"), ">": test.take("max_value")}
-    test.done()
-    limits = [f"share {sign} {end}" for sign, end in ends.items() if isinstance(end, (int, float))]
-    if not limits or len(limits) < sum(end is not None for end in ends.values()):
+def _share_of_distinct(test: DbtTest) -> CheckParts:
+    limits = {"<": test.take("min_value"), ">": test.take("max_value")}
+    beyond = [f"share {sign} {end}" for sign, end in limits.items() if isinstance(end, (int, float))]
+    if not beyond or len(beyond) < sum(end is not None for end in limits.values()):
         raise NoCheckError("its limits aren't numbers")
-    column = quote(test.on)
+    column = quote(test.required_column)
     share = f"coalesce(try_divide(count(DISTINCT {column}), count({column})), 1D)"
-    return _query(f"SELECT * FROM (SELECT {share} AS share FROM batch) WHERE {' OR '.join(limits)}")  # noqa: S608
+    return _query(f"SELECT * FROM (SELECT {share} AS share FROM batch) WHERE {' OR '.join(beyond)}")  # noqa: S608
 
 
-def _containing(*, equals: bool) -> Callable[[Test], Made]:
-    """Translate a test of values that a column must have; with ``equals``, it may have no others."""
-
-    def read(test: Test) -> Made:
-        values, column = test.take("value_set"), quote(test.on)
-        quoted = test.take("quote_values", default=True)
-        test.done()
-        if not isinstance(values, list) or not values:
-            raise NoCheckError("'value_set' isn't a list")
-        listed = ", ".join(_literal(one, quoted=quoted) for one in values)
-        wanted = f"(SELECT explode(array({listed})) AS wanted_value)"
-        if not equals:
-            return _query(f"SELECT wanted_value FROM {wanted} LEFT ANTI JOIN batch ON {column} = wanted_value")  # noqa: S608
-        rest = f"FULL JOIN batch ON {column} = wanted_value WHERE {column} IS NULL OR wanted_value IS NULL"
-        return _query(f"SELECT DISTINCT wanted_value, {column} FROM {wanted} {rest}")  # noqa: S608
-
-    return read
+def _containing(test: DbtTest) -> CheckParts:
+    wanted, column = _wanted_values(test), quote(test.required_column)
+    return _query(f"SELECT wanted_value FROM {wanted} LEFT ANTI JOIN batch ON {column} = wanted_value")  # noqa: S608
 
 
-def _most_common(test: Test) -> Made:
-    values, column = test.take("value_set"), quote(test.on)
-    number, quoted = test.take("top_n"), test.take("quote_values", default=True)
+def _equal_set(test: DbtTest) -> CheckParts:
+    wanted, column = _wanted_values(test), quote(test.required_column)
+    rest = f"FULL JOIN batch ON {column} = wanted_value WHERE {column} IS NULL OR wanted_value IS NULL"
+    return _query(f"SELECT DISTINCT wanted_value, {column} FROM {wanted} {rest}")  # noqa: S608
+
+
+def _wanted_values(test: DbtTest) -> str:
+    return f"(SELECT explode(array({_literals(test)})) AS wanted_value)"
+
+
+def _most_common(test: DbtTest) -> CheckParts:
+    listed, column, number = _literals(test), quote(test.required_column), test.take("top_n")
     test.take("data_type")
-    test.done()
-    if not isinstance(values, list) or not values or type(number) is not int:
-        raise NoCheckError("it needs 'value_set', a list, and 'top_n', a number")
-    listed = ", ".join(_literal(one, quoted=quoted) for one in values)
+    if type(number) is not int:
+        raise NoCheckError("it needs 'top_n', a number")
     counted = f"SELECT {column}, rank() OVER (ORDER BY count(*) DESC) AS place FROM batch GROUP BY {column}"  # noqa: S608
     return _query(f"SELECT {column} FROM ({counted}) WHERE place = {number} AND {column} NOT IN ({listed})")  # noqa: S608
+
+
+def _literals(test: DbtTest) -> str:
+    """Take the values of ``value_set`` as SQL."""
+    quoted = test.take("quote_values", default=True)
+    return ", ".join(_literal(one, quoted=quoted) for one in test.take_list("value_set"))
 
 
 def _literal(value: Any, *, quoted: bool) -> str:
@@ -401,38 +350,35 @@ def _literal(value: Any, *, quoted: bool) -> str:
     return sql_string(value) if isinstance(value, str) else str(value)
 
 
-def _within_record(test: Test) -> Made:
-    columns, ignored = test.take("column_list"), test.take("ignore_row_if", default="all_values_are_missing")
+def _within_record(test: DbtTest) -> CheckParts:
+    columns = test.take_list("column_list", least=2)
+    ignored = test.take("ignore_row_if", default="all_values_are_missing")
     test.take("quote_columns")
-    test.done()
-    if not isinstance(columns, list) or len(columns) < _PAIR:
-        raise NoCheckError("'column_list' isn't a list of columns")
     if ignored != "any_value_is_missing" and not all(test.is_required(str(one)) for one in columns):
         test.remark = "NULLs", "lakegate takes no two NULLs for equal"
-    pairs = (f"{_name(one)} <> {_name(other)}" for one, other in combinations(columns, 2))
-    return "expression_is_true", (), {"expression": " AND ".join(pairs)}
+    return _true(" AND ".join(f"{_name(one)} <> {_name(other)}" for one, other in combinations(columns, 2)))
 
 
-def _one_case(test: Test) -> Made:
+def _one_case(test: DbtTest) -> CheckParts:
     test.take("display_inconsistent_columns")
-    test.done()
-    column = quote(test.on)
+    column = quote(test.required_column)
     distinct = f"count(DISTINCT {column}) > 1"
     return _query(f"SELECT lower({column}) AS value FROM batch GROUP BY 1 HAVING {distinct}")  # noqa: S608
 
 
-def _sum_of_columns(test: Test) -> Made:
-    columns, total = test.take("column_list"), test.take("sum_total")
-    test.done()
-    if not isinstance(columns, list) or not columns:
-        raise NoCheckError("'column_list' isn't a list")
-    found = " + ".join(f"sum({_name(one)})" for one in columns)
+def _sum_of_columns(test: DbtTest) -> CheckParts:
+    total, sums = test.take("sum_total"), (f"sum({_name(one)})" for one in test.take_list("column_list"))
     wanted = total if isinstance(total, (int, float)) else f"sum({_name(total)})"
+    found = " + ".join(sums)
     return _query(f"SELECT * FROM (SELECT {found} AS found, {wanted} AS wanted FROM batch) WHERE found <> wanted")  # noqa: S608
 
 
-def _query(sql: str) -> Made:
+def _query(sql: str) -> CheckParts:
     return "custom_sql", (), {"query": sql}
+
+
+def _true(expression: str) -> CheckParts:
+    return "expression_is_true", (), {"expression": expression}
 
 
 def _name(text: Any) -> str:
@@ -440,106 +386,93 @@ def _name(text: Any) -> str:
     return quote(text) if isinstance(text, str) and text.isidentifier() else str(text)
 
 
-def _columns(mode: str, *, ordered: bool = False) -> Callable[[Test], Made]:
-    def read(test: Test) -> Made:
-        listed = test.take("column_list")
-        transform = test.take("transform", default="upper")
-        test.done()
-        options = {
+def _columns(mode: str, *, ordered: bool = False) -> Reader:
+    def read(test: DbtTest) -> CheckParts:
+        arguments = {
+            "expected": test.take("column_list"),
             "mode": mode if mode != "strict" else None,
             "ordered": ordered or None,
-            "ignore_case": transform in ("upper", "lower") or None,
+            "ignore_case": test.take("transform", default="upper") in ("upper", "lower") or None,
         }
-        return "columns_match", (), {"expected": listed, **options}
+        return "columns_match", (), arguments
 
     return read
 
 
-def _of_type(test: Test) -> Made:
-    kind = test.take("column_type")
-    test.done()
-    found = sql_type(str(kind))
-    if found is None:
-        raise NoCheckError(f"{kind!r} isn't an Iceberg type")
-    return "type", [test.on], {"type": found}
+def _of_type(test: DbtTest) -> CheckParts:
+    written = test.take("column_type")
+    type_ = sql_type(str(written))
+    if type_ is None:
+        raise NoCheckError(f"{written!r} isn't an Iceberg type")
+    return "type", [test.required_column], {"type": type_}
 
 
-def _exists(test: Test) -> Made:
-    test.done()
-    return "column_exists", (), {"column_name": test.on}
-
-
-def _always(kind: str, **arguments: Any) -> Callable[[Test], Made]:
-    def read(test: Test) -> Made:
-        test.done()
-        return kind, [test.on], dict(arguments)
-
-    return read
+def _measured(kind: str) -> Reader:
+    return _renamed(kind, min="min_value", max="max_value")
 
 
 COUNTED_BY_VALUE = frozenset({"accepted_values", "not_accepted_values", "unique"})
 """Checks for which dbt counts values or keys, where lakegate counts rows."""
-READERS: Mapping[str, Callable[[Test], Made]] = {
+_EQUAL_ROWCOUNT = _renamed("equal_rowcount", of_column=False, to="compare_model")
+READERS: Mapping[str, Reader] = {
     # dbt's own
-    "not_null": _simple("not_null"),
-    "unique": _simple("unique"),
-    "accepted_values": _accepted("values"),
-    "relationships": _relationships,
+    "not_null": _renamed("not_null"),
+    "unique": _renamed("unique"),
+    "accepted_values": _set("accepted_values", "values"),
+    "relationships": _renamed("relationships", to="to", to_columns="field"),
     # dbt_utils
-    "accepted_range": _range("min_value", "max_value"),
-    "at_least_one": _always("distinct_count", min=1),
-    "equal_rowcount": _beside("equal_rowcount"),
+    "accepted_range": _range,
+    "at_least_one": _fixed("distinct_count", min=1),
+    "equal_rowcount": _EQUAL_ROWCOUNT,
     "expression_is_true": _expression,
-    "fewer_rows_than": _beside("fewer_rows_than"),
+    "fewer_rows_than": _renamed("fewer_rows_than", of_column=False, to="compare_model"),
     "mutually_exclusive_ranges": _exclusive,
-    "not_accepted_values": _refused("values"),
-    "not_empty_string": _not_empty,
-    "not_null_proportion": _measured("not_null_proportion", low="at_least", high="at_most"),
+    "not_accepted_values": _set("not_accepted_values", "values"),
     "recency": _recency,
-    "relationships_where": _relationships_where,
+    "relationships_where": _renamed(
+        "relationships_where", to="to", to_columns="field", where="from_condition", to_condition="to_condition"
+    ),
     "sequential_values": _sequence,
     "unique_combination_of_columns": _key("combination_of_columns", "never"),
     # dbt-expectations
-    "expect_column_distinct_count_to_be_greater_than": _distinct("min", 1),
-    "expect_column_distinct_count_to_be_less_than": _distinct("max", -1),
-    "expect_column_distinct_count_to_equal": lambda test: _measured("distinct_count")(
-        _doubled(test, "min_value", "max_value")
-    ),
-    "expect_column_distinct_values_to_be_in_set": _accepted("value_set"),
-    "expect_column_distinct_values_to_contain_set": _containing(equals=False),
-    "expect_column_distinct_values_to_equal_set": _containing(equals=True),
+    "expect_column_distinct_count_to_be_greater_than": _distinct_count("min", 1),
+    "expect_column_distinct_count_to_be_less_than": _distinct_count("max", -1),
+    "expect_column_distinct_count_to_equal": _renamed("distinct_count", min="value", max="value"),
+    "expect_column_distinct_values_to_be_in_set": _set("accepted_values", "value_set"),
+    "expect_column_distinct_values_to_contain_set": _containing,
+    "expect_column_distinct_values_to_equal_set": _equal_set,
     "expect_column_max_to_be_between": _measured("max"),
     "expect_column_mean_to_be_between": _measured("mean"),
-    "expect_column_median_to_be_between": _measured("quantile", q=0.5),
+    "expect_column_median_to_be_between": _quantile(0.5),
     "expect_column_min_to_be_between": _measured("min"),
     "expect_column_most_common_value_to_be_in_set": _most_common,
     "expect_column_pair_values_A_to_be_greater_than_B": _pair,
     "expect_column_pair_values_to_be_equal": _equal_pair,
     "expect_column_pair_values_to_be_in_set": _pairs,
     "expect_column_proportion_of_unique_values_to_be_between": _share_of_distinct,
-    "expect_column_quantile_values_to_be_between": _measured("quantile"),
+    "expect_column_quantile_values_to_be_between": _quantile(),
     "expect_column_stdev_to_be_between": _measured("stddev"),
     "expect_column_sum_to_be_between": _measured("sum"),
-    "expect_column_to_exist": _exists,
+    "expect_column_to_exist": lambda test: ("column_exists", (), {"column_name": test.required_column}),
     "expect_column_unique_value_count_to_be_between": _measured("distinct_count"),
-    "expect_column_value_lengths_to_be_between": _length("min_value", "max_value"),
-    "expect_column_value_lengths_to_equal": lambda test: _length("value", "value_")(_doubled(test)),
-    "expect_column_values_to_be_between": _range("min_value", "max_value"),
+    "expect_column_value_lengths_to_be_between": _length,
+    "expect_column_value_lengths_to_equal": _renamed("length_between", min="value", max="value"),
+    "expect_column_values_to_be_between": _range,
     "expect_column_values_to_be_decreasing": _in_order("<"),
-    "expect_column_values_to_be_in_set": _accepted("value_set"),
+    "expect_column_values_to_be_in_set": _set("accepted_values", "value_set"),
     "expect_column_values_to_be_increasing": _in_order(">"),
-    "expect_column_values_to_be_null": _always("null_rate", min=1),
+    "expect_column_values_to_be_null": _fixed("null_rate", min=1),
     "expect_column_values_to_be_of_type": _of_type,
-    "expect_column_values_to_be_unique": _simple("unique"),
+    "expect_column_values_to_be_unique": _renamed("unique"),
     "expect_column_values_to_have_consistent_casing": _one_case,
     "expect_column_values_to_match_like_pattern": _pattern("match_like", "like_pattern"),
-    "expect_column_values_to_match_like_pattern_list": _likes(negated=False),
+    "expect_column_values_to_match_like_pattern_list": _likes("LIKE"),
     "expect_column_values_to_match_regex": _pattern("matches"),
     "expect_column_values_to_match_regex_list": _pattern("matches", "regex_list"),
-    "expect_column_values_to_not_be_in_set": _refused("value_set"),
-    "expect_column_values_to_not_be_null": _simple("not_null"),
+    "expect_column_values_to_not_be_in_set": _set("not_accepted_values", "value_set"),
+    "expect_column_values_to_not_be_null": _renamed("not_null"),
     "expect_column_values_to_not_match_like_pattern": _not_like,
-    "expect_column_values_to_not_match_like_pattern_list": _likes(negated=True),
+    "expect_column_values_to_not_match_like_pattern_list": _likes("NOT LIKE"),
     "expect_column_values_to_not_match_regex": _pattern("not_match_regex"),
     "expect_column_values_to_not_match_regex_list": _pattern("not_match_regex", "regex_list"),
     "expect_multicolumn_sum_to_equal": _sum_of_columns,
@@ -549,12 +482,7 @@ READERS: Mapping[str, Callable[[Test], Made]] = {
     "expect_table_columns_to_contain_set": _columns("additive"),
     "expect_table_columns_to_match_ordered_list": _columns("strict", ordered=True),
     "expect_table_columns_to_match_set": _columns("strict"),
-    "expect_table_row_count_to_be_between": _rows("min_value", "max_value"),
-    "expect_table_row_count_to_equal": lambda test: _rows("value", "value_")(_doubled(test)),
-    "expect_table_row_count_to_equal_other_table": _beside("equal_rowcount"),
+    "expect_table_row_count_to_be_between": _renamed("row_count", of_column=False, min="min_value", max="max_value"),
+    "expect_table_row_count_to_equal": _renamed("row_count", of_column=False, min="value", max="value"),
+    "expect_table_row_count_to_equal_other_table": _EQUAL_ROWCOUNT,
 }
-
-
-def _doubled(test: Test, low: str = "value", high: str = "value_") -> Test:
-    value = test.take("value")
-    return Test(test.column, {**test.arguments, low: value, high: value}, test.table, test.is_required)

@@ -20,7 +20,7 @@ from lakegate.model.figures import rounded
 _MAX_BYTES = 16 << 20
 _MAX_DEPTH = 60
 _MAX_NODES = 500_000
-"""Of a document with its aliases spelled out: a few lines of aliases to aliases expand to billions."""
+"""Counted with all aliases expanded: a few lines of nested aliases expand to billions of nodes."""
 _STRING_TAG = "tag:yaml.org,2002:str"
 _PLAIN: Mapping[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -73,6 +73,14 @@ class Node:
         """Return the node for ``key``; ``None`` if there is none or it's null."""
         found = self.mapping.get(key)
         return None if found is None or found.value is None else found
+
+    def items_of(self, key: str) -> list[Node]:
+        """Return the items of the list at ``key``; nothing if there is no list."""
+        return self.mapping[key].items if key in self.mapping else []
+
+    def value_of(self, key: str) -> Any:
+        """Return the value for ``key``; ``None`` if there is none."""
+        return self.mapping[key].value if key in self.mapping else None
 
     def plain(self) -> Any:
         """Return the node's contents as plain values."""
@@ -152,7 +160,7 @@ def parse_document(text: str, *, name: str, aliases: bool = False) -> Document:
 
 
 class _Builder:
-    """Builds nodes from libyaml's events with an explicit stack, so that deep nesting can't overflow Python's."""
+    """Builds nodes from libyaml's events. Its stack is a list, so that deep nesting can't overflow Python's."""
 
     def __init__(self, name: str, *, aliases: bool) -> None:
         self._name = name

@@ -1,13 +1,12 @@
-"""A contract while it's translated from another format, with what couldn't be translated, by line."""
+"""A contract during translation from another format, and a list of what couldn't be translated."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakegate.checks.definition import CheckDefinition
 from lakegate.checks.registry import find_check
 from lakegate.contracts.document import Mark, Node
 from lakegate.contracts.model import VERSION, column_type
@@ -82,6 +81,12 @@ class Draft:
             self.lose(mark, f"type {written}", f"it's {type_} here, of any length; to check texts, add length_between"
                       if type_ == "string" else f"it's {type_} here, of any size")  # fmt: skip
 
+    def lose_unknown_keys(self, node: Node, known_keys: Collection[str]) -> None:
+        """Note the keys of a mapping that aren't translated."""
+        for key, mark in node.keys.items():
+            if key not in known_keys:
+                self.lose(mark, key, "lakegate has no such key")
+
     def listed(self, node: Node, key: str) -> list[Node]:
         """Return the list for ``key``; anything else there is noted as lost."""
         found = node.get(key)
@@ -89,31 +94,28 @@ class Draft:
             self.lose(node.keys[key], key, "it isn't a list")
         return [] if found is None else found.items
 
-    def add(
-        self, mark: Mark, what: str, kind: str, columns: Sequence[str], arguments: Mapping[str, Any]
-    ) -> tuple[Check, ...]:
+    def add(self, mark: Mark, what: str, kind: str, columns: Sequence[str], arguments: Mapping[str, Any]) -> None:
         """Add a check of ``columns``, or note why it's impossible.
 
         Args:
-            columns: Its columns. A check of one column goes to that column's list.
+            columns: Its columns. A check of one column goes into that column's list.
             arguments: Its arguments and options, without those that are ``None``.
         """
         given = {name: value for name, value in arguments.items() if value is not None}
         try:
             definition = find_check(kind)
             if definition.name == "unique":
-                given.setdefault("scope", "table")  # there, a key is one in all of the table
-            made = definition.make(tuple(columns), given)
+                given.setdefault("scope", "table")  # other formats mean the whole table
+            checks = definition.make(tuple(columns), given)
         except CheckError as error:
             self.lose(mark, what, error.message)
-            return ()
-        for check in made:
+            return
+        for check in checks:
             self._list(check.columns)
             listed = next((one for one in self.columns if check.columns == (one.name,)), None)
             known = self.checks if listed is None or not find_check(check.kind).columns else listed.checks
             if check not in known:
                 known.append(check)
-        return made
 
     def _list(self, columns: Sequence[str]) -> None:
         """Add columns that the file doesn't list: a contract's checks may only name listed columns."""
@@ -128,7 +130,7 @@ class Draft:
             source: The original file, for the comment at the top.
         """
         lines = [
-            f"# Made of {comment(source)}, line {self.line}.",
+            f"# Translated from {comment(source)}, line {self.line}.",
             f"version: {VERSION}",
             f"table: {scalar(self.table)}",
         ]
@@ -149,17 +151,17 @@ class Draft:
         return "\n".join(lines) + "\n"
 
 
-def gathered(found: Iterable[Untranslated]) -> list[str]:
+def gathered(untranslated: Iterable[Untranslated]) -> list[str]:
     """Return what wasn't translated in the file's order, with equal notes merged into one."""
     lines: dict[tuple[str, str], list[int]] = {}
-    for one in sorted(found, key=lambda one: one.line):
+    for one in sorted(untranslated, key=lambda one: one.line):
         lines.setdefault((one.what, one.why), []).append(one.line)
-    said = []
+    notes = []
     for (what, why), at in lines.items():
         distinct = list(dict.fromkeys(at))
         shown = ", ".join(map(str, distinct[:_MOST_LINES])) + (" …" if len(distinct) > _MOST_LINES else "")
-        said.append(f"line{'s' * (len(distinct) > 1)} {shown}: {what}: {why}")
-    return said
+        notes.append(f"line{'s' * (len(distinct) > 1)} {shown}: {what}: {why}")
+    return notes
 
 
 def _column(column: DraftColumn) -> Iterator[str]:
@@ -183,32 +185,11 @@ def entry(check: Check, *, in_column: bool) -> str:
         >>> entry(Check(kind="unique", columns=("a", "b")), in_column=False)
         '{unique: {columns: [a, b]}}'
     """
-    options = check_options(check)
-    columns = {} if in_column or not takes_columns(check) else {"columns": list(check.columns)}
-    arguments = {**columns, **check.arguments, **options}
+    definition = find_check(check.kind)
+    # A check without column parameters finds its columns in its arguments.
+    columns = {"columns": list(check.columns)} if definition.columns and not in_column else {}
+    arguments = {**columns, **check.arguments, **definition.options_of(check)}
     return f"{{{check.kind}: {_flow(arguments)}}}" if arguments else check.kind
-
-
-def takes_columns(check: Check) -> bool:
-    """Return whether a check is given its columns, rather than finding them in its arguments."""
-    return bool(find_check(check.kind).columns)
-
-
-def check_options(check: Check) -> dict[str, Any]:
-    """Return a check's options that aren't the defaults, by the names they are written with."""
-    definition: CheckDefinition[Any] = find_check(check.kind)
-    own = {"kind", "columns", "arguments", "label", "severity", "scope"}
-    found: dict[str, Any] = {}
-    if check.severity != "error":
-        found["severity"] = check.severity
-    if check.scope != definition.scopes[0]:
-        found["scope"] = check.scope
-    if check.label:
-        found["name"] = check.label
-    for name, value in check:
-        if name not in own and value not in (None, ()):
-            found[name] = list(value) if isinstance(value, tuple) else value
-    return found
 
 
 def _flow(value: Any) -> str:

@@ -38,17 +38,17 @@ def read_entry(entry: Node, column: str | None = None, *, owner: str | None = No
         EntryError: If it isn't a check.
     """
     try:
-        made = _read(entry, column)
+        checks = _read(entry, column)
     except CheckError as error:
-        raise EntryError(_place(entry, error.message), error.message, error.hint) from None
-    return tuple(one if one.owner is not None else one.model_copy(update={"owner": owner}) for one in made)
+        raise EntryError(_mark_of_argument(entry, error.message), error.message, error.hint) from None
+    return tuple(one if one.owner is not None else one.model_copy(update={"owner": owner}) for one in checks)
 
 
 def _read(entry: Node, column: str | None) -> tuple[Check, ...]:
     if isinstance(entry.value, str):
         if "(" in entry.value:
             return parse_checks(entry.value)
-        return _made(entry, find_check(entry.value.strip()), Node(None, entry.mark), column)
+        return _make_checks(entry, find_check(entry.value.strip()), Node(None, entry.mark), column)
     if not entry.mapping:
         raise EntryError(
             entry.mark,
@@ -61,14 +61,16 @@ def _read(entry: Node, column: str | None) -> tuple[Check, ...]:
         raise EntryError(
             entry.keys[second],
             f"'{second}' is beside the check '{name}'.",
-            f"Indent it further, if it's an argument of {name}; else begin it with '- ', as a check of its own."
+            f"Indent it further if it's an argument of {name}; start it with '- ' if it's another check."
             if name in known_checks()
             else "Write one check per entry: its name, a colon and its arguments.",
         )
-    return _made(entry, find_check(name), arguments, column)
+    return _make_checks(entry, find_check(name), arguments, column)
 
 
-def _made(entry: Node, definition: CheckDefinition[Any], arguments: Node, column: str | None) -> tuple[Check, ...]:
+def _make_checks(
+    entry: Node, definition: CheckDefinition[Any], arguments: Node, column: str | None
+) -> tuple[Check, ...]:
     if column is not None and not definition.columns:
         raise EntryError(
             entry.mark,
@@ -78,14 +80,15 @@ def _made(entry: Node, definition: CheckDefinition[Any], arguments: Node, column
     positional: list[Any] = [] if column is None else [column]
     keywords: dict[str, Any] = {}
     value = arguments.plain()
+    values = value if isinstance(value, list) else [value]
     if isinstance(value, dict):
         keywords = value
-        _require_written(definition, arguments)
+        _require_yaml_values(definition, arguments)
         keys = [key for key in (_COLUMNS, *definition.columns[:1]) if key in keywords] if definition.columns else []
         if keys and column is not None:
             raise EntryError(
                 arguments.keys[keys[0]],
-                f"{definition.name} is listed under column '{column}', and names columns itself.",
+                f"{definition.name} is listed under column '{column}', but names columns itself.",
                 "Move it to the list 'checks' of the table, at the outermost level.",
             )
         if _COLUMNS in keys and len(keys) > 1:
@@ -99,18 +102,18 @@ def _made(entry: Node, definition: CheckDefinition[Any], arguments: Node, column
             positional += given if isinstance(given, list) else [given]
     elif value is not None and column is None and definition.columns:
         _require_names(arguments)
-        positional += value if isinstance(value, list) else [value]
+        positional += values
     elif value is not None:
         first = next(own_parameters(definition), None)
-        if first is None or (isinstance(value, list) and not _takes_list(first)):
-            positional += value if isinstance(value, list) else [value]
+        if first is None or (isinstance(value, list) and not _takes_list(first.annotation)):
+            positional += values
         else:
             keywords = {first.name: value}
     return definition.make(positional, keywords)
 
 
-def _require_written(definition: CheckDefinition[Any], arguments: Node) -> None:
-    """Refuse values that only Python could mean: ``true`` as a column's name, an empty value, a single tag."""
+def _require_yaml_values(definition: CheckDefinition[Any], arguments: Node) -> None:
+    """Refuse values that a contract can't mean: ``true`` as a column's name, an empty value, a single tag."""
     for key, node in arguments.mapping.items():
         if definition.names_columns(key) or (key == _COLUMNS and definition.columns):
             _require_names(node)
@@ -125,8 +128,8 @@ def _require_written(definition: CheckDefinition[Any], arguments: Node) -> None:
 def _require_names(node: Node) -> None:
     for one in node.items or [node]:
         if not isinstance(one.value, str):
-            what = f'"{one.text}" in quotes, if it\'s called so.' if one.text else "its name."
-            raise EntryError(one.mark, f"{_shown(one.value)} isn't a column's name.", f"Write {what}")
+            hint = f'Put the name in quotes: "{one.text}".' if one.text else "Write the column's name."
+            raise EntryError(one.mark, f"{_shown(one.value)} isn't a column's name.", hint)
 
 
 def own_parameters(definition: CheckDefinition[Any]) -> Iterator[inspect.Parameter]:
@@ -136,16 +139,13 @@ def own_parameters(definition: CheckDefinition[Any]) -> Iterator[inspect.Paramet
             yield one
 
 
-def _takes_list(one: inspect.Parameter) -> bool:
-    def is_list(annotation: Any) -> bool:
-        origin = get_origin(annotation)
-        return origin in (list, Sequence) or annotation in (list, Sequence) or any(map(is_list, get_args(annotation)))
-
-    return is_list(one.annotation)
+def _takes_list(annotation: Any) -> bool:
+    is_list = get_origin(annotation) in (list, Sequence) or annotation in (list, Sequence)
+    return is_list or any(map(_takes_list, get_args(annotation)))
 
 
-def _place(entry: Node, message: str) -> Mark:
-    """Return the place of the argument that a message names, else of the entry."""
+def _mark_of_argument(entry: Node, message: str) -> Mark:
+    """Return where the argument that a message names is written, else where the entry is."""
     for arguments in entry.mapping.values():
         for key, mark in arguments.keys.items():
             if f"'{key}'" in message or f"{key}=" in message:

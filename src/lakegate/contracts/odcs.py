@@ -13,8 +13,9 @@ from typing import Any
 
 from lakegate.checks.patterns import LONG_TEXTS, longest_text
 from lakegate.checks.regex import RegexError, java_pattern
+from lakegate.checks.registry import find_check
 from lakegate.contracts.document import Document, Mark, Node, walk
-from lakegate.contracts.draft import Draft, DraftColumn, check_options, sql_type, text_of, words_of
+from lakegate.contracts.draft import Draft, DraftColumn, sql_type, text_of, words_of
 from lakegate.model.identifiers import quote
 from lakegate.model.sqltext import sql_string
 from lakegate.model.types import struct_text
@@ -25,15 +26,14 @@ _INTEGERS = {"i8": "int", "i16": "int", "i32": "int", "i64": "long", "u8": "int"
 _NUMBERS = {"f32": "float", "f64": "double"}
 _SIZES = {**_INTEGERS, **_NUMBERS}
 _NUMERIC = ("int", "long", "float", "double", "decimal")
-_ALL = 100  # percent
 _WARNS = frozenset({"warning", "warn", "info", "low", "minor", "medium"})
 _BLOCKS = frozenset({"error", "critical", "high", "blocker", "major"})
 _UNITS = {"d": "d", "day": "d", "days": "d", "h": "h", "hr": "h", "hour": "h", "hours": "h", "m": "m", "min": "m",
           "minute": "m", "minutes": "m", "w": "w", "week": "w", "weeks": "w"}  # fmt: skip
-_FRESH = ("freshness", "frequency", "latency")
-"""Promises that say how fresh a table is, the closest to ours first."""
-_WORDS_OF_TABLE = ("${object}", "{object}", "${table}", "{table}", "${model}", "{model}")
-_WORDS_OF_COLUMN = ("${property}", "{property}", "${column}", "{column}")
+_FRESHNESS = ("freshness", "frequency", "latency")
+"""Service-level properties about freshness, the closest to ours first."""
+_TABLE_PLACEHOLDERS = ("${object}", "{object}", "${table}", "{table}", "${model}", "{model}")
+_COLUMN_PLACEHOLDERS = ("${property}", "{property}", "${column}", "{column}")
 _CONDITIONS = {
     "mustBe": "= {}", "mustNotBe": "<> {}", "mustBeGreaterThan": "> {}", "mustBeGreaterOrEqualTo": ">= {}",
     "mustBeLessThan": "< {}", "mustBeLessOrEqualTo": "<= {}", "mustBeBetween": "BETWEEN {} AND {}",
@@ -43,21 +43,21 @@ _COUNT = re.compile(
     r"select\s+count\s*\(\s*(?:\*|1)\s*\)\s+from\s+(?P<table>\S+)\s+where\s+(?P<where>.+?)\s*;?\s*",
     re.IGNORECASE | re.DOTALL,
 )
-_OF_TABLES = frozenset(
+_TABLE_KEYS = frozenset(
     {"name", "physicalName", "physicalType", "description", "tags", "properties", "quality", "relationships",
      "customProperties"}
 )  # fmt: skip
-_OF_COLUMNS = frozenset(
+_COLUMN_KEYS = frozenset(
     {"name", "physicalName", "description", "tags", "quality", "relationships", "logicalType", "physicalType",
      "logicalTypeOptions", "required", "unique", "primaryKey", "primaryKeyPosition", "partitioned",
      "partitionKeyPosition", "properties", "items"}
 )  # fmt: skip
-_OF_QUALITY = frozenset(
+_QUALITY_KEYS = frozenset(
     {"id", "name", "description", "type", "metric", "rule", "arguments", "unit", "query", "severity", "tags",
      "dimension", "engine", "implementation", "missingValues", "validValues", "pattern", "properties", *_CONDITIONS}
 )  # fmt: skip
 _CHECKED_FORMATS = {"email": "valid_email", "uuid": "valid_uuid"}
-_OF_CONTRACTS = frozenset({"apiVersion", "kind", "schema", "slaProperties", "tags"})
+_CONTRACT_KEYS = frozenset({"apiVersion", "kind", "schema", "slaProperties", "tags"})
 
 
 def is_odcs(document: Document) -> bool:
@@ -79,59 +79,54 @@ def read_odcs(document: Document, *, namespace: str | None = None) -> list[Draft
     if kind is None or kind.value != "DataContract":
         mark = root.mark if kind is None else kind.mark
         raise document.error(mark, "'kind' must be DataContract.")
-    objects = root.mapping["schema"].items if "schema" in root.mapping else []
-    place = namespace or _namespace(root) or "default"
+    objects = root.items_of("schema")
+    namespace = namespace or _namespace(root) or "default"
     for one in objects:
         if text_of(one.get("name")) is None:
             raise document.error(one.mark, "a schema object needs a 'name'.")
-    others = {text_of(one.get("name")) or "": _physical(one) for one in objects}
-    drafts = [_OdcsTable(one, place, others).read() for one in objects]
+    others = {text_of(one.get("name")) or "": _physical_name(one) for one in objects}
+    drafts = [_OdcsTable(one, namespace, others).read() for one in objects]
     for draft, one in zip(drafts, objects, strict=True):
-        _read_root(draft, root, {_physical(one), text_of(one.get("name")) or ""}, {*others, *others.values()})
+        _read_root(draft, root, {_physical_name(one), text_of(one.get("name")) or ""}, {*others, *others.values()})
     return drafts
 
 
-def _rank(promise: Node) -> int:
-    what = text_of(promise.get("property"))
-    return _FRESH.index(what) if what in _FRESH else len(_FRESH)
+def _rank(sla: Node) -> int:
+    name = text_of(sla.get("property"))
+    return _FRESHNESS.index(name) if name in _FRESHNESS else len(_FRESHNESS)
 
 
-def _physical(node: Node) -> str:
+def _physical_name(node: Node) -> str:
     return text_of(node.get("physicalName")) or text_of(node.get("name")) or ""
 
 
-def _called(node: Node) -> str:
-    return text_of(node.get("name")) or _physical(node)
+def _logical_name(node: Node) -> str:
+    return text_of(node.get("name")) or _physical_name(node)
 
 
 def _namespace(root: Node) -> str | None:
-    servers = root.mapping["servers"].items if "servers" in root.mapping else []
-    found = (text_of(one.get("schema")) for one in servers)
-    return next((name for name in found if name and re.fullmatch(r"[A-Za-z_]\w*", name)), None)
+    schemas = (text_of(one.get("schema")) for one in root.items_of("servers"))
+    return next((name for name in schemas if name and re.fullmatch(r"[A-Za-z_]\w*", name)), None)
 
 
-def _read_root(draft: Draft, root: Node, names: set[str], every: set[str]) -> None:
-    promises = root.mapping["slaProperties"].items if "slaProperties" in root.mapping else []
-    for one in sorted(promises, key=_rank):
-        element = text_of(one.get("element"))
-        table = None if element is None else element.partition(".")[0]
-        about = table in names or table not in every
-        what, unit, value = (
-            one.mapping[key].value if key in one.mapping else None for key in ("property", "unit", "value")
-        )
-        if not about:
+def _read_root(draft: Draft, root: Node, names: set[str], all_names: set[str]) -> None:
+    """Read what a contract says about all its tables, or about the one with these ``names``."""
+    for sla in sorted(root.items_of("slaProperties"), key=_rank):
+        table = (text_of(sla.get("element")) or "").partition(".")[0]
+        if table in all_names - names:
             continue
-        if what in _FRESH and unit in _UNITS and _is_whole(value) and not draft.freshness:
+        name, unit, value = map(sla.value_of, ("property", "unit", "value"))
+        if name in _FRESHNESS and unit in _UNITS and _is_whole(value) and not draft.freshness:
             draft.freshness = f"{value}{_UNITS[unit]}"
-            if what != "freshness":
-                draft.lose(one.mark, f"slaProperties {what}", f"it became 'freshness: {draft.freshness}'")
+            if name != "freshness":
+                draft.lose(sla.mark, f"slaProperties {name}", f"it became 'freshness: {draft.freshness}'")
         else:
-            draft.lose(one.mark, f"slaProperties {what}", "lakegate checks no such promise")
+            draft.lose(sla.mark, f"slaProperties {name}", "lakegate doesn't check it")
     draft.tags = draft.tags or words_of(root.get("tags"))
     team = root.get("team")
     draft.owner = None if team is None else text_of(team.get("name"))
     for key, mark in root.keys.items():
-        if key not in _OF_CONTRACTS:
+        if key not in _CONTRACT_KEYS:
             draft.lose(mark, key, "about the contract as a document, which lakegate doesn't keep")
 
 
@@ -146,7 +141,7 @@ class _OdcsTable:
         self._node = node
         self._namespace = namespace
         self._others = others
-        name = _physical(node)
+        name = _physical_name(node)
         self._names = {name, text_of(node.get("name"))}
         self._draft = Draft(self._qualified(name), node.mark.line)
         self._columns: dict[str, str] = {}
@@ -161,11 +156,11 @@ class _OdcsTable:
         properties = draft.listed(node, "properties")
         columns: list[tuple[Node, DraftColumn]] = []
         for one in properties:
-            name = _physical(one)
+            name = _physical_name(one)
             if not name:
                 draft.lose(one.mark, "a property", "it has no name")
                 continue
-            self._columns[_called(one)] = name
+            self._columns[_logical_name(one)] = name
             columns.append((one, DraftColumn(name, description=text_of(one.get("description")))))
         draft.columns += [column for _, column in columns]
         for one, column in columns:
@@ -180,68 +175,61 @@ class _OdcsTable:
                 draft.partition_by = (*draft.partition_by, value)
             else:
                 draft.lose(one.mark, "customProperties", "lakegate has no such key")
-        for key, mark in node.keys.items():
-            if key not in _OF_TABLES:
-                draft.lose(mark, key, "lakegate has no such key")
+        draft.lose_unknown_keys(node, _TABLE_KEYS)
         return draft
 
     def _column(self, node: Node, column: DraftColumn) -> None:
         column.tags = words_of(node.get("tags"))
-        column.required = self._flag(node, "required")
+        column.required = node.value_of("required") is True
         column.type = self._type(node)
-        if self._flag(node, "unique"):
+        if node.value_of("unique") is True:
             self._draft.add(node.keys["unique"], "unique", "unique", [column.name], {})
         self._options(node, column)
         self._quality(node, column)
-        self._below(node, column)
+        self._fields(node, column)
         for one in self._draft.listed(node, "relationships"):
             self._relationship(one, (column.name,))
-        for key, mark in node.keys.items():
-            if key not in _OF_COLUMNS:
-                self._draft.lose(mark, key, "lakegate has no such key")
+        self._draft.lose_unknown_keys(node, _COLUMN_KEYS)
 
-    def _below(self, node: Node, column: DraftColumn) -> None:
-        """Read the rules for a struct's fields. Those in lists are noted as lost, because no check looks into lists."""
+    def _fields(self, node: Node, column: DraftColumn) -> None:
+        """Read the rules for a struct's fields. Rules for list items are noted as lost: no check looks into lists."""
         for field in self._draft.listed(node, "properties"):
-            name = _physical(field)
+            name = _physical_name(field)
             if not name:
                 self._draft.lose(field.mark, "a property", "it has no name")
                 continue
             inner = DraftColumn(f"{column.name}.{name if name.isidentifier() else quote(name)}")
             inner.sql = f"{column.sql or quote(column.name)}.{quote(name)}"
             self._column(field, inner)
-            if inner.required:  # where there's a struct
+            if inner.required:  # in rows where the struct isn't NULL
                 where = f"{column.sql or quote(column.name)} IS NOT NULL"
                 self._draft.add(field.keys["required"], "required", "not_null", [inner.name], {"where": where})
             for key in ("primaryKey", "partitioned"):
-                if self._flag(field, key):
+                if field.value_of(key) is True:
                     self._draft.lose(field.keys[key], key, "it's a field of a struct")
         items = node.get("items")
         for one in () if items is None else walk(items):
             for key in ("quality", "relationships", "logicalTypeOptions", "required", "unique"):
-                rule = one.get(key)
-                said = set() if rule is None else {name for name in rule.mapping if not _says_type(name, rule)}
-                if rule is not None and (rule.items or rule.value is True or said):
+                rule = one.get(key) or Node(None, one.mark)
+                options = [name for name in rule.mapping if not _only_states_type(name, rule)]
+                if rule.items or rule.value is True or options:
                     self._draft.lose(one.keys[key], f"items {key}", "no lakegate check looks into lists")
 
-    def _flag(self, node: Node, key: str) -> bool:
-        return node.mapping[key].value is True if key in node.mapping else False
-
     def _keys(self, properties: list[Node]) -> None:
-        def position(node: Node, key: str) -> int:
-            found = node.mapping[key].value if key in node.mapping else 0
-            return found if isinstance(found, int) else 0
+        def marked(key: str, position: str) -> list[Node]:
+            nodes = [one for one in properties if one.value_of(key) is True and _logical_name(one) in self._columns]
+            positions = [one.value_of(position) for one in nodes]
+            ranks = [place if isinstance(place, int) else 0 for place in positions]
+            return [node for _, node in sorted(zip(ranks, nodes, strict=True), key=lambda pair: pair[0])]
 
-        by_key = [one for one in properties if self._flag(one, "primaryKey")]
-        by_key.sort(key=lambda one: position(one, "primaryKeyPosition"))
-        names = [self._columns[_called(one)] for one in by_key if _called(one) in self._columns]
+        keys = marked("primaryKey", "primaryKeyPosition")
+        names = [self._columns[_logical_name(one)] for one in keys]
         for column in self._draft.columns:
             column.required = column.required or column.name in names
         if names:
-            self._draft.add(by_key[0].keys["primaryKey"], "primaryKey", "unique", names, {})
-        parts = [one for one in properties if self._flag(one, "partitioned")]
-        parts.sort(key=lambda one: position(one, "partitionKeyPosition"))
-        self._draft.partition_by = tuple(self._columns[_called(one)] for one in parts if _called(one) in self._columns)
+            self._draft.add(keys[0].keys["primaryKey"], "primaryKey", "unique", names, {})
+        partitions = marked("partitioned", "partitionKeyPosition")
+        self._draft.partition_by = tuple(self._columns[_logical_name(one)] for one in partitions)
 
     def _type(self, node: Node) -> str | None:
         logical, physical = text_of(node.get("logicalType")), text_of(node.get("physicalType"))
@@ -251,7 +239,7 @@ class _OdcsTable:
         if physical is not None:
             self._draft.lose_length(node.keys["physicalType"], physical, found)
         if logical == "timestamp":
-            return "timestamptz" if self._flag(options, "timezone") else found or "timestamp"
+            return "timestamptz" if options.value_of("timezone") is True else found or "timestamp"
         if logical in ("object", "array"):
             found = self._nested(node, logical) or found
         elif found is None and logical is not None:
@@ -267,10 +255,13 @@ class _OdcsTable:
 
     def _nested(self, node: Node, logical: str) -> str | None:
         if logical == "array":
-            inner = self._type(node.mapping["items"]) if node.get("items") is not None else None
+            item = node.get("items")
+            inner = None if item is None else self._type(item)
             return None if inner is None else f"list<{inner}>"
         listed = (node.get("properties") or node).items
-        fields = [(name, kind) for one in listed if (name := _physical(one)) and (kind := self._type(one)) is not None]
+        fields = [
+            (name, kind) for one in listed if (name := _physical_name(one)) and (kind := self._type(one)) is not None
+        ]
         return struct_text(fields) if fields and len(fields) == len(listed) else None
 
     def _options(self, node: Node, column: DraftColumn) -> None:
@@ -278,68 +269,60 @@ class _OdcsTable:
         if options is None:
             return
         name, draft = column.name, self._draft
-        said: dict[str, Node] = dict(options.mapping)
+        left: dict[str, Node] = dict(options.mapping)
         limits = {
-            key: said.pop(key)
-            for key in list(said)
+            key: left.pop(key)
+            for key in list(left)
             if key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
         }
-        self._with_exclusive(limits, options)
+        self._apply_exclusive_flags(limits, options)
         for pair, inclusive in ((("minimum", "maximum"), None), (("exclusiveMinimum", "exclusiveMaximum"), False)):
             ends = {end: limits[key].value for end, key in zip(("min", "max"), pair, strict=True) if key in limits}
             if ends:
-                mark = next(options.keys[key] for key in pair if key in limits)
-                draft.add(
-                    mark,
-                    "/".join(key for key in pair if key in limits),
-                    "in_range",
-                    [name],
-                    {**ends, "inclusive": inclusive},
-                )
-        if "pattern" in said:
-            # In JSON Schema, whose words these are, a pattern may be anywhere in the text.
-            draft.add(options.keys["pattern"], "pattern", "matches", [name], {"pattern": said.pop("pattern").value})
+                keys = [key for key in pair if key in limits]
+                arguments = {**ends, "inclusive": inclusive}
+                draft.add(options.keys[keys[0]], "/".join(keys), "in_range", [name], arguments)
+        if "pattern" in left:
+            # As in JSON Schema, a pattern may match anywhere in the text.
+            draft.add(options.keys["pattern"], "pattern", "matches", [name], {"pattern": left.pop("pattern").value})
         for key, sign in (("minLength", "<"), ("maxLength", ">")):
-            if key in said and _is_whole(said[key].value):
-                number = said.pop(key).value
+            if key in left and _is_whole(left[key].value):
+                number = left.pop(key).value
                 text = f"length({column.sql or quote(name)}) {sign} {number}"
                 draft.add(options.keys[key], key, "sql", (), {"predicate": text, "name": f"{name}_{key}"})
-        if "format" in said and not _says_type("format", options, column.type):
-            self._format(str(said["format"].value), options.keys["format"], column)
-        if "defaultTimezone" in said:
-            draft.lose(
-                options.keys["defaultTimezone"], "defaultTimezone", "times here have a zone each, or none at all"
-            )
-        for key in said.keys() - {"format", "timezone", "defaultTimezone"}:
+        if "format" in left and not _only_states_type("format", options, column.type):
+            self._format(str(left["format"].value), options.keys["format"], column)
+        if "defaultTimezone" in left:
+            draft.lose(options.keys["defaultTimezone"], "defaultTimezone", "a time here has its own zone, or none")
+        for key in left.keys() - {"format", "timezone", "defaultTimezone"}:
             draft.lose(options.keys[key], f"logicalTypeOptions {key}", "lakegate has no check for it")
 
     def _format(self, text: str, mark: Mark, column: DraftColumn) -> None:
-        what = f"logicalTypeOptions format {text}"
+        subject = f"logicalTypeOptions format {text}"
         if column.type == "string" and text in _CHECKED_FORMATS:
-            self._draft.add(mark, what, _CHECKED_FORMATS[text], [column.name], {})
+            self._draft.add(mark, subject, _CHECKED_FORMATS[text], [column.name], {})
         elif column.type == "string":
-            self._draft.lose(mark, what, "lakegate has no check for it")
+            self._draft.lose(mark, subject, "lakegate has no check for it")
         else:
-            self._draft.lose(
-                mark, what, f"the column is of type {column.type}" if column.type else "it has no type here"
-            )
+            why = f"the column is of type {column.type}" if column.type else "it has no type here"
+            self._draft.lose(mark, subject, why)
 
-    def _with_exclusive(self, limits: dict[str, Node], options: Node) -> None:
-        """Turn modifiers of the other limit, such as ``exclusiveMinimum: true``, into limits."""
+    def _apply_exclusive_flags(self, limits: dict[str, Node], options: Node) -> None:
+        """Turn flags such as ``exclusiveMinimum: true``, which modify the other limit, into limits."""
         for exclusive, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-            is_so = limits[exclusive].value if exclusive in limits else None
-            if is_so is True and plain in limits:
+            flag = limits[exclusive].value if exclusive in limits else None
+            if flag is True and plain in limits:
                 limits[exclusive] = limits.pop(plain)
-            elif isinstance(is_so, bool):
+            elif isinstance(flag, bool):
                 del limits[exclusive]
-                if is_so:
+                if flag:
                     why = f"there's no '{plain}'"
                     self._draft.lose(options.keys[exclusive], f"logicalTypeOptions {exclusive}", why)
 
     def _relationship(self, node: Node, columns: tuple[str, ...]) -> None:
         targets = words_of(node.get("to"))
         parts = [one.rpartition(".") for one in targets]
-        mine = [self._columns.get(one.rpartition(".")[2], one.rpartition(".")[2]) for one in columns]
+        names = [one.rpartition(".")[2] for one in columns]
         if not parts or "/" in "".join(targets) or len({table for table, _, _ in parts}) != 1 or not parts[0][0]:
             self._draft.lose(node.mark, "relationships", "it isn't of the form table.column")
             return
@@ -347,7 +330,8 @@ class _OdcsTable:
             "to": self._qualified(self._others.get(parts[0][0], parts[0][0])),
             "to_columns": [column for _, _, column in parts],
         }
-        self._draft.add(node.mark, "relationships", "relationships", mine, arguments)
+        own = [self._columns.get(name, name) for name in names]
+        self._draft.add(node.mark, "relationships", "relationships", own, arguments)
 
     def _quality(self, node: Node, column: DraftColumn | None) -> None:
         for one in self._draft.listed(node, "quality"):
@@ -372,17 +356,17 @@ class _Quality:
         metric = text_of(node.get("metric")) or text_of(node.get("rule"))
         kind = text_of(node.get("type")) or ("library" if metric else "text")
         for key, mark in node.keys.items():
-            if key not in _OF_QUALITY:
+            if key not in _QUALITY_KEYS:
                 self._draft.lose(mark, f"quality {key}", "lakegate has no such key")
         if kind == "library" and metric is not None:
-            self._what = metric
+            self._subject = metric
             self._library(metric)
         elif kind == "sql":
-            self._what = "quality of type sql"
+            self._subject = "quality of type sql"
             self._sql()
         elif kind == "custom" and text_of(node.get("engine")) == "lakegate":
-            self._what = "quality of type custom"
-            self._own()
+            self._subject = "quality of type custom"
+            self._lakegate_check()
         else:
             engine = text_of(node.get("engine"))
             why = "it's for people" if kind == "text" else f"it's for {engine or 'another engine'}"
@@ -451,7 +435,7 @@ class _Quality:
     def _invalid(self) -> None:
         values, pattern = self._argument("validValues"), self._argument("pattern")
         if values is not None and pattern is not None:
-            self._lose("a list and a pattern at once would be two checks that count apart")
+            self._lose("a list and a pattern would be two checks, each with its own count")
         elif values is not None:
             listed = [one.plain() for one in values.items]
             plain = [one for one in listed if isinstance(one, (str, int, float)) and not isinstance(one, bool)]
@@ -483,28 +467,28 @@ class _Quality:
         kind, tolerance = self._counted("unique", columns, {}, count)
         if kind == "unique" and tolerance:
             self._draft.lose(
-                self._node.mark, self._what, "'unique' counts all rows that share a key, the first one, too"
+                self._node.mark, self._subject, "'unique' counts all rows that share a key, including the first"
             )
         elif kind == "custom_sql":
-            self._draft.lose(self._node.mark, self._what, "of the rows that share a key, all but one are counted")
+            self._draft.lose(self._node.mark, self._subject, "of the rows that share a key, all but one count")
 
     def _sql(self) -> None:
-        query = self._node.mapping["query"].value if "query" in self._node.mapping else None
+        query = self._node.value_of("query")
         if not isinstance(query, str):
             self._lose("it has no query")
             return
         if '"' in query:
-            self._lose("to some databases \"…\" is a name, to Spark a text; write names in backticks, texts in '…'")
+            self._lose("\"…\" is a name in some databases and text in Spark; write names in backticks, text in '…'")
             return
-        for mark in _WORDS_OF_COLUMN if self._column is not None else ():
-            query = query.replace(mark, self._sql_name)
-        found = _COUNT.fullmatch(query.strip())
-        is_ours = found is not None and found["table"].strip("`") in {*_WORDS_OF_TABLE, *self._tables}
-        if found is not None and is_ours and not re.search(r"\bselect\b", found["where"], re.IGNORECASE):
-            self._counted("sql", (), {"predicate": found["where"]}, f"count_if({found['where']})")
+        for placeholder in _COLUMN_PLACEHOLDERS if self._column is not None else ():
+            query = query.replace(placeholder, self._sql_name)
+        count = _COUNT.fullmatch(query.strip())
+        is_ours = count is not None and count["table"].strip("`") in {*_TABLE_PLACEHOLDERS, *self._tables}
+        if count is not None and is_ours and not re.search(r"\bselect\b", count["where"], re.IGNORECASE):
+            self._counted("sql", (), {"predicate": count["where"]}, f"count_if({count['where']})")
             return
-        for mark in _WORDS_OF_TABLE:
-            query = query.replace(mark, "batch")
+        for placeholder in _TABLE_PLACEHOLDERS:
+            query = query.replace(placeholder, "batch")
         for name in filter(None, self._tables):
             query = re.sub(rf"(?i)(\b(?:from|join)\s+)`?{re.escape(name)}`?(?![\w.`])", r"\1batch", query)
         condition = self._condition("value")
@@ -516,18 +500,18 @@ class _Quality:
             "query": f"SELECT * FROM ({query}) AS found(value) WHERE value IS NULL OR NOT ({condition})"  # noqa: S608
         })  # fmt: skip
 
-    def _own(self) -> None:
+    def _lakegate_check(self) -> None:
         from lakegate.contracts.entries import EntryError, read_entry
 
         implementation = self._node.mapping.get("implementation")
         try:
-            made = () if implementation is None else read_entry(implementation, None)
+            checks = () if implementation is None else read_entry(implementation)
         except EntryError as error:
             self._lose(error.problem)
             return
-        for check in made:
-            arguments = {**check.arguments, "scope": check.scope, **check_options(check)}
-            self._draft.add(self._node.mark, self._what, check.kind, check.columns, arguments)
+        for check in checks:
+            arguments = {**check.arguments, "scope": check.scope, **find_check(check.kind).options_of(check)}
+            self._draft.add(self._node.mark, self._subject, check.kind, check.columns, arguments)
 
     def _counted(
         self, kind: str, columns: Any, arguments: Mapping[str, Any], count: str | None
@@ -584,16 +568,15 @@ class _Quality:
         elif operator == "mustBeLessThan" and number > 0:
             most = number if is_percent else math.ceil(number) - 1
             if is_percent:
-                self._draft.lose(self._node.mark, self._what, f"'less than {number} %' became 'at most {number} %'")
-        if most is None or most < 0 or (is_percent and most > _ALL):
+                self._draft.lose(self._node.mark, self._subject, f"'less than {number} %' became 'at most {number} %'")
+        if most is None or most < 0 or (is_percent and most > 100):
             return None
         return f"{Decimal(str(most)):f}%" if is_percent and most else math.floor(most)
 
     def _operator(self) -> tuple[str | None, Any]:
         if len(self._operators) != 1:
             return None, None
-        name = self._operators[0]
-        return name, self._node.mapping[name].plain()
+        return self._operators[0], self._node.mapping[self._operators[0]].plain()
 
     def _argument(self, name: str) -> Node | None:
         arguments = self._node.get("arguments")
@@ -623,16 +606,16 @@ class _Quality:
             "description": text_of(node.get("description")),
             "tags": [*words_of(node.get("tags")), *words_of(node.get("dimension"))] or None,
         }
-        self._draft.add(node.mark, self._what, kind, columns, {**arguments, **options})
+        self._draft.add(node.mark, self._subject, kind, columns, {**arguments, **options})
 
     def _lose(self, why: str) -> None:
-        self._draft.lose(self._node.mark, self._what, why)
+        self._draft.lose(self._node.mark, self._subject, why)
 
 
-def _says_type(key: str, options: Node, kind: str | None = None) -> bool:
-    """Return whether a type's options only state the type: ``kind``, or any."""
-    said = _SIZES.get(str(options.mapping[key].value)) if key == "format" else None
-    return key == "timezone" or (said is not None and kind in (None, said))
+def _only_states_type(key: str, options: Node, kind: str | None = None) -> bool:
+    """Return whether one of a type's options only states the type: ``kind``, or any."""
+    stated = _SIZES.get(str(options.mapping[key].value)) if key == "format" else None
+    return key == "timezone" or (stated is not None and kind in (None, stated))
 
 
 def _is_number(value: Any) -> bool:

@@ -6,7 +6,8 @@ import re
 import uuid
 from collections.abc import Iterator
 
-from lakegate.contracts.draft import check_options, entry
+from lakegate.checks.registry import find_check
+from lakegate.contracts.draft import entry
 from lakegate.contracts.propose import scalar
 from lakegate.contracts.reader import LoadedContract
 from lakegate.model.checks import Check
@@ -20,7 +21,7 @@ def write_odcs(contract: LoadedContract) -> str:
 
     :func:`~lakegate.contracts.odcs.read_odcs` reads it back as a contract with the same checks.
     """
-    said = contract.contract
+    terms = contract.contract
     table = contract.table
     lines = [
         f"apiVersion: {WRITTEN}",
@@ -30,31 +31,31 @@ def write_odcs(contract: LoadedContract) -> str:
         "status: active",
         f"name: {scalar(str(table))}",
     ]
-    if said.owner is not None:
-        lines += ["team:", f"  name: {scalar(said.owner)}"]
+    if terms.owner is not None:
+        lines += ["team:", f"  name: {scalar(terms.owner)}"]
     lines += ["schema:", f"  - name: {scalar(table.name)}", f"    physicalName: {scalar(str(table))}"]
-    lines += ["    physicalType: table", *_about(said.description, said.tags, indent=4)]
-    if said.columns:
+    lines += ["    physicalType: table", *_about(terms.description, terms.tags, indent=4)]
+    if terms.columns:
         lines += ["    properties:", *_properties(contract)]
-    listed = {column.name for column in said.columns}
+    listed = {column.name for column in terms.columns}
     rest = [one for one in contract.checks if len(one.columns) != 1 or one.columns[0] not in listed]
-    lines += _rules(rest, None, said.owner, indent=4)
-    left = [("partition_by", one) for one in said.partition_by if "(" in one]
-    left += [("extra_columns", "refuse")] * (said.extra_columns == "refuse")
+    lines += _rules(rest, None, terms.owner, indent=4)
+    left = [("partition_by", one) for one in terms.partition_by if "(" in one]
+    left += [("extra_columns", "refuse")] * (terms.extra_columns == "refuse")
     if left:
         lines.append("    customProperties:")
     for key, value in left:
         lines += [f"      - property: {key}", f"        value: {scalar(value)}"]
-    if said.freshness is not None:
-        number, unit = re.fullmatch(r"([0-9]+)\s*([a-z])", said.freshness.strip()).groups()  # type: ignore[union-attr]
+    if terms.freshness is not None:
+        number, unit = re.fullmatch(r"([0-9]+)\s*([a-z])", terms.freshness.strip()).groups()  # type: ignore[union-attr]
         lines += ["slaProperties:", "  - property: frequency", f"    value: {int(number)}", f"    unit: {unit}"]
     return "\n".join(lines) + "\n"
 
 
 def _properties(contract: LoadedContract) -> Iterator[str]:
-    said = contract.contract
-    partitions = [one for one in said.partition_by if "(" not in one]
-    for column in said.columns:
+    terms = contract.contract
+    partitions = [one for one in terms.partition_by if "(" not in one]
+    for column in terms.columns:
         yield from [f"      - name: {scalar(column.name)}", *_about(column.description, column.tags, indent=8)]
         if column.type is not None:
             yield from [f"        {key}: {scalar(value)}" for key, value in _types_of(column.type).items()]
@@ -70,7 +71,7 @@ def _properties(contract: LoadedContract) -> Iterator[str]:
             for one in contract.checks
             if one.columns == (column.name,) and not _is_required(one, required=column.required)
         ]
-        yield from _rules(own, column.name, said.owner, indent=8)
+        yield from _rules(own, column.name, terms.owner, indent=8)
 
 
 _LOGICAL_OF = {
@@ -111,16 +112,17 @@ def _rules(checks: list[Check], column: str | None, owner: str | None, *, indent
 
 def _as_metric(check: Check, column: str | None) -> dict[str, str] | None:
     """Return a check as an ODCS metric (keys with YAML values); ``None`` if a metric can't express it."""
-    options = check_options(check)
+    options = find_check(check.kind).options_of(check)
     tolerance, severity = options.pop("tolerance", 0), options.pop("severity", "error")
     known_options = {key: options.pop(key) for key in ("name", "description", "tags") if key in options}
     arguments = dict(check.arguments)
     rule: dict[str, str]
     is_of_batch = options.pop("scope", "batch") == "batch"
-    if options or severity == "quarantine" or (check.kind == "unique" and is_of_batch):  # its metric is about all rows
+    # The metric for duplicates is about all rows of the table.
+    if options or severity == "quarantine" or (check.kind == "unique" and is_of_batch):
         return None
     if check.kind == "row_count":
-        if not arguments.keys() <= {"min", "max"}:  # it's compared with earlier batches
+        if not arguments.keys() <= {"min", "max"}:  # a comparison with earlier batches
             return None
         rule = {"metric": "rowCount", **_limits(arguments.get("min"), arguments.get("max"))}
     else:

@@ -15,11 +15,11 @@ from pyarrow import types
 
 from lakegate.model.schema import Schema
 
-pc: Any = pyarrow.compute  # its stubs list a hundred overloads a function, and Any of types is honest here
+pc: Any = pyarrow.compute  # its stubs have a hundred overloads for each function
 MOST_VALUES = 50
-"""Different values that are remembered of a column; one with more has no list of values."""
+"""Distinct values to count for each column. A column with more has no list of values."""
 MOST_KEYS = 5_000_000
-"""Rows up to which it is found out whether a column's values all differ."""
+"""Up to this many rows, a profile says whether a column's values all differ."""
 PATTERNS: Mapping[str, str] = {
     "a UUID": r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}",
     "an e-mail address": r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+){1,99}",
@@ -28,7 +28,7 @@ PATTERNS: Mapping[str, str] = {
     "digits": r"[0-9]+",
     "capital letters": r"[A-Z]+",
 }
-"""What texts may look like, as both Python and Java read it."""
+"""What texts may look like. The patterns mean the same in Python and Java."""
 
 
 @dataclass(slots=True)
@@ -36,10 +36,10 @@ class ColumnProfile:
     """Facts about one column.
 
     Attributes:
-        low: Its smallest value except NULL and NaN; ``None`` if there is none, or its type has no order.
+        low: Its smallest value, NULL and NaN aside; ``None`` if there is none, or its type has no order.
         high: Its largest value.
         values: Number of occurrences of each value, for up to :data:`MOST_VALUES` values; ``None`` if there are more.
-        is_unique: Whether all values except NULL differ; ``None`` if unknown.
+        is_unique: Whether all values differ, NULL aside; ``None`` if unknown.
         patterns: Names of the :data:`PATTERNS` that all its text matches.
         lengths: Lengths of its shortest and longest text.
     """
@@ -62,62 +62,62 @@ class ColumnProfile:
         return self.rows - self.nulls
 
     def without_values(self) -> ColumnProfile:
-        """Return the profile without values of the column or hints at what they look like."""
+        """Return the profile without the column's values, or what they look like."""
         return replace(self, low=None, high=None, values=None, patterns=(), lengths=None)
 
 
 def profile(batches: Iterable[pa.RecordBatch], schema: Schema) -> tuple[ColumnProfile, ...]:
     """Profile all rows in one pass."""
-    made = [_Column(ColumnProfile(column.name, column.type)) for column in schema.columns]
+    columns = [_Column(ColumnProfile(column.name, column.type)) for column in schema.columns]
     for batch in batches:
-        for column in made:
-            column.take(batch.column(batch.schema.get_field_index(column.found.name)))
-    return tuple(column.done() for column in made)
+        for column in columns:
+            column.add(batch.column(batch.schema.get_field_index(column.profile.name)))
+    return tuple(column.finish() for column in columns)
 
 
 class _Column:
     """One column while its batches arrive."""
 
-    def __init__(self, found: ColumnProfile) -> None:
-        self.found = found
-        self._seen: list[Any] = []
+    def __init__(self, profile: ColumnProfile) -> None:
+        self.profile = profile
+        self._chunks: list[Any] = []
         self._is_bounded = True
         self._patterns: dict[str, Callable[[str], object]] | None = None
 
-    def take(self, values: Any) -> None:
-        found = self.found
+    def add(self, values: Any) -> None:
+        profile = self.profile
         if types.is_dictionary(values.type):
             values = values.dictionary_decode()
-        found.rows += len(values)
-        found.nulls += values.null_count
+        profile.rows += len(values)
+        profile.nulls += values.null_count
         present = values.drop_null()
         if types.is_floating(values.type):
             is_nan = pc.is_nan(present)
-            found.nans += pc.sum(is_nan).as_py() or 0
+            profile.nans += pc.sum(is_nan).as_py() or 0
             present = present.filter(pc.invert(is_nan))
         if not len(present):
             return
         if types.is_nested(values.type):
-            found.values = found.is_unique = None
+            profile.values = profile.is_unique = None
             return
         self._bounds(present)
         self._count(present)
         if types.is_string(values.type) or types.is_large_string(values.type):
-            self._look_at_texts(present)
+            self._match_patterns(present)
 
-    def done(self) -> ColumnProfile:
-        found = self.found
-        found.patterns = tuple(self._patterns or ())
-        if found.is_unique:
-            seen = pa.chunked_array(self._seen) if self._seen else None
-            found.is_unique = seen is not None and pc.count_distinct(seen).as_py() == len(seen)
-        if found.values is not None and not found.values:
-            found.values = None
-        self._seen.clear()
-        return found
+    def finish(self) -> ColumnProfile:
+        profile = self.profile
+        profile.patterns = tuple(self._patterns or ())
+        if profile.is_unique:
+            values = pa.chunked_array(self._chunks) if self._chunks else None
+            profile.is_unique = values is not None and pc.count_distinct(values).as_py() == len(values)
+        if profile.values is not None and not profile.values:
+            profile.values = None
+        self._chunks.clear()
+        return profile
 
     def _bounds(self, present: Any) -> None:
-        found = self.found
+        profile = self.profile
         if types.is_boolean(present.type) or types.is_binary(present.type) or types.is_large_binary(present.type):
             return
         if not self._is_bounded:
@@ -126,35 +126,35 @@ class _Column:
             ends = pc.min_max(present)
             low, high = ends["min"].as_py(), ends["max"].as_py()
         except (pa.ArrowException, ValueError, OverflowError):  # what Python's dates can't hold
-            self._is_bounded, found.low, found.high = False, None, None
+            self._is_bounded, profile.low, profile.high = False, None, None
             return
-        found.low = low if found.low is None or low < found.low else found.low
-        found.high = high if found.high is None or high > found.high else found.high
+        profile.low = low if profile.low is None or low < profile.low else profile.low
+        profile.high = high if profile.high is None or high > profile.high else profile.high
 
     def _count(self, present: Any) -> None:
-        found = self.found
-        if found.is_unique:
-            self._seen.append(present)
-            if found.present > MOST_KEYS:
-                found.is_unique = None
-                self._seen.clear()
-        if found.values is None:
+        profile = self.profile
+        if profile.is_unique:
+            self._chunks.append(present)
+            if profile.present > MOST_KEYS:
+                profile.is_unique = None
+                self._chunks.clear()
+        if profile.values is None:
             return
         try:
             for one in pc.value_counts(present).to_pylist():
-                found.values[one["values"]] = found.values.get(one["values"], 0) + one["counts"]
-                if len(found.values) > MOST_VALUES:
-                    found.values = None
+                profile.values[one["values"]] = profile.values.get(one["values"], 0) + one["counts"]
+                if len(profile.values) > MOST_VALUES:
+                    profile.values = None
                     return
         except (ValueError, OverflowError):
-            found.values = None
+            profile.values = None
 
-    def _look_at_texts(self, present: Any) -> None:
-        found = self.found
+    def _match_patterns(self, present: Any) -> None:
+        profile = self.profile
         sizes = pc.min_max(pc.utf8_length(present))
         low, high = sizes["min"].as_py(), sizes["max"].as_py()
-        known = found.lengths or (low, high)
-        found.lengths = (min(known[0], low), max(known[1], high))
+        known = profile.lengths or (low, high)
+        profile.lengths = (min(known[0], low), max(known[1], high))
         if self._patterns is None:
             self._patterns = {name: re.compile(pattern).fullmatch for name, pattern in PATTERNS.items()}
         if not self._patterns:

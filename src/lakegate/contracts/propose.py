@@ -19,11 +19,11 @@ from lakegate.model.schema import is_masked
 from lakegate.model.types import nested_fields
 
 _ACCEPTED = 12
-"""Different texts up to which a column may be one of a list."""
+"""A column with up to this many distinct texts may get ``accepted_values``."""
 _TIMES_EACH = 20
-"""Rows for each different text that make a list of them likely to be complete."""
+"""With this many rows for each distinct text, the list of texts is probably complete."""
 _KEY_ROWS = 50
-"""Rows from which on it can't be chance that all values differ."""
+"""With this many rows, it's no coincidence that all values differ."""
 _KEY_WORDS = ("id", "key", "uuid", "guid", "code", "number", "no", "nr")
 _KEY_TYPES = ("int", "long", "string", "uuid")
 _FEW_NULLS = 0.05
@@ -46,7 +46,7 @@ def propose(
     Args:
         source: Where the rows came from, for the comment at the top.
         schema: Path of the JSON Schema for editors, relative to the contract.
-        masked: Patterns of columns whose values mustn't show. No check that contains values is proposed for them.
+        masked: Patterns of columns whose values mustn't show. They get no checks that contain values.
     """
     rows = columns[0].rows if columns else 0
     lines = [f"# yaml-language-server: $schema={schema}"] if schema else []
@@ -101,7 +101,7 @@ def _column(column: ColumnProfile) -> Iterator[str]:
     if column.type != "unknown":
         yield f"  type: {scalar(column.type)}"
     yield from (f"  # {comment(fact)}" for fact in _facts(column))
-    if "${" in column.name:  # which no check can name, as Spark replaces it
+    if "${" in column.name:  # no check can name it, because Spark replaces ${…}
         return
     if column.rows and not column.nulls:
         yield "  required: true"
@@ -123,7 +123,7 @@ def _facts(column: ColumnProfile) -> Iterator[str]:
     elif column.values is not None:
         common = sorted(column.values.items(), key=lambda one: -one[1])
         listed = ", ".join(f"{shown(value)} ({count:,})" for value, count in common[:5])
-        more = f" and {len(common) - 5} more" if len(common) > 5 else ""  # as many as are listed
+        more = f" and {len(common) - 5} more" if len(common) > 5 else ""
         yield f"{len(common)} different: {listed}{more}"
 
 
@@ -153,7 +153,10 @@ def _checks(column: ColumnProfile) -> Iterator[tuple[str, str]]:
     ends = _ends(column)
     if ends:
         written = ", ".join(f"{name}: {scalar(value)}" for name, value in ends.items())
-        yield f"in_range: {{{written}, severity: warn}}", f"{shown(column.low)} to {shown(column.high)}, with room"
+        yield (
+            f"in_range: {{{written}, severity: warn}}",
+            f"{shown(column.low)} to {shown(column.high)}, with some margin",
+        )
 
 
 def _is_key(column: ColumnProfile) -> bool:
@@ -179,7 +182,7 @@ def _ends(column: ColumnProfile) -> dict[str, Any]:
     if low is None or high is None or column.nans:
         return {}
     if isinstance(low, (date, datetime)):
-        # What comes is later than what is there; an error is often a date long ago.
+        # New values are usually later, so there's no upper end. Errors are often dates long ago.
         zoned = low.astimezone(UTC) if isinstance(low, datetime) and low.tzinfo is not None else low
         return {"min": f"{zoned.year:04}-01-01"}
     is_number = column.type in _NUMBERS or column.type.startswith("decimal")
@@ -189,9 +192,9 @@ def _ends(column: ColumnProfile) -> dict[str, Any]:
     smallest, greatest = Decimal(str(low)), Decimal(str(high))
     if smallest >= 0:
         ends["min"] = 0
-    elif (rounded := -_beyond(-smallest)) > -_MOST:
+    elif (rounded := -_round_up_doubled(-smallest)) > -_MOST:
         ends["min"] = rounded
-    if greatest > 0 and (rounded := _beyond(greatest)) < min(_MOST, _limit(column.type)):
+    if greatest > 0 and (rounded := _round_up_doubled(greatest)) < min(_MOST, _limit(column.type)):
         ends["max"] = rounded
     return ends
 
@@ -205,11 +208,11 @@ def _limit(kind: str) -> float:
     return math.inf
 
 
-def _beyond(number: Decimal) -> int:
+def _round_up_doubled(number: Decimal) -> int:
     """Return a round number that is at least twice ``number``.
 
     Example:
-        >>> [_beyond(Decimal(number)) for number in ("0.3", "7", "41", "260")]
+        >>> [_round_up_doubled(Decimal(number)) for number in ("0.3", "7", "41", "260")]
         [1, 20, 100, 1000]
     """
     wanted = max(int((number * 2).to_integral_value(ROUND_CEILING)), 1)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from lakegate.config import TableSettings
+from lakegate.config import TableSettings, inner_models
 from lakegate.contracts.document import Document, Mark, parse_document, read_document
 from lakegate.contracts.entries import EntryError, read_entry
 from lakegate.contracts.model import VERSION, Contract
@@ -23,12 +23,12 @@ from lakegate.model.schema import Column, PartitionTransform
 from lakegate.model.words import nearest
 
 _MOST_PROBLEMS = 20
-_WANTED = {
+_EXPECTED = {
     "string_type": "text", "bool_type": "true or false", "bool_parsing": "true or false", "tuple_type": "a list",
     "model_type": "a mapping", "model_attributes_type": "a mapping", "int_type": "a whole number",
     "string_too_short": "longer",
 }  # fmt: skip
-"""Pydantic's kinds of errors, and what is wanted there in YAML's words."""
+"""What Pydantic's kinds of errors expect, in YAML's terms."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def read_contract(path: Path, *, name: str | None = None) -> LoadedContract:
         ConfigurationError: If it can't be read or isn't a contract. One error names all problems, with file, line and
             column.
     """
-    return load_contract(read_document(path, name=name))
+    return _load(read_document(path, name=name))
 
 
 def parse_contract(text: str, *, name: str = "contract") -> LoadedContract:
@@ -88,14 +88,13 @@ def parse_contract(text: str, *, name: str = "contract") -> LoadedContract:
         >>> [str(check) for check in parse_contract(text).checks]
         ['not_null(id)']
     """
-    return load_contract(parse_document(text, name=name))
+    return _load(parse_document(text, name=name))
 
 
-def load_contract(document: Document) -> LoadedContract:
-    """Return the contract in a document."""
-    _require_ours(document)
+def _load(document: Document) -> LoadedContract:
+    _require_lakegate_contract(document)
     try:
-        # Strictly, as the JSON Schema does: 1 isn't true. By way of JSON, which has lists where Python has tuples.
+        # Strict, like the JSON Schema: 1 isn't true. As JSON, because strict Python input must have tuples, not lists.
         contract = Contract.model_validate_json(json.dumps(document.root.plain()), strict=True)
     except ValidationError as error:
         raise _combined(document, list(_problems(document, error))) from None
@@ -103,9 +102,9 @@ def load_contract(document: Document) -> LoadedContract:
     lines: list[int] = []
     problems = list(_column_problems(document, contract))
     try:
-        for mark, made in _checks(document, contract, problems):
-            checks += made
-            lines += [mark.line] * len(made)
+        for mark, read in _checks(document, contract, problems):
+            checks += read
+            lines += [mark.line] * len(read)
     except RecursionError:
         raise document.error(Mark(1, 1), "a check is nested too deeply.") from None
     if problems:
@@ -113,7 +112,7 @@ def load_contract(document: Document) -> LoadedContract:
     return LoadedContract(document.name, contract, tuple(checks), tuple(lines))
 
 
-def _require_ours(document: Document) -> None:
+def _require_lakegate_contract(document: Document) -> None:
     root = document.root
     if root.value is None:
         raise document.error(root.mark, "the file is empty.", hint="Begin with: lakegate check init TABLE")
@@ -129,12 +128,11 @@ def _require_ours(document: Document) -> None:
             raise document.error(
                 root.keys[key],
                 f"this is {what}, not a contract of lakegate.",
-                hint=f"To make one of it: lakegate check import {document.name}",
+                hint=f"To convert it: lakegate check import {document.name}",
             )
     version = root.mapping.get("version")
     if version is None:
-        mark = root.mark
-        raise document.error(mark, "'version' is missing.", hint=f"Write as the first line: version: {VERSION}")
+        raise document.error(root.mark, "'version' is missing.", hint=f"Write as the first line: version: {VERSION}")
     if version.value != VERSION or type(version.value) is not int:
         raise document.error(
             version.mark,
@@ -147,37 +145,34 @@ def _checks(
     document: Document, contract: Contract, problems: list[EntryError]
 ) -> Iterator[tuple[Mark, tuple[Check, ...]]]:
     root = document.root
-    columns = root.mapping["columns"].items if "columns" in root.mapping else []
-    for column, node in zip(contract.columns, columns, strict=False):
-        entries = node.mapping["checks"].items if "checks" in node.mapping else []
-        made: list[tuple[Mark, tuple[Check, ...]]] = []
-        for entry in entries:
+    for column, node in zip(contract.columns, root.items_of("columns"), strict=False):
+        read: list[tuple[Mark, tuple[Check, ...]]] = []
+        for entry in node.items_of("checks"):
             try:
-                made.append((entry.mark, read_entry(entry, column.name, owner=contract.owner)))
+                read.append((entry.mark, read_entry(entry, column.name, owner=contract.owner)))
             except EntryError as error:
                 problems.append(error)
-        is_said = any(_is_about_all_of(check, column.name) for _, all_ in made for check in all_)
-        if column.required and not is_said:
-            mark = node.keys["required"]
-            yield mark, (Check(kind="not_null", columns=(column.name,), owner=contract.owner),)
-        yield from made
-    for entry in root.mapping["checks"].items if "checks" in root.mapping else []:
+        is_written = any(_is_required_check(check, column.name) for _, checks in read for check in checks)
+        if column.required and not is_written:
+            yield node.keys["required"], (Check(kind="not_null", columns=(column.name,), owner=contract.owner),)
+        yield from read
+    for entry in root.items_of("checks"):
         try:
-            found = read_entry(entry, owner=contract.owner)
+            checks = read_entry(entry, owner=contract.owner)
         except EntryError as error:
             problems.append(error)
             continue
-        problems += _unlisted(contract, found, entry.mark)
-        yield entry.mark, found
+        problems += _unlisted(contract, checks, entry.mark)
+        yield entry.mark, checks
 
 
-def _is_about_all_of(check: Check, column: str) -> bool:
-    """Return whether a user wrote the check that ``required`` stands for, perhaps with another severity."""
+def _is_required_check(check: Check, column: str) -> bool:
+    """Return whether a check is the one that ``required`` stands for, perhaps with another severity."""
     return check.kind == "not_null" and check.columns == (column,) and check.where is None and check.tolerance is None
 
 
 def _unlisted(contract: Contract, checks: tuple[Check, ...], mark: Mark) -> Iterator[EntryError]:
-    """Yield an error for each column in a check that isn't listed and looks like a typo, or can't exist."""
+    """Yield an error for each unlisted column in a check that looks like a typo, or that the contract doesn't allow."""
     listed = [one.name for one in contract.columns]
     known = {name.lower() for name in listed}
     for check in checks:
@@ -209,12 +204,12 @@ def _column_problems(document: Document, contract: Contract) -> Iterator[EntryEr
             yield EntryError(document.root.find(("partition_by", index))[0].mark, error.message, error.hint)
     owners: dict[str, str] = {}
     for index, column in enumerate(contract.columns):
-        for place, old in enumerate(column.was):
+        for position, old in enumerate(column.was):
             owner = owners.setdefault(old.lower(), column.name)
             if owner != column.name:
-                _, mark = document.root.find(("columns", index, "was", place))
-                said = f"'{old}' can't have been both '{owner}' and '{column.name}'."
-                yield EntryError(mark, said, "Leave it in 'was' of only one of them; case doesn't matter.")
+                _, mark = document.root.find(("columns", index, "was", position))
+                problem = f"'{old}' can't have been both '{owner}' and '{column.name}'."
+                yield EntryError(mark, problem, "Leave it in 'was' of only one of them; case doesn't matter.")
 
 
 def _problems(document: Document, error: ValidationError) -> Iterator[EntryError]:
@@ -230,39 +225,32 @@ def _problems(document: Document, error: ValidationError) -> Iterator[EntryError
             yield EntryError(mark, f"'{path[-1]}' is missing.")
         else:
             key = next((str(one) for one in reversed(path) if isinstance(one, str)), "")
-            yield EntryError(node.mark, f"'{key}': {_said(problem, node.value)}")
+            yield EntryError(node.mark, f"'{key}': {_explain(problem, node.value)}")
 
 
-def _said(problem: Any, value: object) -> str:
+def _explain(problem: Any, value: object) -> str:
     """Return what is wrong with a value, as one sentence."""
     kind, message = problem["type"], problem["msg"]
     if kind == "value_error":
         return f"{message.removeprefix('Value error, ').rstrip('.?')}{'?' if message.endswith('?') else '.'}"
-    wanted = _WANTED.get(kind) or message.removeprefix("Input should be ")
+    expected = _EXPECTED.get(kind) or message.removeprefix("Input should be ")
     shown = "" if isinstance(value, (dict, list)) else f", not {value!r}"
     guess = None
     if kind == "literal_error" and isinstance(value, str):
-        guess = nearest(value, [one.strip("' ") for one in wanted.replace(" or ", ",").split(",")])
-    return f"must be {wanted}{shown}" + (f"; did you mean '{guess}'?" if guess else ".")
+        guess = nearest(value, [one.strip("' ") for one in expected.replace(" or ", ",").split(",")])
+    return f"must be {expected}{shown}" + (f"; did you mean '{guess}'?" if guess else ".")
 
 
 def _known_keys(path: tuple[str | int, ...]) -> list[str]:
     model: type[BaseModel] = Contract
     for step in path:
         field = model.model_fields.get(str(step))
-        inner = None if field is None else _model_in(field.annotation)
-        model = inner or model
+        model = model if field is None else next(inner_models(field.annotation), model)
     return list(model.model_fields)
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for one in get_args(annotation) if (found := _model_in(one)) is not None), None)
-
-
-def _guess(problem: EntryError) -> str:
-    """Return the hint's suggestion, placed next to the problem that it's about."""
+def _suggestion(problem: EntryError) -> str:
+    """Return the "Did you mean …?" of a problem's hint, to show next to the problem."""
     start, mark, _ = (problem.hint or "").partition("? ")
     return f" {start}?" if mark and start.startswith("Did you mean") else ""
 
@@ -272,10 +260,10 @@ def _combined(document: Document, problems: list[EntryError]) -> ConfigurationEr
     first = problems[0]
     if len(problems) == 1:
         return document.error(first.mark, first.problem, hint=first.hint)
-    shown = [f"{document.at(one.mark)}: {one.problem}{_guess(one)}" for one in problems[:_MOST_PROBLEMS]]
+    shown = [f"{document.at(one.mark)}: {one.problem}{_suggestion(one)}" for one in problems[:_MOST_PROBLEMS]]
     more = [f"and {len(problems) - _MOST_PROBLEMS} more"] * (len(problems) > _MOST_PROBLEMS)
     hints = dict.fromkeys(
-        (one.hint or "").removeprefix(_guess(one).strip()).strip() for one in problems[:_MOST_PROBLEMS]
+        (one.hint or "").removeprefix(_suggestion(one).strip()).strip() for one in problems[:_MOST_PROBLEMS]
     )
     return ConfigurationError(
         "\n".join([f"{len(problems)} problems in {document.name}:", *shown, *more]),

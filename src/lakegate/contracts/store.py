@@ -71,11 +71,14 @@ class Contracts:
         path, has_section = self.files().get(table), str(table) in self._settings.tables
         if (path is None and not has_section) or other in self.files() or str(other) in self._settings.tables:
             return
-        said, hint = f'[tables."{table}"] in {FILE_NAME}', f'Copy the section to [tables."{other}"]'
+        source, hint = f'[tables."{table}"] in {FILE_NAME}', f'Copy the section to [tables."{other}"]'
         if path is not None:
-            said, hint = str(path), f"Copy it to {path.with_name(f'{other}{path.suffix}')}, with 'table: {other}' in it"
+            source, hint = (
+                str(path),
+                f"Copy it to {path.with_name(f'{other}{path.suffix}')}, with 'table: {other}' in it",
+            )
         raise ConfigurationError(
-            f"{table} can't be renamed yet: {said} says what it must hold, and {other} has no contract or section.",
+            f"{table} can't be renamed yet: {source} has its settings, and {other} has no contract or section.",
             hint=f"{hint}; then rename the table, and remove the old one.",
             table=str(table),
         )

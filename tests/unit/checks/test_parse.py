@@ -201,7 +201,7 @@ def test_what_users_write(text: str, canonical: list[str]) -> None:
         ("relationships(a, to='ns.t', to_columns=[1])", "1 isn't a column name", "to_columns=(x, y)"),
         (
             "relationships(a, to='ns.t', to_columns=x, field=x)",
-            "'field' is another word for 'to_columns'",
+            "'field' is another name for 'to_columns'",
             "to_columns=",
         ),
         ("not_null(a, name='')", "isn't text; it names the check", "not_null(column, …)"),

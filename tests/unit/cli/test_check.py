@@ -38,7 +38,7 @@ def test_an_import_never_overwrites_a_contract(project: Path) -> None:
     again = invoke("check import schema.yml")
     assert again.exit_code == 2
     assert "default.t already has a contract" in again.stderr
-    assert invoke("check import schema.yml --stdout").stdout.startswith("# Made of schema.yml, line 2.")
+    assert invoke("check import schema.yml --stdout").stdout.startswith("# Translated from schema.yml, line 2.")
 
 
 def test_an_import_as_json_lists_what_is_not_translated(project: Path) -> None:

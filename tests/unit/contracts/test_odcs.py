@@ -384,7 +384,7 @@ def test_forms_and_lengths_of_types_are_checked_or_told() -> None:
         ("logicalTypeOptions format yyyy", "the column is of type date"),
         ("logicalTypeOptions format i64", "the column is of type int"),
         ("type float(3,2)", "it's double here, of any size"),
-        ("defaultTimezone", "times here have a zone each, or none at all"),
+        ("defaultTimezone", "a time here has its own zone, or none"),
         ("items logicalTypeOptions", "no lakegate check looks into lists"),
     ]
 

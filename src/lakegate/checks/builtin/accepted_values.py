@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from lakegate.checks.columns import Family, TypedValue, literal, none_outside, typed
+from lakegate.checks.columns import Family, QuotedColumn, TypedValue, literal, none_outside, typed
 from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
 from lakegate.checks.questions import CheckProblem, FailingRows
 from lakegate.checks.registry import check
@@ -25,17 +25,8 @@ def accepted_values(
         >>> str(accepted_values("payment_type", ["cash", "card"]))
         "accepted_values(payment_type, values=['cash', 'card'])"
     """
-    name, kind = audited(column).name, audited(column).type
-    if kind.family is Family.OTHER:
-        raise CheckProblem(
-            f"column '{name}' is of type {kind.text}, which has no literals.", "Use sql('…') for this column."
-        )
-    try:
-        accepted = dict.fromkeys(typed(value, kind) for value in values)
-    except ValueError as error:
-        raise CheckProblem(
-            f"column '{name}' is of type {kind.text}, and {error}.", "Give values of the column's type."
-        ) from None
+    found = audited(column)
+    kind, accepted = found.type, typed_values(found, values)
 
     def only_accepted(low: object, high: object) -> bool:
         known = kind.holds(low) and kind.holds(high)
@@ -43,13 +34,29 @@ def accepted_values(
 
     return FailingRows(
         values_of=column,
-        text=audited(column) if kind.family is Family.TEXT else None,
+        text=found if kind.family is Family.TEXT else None,
         passing=tuple(value for value in accepted if isinstance(value, str)),
         predicate=f"{column} NOT IN ({', '.join(literal(value, kind) for value in accepted)})",
-        metrics=lambda added: none_outside(
-            added, audited(column), one=lambda value: value in accepted, bounds=only_accepted
-        ),
+        metrics=lambda added: none_outside(added, found, one=lambda value: value in accepted, bounds=only_accepted),
     )
+
+
+def typed_values(column: QuotedColumn, values: Sequence[object]) -> dict[TypedValue, None]:
+    """Return a user's values as ones that can occur in a column, each once.
+
+    Raises:
+        CheckProblem: If one can't.
+    """
+    if column.type.family is Family.OTHER:
+        raise CheckProblem(
+            f"column '{column.name}' is of type {column.type.text}, which has no literals.", "Use sql('…')."
+        )
+    try:
+        return dict.fromkeys(typed(value, column.type) for value in values)
+    except ValueError as error:
+        raise CheckProblem(
+            f"column '{column.name}' is of type {column.type.text}, and {error}.", "Give values of the column's type."
+        ) from None
 
 
 @accepted_values.prepare
@@ -65,7 +72,7 @@ def prepare_values(check: Check) -> Check:
 
 
 def _all_between(low: Any, high: Any, accepted: dict[TypedValue, None]) -> bool:
-    """Return whether every value from ``low`` to ``high`` of a type with few enough of them is accepted."""
+    """Return whether every value from ``low`` to ``high`` is accepted; ``False`` for types with too many values."""
     if type(low) in (bool, int):
         return 0 <= high - low < len(accepted) and all(value in accepted for value in range(low, high + 1))
     return False

@@ -8,8 +8,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Unpack
 
-from lakegate.checks.builtin.in_range import Range, require_end
-from lakegate.checks.columns import ColumnType, Family, QuotedColumn, count_nulls, literal
+from lakegate.checks.builtin.in_range import Range, range_of, require_end
+from lakegate.checks.columns import NUMBERS, ColumnType, Family, QuotedColumn, count_nulls, literal
 from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
 from lakegate.checks.history import LAST, band_of, prepare_band
 from lakegate.checks.questions import Aggregates, CheckProblem, Finding
@@ -17,10 +17,8 @@ from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 from lakegate.model.tables import AddedFiles
 
-_BEYOND = 2**1024
-"""More than a double holds."""
+_TOO_LARGE = 2**1024  # for a double
 
-_NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOATING})
 _LONGEST_SHOWN = 200  # characters
 _NO_VALUES = "The column has no values, so there was nothing to measure."
 _ONE_VALUE = "The column has fewer than two values, so there was no deviation to measure."
@@ -33,7 +31,7 @@ _WORDS = {
     "not_null_proportion": "share of values that aren't NULL",
     "distinct_count": "number of distinct values",
 }
-_greater = max  # which is a check's parameter here
+_greater = max  # "max" is a parameter in this module
 _DOUBLE = ColumnType.parse("double")
 _ACCURACY = 10_000
 _ALIASES = {"min_value": "min", "max_value": "max"}  # of dbt-expectations
@@ -67,7 +65,7 @@ def mean(
         >>> str(mean("fare_amount", 5, 50))
         'mean(fare_amount, min=5, max=50)'
     """
-    found = _number(column)
+    found = numeric_column(column)
     expressions: tuple[str, ...]
     if found.type.family is Family.FLOATING:
         expressions = (f"avg(CAST({column} AS DOUBLE))",)
@@ -111,7 +109,7 @@ def column_sum(
         >>> str(column_sum("fare_amount", min=0))
         'sum(fare_amount, min=0)'
     """
-    found = _number(column)
+    found = numeric_column(column)
     is_float = found.type.family is Family.FLOATING
     expression = f"sum(CAST({column} AS DOUBLE))" if is_float else _exact_sum(found)
 
@@ -151,7 +149,7 @@ def stddev(
         >>> str(stddev("fare_amount", max=100))
         'stddev(fare_amount, max=100)'
     """
-    found = _number(column)
+    found = numeric_column(column)
 
     def measured(values: Sequence[Any]) -> float | None:
         spread, count = values
@@ -191,8 +189,8 @@ def quantile(
         >>> str(quantile("fare_amount", 0.95, max=120))
         'quantile(fare_amount, q=0.95, max=120)'
     """
-    found = _number(column)
-    # Of a cast alone, Spark makes NULL where the end is beyond the column's type, and fails to push that down.
+    found = numeric_column(column)
+    # With just a cast, Spark replaces a limit beyond the column's type by NULL, and then fails to push the filter down.
     number = f"(CAST({column} AS DOUBLE) + 0.0D)"
     ends = Range.of(_DOUBLE, min, max, inclusive=True)
     expressions = (
@@ -346,8 +344,8 @@ def not_constant(column: ColumnName, **options: Unpack[CheckOptions]) -> Aggrega
 
     def judge(values: Sequence[Any], _: int) -> Finding:
         is_same, count = values
-        if count < 2:  # it takes two to differ
-            return Finding(0, "It takes two values to differ.", skipped=True)
+        if count < 2:
+            return Finding(0, "The column has fewer than two values.", skipped=True)
         return Finding(0, f"All {count:,} values are the same." if is_same else None, failed=bool(is_same))
 
     return Aggregates((f"min({column}) <=> max({column})", f"count({column})"), judge)
@@ -400,13 +398,7 @@ def _extreme(function: str, word: str, column: QuotedColumn, low: Limit | None, 
     kind = column.type
     if kind.family in (Family.BOOLEAN, Family.OTHER):
         raise CheckProblem(f"column '{column.name}' is of type {kind.text}, which has no {word} value.")
-    try:
-        allowed = Range.of(kind, low, high, inclusive=True)
-    except ValueError as error:
-        raise CheckProblem(
-            f"column '{column.name}' is of type {kind.text}, and {error}.",
-            "Give ends of the column's type, the smaller one first: numbers, or quoted dates and times.",
-        ) from None
+    allowed = range_of(column, low, high)
     value = f"{function}({column})"
     has_nan = f" OR isnan(max({column}))" if kind.family is Family.FLOATING else ""
 
@@ -418,14 +410,19 @@ def _extreme(function: str, word: str, column: QuotedColumn, low: Limit | None, 
         shown = repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}…"
         return Finding(0, f"The {word} value of {column.name} is {shown}.", failed=bool(is_off))
 
-    # As bytes: a string may not be UTF-8, which Python can't take.
+    # As bytes, because a string may not be valid UTF-8.
     text = f"CAST(substring(CAST({value} AS STRING), 1, {_LONGEST_SHOWN + 1}) AS BINARY)"
     return Aggregates((f"({allowed.outside(value)}{has_nan})", text), judge)
 
 
-def _number(column: str) -> QuotedColumn:
+def numeric_column(column: str) -> QuotedColumn:
+    """Return a column of numbers.
+
+    Raises:
+        CheckProblem: If it has another type.
+    """
     found = audited(column)
-    if found.type.family not in _NUMBERS:
+    if found.type.family not in NUMBERS:
         raise CheckProblem(f"column '{found.name}' is of type {found.type.text}, not a number.", "Use it for numbers.")
     return found
 
@@ -443,7 +440,7 @@ def _summed(total: Decimal | None, column: QuotedColumn) -> Decimal:
 
 
 def _within(value: Fraction | float, limits: tuple[Number | None, Number | None]) -> bool:
-    # A float is compared as one: 0.1 in a column of doubles is the same number as 0.1 in the check.
+    # Floats are compared as floats: 0.1 in a column of doubles is the same number as 0.1 in the check.
     low, high = (None if end is None else (end if isinstance(value, float) else Fraction(str(end))) for end in limits)
     return (low is None or low <= value) and (high is None or value <= high)
 
@@ -508,7 +505,7 @@ def _prepare_limits(check: Check) -> Check:
     low: Any = check.arguments.get("min")
     high: Any = check.arguments.get("max")
     numbers: list[Any] = [end for end in (low, high) if isinstance(end, (int, float, Decimal))]
-    if not all(abs(number) < _BEYOND for number in numbers):
+    if not all(abs(number) < _TOO_LARGE for number in numbers):
         raise ValueError("a limit is beyond the numbers that a column can hold.")
     if low is not None and high is not None and low > high:
         raise ValueError(f"min={low} is more than max={high}.")

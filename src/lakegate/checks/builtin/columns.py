@@ -25,7 +25,7 @@ _KNOWN = frozenset(
 _NOT_NULL = re.compile(r"\s+not\s+null$", re.IGNORECASE)
 _NAME = re.compile(r"\w+")
 _TOKEN = re.compile(r"(`(?:[^`]|``)*`|\w+)(?:\s*(:)\s*)?|\s*([<>(),])\s*|.", re.DOTALL)
-"""A field's name with its colon, a word of a type, a mark, or anything else."""
+"""A field's name with its colon, a word of a type, a punctuation mark, or anything else."""
 _SEPARATOR = re.compile(r"(`(?:[^`]|``)*`)|[:,]")
 _SHOWN = 10
 
@@ -144,7 +144,7 @@ def schema_changes(allow: Literal["none", "added"] = "none", **options: Unpack[C
         if before is None:
             return Finding(0, "The run creates the table.", skipped=True)
         types = {column.name: column for column in after.columns}
-        problems = [f"{one.name} is gone" for one in before.columns if one.name not in types]
+        problems = [f"{one.name} was dropped" for one in before.columns if one.name not in types]
         for one in before.columns:
             now = types.get(one.name)
             if now is not None and now.type != one.type:
@@ -213,7 +213,7 @@ def _read_type(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a type as Iceberg names it, without spaces; the names of a struct's fields stay as they are.
+    """Return a type by its Iceberg name, without spaces. Names of struct fields are unchanged.
 
     Example:
         >>> _plain("STRUCT<Email : varchar, `map`: numeric(9, 2)>")

@@ -8,6 +8,7 @@ from typing import Any, Unpack
 from lakegate.checks.columns import (
     ColumnType,
     Family,
+    QuotedColumn,
     TypedValue,
     exact_number,
     literal,
@@ -38,42 +39,36 @@ def in_range(
     inclusive: bool = True,
     **options: Unpack[CheckOptions],
 ) -> FailingRows:
-    """Every value lies between ``min`` and ``max``, either of which may be left out.
+    """Every value is between ``min`` and ``max``, either of which may be omitted.
 
-    With ``inclusive=False`` both ends themselves fail. For numbers, decimals, dates, times and text. Ends are compared
-    as written: a ``float`` of 32 bits that was once 0.1 is a little more than 0.1. Dates and times are ISO 8601 text. A
-    date alone, compared with a time, is its midnight; a time without a zone, compared with a ``timestamptz`` column, is
-    UTC. Text compares by code point.
+    With ``inclusive=False``, values equal to ``min`` or ``max`` fail. For numbers, decimals, dates, times and text.
+    Limits are compared as written: 0.1 in a 32-bit ``float`` column is slightly more than 0.1. Write dates and times as
+    ISO 8601 text. A date that is compared with times means midnight. A time without a zone that is compared with a
+    ``timestamptz`` column is UTC. Text compares by code point.
 
     Example:
         >>> from datetime import date
         >>> str(in_range("pickup", min=date(2024, 1, 1)))
         "in_range(pickup, min='2024-01-01')"
     """
-    name, kind = audited(column).name, audited(column).type
-    if kind.family in (Family.BOOLEAN, Family.OTHER):
+    found = audited(column)
+    if found.type.family in (Family.BOOLEAN, Family.OTHER):
         raise CheckProblem(
-            f"column '{name}' is of type {kind.text}, which has no ranges.",
+            f"column '{found.name}' is of type {found.type.text}, which has no ranges.",
             "Use in_range for numbers, dates, times and text; accepted_values(…) or sql('…') for the rest.",
         )
-    try:
-        allowed = Range.of(kind, min, max, inclusive=inclusive)
-    except ValueError as error:
-        raise CheckProblem(
-            f"column '{name}' is of type {kind.text}, and {error}.",
-            "Give ends of the column's type, the smaller one first: numbers, or quoted dates and times.",
-        ) from None
+    allowed = range_of(found, min, max, inclusive=inclusive)
     return FailingRows(
         allowed.outside(column),
         metrics=lambda added: none_outside(
-            added, audited(column), one=lambda value: allowed.covers(value, value), bounds=allowed.covers
+            added, found, one=lambda value: allowed.covers(value, value), bounds=allowed.covers
         ),
     )
 
 
 @in_range.prepare
 def require_end(check: Check) -> Check:
-    """Return the check if it has one of its two ends, and no two numbers that contradict each other."""
+    """Return the check if it has ``min`` or ``max``, and they don't contradict each other."""
     if not check.arguments.keys() & {"min", "max"}:
         raise ValueError("it needs min, max or both.")
     low, high = (check.arguments.get(end) for end in ("min", "max"))
@@ -91,12 +86,27 @@ def _claim(check: Check) -> str:
     return f"{check.columns[0]} is {' and '.join(parts)}"
 
 
+def range_of(column: QuotedColumn, lower: object, upper: object, *, inclusive: bool = True) -> Range:
+    """Return the range between two ends that a user gave for a column.
+
+    Raises:
+        CheckProblem: If an end doesn't fit the column's type, or no value lies between them.
+    """
+    try:
+        return Range.of(column.type, lower, upper, inclusive=inclusive)
+    except ValueError as error:
+        raise CheckProblem(
+            f"column '{column.name}' is of type {column.type.text}, and {error}.",
+            "Give ends of the column's type, the smaller one first: numbers, or quoted dates and times.",
+        ) from None
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What ``in_range`` allows in one column; an end that is ``None`` is open to everything.
+    """The values that ``in_range`` allows in one column. An end that is ``None`` is open.
 
-    For integers and decimals the ends are moved onto values that the type has (``x < 6.5`` is ``x <= 6``), so that
-    every comparison is exact. Those of floats are doubles, in 32 bits, too: 0.1 there is a value above 0.1, as it is in
+    For integers and decimals, the ends are moved to values that the type has (``x < 6.5`` is ``x <= 6``), so that every
+    comparison is exact. For floats, they are doubles, also for 32-bit columns: a 0.1 there is greater than 0.1, as in
     SQL.
     """
 
@@ -107,19 +117,19 @@ class Range:
 
     @classmethod
     def of(cls, column: ColumnType, lower: object, upper: object, *, inclusive: bool) -> Range:
-        """Make a range of ends as the user wrote them.
+        """Return the range between two ends as the user wrote them.
 
         Raises:
-            ValueError: With the reason, when an end doesn't fit the type or no value lies between them.
+            ValueError: With the reason, if an end doesn't fit the type or no value lies between them.
         """
         if column.family in _ON_GRID:
             return cls._on_grid(column, lower, upper, inclusive=inclusive)
         low = None if lower is None else _end(lower, column, up=inclusive)
         high = None if upper is None else _end(upper, column, up=not inclusive)
-        made = cls(column, low, high, inclusive)
-        if low is not None and high is not None and not made._below(low, high):
+        allowed = cls(column, low, high, inclusive)
+        if low is not None and high is not None and not allowed._below(low, high):
             raise ValueError(f"no value lies between {lower!r} and {upper!r}")
-        return made
+        return allowed
 
     @classmethod
     def _on_grid(cls, column: ColumnType, lower: object, upper: object, *, inclusive: bool) -> Range:
@@ -142,7 +152,7 @@ class Range:
         )
 
     def covers(self, low: object, high: object) -> bool:
-        """Return whether values from ``low`` to ``high`` are sure to lie in the range; ``None`` is an unknown bound."""
+        """Return whether all values from ``low`` to ``high`` lie in the range; ``None`` is an unknown bound."""
         holds = self.column.holds
         return (self.lower is None or (holds(low) and self._below(self.lower, low))) and (
             self.upper is None or (holds(high) and self._below(high, self.upper))
@@ -171,7 +181,7 @@ def _end(value: object, column: ColumnType, *, up: bool) -> TypedValue:
         return typed(value, column)
     exact = exact_number(value, column)
     found = float(exact)
-    # A whole number that no double is: comparing with its neighbour on this side is comparing with the number itself.
+    # An integer that isn't a double: comparing with the nearest double on this side gives the same result.
     if isinstance(value, int) and math.isfinite(found) and found != value and (found > value) != up:
         found = math.nextafter(found, math.inf if up else -math.inf)
     if not math.isfinite(found):

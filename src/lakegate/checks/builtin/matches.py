@@ -38,32 +38,33 @@ def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -
     start with ``^``, repeat a character class (``[ab]*``), and let adjacent repetitions share no character
     (``^[^,]*,[^,]*x``, not ``.*,.*x``).
 
-    The same holds for patterns in predicates, ``sql('… RLIKE …')``, and every text of the columns that the predicate
-    names: for those of ``LIKE``, ``split``, ``str_to_map``, ``parse_url`` and all ``regexp`` functions, too. Write each
-    as one text, without the flag ``x``. Of one that comes from a column nothing is known: it's tried on texts up to
-    120 characters, and can still take forever, so let nobody write such a column whom you don't trust. In
-    ``custom_sql`` nothing keeps long texts away, and a pattern for less than 10,000 characters is refused.
+    The same applies to patterns in predicates such as ``sql('… RLIKE …')``, including those of ``LIKE``, ``split``,
+    ``str_to_map``, ``parse_url`` and all ``regexp`` functions. Every text in the columns that the predicate names then
+    has the limit. Write each pattern as one text, without the flag ``x``. Nothing is known about a pattern that comes
+    from a column. It's only tried on texts of up to 120 characters and can still take forever, so only let people you
+    trust write such a column. ``custom_sql`` can't limit texts, so it refuses patterns with a limit below 10,000
+    characters.
 
     Example:
         >>> str(matches("code", r"^[A-Z]{3}$"))
         "matches(code, pattern='^[A-Z]{3}$')"
     """
-    name, kind = audited(column).name, audited(column).type
-    if kind.family is not Family.TEXT:
+    found = audited(column)
+    if found.type.family is not Family.TEXT:
         raise CheckProblem(
-            f"column '{name}' is of type {kind.text}, and only text can match a pattern.",
-            f"Use in_range({name}, …), or sql('…') with a cast.",
+            f"column '{found.name}' is of type {found.type.text}, and only text can match a pattern.",
+            f"Use in_range({found.name}, …), or sql('…') with a cast.",
         )
     predicate = f"NOT ({column} RLIKE {sql_string(java_pattern(pattern))})"
-    return FailingRows(predicate, by_user=True, longest_text=longest_text(pattern), text=audited(column))
+    return FailingRows(predicate, by_user=True, longest_text=longest_text(pattern), text=found)
 
 
 @matches.prepare
 def with_usable_pattern(check: Check) -> Check:
-    """Return ``check``, whose pattern the engine can surely read.
+    """Return ``check`` if its pattern can be used.
 
     Raises:
-        ValueError: With what's wrong with it.
+        ValueError: With what's wrong with the pattern.
     """
     pattern = check.arguments["pattern"]
     try:

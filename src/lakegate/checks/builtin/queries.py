@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Unpack
 
-from lakegate.checks.builtin.rows import comparable, moment
-from lakegate.checks.columns import Family
+from lakegate.checks.builtin.aggregates import numeric_column
+from lakegate.checks.builtin.rows import moment
+from lakegate.checks.columns import Family, compare_exactly
 from lakegate.checks.definition import CheckOptions, ColumnName, ColumnsBeside, audited
 from lakegate.checks.questions import Aggregates, CheckProblem, Finding, QueryRows, audit_time
 from lakegate.checks.registry import check
@@ -16,7 +17,6 @@ from lakegate.model.checks import Check
 from lakegate.model.tables import OWN_BATCH
 
 _DURATION = re.compile(r"([1-9][0-9]{0,5})\s*(minute|hour|day|week)s?")
-_NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOATING})
 _LONGEST = 20_000  # characters of a query
 _INFINITY = "CAST('Infinity' AS DOUBLE)"
 _LONGEST_SPAN = timedelta(days=365_000)
@@ -81,7 +81,7 @@ def mutually_exclusive_ranges(
     """
     low, high = audited(lower), audited(upper)
     apart = low.type.family is not high.type.family or low.type.family in (Family.OTHER, Family.BOOLEAN)
-    if apart or not comparable(low.type, high.type):
+    if apart or not compare_exactly(low.type, high.type):
         raise CheckProblem(
             f"'{low.name}' is of type {low.type.text}, '{high.name}' of type {high.type.text}; their values don't "
             "compare exactly."
@@ -108,9 +108,7 @@ def outliers(column: ColumnName, deviations: float = 3, **options: Unpack[CheckO
         >>> str(outliers("fare_amount", 4))
         'outliers(fare_amount, deviations=4)'
     """
-    found = audited(column)
-    if found.type.family not in _NUMBERS:
-        raise CheckProblem(f"column '{found.name}' is of type {found.type.text}, not a number.")
+    numeric_column(column)
     number = f"CAST({column} AS DOUBLE)"
     finite = f"CASE WHEN abs({number}) < {_INFINITY} THEN {number} END"
     # Not a window over all rows, which Spark would sort in one task.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Unpack
 
 from lakegate.checks.definition import CheckOptions, ColumnName, OtherColumns, audited
@@ -7,6 +8,7 @@ from lakegate.checks.questions import OrphanRows, read_filter
 from lakegate.checks.registry import check
 from lakegate.errors import IdentifierError
 from lakegate.model.checks import Check
+from lakegate.model.figures import counted
 from lakegate.model.identifiers import TableIdentifier
 
 
@@ -39,9 +41,7 @@ def relationships(
         >>> str(relationships("dest", to="nyc.airports", to_columns="faa"))
         "relationships(dest, to='nyc.airports', to_columns='faa', scope='table')"
     """
-    columns = tuple(audited(name).name for name in (column, *more))
-    others = (to_columns,) if isinstance(to_columns, str) else tuple(to_columns or columns)
-    return OrphanRows(columns, TableIdentifier.parse(to), others)
+    return _orphans((column, *more), to, to_columns)
 
 
 @check(
@@ -68,9 +68,15 @@ def relationships_where(
         >>> str(relationships_where("dest", to="nyc.airports", to_columns="faa", to_condition="open"))
         "relationships_where(dest, to='nyc.airports', to_columns='faa', to_condition='open', scope='table')"
     """
-    columns = tuple(audited(name).name for name in (column, *more))
-    others = (to_columns,) if isinstance(to_columns, str) else tuple(to_columns or columns)
     condition = None if to_condition is None else read_filter(to_condition, called="to_condition").sql
+    return _orphans((column, *more), to, to_columns, condition)
+
+
+def _orphans(
+    key: Sequence[str], to: str, to_columns: str | Sequence[str] | None, condition: str | None = None
+) -> OrphanRows:
+    columns = tuple(audited(name).name for name in key)
+    others = (to_columns,) if isinstance(to_columns, str) else tuple(to_columns or columns)
     return OrphanRows(columns, TableIdentifier.parse(to), others, condition)
 
 
@@ -79,7 +85,8 @@ def relationships_where(
 def _prepare(check: Check) -> Check:
     others = _others(check)
     if len(others) != len(check.columns):
-        raise ValueError(f"{_count(check.columns)} can't be compared with {_count(others)}.")
+        ours, theirs = counted(len(check.columns), "column"), counted(len(others), "column")
+        raise ValueError(f"{ours} can't be compared with {theirs}.")
     if "to_condition" in check.arguments:
         read_filter(check.arguments["to_condition"], called="to_condition")
     named = {} if others == check.columns else {"to_columns": check.arguments["to_columns"]}
@@ -105,7 +112,3 @@ def _claim(check: Check) -> str:
 def _others(check: Check) -> tuple[str, ...]:
     named = check.arguments.get("to_columns", check.columns)
     return (named,) if isinstance(named, str) else tuple(named)
-
-
-def _count(columns: tuple[str, ...]) -> str:
-    return f"{len(columns)} column{'' if len(columns) == 1 else 's'}"

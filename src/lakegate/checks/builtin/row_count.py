@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any, Unpack
 
 from lakegate.checks.definition import CheckOptions
@@ -8,6 +10,7 @@ from lakegate.checks.questions import Finding, RowTotal, TotalBeside
 from lakegate.checks.registry import check
 from lakegate.errors import IdentifierError
 from lakegate.model.checks import Check
+from lakegate.model.figures import counted
 from lakegate.model.identifiers import TableIdentifier
 
 
@@ -39,9 +42,9 @@ def row_count(
     """
 
     def judge(total: int) -> Finding:
-        off = _further(total, min or 0, total if max is None else max)
-        told = f"The batch has {_rows(total)}; expected {_expected(min, max)}." if off else None
-        return Finding(off, told, value=float(total))
+        off = _distance(total, min or 0, total if max is None else max)
+        detail = f"The batch has {_rows(total)}; expected {_expected(min, max)}." if off else None
+        return Finding(off, detail, value=float(total))
 
     return RowTotal(judge, band_of(deviations, percent, last, weekday=weekday))
 
@@ -76,11 +79,7 @@ def equal_rowcount(to: str, **options: Unpack[CheckOptions]) -> TotalBeside:
         >>> str(equal_rowcount("staging.trips"))
         "equal_rowcount(to='staging.trips', scope='table')"
     """
-
-    def judge(ours: int, theirs: int) -> Finding:
-        return Finding(0, f"The table has {_rows(ours)}, {to} {_rows(theirs)}.", failed=ours != theirs)
-
-    return TotalBeside(TableIdentifier.parse(to), judge)
+    return _compare_totals(to, fails=operator.ne)
 
 
 @check(example="fewer_rows_than(to='staging.trips')", scopes=("table",), nulls="–", nans="–",
@@ -92,9 +91,12 @@ def fewer_rows_than(to: str, **options: Unpack[CheckOptions]) -> TotalBeside:
         >>> str(fewer_rows_than("staging.trips"))
         "fewer_rows_than(to='staging.trips', scope='table')"
     """
+    return _compare_totals(to, fails=operator.ge)
 
+
+def _compare_totals(to: str, *, fails: Callable[[int, int], bool]) -> TotalBeside:
     def judge(ours: int, theirs: int) -> Finding:
-        return Finding(0, f"The table has {_rows(ours)}, {to} {_rows(theirs)}.", failed=ours >= theirs)
+        return Finding(0, f"The table has {_rows(ours)}, {to} {_rows(theirs)}.", failed=fails(ours, theirs))
 
     return TotalBeside(TableIdentifier.parse(to), judge)
 
@@ -128,7 +130,7 @@ def _claim(check: Check) -> str:
     return f"the batch has {' and '.join(parts)}"
 
 
-def _further(total: int, low: int, high: int) -> int:
+def _distance(total: int, low: int, high: int) -> int:
     return max(low - total, total - high, 0)
 
 
@@ -140,5 +142,5 @@ def _expected(low: int | None, high: int | None) -> str:
     return f"exactly {_rows(low)}" if low == high else f"{low:,} to {_rows(high)}"
 
 
-def _rows(count: Any) -> str:
-    return f"{count:,} row{'' if count == 1 else 's'}"
+def _rows(number: Any) -> str:
+    return counted(number, "row")

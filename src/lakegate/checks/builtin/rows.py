@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
-from lakegate.checks.builtin.accepted_values import prepare_values
+from lakegate.checks.builtin.accepted_values import prepare_values, typed_values
 from lakegate.checks.builtin.sql import predicate_of, require_truth_value, with_columns
-from lakegate.checks.columns import ColumnType, Family, QuotedColumn, literal, typed
+from lakegate.checks.columns import Family, QuotedColumn, compare_exactly, literal
 from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
 from lakegate.checks.questions import CheckProblem, FailingRows, audit_time
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 
-_NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOATING})
-_TIMES = {Family.DATE: "DATE", Family.TIMESTAMP: "TIMESTAMP_NTZ", Family.TIMESTAMPTZ: "TIMESTAMP"}
+_TIMES = (Family.DATE, Family.TIMESTAMP, Family.TIMESTAMPTZ)
 
 
 @check(example="expression_is_true('tip <= fare')", parameter_aliases={"predicate": "expression"}, finds_columns=True,
@@ -60,19 +59,8 @@ def not_accepted_values(
         "not_accepted_values(status, values=['test', 'void'])"
     """
     found = audited(column)
-    if found.type.family is Family.OTHER:
-        raise CheckProblem(
-            f"column '{found.name}' is of type {found.type.text}, which has no literals.", "Use sql('…')."
-        )
-    try:
-        refused = dict.fromkeys(typed(value, found.type) for value in values)
-    except ValueError as error:
-        raise CheckProblem(
-            f"column '{found.name}' is of type {found.type.text}, and {error}.", "Give values of the column's type."
-        ) from None
-    return FailingRows(
-        values_of=column, predicate=f"{column} IN ({', '.join(literal(value, found.type) for value in refused)})"
-    )
+    refused = ", ".join(literal(value, found.type) for value in typed_values(found, values))
+    return FailingRows(f"{column} IN ({refused})", values_of=column)
 
 
 not_accepted_values.prepare(prepare_values)
@@ -92,7 +80,7 @@ def column_pair_greater(
         'column_pair_greater(dropoff, pickup)'
     """
     left, right = audited(column), audited(other)
-    if not comparable(left.type, right.type):
+    if left.type.family is Family.OTHER or not compare_exactly(left.type, right.type):
         raise CheckProblem(
             f"column '{left.name}' is of type {left.type.text}, '{right.name}' of type {right.type.text}; they don't "
             "compare exactly.",
@@ -136,16 +124,3 @@ def moment(column: QuotedColumn, time: datetime) -> str:
     if kind is Family.DATE:
         return literal(time.date(), column.type)
     return literal(time if kind is Family.TIMESTAMPTZ else time.replace(tzinfo=None), column.type)
-
-
-def comparable(left: ColumnType, right: ColumnType) -> bool:
-    """Return whether Spark compares values of the two types without rounding either."""
-    if Family.OTHER in (left.family, right.family):
-        return False
-    if {left.family, right.family} <= {Family.INTEGER, Family.DECIMAL}:
-        # Spark cuts fraction digits off where both don't fit in one decimal.
-        whole = max(one.precision - one.scale if one.family is Family.DECIMAL else 20 for one in (left, right))
-        return whole + max(left.scale, right.scale) <= 38  # digits of a Spark decimal
-    if left.family is right.family:
-        return True
-    return {left.text, right.text} == {"int", "double"}

@@ -7,7 +7,7 @@ from typing import Literal, Unpack
 from lakegate.checks.builtin.matches import with_usable_pattern
 from lakegate.checks.columns import Family, QuotedColumn
 from lakegate.checks.definition import CheckOptions, ColumnName, audited
-from lakegate.checks.json_schemas import json_predicate, read_schema
+from lakegate.checks.json_schemas import FORMATS, json_predicate, read_schema
 from lakegate.checks.patterns import like_pattern, linear_like, longest_text, problem
 from lakegate.checks.questions import CheckProblem, FailingRows, start_of
 from lakegate.checks.regex import java_pattern
@@ -17,9 +17,8 @@ from lakegate.model.sqltext import sql_string
 
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _EMAIL = rf"\A[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_LABEL}(?:\.{_LABEL}){{0,126}}\z"
-_UUID = r"\A[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}\z"
 _BLANK = r"(?U)\A\s*\z"
-_LONGEST_LIKE = 1_000  # Java puts each character on its stack
+_LONGEST_LIKE = 1_000  # characters, because Java recurses for each
 _CASES = {"lower": "lower({0})", "upper": "upper({0})"}
 
 
@@ -159,7 +158,7 @@ def valid_uuid(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRo
         >>> str(valid_uuid("request_id"))
         'valid_uuid(request_id)'
     """
-    return FailingRows(f"NOT ({_text(column)} RLIKE {sql_string(_UUID)})", text=audited(column))
+    return FailingRows(f"NOT ({_text(column)} RLIKE {sql_string(FORMATS['uuid'])})", text=audited(column))
 
 
 @check(example="""json_schema(payload, '{"type": "object", "required": ["id"]}')""", nans="–",
