@@ -217,7 +217,7 @@ def _tag(catalog: Catalog, name: str) -> str | None:
 
 def _commit_with_prefix(catalog: Catalog, prefix: str, refs: Sequence[str], index: CommitIndex | None) -> str | None:
     """Return the hash of the recent commit of ``refs`` that starts with ``prefix``; ``None`` if there's none."""
-    found = set() if index is None else set(index.beginning(MAIN, prefix, limit=_MOST_MATCHES))
+    found = set() if index is None else set(index.with_prefix(MAIN, prefix, limit=_MOST_MATCHES))
     for ref in refs if index is None else [one for one in refs if one != MAIN]:
         for commit in islice(catalog.history(ref), _MOST_COMMITS):
             if index is not None and index.has(MAIN, commit.hash):

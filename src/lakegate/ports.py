@@ -231,8 +231,8 @@ class Catalog(Protocol):
 class CommitIndex(Protocol):
     """An index of a branch's commits, which saves reading the branch's history (``lakegate.journal.history``)."""
 
-    def beginning(self, target: str, digits: str, *, limit: int) -> Sequence[str]:
-        """Return commits whose hashes begin with ``digits``."""
+    def with_prefix(self, target: str, prefix: str, *, limit: int) -> Sequence[str]:
+        """Return commits whose hashes start with ``prefix``."""
 
     def at(self, target: str, time: datetime) -> str | None:
         """Return the newest commit made at or before ``time``, or ``None``."""
@@ -568,11 +568,11 @@ class Engine(Protocol):
                 whose metadata rules out the weaker one needn't be read.
         """
 
-    def passing_texts(self, rows: AddedRows, asked: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
-        """Return, for each text column, values in ``rows`` for which its predicate is false.
+    def sample_passing_texts(self, rows: AddedRows, predicates: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
+        """Return, for each text column, some values in ``rows`` for which its predicate is false.
 
         Args:
-            asked: Pairs of a column and a predicate on just that column, in SQL.
+            predicates: Pairs of a column and a predicate on just that column, in SQL.
 
         Returns:
             The values for each pair; none for a column whose values hardly repeat.
@@ -634,17 +634,19 @@ class Engine(Protocol):
     def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, FileCount]:
         """Return, for each data file, its number of rows and how many of them fail ``tests``, in one pass."""
 
-    def set_aside(self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, given: Provenance) -> None:
+    def quarantine_rows(
+        self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, provenance: Provenance
+    ) -> None:
         """Append the ``rows`` that fail any of ``tests`` to a quarantine table.
 
         Args:
             rows: The rows of data files that contain failing ones.
             target: The quarantine table. It's created if ``create`` says so; otherwise missing columns are added.
-            given: What to write with each row.
+            provenance: Where the rows come from, to write with each of them.
         """
 
-    def keep_others(self, rows: AddedRows, aside: AddedRows, target: WriteTarget) -> None:
-        """Append the ``rows`` that aren't among ``aside``, rows of the quarantine table."""
+    def append_passing(self, rows: AddedRows, quarantined: AddedRows, target: WriteTarget) -> None:
+        """Append the ``rows`` that aren't among ``quarantined``, rows of the quarantine table."""
 
     def transaction(self, branch: str, run_id: str) -> EngineTransaction:
         """Return a session that writes to ``branch`` for a run. Every snapshot it makes carries the run's id."""
@@ -667,15 +669,14 @@ class Engine(Protocol):
             NotFoundError: When Spark lacks a class of the catalog or its driver.
         """
 
-    def highest_mark(self, frame: Any, column: str, within: Callable[[str], str | None]) -> tuple[str, str | None]:
+    def highest_watermark(self, frame: Any, column: str, limit: Callable[[str], str | None]) -> tuple[str, str | None]:
         """Return the type of a column of :meth:`read_source`, and its highest value as Spark prints it in UTC.
 
         Args:
-            within: Returns the predicate, in Spark SQL, that limits the rows, given the column's type; ``None`` for all
-                rows.
+            limit: Returns the Spark SQL predicate that limits the rows, given the column's type; ``None`` for all rows.
 
         Raises:
-            InputError: When there is no such column, or it's NULL in a row, which would never be ingested.
+            InputError: When there is no such column, or a row has NULL there and so would never be ingested.
         """
 
     def compare(

@@ -323,7 +323,7 @@ def test_the_commits_read_are_found_by_digits_and_by_time(journal: Actor) -> Non
     journal.record("main", [], "d3", commits=commits("c2", "d3", since=2))
     found = journal.commits
     assert found.head("main") == "d3"
-    assert (found.beginning("main", "c", limit=9), found.beginning("main", "c", limit=1)) == (
+    assert (found.with_prefix("main", "c", limit=9), found.with_prefix("main", "c", limit=1)) == (
         ["c0", "c1", "c2"],
         ["c0"],
     )
@@ -331,7 +331,7 @@ def test_the_commits_read_are_found_by_digits_and_by_time(journal: Actor) -> Non
     assert [found.has("main", "c2"), found.has("main", "x"), found.has("other", "c2")] == [True, False, False]
 
     journal.record("main", [], "e1", rebuild=True, commits=commits("c0", "e1"))
-    assert (found.beginning("main", "", limit=9), found.head("main")) == (["c0", "e1"], "e1")
+    assert (found.with_prefix("main", "", limit=9), found.head("main")) == (["c0", "e1"], "e1")
 
 
 def test_the_detail_of_old_runs_goes_and_what_they_did_stays(journal: Actor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ ASKED: dict[str, Callable[[Journal], object]] = {
     "checks": lambda journal: journal.pages.checks("n.t1", [text_of(1)]),
     "tables": lambda journal: journal.pages.tables(limit=1_000),
     "metrics": Journal.metrics,
-    "a commit's digits": lambda journal: journal.commits.beginning("main", "abcd", limit=10),
+    "a commit's digits": lambda journal: journal.commits.with_prefix("main", "abcd", limit=10),
     "a commit at a time": lambda journal: journal.commits.at("main", NEWEST - timedelta(hours=1)),
     "a commit": lambda journal: journal.commits.has("main", "c" * 64),
     "a commit nearby": lambda journal: journal.commits.is_near("main", "c" * 64, within=50),

@@ -101,20 +101,20 @@ def test_text_that_is_no_utf_8(
     assert {"s": "nul\x00", "nested": {"s": "b"}, "n": None} in rows
     assert {"s": "\\xff!", "nested": {"s": "\\xfe"}, "n": None} in rows
     # Of the first six rows, what passes and is plain is looked up; all else is asked of Spark, as it is in other rows.
-    monkeypatch.setattr(audit, "_LOOKED_UP_FROM", 1)
+    monkeypatch.setattr(audit, "_SAMPLE_FROM", 1)
     monkeypatch.setattr(scans, "_SAMPLE", 6)
     monkeypatch.setattr(scans, "_OFTEN", 1)
     engine, found = components_of(lake).engine, list[Collection[str]]()
-    sampled = engine.passing_texts
+    sampled = engine.sample_passing_texts
 
     def noted(rows: AddedRows, asked: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
         found.extend(sampled(rows, asked))
         return found
 
-    monkeypatch.setattr(engine, "passing_texts", noted)
+    monkeypatch.setattr(engine, "sample_passing_texts", noted)
     values = (b"it's", b"a\\d", b"\xff!", b"it's", "é".encode(), b"A", b"it's", b"B", b"\xff!", b"a\\d", b"nul\x00")
     # What passes is looked up in dictionaries, too, where Iceberg reads "\ufffd!" for bytes that Spark tells from it.
-    for name in ("_APART_FROM", "_APART_FROM_IN_FILE"):
+    for name in ("_FILTER_FROM", "_FILTER_FROM_PER_FILE"):
         monkeypatch.setattr(audit, name, 1)
     same = {"o": text(*[b"\xff!"] * len(values)), "p": text(*[b"x"] * len(values))}
     path = write(tmp_path / "e.parquet", s=text(*values), **same)

@@ -433,8 +433,8 @@ def _fetch_examples(lake: Lake, *, really: bool) -> None:
 
 def _look_up(*, always: bool) -> None:
     """Have texts of small batches be looked up among those that a sample of a few rows found to pass."""
-    settings = [(audit, "_LOOKED_UP_FROM", 1), (scans, "_OFTEN", 1), (scans, "_SAMPLE", 5)]
-    settings += [(audit, "_APART_FROM", 1), (audit, "_APART_FROM_IN_FILE", 1)]
+    settings = [(audit, "_SAMPLE_FROM", 1), (scans, "_OFTEN", 1), (scans, "_SAMPLE", 5)]
+    settings += [(audit, "_FILTER_FROM", 1), (audit, "_FILTER_FROM_PER_FILE", 1)]
     for module, name, few in settings:
         usual = _USUAL.setdefault(name, getattr(module, name))
         setattr(module, name, few if always else usual)

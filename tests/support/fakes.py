@@ -160,8 +160,8 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
     def read_source(self, catalog: SourceCatalog, source: Source) -> Any:
         raise NotImplementedError
 
-    def highest_mark(self, frame: Any, column: str, within: Callable[[str], str | None]) -> tuple[str, str | None]:
-        self.looked_within = within(self.mark[0])
+    def highest_watermark(self, frame: Any, column: str, limit: Callable[[str], str | None]) -> tuple[str, str | None]:
+        self.looked_within = limit(self.mark[0])
         return self.mark
 
     def append(self, batch: Batch, target: WriteTarget, step: Step | None = None) -> None:
@@ -230,8 +230,8 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
             is_unique = key is not None and self.count_duplicates(rows, key.columns).failing == (0,)
         return ScanResult(total=total, failing=tuple(failing), is_unique=is_unique or None)
 
-    def passing_texts(self, rows: AddedRows, asked: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
-        return [() for _ in asked]
+    def sample_passing_texts(self, rows: AddedRows, predicates: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
+        return [() for _ in predicates]
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
         assert isinstance(rows, AddedRows)

@@ -35,18 +35,20 @@ class SettingAside:
             found[path] = FileCount(known.rows + 1, known.failing + bool(checks), by_test)
         return found
 
-    def set_aside(self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, given: Provenance) -> None:
+    def quarantine_rows(
+        self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, provenance: Provenance
+    ) -> None:
         reasons = self._judge(rows, tests)
-        source = given.sources[0][0] if len(given.sources) == 1 else None
+        source = provenance.sources[0][0] if len(provenance.sources) == 1 else None
         aside = [
             {
                 **row,
                 "_quarantine_id": f"{path}#{place}",
                 "_reasons": reasons[path, place],
-                "_run_id": given.run_id,
+                "_run_id": provenance.run_id,
                 "_source_file": source,
                 "_position": place,
-                "_quarantined_at": given.at,
+                "_quarantined_at": provenance.at,
                 "_released_by": None,
             }
             for path, place, row in self._placed(rows)
@@ -54,8 +56,8 @@ class SettingAside:
         ]
         self._add(target, aside, Schema(columns=(*self._schema(rows).columns, *_columns(_ASIDE))))
 
-    def keep_others(self, rows: AddedRows, aside: AddedRows, target: WriteTarget) -> None:
-        gone = {row["_quarantine_id"] for _, _, row in self._placed(aside)}
+    def append_passing(self, rows: AddedRows, quarantined: AddedRows, target: WriteTarget) -> None:
+        gone = {row["_quarantine_id"] for _, _, row in self._placed(quarantined)}
         kept = [row for path, place, row in self._placed(rows) if f"{path}#{place}" not in gone]
         self._add(target, kept, self._schema(rows))
 

@@ -11,24 +11,23 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from statistics import mean, stdev
-from typing import TypeAlias
 
 from lakegate.checks.questions import Band, Finding
 from lakegate.model.checks import Check
 from lakegate.model.schema import Schema
 
 LAST = 20
-"""Earlier batches that are looked at, unless a check says how many."""
+"""Default number of earlier batches to compare with."""
 FEWEST = 5
-"""Earlier batches that it takes; with fewer, a check is skipped."""
+"""Minimum number of earlier batches; with fewer, a check is skipped."""
 _MOST = 200
-_MOST_RUNS = 5_000  # of a table that are looked through, the newest first
-_LEAST_SPREAD = 0.01  # of the mean: batches that were all alike say nothing about how much they may differ
-_FAR = 5  # deviations of the others: what one batch has alone isn't what batches have
-_ENOUGH = 14  # two weeks of daily batches: in fewer, one that is small every Sunday is alone, too
+_MOST_RUNS = 5_000  # runs of the table to search for batches, newest first
+_LEAST_SPREAD = 0.01  # of the mean: identical batches don't show how much batches may differ
+_OUTLIER_DEVIATIONS = 5  # a batch further than this from all others isn't typical
+_FEWEST_FOR_OUTLIERS = 14  # two weeks of daily batches; in fewer, a regular small Sunday would be an outlier
 _SHOWN = 8
 _MOST_SPELT = 10**15
-_ROOM = 1e-12
+_ROUNDING = 1e-12
 _OPTIONS = ("deviations", "percent", "last", "weekday")
 
 
@@ -51,21 +50,17 @@ class PastBatch:
     is_batch: bool = True
 
 
-History: TypeAlias = Callable[[], Iterable[PastBatch]]
-"""Gives the earlier batches of the audited table, the newest first, read as they are asked for."""
-
-
 @dataclass(frozen=True, slots=True)
-class Past:
-    """What came before the batch.
+class BatchHistory:
+    """The audited table before the batch.
 
     Attributes:
-        batches: Returns the audited table's earlier batches.
+        batches: Returns its earlier batches, newest first, reading each when it's needed.
         before: Returns the table's columns before the run; ``None`` for a table that the run creates.
         own: Returns the batch itself: when its run started, and whether it can be compared with earlier batches.
     """
 
-    batches: History = tuple
+    batches: Callable[[], Iterable[PastBatch]] = tuple
     before: Callable[[], Schema | None] = lambda: None
     own: Callable[[], PastBatch] = lambda: PastBatch("", datetime.now(UTC), 0)
 
@@ -77,7 +72,7 @@ def band_of(
     *,
     weekday: bool,
 ) -> Band | None:
-    """Return the band that a check's options describe, if any."""
+    """Return the band that a check's options describe; ``None`` if they describe none."""
     if deviations is None and percent is None:
         return None
     return Band(deviations, percent, last, weekday)
@@ -87,7 +82,7 @@ def prepare_band(check: Check, others: Sequence[str]) -> Check:
     """Validate a check's options about history.
 
     Args:
-        others: Arguments of which one is required if there are no such options.
+        others: Arguments of which the check needs one if it has no such options.
 
     Raises:
         ValueError: With what's wrong with them.
@@ -119,9 +114,9 @@ def judge_band(finding: Finding, band: Band, key: str | None, past: Iterable[Pas
     if finding.value is None:
         return finding
     known: list[float] = []
-    looked_at = 0
+    searched = 0
     for one in islice(past, _MOST_RUNS):
-        looked_at += 1
+        searched += 1
         if not one.is_batch or (band.weekday and one.at.weekday() != at.weekday()):
             continue
         if key is None or key in one.values:
@@ -130,51 +125,51 @@ def judge_band(finding: Finding, band: Band, key: str | None, past: Iterable[Pas
             break
     days = f" of a {at:%A}" if band.weekday else ""
     if len(known) < FEWEST:
-        where = "the journal has" if looked_at < _MOST_RUNS else f"the table's newest {_MOST_RUNS:,} runs have"
-        why = f"It takes {FEWEST} earlier batches{days} to compare with; {where} {len(known)}."
-        return replace(finding, detail=_joined(finding.detail, why), skipped=finding.verdict != "fail")
+        where = "the journal has" if searched < _MOST_RUNS else f"the table's newest {_MOST_RUNS:,} runs have"
+        why = f"It needs {FEWEST} earlier batches{days} to compare with; {where} {len(known)}."
+        return replace(finding, detail=joined(finding.detail, why), skipped=finding.verdict != "fail")
     odd = _outlier(known)
     usual = known if odd is None else known[:odd] + known[odd + 1 :]
     middle = mean(usual)  # not fmean, which overflows on doubles near their limit
     if band.deviations is not None:
-        room = band.deviations * _spread(usual, middle)
+        margin = band.deviations * _spread(usual, middle)
         words = f"{band.deviations:g} deviations"
     else:
-        room = abs(middle) * (band.percent or 0) / 100
+        margin = abs(middle) * (band.percent or 0) / 100
         words = f"{band.percent:g} %"
-    low, high = middle - room, middle + room
-    slack = _ROOM * max(abs(low), abs(high))
+    low, high = middle - margin, middle + margin
+    slack = _ROUNDING * max(abs(low), abs(high))
     is_off = not low - slack <= finding.value <= high + slack
     newest = ", ".join(_number(value) for value in known[:_SHOWN]) + (" …" if len(known) > _SHOWN else "")
     without = "" if odd is None else f" without the one of {_number(known[odd])}"
-    place = f"{'outside' if is_off else 'within'} {_number(low)} to {_number(high)}"
-    told = (
-        f"{_number(finding.value)} is {place} (the mean of the last {len(known)} batches{days}{without}, "
+    relation = f"{'outside' if is_off else 'within'} {_number(low)} to {_number(high)}"
+    comparison = (
+        f"{_number(finding.value)} is {relation} (the mean of the last {len(known)} batches{days}{without}, "
         f"{_number(middle)}, ± {words}; the newest had {newest})."
     )
-    return replace(finding, detail=_joined(finding.detail, told), failed=finding.failed or is_off)
+    return replace(finding, detail=joined(finding.detail, comparison), failed=finding.failed or is_off)
 
 
 def measure_key(kind: str, columns: Sequence[str], arguments: Mapping[str, object], where: str | None) -> str:
-    """Return what a check measures, and for which rows, as text. Equal texts form one history.
+    """Return what a check measures, and for which rows, as text. Values with the same text form one history.
 
     Example:
         >>> measure_key("quantile", ("fare",), {"q": 0.5}, "fare > 0")
         "quantile(fare, q=0.5, where='fare > 0')"
     """
-    told = {**arguments, **({"where": where} if where else {})}
-    return f"{kind}({', '.join([*columns, *(f'{name}={value!r}' for name, value in sorted(told.items()))])})"
+    named = {**arguments, **({"where": where} if where else {})}
+    return f"{kind}({', '.join([*columns, *(f'{name}={value!r}' for name, value in sorted(named.items()))])})"
 
 
 def _outlier(values: Sequence[float]) -> int | None:
-    """Return the index of the value that is far from all others, if there is exactly one. Two may be a pattern."""
-    if len(values) < _ENOUGH:
+    """Return the index of the only value that is far from all others, if any. Two such values may be a pattern."""
+    if len(values) < _FEWEST_FOR_OUTLIERS:
         return None
     ordered = sorted(range(len(values)), key=values.__getitem__)
     for odd in (ordered[0], ordered[-1]):
-        others = [value for place, value in enumerate(values) if place != odd]
+        others = [value for index, value in enumerate(values) if index != odd]
         middle = mean(others)
-        if abs(values[odd] - middle) > _FAR * _spread(others, middle):
+        if abs(values[odd] - middle) > _OUTLIER_DEVIATIONS * _spread(others, middle):
             return odd
     return None
 
@@ -182,13 +177,14 @@ def _outlier(values: Sequence[float]) -> int | None:
 def _spread(values: Sequence[float], middle: float) -> float:
     try:
         return max(stdev(values), _LEAST_SPREAD * abs(middle))
-    except OverflowError:  # of doubles near their limit it may be beyond it
+    except OverflowError:  # the deviation of huge doubles may exceed a double
         return math.inf
 
 
-def _joined(*texts: str | None) -> str:
+def joined(*texts: str | None) -> str:
+    """Return the sentences that there are, as one text."""
     return " ".join(filter(None, texts))
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if 1000 <= abs(value) < _MOST_SPELT else f"{value:.4g}"  # figures to read
+    return f"{value:,.0f}" if 1000 <= abs(value) < _MOST_SPELT else f"{value:.4g}"

@@ -16,9 +16,9 @@ from lakegate.checks.regex import RegexError, java_pattern
 from lakegate.model.sqltext import sql_string
 from lakegate.model.words import did_you_mean
 
-_TEXTS_ONLY = frozenset({"$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated",
+_ANNOTATIONS = frozenset({"$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated",
                          "readOnly", "writeOnly", "$defs", "definitions"})  # fmt: skip
-"""Keywords that make no text invalid."""
+"""Keywords that don't constrain values."""
 _TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 _MOST_PARTS = 400
 _MOST_DEPTH = 40
@@ -27,7 +27,7 @@ FORMATS = {
     "date-time": r"\A\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)\z",
     "uuid": r"\A[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}\z",
 }
-"""Formats that are checked, and what their strings look like; days must exist, too."""
+"""Supported formats and their patterns. For dates, the day must also exist."""
 
 
 def read_schema(text: str) -> Any:
@@ -37,12 +37,11 @@ def read_schema(text: str) -> Any:
         ValueError: With what's wrong with it.
     """
     try:
-        found = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_distinct)
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_distinct)
     except json.JSONDecodeError as error:
         raise ValueError(f"the schema isn't JSON: {error.msg} (line {error.lineno}, column {error.colno}).") from None
     except RecursionError:
         raise ValueError("the schema is nested too deeply.") from None
-    return found
 
 
 def json_predicate(schema: Any, column: str) -> tuple[str, int | None]:
@@ -75,7 +74,7 @@ class _Compiler:
     def __init__(self, root: Any) -> None:
         self._root = root
         self._parts = 0
-        self._within: list[str] = []  # references that are being followed
+        self._open_references: list[str] = []
         self.longest_text: int | None = None
 
     def bound(self, schema: Any, value: str, at: str) -> str:
@@ -97,7 +96,7 @@ class _Compiler:
     def _terms(self, schema: Mapping[str, Any], name: str, at: str) -> Iterator[str]:
         for keyword, value in schema.items():
             place = f"{at}/{keyword}"
-            if keyword in _TEXTS_ONLY or keyword in ("then", "else"):  # which say nothing without an "if"
+            if keyword in _ANNOTATIONS or keyword in ("then", "else"):  # handled with "if"
                 continue
             if keyword == "$ref":
                 yield self._reference(value, name, place)
@@ -114,7 +113,7 @@ class _Compiler:
     def _reference(self, value: Any, name: str, at: str) -> str:
         if not isinstance(value, str) or not (value == "#" or value.startswith("#/")):
             raise ValueError(f"{at}: only references within the schema, '#/…', are supported.")
-        if value in self._within:
+        if value in self._open_references:
             raise ValueError(f"{at}: {value} refers to itself; recursive schemas aren't supported.")
         found = self._root
         for part in value.split("/")[1:]:
@@ -122,10 +121,10 @@ class _Compiler:
             if not isinstance(found, dict) or key not in found:
                 raise ValueError(f"{at}: there is no {value}.")
             found = found[key]
-        self._within.append(value)
-        made = self.bound(found, f"{name}.v", at)
-        self._within.pop()
-        return made
+        self._open_references.append(value)
+        valid = self.bound(found, f"{name}.v", at)
+        self._open_references.pop()
+        return valid
 
     # Any type ------------------------------------------------------------------------------------------------------
 
@@ -253,9 +252,9 @@ def _is(kind: str, name: str) -> str:
     )
 
 
-def _if_is(kind: str, name: str, then: str) -> str:
-    """Return SQL that applies a condition to values of one type; others pass."""
-    return f"CASE WHEN {_is(kind, name)} THEN {then} ELSE TRUE END"
+def _if_is(kind: str, name: str, then: str, otherwise: str = "TRUE") -> str:
+    """Return SQL that applies a condition to values of one type; others pass by default."""
+    return f"CASE WHEN {_is(kind, name)} THEN {then} ELSE {otherwise} END"
 
 
 def _as(kind: str, name: str) -> str:
@@ -264,18 +263,14 @@ def _as(kind: str, name: str) -> str:
 
 def _equals(value: Any, name: str, at: str) -> str:
     if isinstance(value, bool):
-        return f"{_if('boolean', name)} CAST({name}.v AS BOOLEAN) = {str(value).upper()} ELSE FALSE END"
+        return _if_is("boolean", name, f"CAST({name}.v AS BOOLEAN) = {str(value).upper()}", otherwise="FALSE")
     if isinstance(value, str):
-        return f"{_if('string', name)} {_as('string', name)} = {sql_string(value)} ELSE FALSE END"
+        return _if_is("string", name, f"{_as('string', name)} = {sql_string(value)}", otherwise="FALSE")
     if isinstance(value, (int, float)):
-        return f"{_if('number', name)} {_as('number', name)} = {_number(value, at)} ELSE FALSE END"
+        return _if_is("number", name, f"{_as('number', name)} = {_number(value, at)}", otherwise="FALSE")
     if value is None:
         return _is("null", name)
     raise ValueError(f"{at}: a value may be text, a number, true, false or null, not a list or an object.")
-
-
-def _if(kind: str, name: str) -> str:
-    return f"CASE WHEN {_is(kind, name)} THEN"
 
 
 def _number(value: Any, at: str) -> str:
@@ -314,4 +309,4 @@ _LIMITS: Mapping[str, tuple[str, str, str, Callable[[Any, str], str]]] = {
     "minProperties": ("object", "size({})", ">=", _count),
     "maxProperties": ("object", "size({})", "<=", _count),
 }
-"""Keywords that compare: values of which type, by which measure, how, and with what."""
+"""Keywords that set a limit: the type of value, what is measured, how it's compared, and how to read the limit."""

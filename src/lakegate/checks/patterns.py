@@ -16,23 +16,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
+_State = TypeVar("_State", bound=Hashable)
 EXPLODES = (
     "can take forever on some texts: a repetition in it matches one text in many ways. "
     "Make each way the only one, as ^\\w+( \\w+)*$ instead of ^(\\w+ ?)*$, or keep it from trying others: a++"
 )
-"""What is wrong with a pattern, and what to write instead; ends a sentence that begins with its name."""
+"""What's wrong with a pattern, and what to write instead; the end of a sentence about it."""
 _MALFORMED = "can't be read as one of Java's regular expressions"
 _TOO_LARGE = "is too large to know how long it takes; write it in several checks"
 _LONGEST_TEXTS = {2: 10_000, 3: 400, 4: 120}
-"""Characters in a string by the power: some ten million steps. Beyond, a pattern takes too long on short ones."""
+"""Longest strings, in characters, by power: about ten million steps. Higher powers are too slow on short strings."""
 LONG_TEXTS = max(_LONGEST_TEXTS.values())
-"""Characters that a pattern must take where nothing keeps longer strings away."""
+"""Length of strings, in characters, that a pattern must handle where nothing limits their length."""
 _ROUNDS = 800
-"""Characters in a string for a pattern of which Java puts each round of a loop on its stack, by the depth of groups.
+"""Longest string, in characters, for a pattern whose loops recurse in Java. Divided by the depth of its groups.
 
 With Java's usual stack of a megabyte, ``^(a|b)*$`` overflows at 1,222 characters, ``^((a|b)c?|(d|e)f?)*$`` at 660 and
 six levels at 343.
@@ -42,18 +44,18 @@ _MOST_STEPS = 50_000
 _ALPHABET = [*map(chr, range(128)), "é", "É", "中", "\u0663", "\u2028", "\u00a0", "\U0001f600"]
 _ALL = frozenset(range(len(_ALPHABET)))
 _WIDE = _ALPHABET.index("\U0001f600")
-"""A character that is two to Java: rounds with and without such differ in length, too."""
+"""A character that Java stores as two, so that repetitions with it differ in length."""
 _MOST_COPIES = 8
 _MOST_POSITIONS = 200
 _MOST_SINGLE = 1_000
-"""Positions of a pattern without loops: Java puts each on its stack."""
+"""Most positions of a pattern without loops, because Java recurses for each of them."""
 _LONGEST_PATTERN, _MOST_DEPTH = 5_000, 100
 _QUOTED = re.compile(r"\\(?:Q(.*?)(?:\\E|\Z)|.)", re.DOTALL)
 
 
 _LIKE_SIGNS = {"%": r"[\s\S]*", "_": r"[\s\S]"}
 _SEVERAL = re.compile(r"(?P<reference>[1-9]\d*|k<\w+>)|[RX]")
-"""What matches more than a character, after a backslash."""
+"""Escapes, without the backslash, that match more than one character."""
 _REFERENCE = re.compile(r"\\[1-9k]")
 
 
@@ -113,7 +115,7 @@ def _judged(pattern: str) -> tuple[str | None, int | None]:
     if is_ambiguous or power > max(_LONGEST_TEXTS):
         return EXPLODES, None
     limits = [] if power < min(_LONGEST_TEXTS) else [_LONGEST_TEXTS[power]]
-    # Java's stack grows with each round of a loop whose rounds can differ in length or way.
+    # Java recurses for each repetition if repetitions can differ in length or in what they match.
     return None, min([*limits, *([_ROUNDS // parser.deepest] if parser.recurses else [])], default=None)
 
 
@@ -190,7 +192,7 @@ class _Parser:
         self.deepest = 1
         self.loops = False
         self.refers = False
-        self._varying = 0  # alternatives and repetitions of no fixed number
+        self._varying = 0  # number of alternatives, and of repetitions without a fixed count
         self._fold = False
         self._depth = 0
 
@@ -253,7 +255,7 @@ class _Parser:
             else:
                 part = self._copies(part, begin, position, *bounds)
             self.at = max(self.at, end)
-            begin = -1  # a second quantifier repeats what is repeated: copies of it are not made
+            begin = -1  # a second quantifier repeats a repetition, which isn't copied
         return part
 
     def _is_counted(self, begin: int, end: int) -> bool:
@@ -359,7 +361,7 @@ class _Parser:
     def _escape(self) -> _Part:
         if self.at < len(self.pattern) and self.pattern[self.at] in "bBAzZGE":
             self.can_fail_late = self.can_fail_late or self.pattern[self.at] in "bBzZ"
-            self._varying += self.pattern[self.at] == "b"  # which Java gets as alternatives
+            self._varying += self.pattern[self.at] == "b"  # written as alternatives for Java
             self.at += 1
             if self.pattern[self.at - 1 : self.at + 1] == "b{":
                 raise _UnreadableError(r"has \b{g}; leave {g} out")
@@ -421,7 +423,7 @@ class _Parser:
             return self._class()
         low = self._escaped_class() if character == "\\" else _one(character)
         more = self.pattern[self.at : self.at + 2]
-        if len(low) != 1 or len(more) < 2 or more[0] != "-" or more[1] in "[]":  # a dash and an end
+        if len(low) != 1 or len(more) < 2 or more[0] != "-" or more[1] in "[]":  # not a range
             return low
         self.at += 2
         high = self._escaped_class() if more[1] == "\\" else _one(more[1])
@@ -467,19 +469,14 @@ def _times(ways: Counter[int], factor: int) -> Counter[int]:
 
 def _ambiguous(classes: list[frozenset[int]], follow: list[Counter[int]]) -> bool:
     """Return whether a position can be reached from itself in two ways over the same characters."""
-    reached = [_reachable({position}, follow) for position in range(len(classes))]
-    for start in range(len(classes)):
-        if start not in reached[start]:
-            continue
-        loop = {position for position in reached[start] if start in reached[position]}
-        if any(ways > 1 and to in loop for position in loop for to, ways in follow[position].items()):
-            return True
-        if min(loop) == start and _two_ways(loop, classes, follow):
-            return True
-    return False
+    return any(
+        any(ways > 1 and to in loop for position in loop for to, ways in follow[position].items())
+        or _two_ways(loop, classes, follow)
+        for loop in _loops(follow)
+    )
 
 
-def _two_ways(loop: set[int], classes: list[frozenset[int]], follow: list[Counter[int]]) -> bool:
+def _two_ways(loop: frozenset[int], classes: list[frozenset[int]], follow: list[Counter[int]]) -> bool:
     steps = {position: [to for to in follow[position] if to in loop] for position in loop}
     forward: dict[tuple[int, int], set[tuple[int, int]]] = {}
     backward: dict[tuple[int, int], set[tuple[int, int]]] = {}
@@ -492,26 +489,18 @@ def _two_ways(loop: set[int], classes: list[frozenset[int]], follow: list[Counte
         for after in forward[pair]:
             backward.setdefault(after, set()).add(pair)
         todo.extend(forward[pair])
-    # From a state to two different ones, and from these together to one state again, within the loop.
-    apart = _closed({pair for pair in backward if pair[0] == pair[1]}, backward)
-    return any(a != b and (a, b) in apart for a, b in forward)
+    # Two different states that one state leads to, and that together lead to one state again, within the loop.
+    same = {pair for pair in backward if pair[0] == pair[1]}
+    meeting = _reachable(same, lambda pair: backward.get(pair, ()))
+    return any(a != b and (a, b) in meeting for a, b in forward)
 
 
-def _closed(pairs: set[tuple[int, int]], steps: dict[tuple[int, int], set[tuple[int, int]]]) -> set[tuple[int, int]]:
-    found, todo = set(pairs), list(pairs)
-    while todo:
-        for after in steps.get(todo.pop(), ()):
-            if after not in found:
-                found.add(after)
-                todo.append(after)
-    return found
-
-
-def _reachable(starts: Iterable[int], follow: list[Counter[int]]) -> set[int]:
-    found: set[int] = set()
+def _reachable(starts: Iterable[_State], follow: Callable[[_State], Iterable[_State]]) -> set[_State]:
+    """Return the states that can be reached from ``starts`` in one step or more."""
+    found: set[_State] = set()
     todo = list(starts)
     while todo:
-        for after in follow[todo.pop()]:
+        for after in follow(todo.pop()):
             if after not in found:
                 found.add(after)
                 todo.append(after)
@@ -524,14 +513,14 @@ def _power(parser: _Parser, part: _Part, *, is_searched: bool) -> int:
     if is_searched:
         begin = len(classes)
         classes, follow = [*classes, _ALL], [*follow, Counter({begin: 1}) + part.first]
-    # What can end here and ask for nothing more has matched, and nothing is tried again.
+    # If the pattern can end here and nothing must follow, it has matched, and Java doesn't backtrack.
     ends = frozenset[int]() if parser.can_fail_late else frozenset(part.last)
     return max(1 + _chain(classes, follow, ends), parser.inner_power + is_searched) + parser.refers
 
 
 def _loops(follow: list[Counter[int]]) -> list[frozenset[int]]:
     """Return the positions that lead back to themselves, grouped by loop."""
-    reached = [_reachable({position}, follow) for position in range(len(follow))]
+    reached = [_reachable({position}, follow.__getitem__) for position in range(len(follow))]
     loops = {frozenset(to for to in ways if at in reached[to]) for at, ways in enumerate(reached) if at in ways}
     return sorted(loops, key=min)
 
@@ -539,7 +528,7 @@ def _loops(follow: list[Counter[int]]) -> list[frozenset[int]]:
 def _chain(classes: list[frozenset[int]], follow: list[Counter[int]], ends: frozenset[int]) -> int:
     """Return the length of the longest chain of loops that hand characters to each other."""
     loops = _loops(follow)
-    reached = {loop: _reachable(loop, follow) for loop in loops}
+    reached = {loop: _reachable(loop, follow.__getitem__) for loop in loops}
     over = {
         (one, other): _hands_over(one, other, classes, follow)
         for one in loops

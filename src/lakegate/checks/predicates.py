@@ -56,8 +56,8 @@ _UNREPEATABLE = frozenset(
         *("uniform", "uuid"),
     )
 )
-"""Functions that may answer otherwise when they're asked again of the same rows; times aside."""
-_BY_CHANCE = "so that it could answer otherwise for the same rows"
+"""Functions that may return something else for the same rows. Those of the current time are allowed."""
+_BY_CHANCE = "so it could return something else for the same rows"
 _QUANTIFIED = frozenset({"ILIKE", "LIKE", "REGEXP", "RLIKE"})
 _TAKE_PATTERNS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("regexp", "regexp_count", "regexp_extract", "regexp_extract_all", "regexp_instr"), (1,)),
@@ -66,11 +66,9 @@ _TAKE_PATTERNS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("parse_url", "try_parse_url"), (2,)),
     "str_to_map": (1, 2),
 }
-"""Functions, and their arguments that Spark makes a pattern of."""
+"""Functions that take regular expressions or LIKE patterns, and which of their arguments are such."""
 _LIKE = frozenset({"ilike", "like"})
-_OTHER_THAN_LIKE = (
-    "The check match_like(column, pattern) takes any pattern of LIKE, in time that grows with the text only"
-)
+_OTHER_THAN_LIKE = "The check match_like(column, pattern) takes any LIKE pattern and is fast on every text"
 _PATTERN_ENDS = frozenset(
     (
         *("AND", "AS", "ELSE", "END", "ESCAPE", "EXCEPT", "FROM", "GROUP", "HAVING", "INTERSECT", "IS", "JOIN"),
@@ -82,8 +80,7 @@ _PATTERN_ENDS = frozenset(
 _BEGIN_OPERAND = _PATTERN_ENDS - {")", "]", "END"} | {"", "(", "BY", "CASE", "ON", "SELECT"}
 _LISTS = frozenset({"ALL", "ANY", "SOME"})
 _UNKNOWN_PATTERN_LENGTH = 120
-"""Characters in a string for a pattern that comes from a column, of which nothing is known."""
-_SCRIPTS = frozenset({"TRANSFORM"})
+"""Longest string, in characters, to try an unknown pattern from a column on."""
 _OPERATORS = frozenset({"AND", "BETWEEN", "DIV", "ILIKE", "IN", "IS", "LIKE", "NOT", "OR", "REGEXP", "RLIKE"})
 _QUERIES = frozenset({"FROM", "MAP", "REDUCE", "SELECT", "TABLE", "VALUES", "WITH"})
 _NOT_OF_ONE_ROW: dict[type[Any], str] = {
@@ -103,18 +100,18 @@ _NOT_IN_COLUMN = {
     "typed_aggregate_expression": "holds an aggregate, but it must be about one row",
     "extension": "holds a plugin's expression, which isn't allowed",
 }
-"""Fields of Spark Connect's ``Expression``, and what's wrong with them."""
+"""Fields of Spark Connect's ``Expression`` that a check's ``Column`` can't have, and why."""
 _ROW_UDFS = frozenset({100, 101, 200, 204, 250, 251})
-"""``PythonEvalType`` of Python functions about one row: plain, Arrow-optimised, and over pandas or Arrow batches."""
+"""``PythonEvalType`` of row-by-row Python functions: plain, Arrow-optimised, and over pandas or Arrow batches."""
 _PLAIN = re.compile(r"(?:[\w\s`().,<>=-]|!=)*", re.ASCII)
-"""Text in which sqlglot and Spark can't see different comparisons, but for words that sqlglot alone knows."""
+"""Text that sqlglot and Spark parse to the same comparisons, unless it has words that only sqlglot knows."""
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _WORDS = frozenset({"AND", "BETWEEN", "IN", "IS", "NOT", "NULL", "OR"})
 _NUMBER = re.compile(r"\d{0,18}(?:\.\d{0,18})?")
 _MOST_DIGITS = 38
 _DIGITS_OF_BIGINT = 20
 _EXACT_IN_FLOAT = 2**24
-"""Whole numbers up to this one are floats of 32 bits, which Spark may make of what's compared with such a column."""
+"""Up to this number, 32-bit floats hold integers exactly. Spark may cast numbers compared with such a column to it."""
 _COMPARISONS: dict[type[Any], Callable[[Any, Any, Any], tuple[bool, bool]]] = {
     exp.LT: lambda low, high, number: (low < number, high >= number),
     exp.LTE: lambda low, high, number: (low <= number, high > number),
@@ -123,7 +120,7 @@ _COMPARISONS: dict[type[Any], Callable[[Any, Any, Any], tuple[bool, bool]]] = {
     exp.EQ: lambda low, high, number: (low <= number <= high, not low == number == high),
     exp.NEQ: lambda low, high, number: (not low == number == high, low <= number <= high),
 }
-"""Of a column with these bounds: whether it may be true, and whether it may be false."""
+"""For a column with these bounds and a number: whether the comparison may be true, and whether it may be false."""
 _TURNED: dict[type[Any], type[Any]] = {
     exp.LT: exp.GT,
     exp.LTE: exp.GTE,
@@ -211,16 +208,11 @@ def read_predicate(text: str) -> Predicate:
         >>> read_predicate("fare < 0 OR trip.distance IS NULL").columns
         ('fare', 'trip')
     """
-    if "${" in text:
-        raise PredicateError("has '${', which Spark SQL replaces with settings; in a string, write '\\u0024{'")
     tokens = _tokens(text)
     _refuse_functions(tokens)
     _refuse_chance(tokens)
     longest = _longest_text(tokens)
-    tree = _parse(sql_skeleton(tokens))
-    for kind, why in _NOT_OF_ONE_ROW.items():
-        if tree.find(kind):
-            raise PredicateError(f"{why}, but it must be about one row")
+    tree = _parse_row_expression(tokens)
     _refuse_other_types(tree)
     columns: dict[str, str] = {}
     for name in _column_names(tree):
@@ -241,16 +233,19 @@ def read_expression(text: str) -> str:
         >>> read_expression("abs( fare )")
         'abs( fare )'
     """
-    if "${" in text:
-        raise PredicateError("has '${', which Spark SQL replaces with settings; in a string, write '\\u0024{'")
     tokens = _tokens(text)
     _refuse_functions(tokens)
     _refuse_slow(tokens)
+    _parse_row_expression(tokens)
+    return sql_text(tokens)
+
+
+def _parse_row_expression(tokens: tuple[SqlToken, ...]) -> exp.Condition:
     tree = _parse(sql_skeleton(tokens))
     for kind, why in _NOT_OF_ONE_ROW.items():
         if tree.find(kind):
             raise PredicateError(f"{why}, but it must be about one row")
-    return sql_text(tokens)
+    return tree
 
 
 def expression_columns(text: str) -> tuple[str, ...]:
@@ -277,12 +272,8 @@ def read_query(text: str, view: str) -> str:
         'SELECT id FROM batch WHERE id < 0'
     """
     tokens = _query_tokens(text)
-    try:
+    with _sqlglot_errors():
         tree = sqlglot.parse_one(sql_skeleton(tokens), dialect=_DIALECT)
-    except ParseError as error:
-        raise PredicateError(_where(error)) from None
-    except SqlglotError as error:
-        raise PredicateError(f"can't be read ({type(error).__name__})") from None
     if not isinstance(tree, exp.Query):
         raise PredicateError("isn't a SELECT")
     known = {view}
@@ -349,8 +340,6 @@ def _require_known(part: exp.Expr, known: Collection[str]) -> None:
 
 def _query_tokens(text: str) -> tuple[SqlToken, ...]:
     """Return the tokens of a query that runs no code and opens no files."""
-    if "${" in text:
-        raise PredicateError("has '${', which Spark SQL replaces with settings; in a string, write '\\u0024{'")
     tokens = _tokens(text)
     for index, (token, after) in enumerate(pairwise(tokens)):
         name = token.name.lower()
@@ -361,12 +350,13 @@ def _query_tokens(text: str) -> tuple[SqlToken, ...]:
                 raise PredicateError(f"calls {name}() with options that aren't allowed")
     _refuse_slow(tokens)
     _refuse_chance(tokens)
-    if any(token.upper == "TABLESAMPLE" for token in tokens if token.kind == "word"):
+    words = {token.upper for token in tokens if token.kind == "word"}
+    if "TABLESAMPLE" in words:
         raise PredicateError(f"takes a sample, {_BY_CHANCE}")
-    if any(token.upper in _SCRIPTS for token in tokens if token.kind == "word"):
+    if "TRANSFORM" in words:
         raise PredicateError("runs a program (TRANSFORM), which isn't allowed")
-    if any(token.upper == "TABLE" for token in tokens if token.kind == "word"):
-        # `TABLE name` reads a table; our parser takes it for a column. One of that name goes into backticks.
+    if "TABLE" in words:
+        # `TABLE name` reads a table, but our parser takes it for a column.
         raise PredicateError("holds TABLE, which reads another table; write a column of that name in backticks")
     return tokens
 
@@ -410,11 +400,11 @@ def _refuse_slow_call(name: str, arguments: Sequence[Any]) -> None:
             continue
         literal = arguments[at].literal
         if not literal.HasField("string"):
-            raise PredicateError("takes a pattern that isn't a plain text; return SQL as text, which is limited")
+            raise PredicateError("takes a pattern that isn't a plain text; return SQL as text instead of a Column")
         if _pattern_limit(literal.string, is_like=name in _LIKE) is not None:
             raise PredicateError(
-                f"holds the pattern {literal.string!r}, which is for short texts only; "
-                "return SQL as text, which is limited"
+                f"holds the pattern {literal.string!r}, which is too slow for long texts; "
+                "return SQL as text instead of a Column, which limits their length"
             )
 
 
@@ -433,7 +423,7 @@ def _fields(plan: Any) -> Iterator[tuple[str, Any]]:
     while left:
         message = left.pop()
         for field, value in message.ListFields():
-            if field.name == "common":  # where in the user's code it was made
+            if field.name == "common":  # its place in the user's code
                 continue
             for one in value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else [value]:
                 yield field.name, one
@@ -454,13 +444,15 @@ def _is_plain(arguments: Sequence[Any], first: int) -> bool:
 
 
 def _tokens(text: str) -> tuple[SqlToken, ...]:
+    if "${" in text:
+        raise PredicateError("has '${', which Spark SQL replaces with settings; in a string, write '\\u0024{'")
     try:
         tokens = sql_tokens(text)
     except SqlTextError as error:
         raise PredicateError(f"can't be read: {str(error).rstrip('.')}") from None
     if not tokens:
         raise PredicateError("is empty")
-    # What lies between tokens is blank, or a comment; a ';' at the end is left out as well.
+    # Between tokens, there are only blanks and comments, and perhaps a final ';'.
     gaps = zip(tokens, [*(token.start for token in tokens[1:]), len(text)], strict=True)
     between = [text[: tokens[0].start], *(text[token.start + len(token.text) : end] for token, end in gaps)]
     if any(gap.strip().startswith(("--", "/*")) for gap in between):
@@ -521,20 +513,20 @@ def _limit(part: Sequence[SqlToken], *, is_like: bool, escape: str) -> int | Non
             if problem(like_pattern(text, escape) if is_like else text) == EXPLODES:
                 _pattern_limit(text, is_like=is_like, escape=escape)
         return _UNKNOWN_PATTERN_LENGTH
-    raise PredicateError("puts a pattern together; write it as one text, so that its cost can be known")
+    raise PredicateError("builds a pattern from parts; write it as one text, so that its cost can be determined")
 
 
 def _pattern_limit(pattern: str, *, is_like: bool, escape: str = "\\") -> int | None:
-    judged = like_pattern(pattern, escape) if is_like else pattern
-    if (found := problem(judged)) is not None:
-        # What that advises is about regular expressions.
+    regex = like_pattern(pattern, escape) if is_like else pattern
+    if (found := problem(regex)) is not None:
+        # The problem's advice is about regular expressions.
         why = f"can take forever on some texts. {_OTHER_THAN_LIKE}" if is_like else found
         raise PredicateError(f"holds the pattern {pattern!r}, which {why}")
-    return longest_text(judged)
+    return longest_text(regex)
 
 
 def _patterns(tokens: Sequence[SqlToken]) -> Iterator[tuple[Sequence[SqlToken], bool, str]]:
-    """Yield what Spark treats as patterns, with their escape character, and whether they follow LIKE's rules."""
+    """Yield the parts that Spark uses as patterns, whether they are LIKE patterns, and their escape character."""
     for index, token in enumerate(tokens):
         name = token.name.lower()
         if token.kind not in {"word", "quoted"} or name not in _TAKE_PATTERNS:
@@ -575,8 +567,8 @@ def _operand(tokens: Sequence[SqlToken]) -> Sequence[SqlToken]:
     while at < len(tokens) and tokens[at].upper not in _PATTERN_ENDS:
         is_value = at > 0 and (tokens[at - 1].kind == "string" or tokens[at - 1].text == ")")
         if is_value and tokens[at].kind in {"word", "quoted"} and tokens[at].upper not in {"COLLATE", "DIV"}:
-            break  # the name of a column of a query, or a word that goes on with it
-        if tokens[at].upper == "CASE":  # its last END at least: what is between is looked at as well
+            break  # a column alias, or the next clause of a query
+        if tokens[at].upper == "CASE":  # up to the last END, perhaps of another CASE: what lies between is checked, too
             at = max((end for end, token in enumerate(tokens) if token.upper == "END"), default=at)
         at = _closing(tokens, at) + 1
     return tokens[:at]
@@ -608,7 +600,7 @@ def _refuse_slow(tokens: tuple[SqlToken, ...]) -> None:
     limit = _longest_text(tokens)
     if limit is not None and limit < LONG_TEXTS:
         raise PredicateError(
-            f"holds a pattern for texts of up to {limit:,} characters only, and nothing here keeps longer ones away; "
+            f"holds a pattern that is too slow for texts of over {limit:,} characters, which nothing here keeps away; "
             "use expression_is_true('…'), which does, or another pattern"
         )
 
@@ -620,7 +612,7 @@ def _refuse_query(token: SqlToken, after: SqlToken) -> None:
 
 
 def _is_judged(node: exp.Expr) -> bool:
-    """Return whether metrics may say something about this part of a predicate."""
+    """Return whether file metrics may prove something about this part of a predicate."""
     match node:
         case exp.Column():
             return len(node.parts) == 1
@@ -699,7 +691,7 @@ def _statistics(column: exp.Column, file: DataFile) -> ColumnStatistics:
 def _bounds(column: exp.Column, file: DataFile) -> tuple[Any, Any]:
     found = _statistics(column, file)
     low, high = found.lower, found.upper
-    # Bounds leave NaN out; those of a file that somebody added with unsigned numbers aren't of what is read.
+    # Bounds ignore NaN. In a file with unsigned numbers, which somebody else added, bounds don't describe what is read.
     if low is None or high is None or (isinstance(low, float) and found.nan_count != 0) or not low <= high:
         raise _UnprovenError
     return low, high
@@ -714,15 +706,15 @@ def _number(node: exp.Expr) -> Decimal:
 
 
 def _comparable(number: Decimal, bound: object) -> Decimal | float:
-    """Return a number as Spark compares it with a column that has these bounds, if that's exact."""
+    """Return a number as Spark compares it with a column that has this bound, if the comparison is exact."""
     scale = -int(number.as_tuple().exponent)
     if type(bound) is int:
         return number
     if type(bound) is float and (scale > 0 or abs(number) <= _EXACT_IN_FLOAT):
         return float(number)
     if isinstance(bound, Decimal):
-        # Spark compares at a scale and with digits that hold both types, and rounds if these are too many. IN takes a
-        # whole number for a decimal of as many digits as a bigint has.
+        # Spark compares decimals in a type that holds both, and rounds if that has too many digits. For IN, a whole
+        # number is a decimal with as many digits as a bigint.
         columns = -int(bound.as_tuple().exponent)
         digits = max(len(number.as_tuple().digits), 0 if scale else _DIGITS_OF_BIGINT)
         if scale <= columns and digits + columns <= _MOST_DIGITS:
@@ -731,18 +723,24 @@ def _comparable(number: Decimal, bound: object) -> Decimal | float:
 
 
 def _parse(text: str) -> exp.Condition:
-    try:
+    with _sqlglot_errors():
         tree = sqlglot.parse_one(text, into=exp.Condition, dialect=_DIALECT)
-    except ParseError as error:
-        raise PredicateError(_where(error)) from None
-    except SqlglotError as error:
-        raise PredicateError(f"can't be read ({type(error).__name__})") from None
     if not isinstance(tree, exp.Condition):
         raise PredicateError("isn't an expression that is true or false")
     return tree
 
 
-def _where(error: ParseError) -> str:
+@contextmanager
+def _sqlglot_errors() -> Iterator[None]:
+    try:
+        yield
+    except ParseError as error:
+        raise PredicateError(_describe(error)) from None
+    except SqlglotError as error:
+        raise PredicateError(f"can't be read ({type(error).__name__})") from None
+
+
+def _describe(error: ParseError) -> str:
     first = error.errors[0] if error.errors else {}
     near = str(first.get("highlight") or "").strip()
     return f"isn't valid SQL near '{near}' (character {first.get('col')})" if near else "isn't valid SQL"

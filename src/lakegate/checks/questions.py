@@ -18,7 +18,7 @@ from lakegate.model.checks import Scope, Verdict
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import Schema
 from lakegate.model.sqltext import sql_string
-from lakegate.model.tables import AddedFiles
+from lakegate.model.tables import AddedFiles, AddedRows, Rows
 from lakegate.model.words import did_you_mean
 
 _TOO_LONG = (
@@ -327,6 +327,27 @@ def within(predicate: Any, where: Filter) -> Any:
     else:
         from pyspark.sql import functions
     return functions.when(functions.expr(where.sql), predicate)
+
+
+def filtered_rows(rows: AddedRows, where: Filter | None) -> AddedRows:
+    """Return the rows that a filter selects."""
+    return rows if where is None else rows.model_copy(update={"where": where.sql, "one_by_one": where.is_slow})
+
+
+def with_condition(rows: tuple[Rows, ...], condition: str | None) -> tuple[Rows, ...]:
+    """Return only the rows that meet a validated SQL condition."""
+    return rows if condition is None else tuple(one.model_copy(update={"where": condition}) for one in rows)
+
+
+def parent_rows(question: OrphanRows, rows: AddedRows, others: tuple[Rows, ...]) -> tuple[Rows, ...]:
+    """Return the rows that a foreign key may refer to.
+
+    Args:
+        rows: The batch's rows, which also count if the table refers to itself.
+        others: The other rows of the table that the key refers to.
+    """
+    itself = (rows,) if question.table == rows.table else ()
+    return with_condition((*others, *itself), question.condition)
 
 
 def _too_long(columns: Sequence[str], longest: int, schema: Schema) -> str:

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lakegate.checks.audit import Others
-from lakegate.checks.questions import DuplicateRows, FailingRows, Filter, OrphanRows, Question, within
+from lakegate.checks.questions import (
+    DuplicateRows,
+    FailingRows,
+    Filter,
+    OrphanRows,
+    Question,
+    filtered_rows,
+    parent_rows,
+    with_condition,
+    within,
+)
 from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 from lakegate.model.quarantine import KeyTest, RowTest
 from lakegate.model.schema import Schema, is_masked
-from lakegate.model.tables import AddedRows, Rows
+from lakegate.model.tables import AddedRows
 from lakegate.model.types import nested_fields
 
 
@@ -25,9 +35,9 @@ def row_tests(
     """Return checks as tests that find exactly the rows that an audit counts as failing.
 
     Args:
-        checks: Name in the report and check, validated against ``schema``.
+        checks: Each check, validated against ``schema``, after its name in the report.
         schema: The table's columns on the branch.
-        rows: All audited rows: keys are compared with all of them.
+        rows: All audited rows; keys are compared with all of them.
         others: As in :func:`~lakegate.checks.audit.run_audit`.
         masked: Patterns of columns whose values aren't written into a row's reasons.
 
@@ -65,19 +75,13 @@ def _test(
 
 
 def _key_test(check: Check, question: Question, where: Filter | None, rows: AddedRows, others: Others) -> KeyTest:
-    looked_at = rows if where is None else rows.model_copy(update={"where": where.sql, "one_by_one": where.is_slow})
+    judged = filtered_rows(rows, where)
     if isinstance(question, OrphanRows):
-        # A table that refers to itself: the batch's own rows are among those that are referred to.
-        itself = (rows,) if question.table == rows.table else ()
-        parents: tuple[Rows, ...] = (*others(question.table), *itself)
-        if question.condition is not None:
-            parents = tuple(one.model_copy(update={"where": question.condition}) for one in parents)
-        return KeyTest(looked_at, question.columns, parents, question.other_columns, orphans=True)
+        parents = parent_rows(question, rows, others(question.table))
+        return KeyTest(judged, question.columns, parents, question.other_columns, orphans=True)
     if not isinstance(question, DuplicateRows):
         raise CheckError(f"{check}: it isn't about single rows, so none can be set aside.", check=check.kind)
     if question.scope == "batch":
-        return KeyTest(looked_at, question.columns)
-    beside = others(rows.table)
-    if where is not None:
-        beside = tuple(one.model_copy(update={"where": where.sql}) for one in beside)
-    return KeyTest(looked_at, question.columns, beside, question.columns)
+        return KeyTest(judged, question.columns)
+    rest = with_condition(others(rows.table), None if where is None else where.sql)
+    return KeyTest(judged, question.columns, rest, question.columns)

@@ -235,7 +235,7 @@ def find_run(model: ReadModel, run_id: str) -> Run:
     if run is not None:
         return run
     # Find a prefix by id alone: a run's document can have megabytes.
-    begin = journal.pages.beginning(run_id, limit=_MOST_NAMED) if run_id else []
+    begin = journal.pages.with_prefix(run_id, limit=_MOST_NAMED) if run_id else []
     if len(begin) == 1 and (run := journal.get(begin[0])) is not None:
         return run
     many = f"{len(begin)} or more" if len(begin) == _MOST_NAMED else f"{len(begin)}"

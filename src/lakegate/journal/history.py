@@ -370,10 +370,10 @@ class JournalCommits:
             head: str | None = tx.scalar(query)
             return head
 
-    def beginning(self, target: str, digits: str, *, limit: int) -> Sequence[str]:
-        """Return commits whose hashes begin with ``digits``."""
+    def with_prefix(self, target: str, prefix: str, *, limit: int) -> Sequence[str]:
+        """Return commits whose hashes start with ``prefix``."""
         hashes = EVENTS.c.commit_hash
-        query = select(hashes).where(EVENTS.c.target == target, hashes >= digits, hashes < digits + _AFTER_DIGITS)
+        query = select(hashes).where(EVENTS.c.target == target, hashes >= prefix, hashes < prefix + _AFTER_DIGITS)
         with self._database.reading() as tx:
             return list(tx.scalars(query.order_by(hashes).limit(limit)))
 

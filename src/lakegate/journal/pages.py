@@ -130,10 +130,10 @@ class JournalPages:
                 if name is not None:
                     break
 
-    def beginning(self, text: str, *, limit: int) -> Sequence[str]:
-        """Return ids of runs that start with ``text``, newest first."""
+    def with_prefix(self, prefix: str, *, limit: int) -> Sequence[str]:
+        """Return ids of runs that start with ``prefix``, newest first."""
         ids = RUNS.c.run_id
-        query = select(ids).where(ids >= text, ids < text + _LAST).order_by(ids.desc()).limit(limit)
+        query = select(ids).where(ids >= prefix, ids < prefix + _LAST).order_by(ids.desc()).limit(limit)
         with self._database.reading() as tx:
             return [str(one) for one in tx.scalars(query)]
 

@@ -43,9 +43,9 @@ from lakegate.spark.scans import (
     filter_rows,
     free_names,
     nested_fields,
-    passing_texts,
     path,
     require_columns,
+    sample_passing_texts,
     without_pushdown,
 )
 from lakegate.spark.sessions import (
@@ -256,10 +256,10 @@ class SparkEngine:
             others = [] if key is None else [self._within(one, key, frame) for one in key.others]
             return count(frame, wanted, key, others, only or {})
 
-    def passing_texts(self, rows: AddedRows, asked: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
+    def sample_passing_texts(self, rows: AddedRows, predicates: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
         """Return strings that some rows have and for which a predicate is false."""
         with _auditing(rows):
-            return passing_texts(self._rows(rows), asked)
+            return sample_passing_texts(self._rows(rows), predicates)
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
         """Return the number of rows and the values of aggregates."""
@@ -348,10 +348,12 @@ class SparkEngine:
         with _auditing(rows):
             return self._evaluate_tests(rows, tests).count_by_file()
 
-    def set_aside(self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, given: Provenance) -> None:
+    def quarantine_rows(
+        self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, provenance: Provenance
+    ) -> None:
         """Append the rows that fail one of ``tests`` to a quarantine table, with the reasons."""
         with spark_errors(f"writing {target.table} on branch {target.ref}"):
-            frame = self._evaluate_tests(rows, tests).failing(tests, given)
+            frame = self._evaluate_tests(rows, tests).failing(tests, provenance)
             if target.create is not None:
                 self._create(_writer(frame, target), target.create)
                 return
@@ -361,10 +363,10 @@ class SparkEngine:
                 self._change_schema(target.model_copy(update={"schema_changes": changes}))
             _writer(quarantine.align_to_table(frame, self.session.table(name)), target).append()
 
-    def keep_others(self, rows: AddedRows, aside: AddedRows, target: WriteTarget) -> None:
-        """Append the rows that aren't among the quarantined rows ``aside``."""
+    def append_passing(self, rows: AddedRows, quarantined: AddedRows, target: WriteTarget) -> None:
+        """Append the ``rows`` that aren't among ``quarantined``."""
         with spark_errors(f"writing {target.table} on branch {target.ref}"):
-            _writer(quarantine.others(self._rows(rows), self._rows(aside)), target).append()
+            _writer(quarantine.others(self._rows(rows), self._rows(quarantined)), target).append()
 
     def transaction(self, branch: str, run_id: str) -> SparkTransaction:
         """Open the transaction of a run on ``branch``, in its own session."""
@@ -417,7 +419,7 @@ class SparkEngine:
             require_utc(session, frame, source)
         return frame
 
-    def highest_mark(self, frame: Any, column: str, within: Callable[[str], str | None]) -> tuple[str, str | None]:
+    def highest_watermark(self, frame: Any, column: str, limit: Callable[[str], str | None]) -> tuple[str, str | None]:
         """Return a column's type, and its highest value among the rows to read, as text in UTC."""
         found = next((field for field in frame.schema.fields if field.name.lower() == column.lower()), None)
         if found is None:
@@ -427,7 +429,7 @@ class SparkEngine:
                 column=column,
             )
         name, spark_type = quote(found.name), found.dataType.simpleString()
-        limit = within(spark_type)
+        predicate = limit(spark_type)
         with spark_errors(f"looking for the highest {column}", query=True):
             if found.nullable and frame.where(f"{name} IS NULL").selectExpr("1").limit(1).collect():
                 raise InputError(
@@ -435,7 +437,7 @@ class SparkEngine:
                     hint="Ingest from a view with a value there, such as coalesce(updated_at, created_at).",
                     column=column,
                 )
-            rows = frame if limit is None else frame.where(limit)
+            rows = frame if predicate is None else frame.where(predicate)
             highest = rows.selectExpr(f"max({name}) AS mark").selectExpr("CAST(mark AS STRING)").collect()[0][0]
         return spark_type, highest
 

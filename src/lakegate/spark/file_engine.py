@@ -36,8 +36,8 @@ class FileEngine(SparkEngine):
         """Audit the rows of ``batch`` from now on, in the columns and types of ``schema``."""
         self._audited, self._left = (batch, schema), None
 
-    def leave_out(self, rows: AddedRows, tests: Sequence[RowTest]) -> FileCount:
-        """Audit only rows that pass all ``tests`` from now on; return the number of rows, and how many fail."""
+    def exclude_failing(self, rows: AddedRows, tests: Sequence[RowTest]) -> FileCount:
+        """Audit only rows that pass all ``tests`` from now on. Return how many rows there were, and how many fail."""
         with spark_errors(f"looking for rows of the files for {rows.table} to quarantine"):
             frame = self._rows(rows)
             columns = [quote(name) for name in frame.columns]

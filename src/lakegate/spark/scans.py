@@ -415,19 +415,19 @@ def aggregate(frame: Any, expressions: Sequence[str]) -> tuple[int, tuple[Any, .
     return totals[0], tuple(known[one] for one in expressions)
 
 
-def passing_texts(frame: Any, asked: Sequence[tuple[str, str]]) -> list[frozenset[str]]:
-    """Return, for each string column and predicate in ``asked``, sampled values for which the predicate is false.
+def sample_passing_texts(frame: Any, predicates: Sequence[tuple[str, str]]) -> list[frozenset[str]]:
+    """Return, for each string column and predicate in ``predicates``, sampled values for which the predicate is false.
 
     If values hardly repeat, there are none. Only short printable ASCII values are returned, because Python and Spark
     agree about them.
     """
     wanted = (
         sql
-        for index, (column, predicate) in enumerate(asked)
+        for index, (column, predicate) in enumerate(predicates)
         for sql in (f"CAST({column} AS BINARY) AS v{index}", f"{predicate} AS p{index}")
     )
     rows = [tuple(row) for row in frame.selectExpr(*wanted).limit(_SAMPLE).collect()]
-    found = [{bytes(row[at]) for row in rows if row[at + 1] is False} for at in range(0, 2 * len(asked), 2)]
+    found = [{bytes(row[at]) for row in rows if row[at + 1] is False} for at in range(0, 2 * len(predicates), 2)]
     few = min(_MOST_TEXTS, len(rows) // _OFTEN)
     return [frozenset(_plain_texts(values)) if len(values) <= few else frozenset() for values in found]
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 
 from lakegate.checks import Others, Schemas, parse_checks, recheck, row_tests, run_audit, validate_checks
-from lakegate.checks.history import Past, PastBatch
+from lakegate.checks.history import BatchHistory, PastBatch
 from lakegate.errors import SchemaError
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
@@ -141,7 +141,7 @@ def schemas_at(context: Context, at: Ref, beside: Sequence[StagedTable] = ()) ->
     return find
 
 
-def _history_before(context: Context, staged: StagedTable, beside: Sequence[StagedTable], at: Ref) -> Past:
+def _history_before(context: Context, staged: StagedTable, beside: Sequence[StagedTable], at: Ref) -> BatchHistory:
     """Return the history before ``staged`` for checks that compare with it: earlier batches, and the schema before."""
     table = str(staged.table)
 
@@ -170,7 +170,7 @@ def _history_before(context: Context, staged: StagedTable, beside: Sequence[Stag
         is_batch = _is_batch(run.kind if run else "ingest", [staged, *beside], table)
         return PastBatch(staged.run_id, run.started_at if run else datetime.now(UTC), staged.rows, is_batch=is_batch)
 
-    return Past(batches, before, own)
+    return BatchHistory(batches, before, own)
 
 
 def _is_batch(kind: RunKind, staged: Sequence[StagedTable], table: str) -> bool:

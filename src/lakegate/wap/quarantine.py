@@ -279,13 +279,13 @@ class _QuarantineRound:
         with context.narrator.step(text):
             rows, others = self._rows_of_failing_files(), self._remaining_rows()
             with hiding_values(self._hides, f"rows of {staged.table} were quarantined"):
-                self._set_aside(rows)
+                self._quarantine_rows(rows)
             failpoints.reach("after-quarantine")
-            aside = self._changes()[self._name]
+            quarantined = self._changes()[self._name]
             self._commit(self._without(self._found), "leave out the data files that hold quarantined rows")
             failpoints.reach("after-leaving-out")
             if others:
-                self._engine.keep_others(rows, added_rows(aside), self._target(staged.table, None))
+                self._engine.append_passing(rows, added_rows(quarantined), self._target(staged.table, None))
             found = self._changes()
         failpoints.reach("after-split")
         return found[staged.table], found[self._name]
@@ -352,7 +352,7 @@ class _QuarantineRound:
         )
         return pointer, self._context.catalog.commit(request)
 
-    def _set_aside(self, rows: AddedRows) -> None:
+    def _quarantine_rows(self, rows: AddedRows) -> None:
         branch = self._context.catalog.get_ref(self._staged.branch)
         before = self._context.catalog.get_table(self._name, branch)
         create = None
@@ -367,7 +367,7 @@ class _QuarantineRound:
             )
         schema = None if before is None else self._context.reader.metadata(before).table_schema
         target = self._target(self._name, schema).model_copy(update={"create": create})
-        self._engine.set_aside(rows, self._tests, target, self._provenance())
+        self._engine.quarantine_rows(rows, self._tests, target, self._provenance())
 
     def _target(self, table: TableIdentifier, schema: Schema | None) -> WriteTarget:
         return WriteTarget(

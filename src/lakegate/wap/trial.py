@@ -214,8 +214,8 @@ class TrialEngine(Engine, Protocol):
         """Read the rows of ``batch`` from now on, with the columns and types of ``schema``."""
         ...
 
-    def leave_out(self, rows: AddedRows, tests: Sequence[RowTest]) -> FileCount:
-        """Leave out rows that fail one of ``tests`` from now on; return how many rows there were and how many fail."""
+    def exclude_failing(self, rows: AddedRows, tests: Sequence[RowTest]) -> FileCount:
+        """Exclude rows that fail one of ``tests`` from now on. Return how many rows there were, and how many fail."""
         ...
 
 
@@ -261,7 +261,7 @@ def try_contract(
         if not failing:
             break
         with _hiding(checks, masked):
-            found = engine.leave_out(rows, row_tests(failing, schema, rows, lambda _table: (), masked))
+            found = engine.exclude_failing(rows, row_tests(failing, schema, rows, lambda _table: (), masked))
         aside += found.failing
         too_many = over_limit(contract.settings.quarantine_limit, aside, first.rows)
         if too_many is not None:

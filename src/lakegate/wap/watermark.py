@@ -62,7 +62,7 @@ def rows_left(
         limit = highest_to_take(column, kind, until=source.until, now=datetime.now(UTC))
         return None if limit is None else limit.where(spark_type)
 
-    spark_type, highest = context.engine().highest_mark(frame, column, within)
+    spark_type, highest = context.engine().highest_watermark(frame, column, within)
     kind = kind_of(spark_type, column)
     published = context.journal.earlier(str(table), [file])
     taken = to_take(column, kind, highest, _taken_ranges(table, published, column, kind))

@@ -57,11 +57,11 @@ class RecordingEngine:
         failing = tuple(self.answers.get(text, 0) for text in predicates)
         return ScanResult(total=self.total, failing=failing, is_unique=is_unique or None)
 
-    def passing_texts(self, rows: AddedRows, asked: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
-        self.asked.append(("texts", *asked))
-        if self.refuses is not None and any(self.refuses in predicate for _, predicate in asked):
+    def sample_passing_texts(self, rows: AddedRows, predicates: Sequence[tuple[str, str]]) -> Sequence[Collection[str]]:
+        self.asked.append(("texts", *predicates))
+        if self.refuses is not None and any(self.refuses in predicate for _, predicate in predicates):
             raise EngineError("Spark failed: Division by zero.")
-        return [{"b", "it's"} if column == "`s`" else () for column, _ in asked]
+        return [{"b", "it's"} if column == "`s`" else () for column, _ in predicates]
 
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
         self.asked.append(("duplicates", *columns))
@@ -255,7 +255,7 @@ def test_the_number_of_rows_alone_is_one_scan() -> None:
 
 @pytest.mark.parametrize("text", ["not_null(s)", "unique(id)"])
 def test_a_scan_of_other_rows_is_no_audit(text: str) -> None:
-    with pytest.raises(EngineError, match="looked at 9 rows where 10 were added"):
+    with pytest.raises(EngineError, match="read 9 rows, but 10 were added"):
         audit(RecordingEngine(total=9), text)
 
 

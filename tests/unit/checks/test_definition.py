@@ -427,7 +427,7 @@ def test_none_is_no_word_for_another_default() -> None:
         ),
         (lambda f: f.col("account").rlike("(a+)+$"), "can take forever"),
         (lambda f: f.when(f.regexp_like("account", f.lit("(a+)+$")), f.lit("x")), "can take forever"),
-        (lambda f: f.col("account").rlike(r"\s+x"), "for short texts only; return SQL as text, which is limited"),
+        (lambda f: f.col("account").rlike(r"\s+x"), "too slow for long texts; return SQL as text instead"),
         (lambda _: _column_of("SubqueryExpression", SimpleNamespace(_plan_id=1), "scalar"), "holds a subquery"),
         (lambda _: _column_of("ColumnReference", "amount", 7), "takes 'amount' from a DataFrame; use functions.col"),
         (lambda _: _udf(202), "calls own(), which isn't a row-by-row Python function"),

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from lakegate.checks import parse_checks, run_audit
-from lakegate.checks.history import Past, PastBatch, judge_band
+from lakegate.checks.history import BatchHistory, PastBatch, judge_band
 from lakegate.checks.questions import Band, Finding
 from lakegate.errors import CheckError
 from lakegate.model.checks import CheckResult
@@ -30,7 +30,7 @@ def runs(hours: int, *, rows: int = 100) -> Iterator[PastBatch]:
         yield PastBatch(f"r{number}", NOW - timedelta(hours=hours * number), rows)
 
 
-def audit(text: str, past: Past | None, *masked: str) -> CheckResult:
+def audit(text: str, past: BatchHistory | None, *masked: str) -> CheckResult:
     report = run_audit(
         run_id="r", rows=ROWS.model_copy(update={"masked": masked}), schema=SCHEMA, added=ADDED,
         checks=[check for one in text.split("; ") for check in parse_checks(one)],
@@ -48,7 +48,7 @@ def test_a_band_reads_on_until_it_has_enough_of_its_weekday() -> None:
 def test_a_band_that_gives_up_says_how_far_it_looked() -> None:
     found = judge_band(Finding(0, value=1.0), Band(None, 10, 20, weekday=False), "mean(n)", runs(1), NOW)
     assert (found.skipped, found.failed) == (True, False)
-    assert found.detail == "It takes 5 earlier batches to compare with; the table's newest 5,000 runs have 0."
+    assert found.detail == "It needs 5 earlier batches to compare with; the table's newest 5,000 runs have 0."
 
 
 def test_a_result_names_what_it_measured_without_its_limits() -> None:
@@ -60,8 +60,8 @@ def test_what_was_no_batch_is_not_compared() -> None:
     deletes = [PastBatch(f"d{n}", NOW, 9_000, is_batch=False) for n in range(50)]
     batches = [PastBatch(f"b{n}", NOW, 100) for n in range(5)]
     check = "row_count(percent=10)"
-    assert audit(check, Past(lambda: [*deletes, *batches])).verdict == "pass"
-    skipped = audit(check, Past(lambda: batches, own=lambda: PastBatch("r", NOW, 100, is_batch=False)))
+    assert audit(check, BatchHistory(lambda: [*deletes, *batches])).verdict == "pass"
+    skipped = audit(check, BatchHistory(lambda: batches, own=lambda: PastBatch("r", NOW, 100, is_batch=False)))
     assert (skipped.verdict, skipped.detail) == (
         "skipped",
         "Only new rows are compared with earlier batches; this run changed others, or released quarantined ones.",
@@ -69,7 +69,7 @@ def test_what_was_no_batch_is_not_compared() -> None:
     published = audit(check, None)
     assert (published.verdict, published.detail) == (
         "skipped",
-        "It judges what a run brings, not a published state or files.",
+        "It compares a run with what came before, and there is no run here.",
     )
 
 
@@ -84,9 +84,9 @@ def test_earlier_batches_are_read_once_and_only_for_a_band() -> None:
         asked.append(2)
         return PastBatch("r", NOW, 100)
 
-    audit("row_count(min=1)", Past(read, own=own))
+    audit("row_count(min=1)", BatchHistory(read, own=own))
     assert asked == []
-    audit("row_count(percent=10); row_count(deviations=2); row_count(min=500)", Past(read, own=own))
+    audit("row_count(percent=10); row_count(deviations=2); row_count(min=500)", BatchHistory(read, own=own))
     assert asked == [2, 1]
 
 
@@ -95,7 +95,7 @@ def test_earlier_batches_are_read_once_and_only_for_a_band() -> None:
 )
 def test_a_band_on_a_hidden_value_is_refused(option: str, masked: tuple[str, ...], cause: str) -> None:
     with pytest.raises(CheckError, match=f"{cause} hides the value") as caught:
-        audit(f"mean(n, deviations=3{option})", Past(lambda: runs(1)), *masked)
+        audit(f"mean(n, deviations=3{option})", BatchHistory(lambda: runs(1)), *masked)
     assert caught.value.exit_code == 2
 
 

@@ -19,7 +19,7 @@ from lakegate.checks import (
     run_audit,
     validate_checks,
 )
-from lakegate.checks.history import Past, PastBatch
+from lakegate.checks.history import BatchHistory, PastBatch
 from lakegate.errors import CheckError, EngineError
 from lakegate.model.checks import AuditReport, CheckResult, is_tolerated, parse_tolerance
 from lakegate.model.identifiers import TableIdentifier
@@ -285,7 +285,7 @@ def test_a_failing_check_says_so_in_a_sentence_and_when_it_last_passed() -> None
     )
     report = run_audit(
         run_id="r", rows=ROWS, schema=SCHEMA, added=ADDED, checks=[not_null("id")], metadata_location="m",
-        engine=lambda: cast("Engine", engine), past=Past(lambda: batches),
+        engine=lambda: cast("Engine", engine), past=BatchHistory(lambda: batches),
     )  # fmt: skip
     (result,) = report.results
     assert result.sentence == "3 of 10 rows break it: id is never NULL."
@@ -315,9 +315,9 @@ def test_a_report_from_before_these_options_can_be_read() -> None:
         ("not_null(id, where='s = 1; DROP TABLE t')", "more than one statement"),
         ("not_null(id, where='id IN (SELECT 1)')", "subquery"),
         ("not_null(id, where='max(id) > 1')", "takes many rows"),
-        ("not_null(id, where='Rand(7) > 0.5')", "answer otherwise"),
-        ("custom_sql('SELECT uuid() FROM batch')", "answer otherwise"),
-        ("custom_sql('SELECT 1 FROM batch TABLESAMPLE (5 ROWS)')", "answer otherwise"),
+        ("not_null(id, where='Rand(7) > 0.5')", "return something else"),
+        ("custom_sql('SELECT uuid() FROM batch')", "return something else"),
+        ("custom_sql('SELECT 1 FROM batch TABLESAMPLE (5 ROWS)')", "return something else"),
         ("not_null(id, where='id > 1 -- x')", "comment"),
         ("not_null(id, where='id + 1')", "not a truth value"),
         ("not_null(id, tolerance='101%')", "more than 100%"),
@@ -348,7 +348,7 @@ def test_a_filter_must_fit_the_table(where: str, said: str) -> None:
 
 def test_a_limit_holds_before_there_are_batches_to_compare_with() -> None:
     report = run_audit(
-        run_id="r", rows=ROWS, schema=SCHEMA, added=ADDED, metadata_location="m", past=Past(),
+        run_id="r", rows=ROWS, schema=SCHEMA, added=ADDED, metadata_location="m", past=BatchHistory(),
         checks=[parse_check(f"row_count(min={least}, percent=5)") for least in (10, 11)],
         engine=lambda: cast("Engine", CountingEngine()),
     )  # fmt: skip

@@ -158,5 +158,5 @@ def test_a_struct_called_batch_is_not_the_batch(text: str) -> None:
     sql = asked(text, schema).sql
     assert "`batch`.`seq`" in sql
     assert "FROM batch" not in sql
-    with pytest.raises(CheckError, match="column '__Lakegate_x' could be taken"):
+    with pytest.raises(CheckError, match="column '__Lakegate_x' could be confused"):
         asked(text, Schema(columns=(*schema.columns, Column(name="__Lakegate_x", type="long"))))

@@ -293,7 +293,7 @@ def test_a_table_that_is_not_there_stops_the_audit_before_anything_is_read() -> 
 
 def test_an_audit_of_the_batch_alone_refuses_to_answer_for_the_table() -> None:
     lake = Lake([flight(1)], [flight(2), flight(3)])
-    with pytest.raises(CheckError, match="sees the rows of the batch only"):
+    with pytest.raises(CheckError, match="only sees the rows of the batch"):
         lake.audit("unique(id, scope='table')", others=None)
 
 

@@ -34,7 +34,7 @@ def run(number: int) -> Run:
         lambda journal: journal.runs(limit=20, table="n.t"),
         lambda journal: journal.find("r1"),
         lambda journal: journal.expire_detail(datetime.now(UTC), "Deleted."),
-        lambda journal: journal.commits.beginning("main", "ab", limit=2),
+        lambda journal: journal.commits.with_prefix("main", "ab", limit=2),
         lambda journal: journal.commits.at("main", datetime.now(UTC)),
     ],
 )

@@ -31,7 +31,7 @@ def test_only_runs_that_added_rows_are_batches(house: FakeLakehouse) -> None:
     checks = [str(check) for check in parse_checks("row_count(percent=10)")]
     sixth = row_count(ingest(house.context, ordered(house, run="r6", checks=checks)))
     assert (sixth.verdict, sixth.detail) == (
-        "skipped", "It takes 5 earlier batches to compare with; the journal has 3."
+        "skipped", "It needs 5 earlier batches to compare with; the journal has 3."
     )  # fmt: skip
     ingest(house.context, ordered(house, run="r7"))
     last = row_count(ingest(house.context, ordered(house, [*CLEAN, *CLEAN], run="r8", checks=checks)))

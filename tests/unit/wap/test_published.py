@@ -47,7 +47,7 @@ def test_only_what_was_added_since_a_commit_is_audited(house: FakeLakehouse) -> 
 def test_what_compares_a_batch_with_what_was_before_it_is_skipped(house: FakeLakehouse) -> None:
     published_twice(house)
     report = audit(house, "schema_changes()", "volume_anomalies()", "row_count(min=1000, percent=10)")
-    reason = "It judges what a run brings, not a published state or files."
+    reason = "It compares a run with what came before, and there is no run here."
     assert [one.verdict for one in report.results] == ["skipped", "skipped", "fail"]
     assert [one.detail for one in report.results[:2]] == [reason] * 2
     assert (report.results[2].detail or "").startswith("The batch has ")

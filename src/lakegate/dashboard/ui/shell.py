@@ -110,7 +110,7 @@ def _version() -> object:
     try:
         journal = model.journal
         runs, _ = journal.count()
-        return works, tuple(sorted(runs.items())), tuple(journal.pages.beginning("", limit=1))
+        return works, tuple(sorted(runs.items())), tuple(journal.pages.with_prefix("", limit=1))
     except LakegateError as error:
         model.mark_unavailable("journal", error)
         return works, error.code
