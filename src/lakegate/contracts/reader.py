@@ -23,6 +23,8 @@ from lakegate.model.schema import Column, PartitionTransform
 from lakegate.model.words import nearest
 
 _MOST_PROBLEMS = 20
+_IN_LIST = 2
+"""Parts of the path of a list's entry."""
 _EXPECTED = {
     "string_type": "text", "bool_type": "true or false", "bool_parsing": "true or false", "tuple_type": "a list",
     "model_type": "a mapping", "model_attributes_type": "a mapping", "int_type": "a whole number",
@@ -224,8 +226,10 @@ def _problems(document: Document, error: ValidationError) -> Iterator[EntryError
         elif problem["type"] == "missing":
             yield EntryError(mark, f"'{path[-1]}' is missing.")
         else:
-            key = next((str(one) for one in reversed(path) if isinstance(one, str)), "")
-            yield EntryError(node.mark, f"'{key}': {_explain(problem, node.value)}")
+            key = next((f"'{one}': " for one in reversed(path) if isinstance(one, str)), "")
+            # People who know dbt or JSON Schema list columns in other ways.
+            hint = "List each column as: - name: COLUMN" if path[:1] == ("columns",) and len(path) <= _IN_LIST else None
+            yield EntryError(node.mark, f"{key}{_explain(problem, node.value)}", hint)
 
 
 def _explain(problem: Any, value: object) -> str:

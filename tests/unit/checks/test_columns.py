@@ -50,8 +50,9 @@ def test_names_of_fields_compare_exactly_and_types_differ_inside(type_: str) -> 
 
 @pytest.mark.parametrize("type_", ["strng", "struct<a: strng>", "list<`string`>", "<>"])
 def test_what_is_no_type_is_refused_when_the_check_is_read(type_: str) -> None:
-    with pytest.raises(CheckError, match="there is no type"):
+    with pytest.raises(CheckError, match="there is no type") as refused:
         columns_match([f"c: {type_}"])
+    assert ("'strng'; did you mean 'string'?" in refused.value.message) == ("strng" in type_)
 
 
 def test_what_is_no_column_is_refused_when_the_check_is_read() -> None:

@@ -180,7 +180,8 @@ def test_the_schema_describes_every_key() -> None:
         ("columns: [{name: a, required: 'no'}]", "c.yaml:3:31: 'required': must be true or false, not 'no'."),
         ("partition_by: [a, days(a]", "c.yaml:3:19: Invalid partitioning 'days(a'."),
         ("write_mode: apend", "'replace-partitions' or 'upsert', not 'apend'; did you mean 'append'?"),
-        ("write_mode: upsert", "needs 'key', the columns that identify a row"),
+        ("write_mode: upsert", "c.yaml:1:1: write_mode \"upsert\" needs 'key', the columns that identify a row."),
+        ("columns: {id: {type: long}}", "c.yaml:3:10: 'columns': must be a list."),
         ("key: [id]", "need write_mode"),
         ("freshness: daily", "c.yaml:3:12: 'freshness': Invalid duration 'daily'."),
         ("partition_by: days(x)", "c.yaml:3:15: 'partition_by': must be a list, not 'days(x)'."),
@@ -201,6 +202,12 @@ def test_the_schema_describes_every_key() -> None:
 )
 def test_an_error_says_where_and_what_was_probably_meant(line: str, said: str) -> None:
     assert said in broken(f"version: 1\ntable: nyc.trips\n{line}\n").message
+
+
+@pytest.mark.parametrize("columns", ["{id: {type: long}}", "[id, fare]"])
+def test_columns_that_are_listed_in_another_way_are_shown_ours(columns: str) -> None:
+    error = broken(f"version: 1\ntable: nyc.trips\ncolumns: {columns}\n")
+    assert "- name: COLUMN" in f"{error.message} {error.hint}"
 
 
 def test_all_problems_are_in_one_error_in_the_order_of_the_file() -> None:

@@ -13,6 +13,7 @@ from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 from lakegate.model.schema import Column, Schema
 from lakegate.model.types import type_differences
+from lakegate.model.words import nearest
 
 _SPARK = {"bigint": "long", "integer": "int", "tinyint": "int", "smallint": "int", "byte": "int", "short": "int",
           "real": "float", "timestamp_ntz": "timestamp", "timestamp_ltz": "timestamptz", "varchar": "string",
@@ -208,7 +209,9 @@ def _read_type(text: str) -> str:
     words = {match[1] for match in _TOKEN.finditer(plain) if match[1] and not match[2] and not match[1].isdigit()}
     unknown = sorted(words - _KNOWN)
     if unknown or not words:
-        raise ValueError(f"there is no type '{unknown[0] if unknown else text}'.")
+        wrong = unknown[0] if unknown else text
+        guess = nearest(wrong, sorted(_KNOWN))
+        raise ValueError(f"there is no type '{wrong}'{f'; did you mean {guess!r}?' if guess else '.'}")
     return plain
 
 
