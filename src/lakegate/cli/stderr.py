@@ -92,28 +92,40 @@ class LiveStep:
         self._progress.update(self._task, amount=amount, **known)
 
 
+_WIDE = 100
+"""Characters of a terminal that has room for a longer bar."""
+
+
 def make_progress(*, average_s: float = 30.0) -> Progress:
     """Return a display of steps on standard error. It estimates the time left from the last ``average_s`` seconds."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+    from rich.table import Column
     from rich.text import Text
 
     class Bar(BarColumn):
         def render(self, task: Task) -> Text:  # type: ignore[override]  # no bar if the total is unknown
             return Text() if task.total is None else super().render(task)  # type: ignore[return-value]  # likewise
 
+    class Description(TextColumn):
+        def render(self, task: Task) -> Text:  # cut where the other columns leave too little room
+            text = super().render(task)
+            text.no_wrap, text.overflow = True, "ellipsis"
+            return text
+
     class Times(ProgressColumn):
         def render(self, task: Task) -> Text:
             left = "" if task.time_remaining is None else f", about {duration(task.time_remaining)} left"
             return Text(f"{duration(task.elapsed or 0)}{left}", style="dim")
 
+    console, whole = Console(stderr=True), Column(no_wrap=True)
     return Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        Bar(bar_width=24),
+        Description("{task.description}", markup=False, table_column=Column()),
+        Bar(bar_width=24 if console.width >= _WIDE else 12, table_column=whole),
         TextColumn("{task.fields[amount]}", style="dim", markup=False),
-        Times(),
-        console=Console(stderr=True),
+        Times(table_column=whole),
+        console=console,
         transient=True,
         speed_estimate_period=average_s,
     )

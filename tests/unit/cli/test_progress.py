@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from datetime import UTC, date, datetime, timedelta
 
@@ -13,9 +14,12 @@ from hypothesis import strategies as st
 
 from lakegate.cli.check_output import fit_columns
 from lakegate.cli.output import cell, share
-from lakegate.cli.stderr import LiveNarrator, make_narrator
+from lakegate.cli.stderr import LiveNarrator, make_narrator, make_progress
 from lakegate.model.rows import json_safe
 from lakegate.progress import SilentNarrator, one_line
+
+
+_STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Terminal(io.StringIO):
@@ -57,6 +61,20 @@ def test_steps_nest_and_leave_one_line_each(monkeypatch: pytest.MonkeyPatch) -> 
     assert r"✓ Outer [red]\x1b[2J" in text
     assert "A fact" in text
     assert text.index("✓ Inner") < text.index("✓ Outer")
+
+
+def test_a_step_stays_on_one_line_of_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "80")
+    progress = make_progress()
+    long = progress.add_task(f"Trying contracts/{'nyc_trips' * 5}.yaml on 4 batches", total=4, amount="2 of 4 batches")
+    with progress.console.capture() as shown:
+        for done in (1, 2):
+            progress.update(long, completed=done)
+        progress.console.print(progress.get_renderable())
+    (line,) = shown.get().splitlines()
+    assert "2 of 4 batches" in line
+    assert len(_STYLES.sub("", line)) <= 80
 
 
 def test_a_failing_step_is_marked_and_its_error_propagates(monkeypatch: pytest.MonkeyPatch) -> None:
