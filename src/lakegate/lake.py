@@ -22,6 +22,7 @@ from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplaya
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check, Tolerance
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus, GivenUpFile, LateTable
+from lakegate.model.figures import counted
 from lakegate.model.identifiers import (
     TableIdentifier,
     is_commit_hash,
@@ -529,7 +530,7 @@ class Lake:
             csv = self._components.contracts.settings_of(identifier).csv
             batch = self._batch_to_try(table, paths, format, csv, options)
             engine = self._components.file_engine
-            with narrator.step(f"Reading {len(batch.files):,} files"):
+            with narrator.step(f"Reading {counted(len(batch.files), 'file')}"):
                 source = engine.source_schema(batch)
                 engine.read_batch(batch, source)
                 columns = profile(engine.stream(engine.frame()), source)

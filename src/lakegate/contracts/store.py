@@ -9,6 +9,7 @@ from lakegate.config import FILE_NAME, Settings, TableSettings
 from lakegate.contracts.reader import LoadedContract, read_contract
 from lakegate.errors import ConfigurationError, IdentifierError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.words import did_you_mean
 
 FOLDER = "contracts"
 """The folder of a project that holds its contracts."""
@@ -55,9 +56,10 @@ class Contracts:
         table = TableIdentifier.parse(str(given))
         found = self.find(table)
         if found is None:
+            guess = did_you_mean(str(table), map(str, self.files()))
             raise NotFoundError(
                 f"{table} has no contract in {self._home / FOLDER}.",
-                hint=f"Propose one: lakegate check init {table}",
+                hint=f"{guess}To propose one: lakegate check init {table}",
                 table=str(table),
             )
         return found

@@ -46,7 +46,7 @@ def audit_state(
     if pointer is None:
         raise unknown_table(context.catalog, str(table), ref)
     before = None if since is None else context.catalog.get_table(table, since)
-    change = None if since is None else _appended(context, table, before, pointer, since)
+    change = None if since is None else _appended(context, table, before, pointer, since, ref)
     after = None if change is None else change.parent_snapshot_id
     if own:
         parents = {one.snapshot_id: one.parent_id for one in context.reader.snapshots(pointer)}
@@ -80,11 +80,18 @@ def audit_state(
 
 
 def _appended(
-    context: Context, table: TableIdentifier, before: TablePointer | None, pointer: TablePointer, since: Ref
+    context: Context, table: TableIdentifier, before: TablePointer | None, pointer: TablePointer, since: Ref, ref: Ref
 ) -> TableChange:
     change = context.reader.change(before, pointer, evolves=True, compacted=True)
     if change.keeps_rows or (change.kind in ("metadata", "expire") and not change.written):
         return change
+    if since.hash != ref.hash and any(one.hash == ref.hash for one in context.catalog.history(since.hash)):
+        raise InputError(
+            f"Commit {since.hash[:12]} comes after {ref.hash[:12]}, so no rows of {table} were added between them.",
+            hint="Pass an earlier commit or time as --since, or leave out --at.",
+            table=str(table),
+            commit=since.hash,
+        )
     reason = f", because {change.reason}" if change.reason else ""
     raise InputError(
         f"The rows added to {table} since {since.hash[:12]} can't be told apart from the others{reason}.",

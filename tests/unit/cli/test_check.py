@@ -81,6 +81,25 @@ def test_a_diff_shows_the_outcome_of_each_batch_and_why() -> None:
     assert "1 published batch would have been rejected, 1 rejected one published. 1 batch couldn't be audited." in text
 
 
+def test_a_diff_keeps_run_ids_whole_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    at, run_id = datetime(2026, 1, 31, tzinfo=UTC), "20260131T070509-0badcafe"
+    lost = report(result(not_null("fare"), failing=3)).results
+    outcomes = [ContractOutcome(run_id=run_id, at=at, before="published", rows=5, failures=lost)]
+    shown = invoke("check diff nyc.trips", FakeLake(diff_contract=outcomes)).stdout
+    assert run_id in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_trial_says_why_a_check_was_skipped() -> None:
+    skipped = result(not_null("fare")).model_copy(update={"verdict": "skipped", "detail": "No row matches."})
+    trial = ContractTrial(contract="c.yaml", report=report(skipped))
+    assert (
+        "not_null_fare was skipped: No row matches."
+        in invoke("check test c.yaml rows.csv", FakeLake(test_contract=trial)).stdout
+    )
+
+
 def test_a_batch_that_was_reverted_since_is_shown_but_not_counted() -> None:
     at, lost = datetime(2026, 1, 31, tzinfo=UTC), report(result(not_null("fare"), failing=3)).results
     reverted = ContractOutcome(run_id="r1", at=at, before="reverted", rows=5, failures=lost)
@@ -115,3 +134,4 @@ def test_a_contract_that_init_wrote_outside_a_project_is_tested(project: Path) -
     assert Path(contract).resolve() == written
     missing = invoke("check test a.c rows.csv", lake)
     assert (missing.exit_code, f"a.c has no contract in {project / 'contracts'}" in missing.stderr) == (2, True)
+    assert "Did you mean 'a.b'?" in missing.stderr

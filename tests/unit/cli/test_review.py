@@ -105,6 +105,14 @@ def test_an_audit_needs_to_know_which_rows() -> None:
     asked = invoke("audit nyc.trips", FakeLake())
     assert asked.exit_code == 2
     assert "--branch main" in asked.stderr
+    both = invoke("audit nyc.trips --branch main --ref main", FakeLake())
+    assert (both.exit_code, "--branch and --ref" in both.stderr) == (2, True)
+
+
+def test_an_audit_says_why_a_check_was_skipped() -> None:
+    skipped = result(NOT_NULL).model_copy(update={"verdict": "skipped", "detail": "No row matches the where."})
+    shown = invoke(f"audit nyc.trips --branch {BRANCH}", FakeLake(audit=report(skipped))).stdout
+    assert f"{NOT_NULL.name} was skipped: No row matches the where." in shown
 
 
 def test_an_explained_audit_says_how_each_check_was_answered() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakegate.checks import parse_checks
-from lakegate.errors import NotFoundError
+from lakegate.errors import InputError, NotFoundError
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
@@ -42,6 +42,13 @@ def test_only_what_was_added_since_a_commit_is_audited(house: FakeLakehouse) -> 
     between = published_twice(house)
     assert audit(house, "row_count(min=1)", since=between).rows == len(MORE)
     assert audit(house, "not_null(id)", since=house.catalog.get_ref("main")).rows == 0
+
+
+def test_a_since_that_is_later_than_the_state_is_refused(house: FakeLakehouse) -> None:
+    between = published_twice(house)
+    head = house.catalog.get_ref("main")
+    with pytest.raises(InputError, match=f"Commit {head.hash[:12]} comes after {between.hash[:12]}"):
+        audit_state(house.context, TRIPS, between, [], since=head)
 
 
 def test_what_compares_a_batch_with_what_was_before_it_is_skipped(house: FakeLakehouse) -> None:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakegate.cli.app import App, command
-from lakegate.cli.check_output import report_payload, show_all, show_evidence, show_explanations, summary
+from lakegate.cli.check_output import (
+    report_payload,
+    show_all,
+    show_evidence,
+    show_explanations,
+    show_skipped_checks,
+    summary,
+)
 from lakegate.cli.options import at_option, check_option, complete_branches, complete_refs, table_argument
 from lakegate.cli.output import counted, duration, echo_json, next_commands, safe, say
 from lakegate.errors import ExitCode
@@ -64,6 +71,8 @@ def audit(
         raise click.UsageError(
             "Pass --branch NAME to audit what a branch adds to the table, or --branch main for what is published."
         )
+    if branch is not None and ref is not None:
+        raise click.UsageError("--branch and --ref can't be combined. Pass one of them.")
     with app.lake() as lake:
         given = {"ref": ref, "at": at, "since": since, "explain": explain or None}
         points: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -81,6 +90,7 @@ def _show(app: App, report: AuditReport, branch: str | None, *, is_tried: bool) 
     say(f"{verdict}  [bold]{safe(report.table)}[/] on {safe(place)}  {counted(report.rows, 'row')}")
     say(f"  [dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
     show_all(report)
+    show_skipped_checks(report.skipped)
     show_explanations(report)
     show_evidence([*report.failures, *report.warnings])
     if not report.run_id:

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from lakegate.cli.app import App, group
-from lakegate.cli.check_output import check_payload, report_payload, show_all, show_evidence, show_quarantined, summary
+from lakegate.cli.check_output import (
+    check_payload,
+    report_payload,
+    show_all,
+    show_evidence,
+    show_quarantined,
+    show_skipped_checks,
+    summary,
+)
 from lakegate.cli.output import count, counted, duration, echo_json, moment, next_commands, safe, say, show_rows
 from lakegate.errors import AlreadyExistsError, ExitCode
 from lakegate.model.batch import FileFormat
@@ -274,6 +282,7 @@ def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str
         say(f"{verdict}  {counted(report.rows, 'row')}, by [bold]{safe(found.contract)}[/]")
         say(f"  [dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
         show_all(report)
+        show_skipped_checks(report.skipped)
         show_evidence([*report.failures, *report.warnings])
         show_quarantined(report.quarantined)
         if found.over_limit:
@@ -310,7 +319,14 @@ def diff(app: App, /, *, contract: str, last: int) -> None:
     else:
         rows = ((one.run_id, moment(one.at), one.before, _now(one), count(one.rows), _why(one)) for one in outcomes)
         columns = ("run", "began", "was", "would be", "rows", "why")
-        show_rows(columns, rows, right=("rows",), empty="No batch was published or rejected yet.")
+        show_rows(
+            columns,
+            rows,
+            right=("rows",),
+            whole=("run",),
+            drop=("began",),
+            empty="No batch was published or rejected yet.",
+        )
         released = sum(one.rejected is False for one in outcomes if one.before == "rejected")
         unknown = sum(one.rejected is None for one in outcomes)
         if outcomes:
