@@ -18,7 +18,6 @@ from lakegate.cli.stderr import LiveNarrator, make_narrator, make_progress
 from lakegate.model.rows import json_safe
 from lakegate.progress import SilentNarrator, one_line
 
-
 _STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 
