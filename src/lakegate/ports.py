@@ -142,6 +142,7 @@ class Catalog(Protocol):
 
         Raises:
             AlreadyExistsError: When a ref of this name exists.
+            IdentifierError: When lakegate doesn't allow the name (``model.identifiers.validate_ref_name``).
             NotFoundError: When ``source`` doesn't exist.
         """
 
@@ -153,6 +154,7 @@ class Catalog(Protocol):
 
         Raises:
             ConflictError: When it moved meanwhile.
+            InputError: When ``ref`` is a bare commit.
             NotFoundError: When either doesn't exist.
         """
 
@@ -183,6 +185,7 @@ class Catalog(Protocol):
             A ref whose ``name`` is ``ref`` and whose ``hash`` is the commit found.
 
         Raises:
+            InputError: When ``at`` is text but no commit hash, or a time without a zone.
             NotFoundError: When ``ref`` or the commit doesn't exist, or nothing was committed by then.
         """
 
@@ -193,7 +196,11 @@ class Catalog(Protocol):
         """Yield every namespace that exists at ``ref.hash``."""
 
     def get_table(self, table: TableIdentifier, ref: Ref) -> TablePointer | None:
-        """Return the state of ``table`` at ``ref.hash``; ``None`` when it doesn't exist there."""
+        """Return the state of ``table`` at ``ref.hash``; ``None`` when it doesn't exist there.
+
+        Raises:
+            InputError: When there is a namespace of this name.
+        """
 
     def get_tables(
         self, tables: Collection[TableIdentifier], ref: Ref
@@ -213,16 +220,22 @@ class Catalog(Protocol):
         """Apply ``request`` in one atomic commit and return the branch at its new head.
 
         Raises:
-            ConflictError: When a key that the request touches or relies on changed after ``request.base``.
-            NotFoundError: When the branch doesn't exist.
+            ConflictError: When a key that the request touches or relies on changed after ``request.base``, or isn't as
+                the request says: a table to create or a namespace exists, a table to drop doesn't, a put has another
+                ``content_id`` than the table at ``request.base``, or its namespace doesn't exist.
+            InputError: When the request has no operation, or two on one key.
+            NotFoundError: When the branch doesn't exist, or ``request.base`` isn't one of its commits.
             OutcomeUnknownError: When the request was sent but no response came.
         """
 
     def diff(self, left: Ref, right: Ref) -> Iterator[TableDifference]:
-        """Yield the keys whose state differs between two commits."""
+        """Yield the keys, of tables and of namespaces, whose state differs between two commits."""
 
     def spark_options(self, ref: Ref | None = None) -> Mapping[str, str]:
-        """Return the options of a Spark catalog bound to ``ref`` (``main`` when ``None``), without the prefix."""
+        """Return the options of a Spark catalog bound to ``ref`` (``main`` when ``None``), without the prefix.
+
+        Among them are ``ref``, its name, and ``ref.hash`` if it is pinned to a commit (``detached``).
+        """
 
     def close(self) -> None:
         """Release connections. Idempotent."""

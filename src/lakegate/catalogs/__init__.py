@@ -63,7 +63,7 @@ def find_catalog(name: str) -> CatalogFactory:
         ) from error
 
 
-_VERBS: dict[str, str] = {
+CONFLICTS: dict[str, str] = {
     "VALUE_DIFFERS": "was changed",
     "KEY_EXISTS": "was created",
     "KEY_DOES_NOT_EXIST": "doesn't exist",
@@ -74,6 +74,7 @@ _VERBS: dict[str, str] = {
     "NOT_A_NAMESPACE": "isn't a namespace",
     "UNEXPECTED_HASH": "moved",
 }
+"""The kinds of conflicts, as Nessie's API v2 calls them, and what the error says about the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +82,18 @@ class KeyConflict:
     """A conflict on one key of a commit.
 
     Attributes:
-        kind: A conflict type of Nessie's API v2 (``Conflict.ConflictType``); newer servers may have more.
+        kind: One of :data:`CONFLICTS`. Newer servers of Nessie may have more.
     """
 
     key: str
     kind: str
 
     def __str__(self) -> str:
-        return f"{self.key} {_VERBS.get(self.kind, 'conflicts')}"
+        return f"{self.key} {CONFLICTS.get(self.kind, 'conflicts')}"
+
+
+HEAD_MOVED = KeyConflict("its head", "UNEXPECTED_HASH")
+"""The conflict of a commit that had to be made on the branch's head, and wasn't."""
 
 
 def commit_conflict(branch: str, base: str, conflicts: Sequence[KeyConflict], detail: str = "") -> ConflictError:

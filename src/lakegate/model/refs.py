@@ -87,7 +87,8 @@ class CommitRequest(Value):
             the branch since ``base``, the commit fails with a conflict.
         puts: Tables to create (``content_id=None``) or to move to new metadata.
         deletes: Tables to drop.
-        unchanged: Tables that must be the same at the head as at ``base``.
+        unchanged: Tables that must be the same at the head as at ``base``. With one that doesn't exist at ``base``, any
+            later commit is a conflict.
         at_head: Whether ``base`` must be the head, so that any later commit is a conflict. Such a commit may hold
             properties only.
         namespaces: Namespaces to create, without ones that exist at ``base``.

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 from uuid import uuid4
 
-from lakegate.catalogs import KeyConflict, commit_conflict, moved_reference
+from lakegate.catalogs import HEAD_MOVED, KeyConflict, commit_conflict, moved_reference
 from lakegate.errors import AlreadyExistsError, InputError, NotFoundError
 from lakegate.model.figures import moment
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
@@ -220,7 +220,7 @@ class MemoryCatalog:
         base, now = self._contents(request.base), dict(self._contents(head))
         behind = request.base != head
         conflicts = [_changed(key, base, now) for key in _required(request, behind=behind)]
-        conflicts += [KeyConflict("its head", "UNEXPECTED_HASH")] if request.at_head and behind else []
+        conflicts += [HEAD_MOVED] if request.at_head and behind else []
         conflicts += [_wrong_id(pointer, base) for pointer in request.puts]
         conflicts += [KeyConflict(".".join(name), "KEY_EXISTS") for name in request.namespaces if name in now]
         for table in request.deletes:

@@ -16,7 +16,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from lakegate.catalogs import KeyConflict, commit_conflict, moved_reference
+from lakegate.catalogs import HEAD_MOVED, KeyConflict, commit_conflict, moved_reference
 from lakegate.errors import (
     AlreadyExistsError,
     CatalogUnavailableError,
@@ -309,7 +309,7 @@ def _conflict(error: NessieError, message: str, request: Request) -> ConflictErr
     conflicts = error.error_details.conflicts if error.error_details else ()
     if request.commits:
         keys = [
-            KeyConflict("its head", "UNEXPECTED_HASH")
+            HEAD_MOVED
             if conflict.key.elements == (NO_SUCH_KEY,)
             else KeyConflict(key_text(conflict.key.elements), conflict.conflict_type or "UNKNOWN")
             for conflict in conflicts
