@@ -1,6 +1,6 @@
 """The command line: parse, call the lake, print. It has no write–audit–publish logic.
 
-To add a command, add a module to ``commands/``. Modules of this package import only click, each other and the settings
-at the top. Slow libraries (rich, pyarrow, the lake itself) are imported in functions, so that ``--help`` and completion
-stay fast.
+To add a command, add a module to ``commands/``: see "Add something" in CONTRIBUTING.md. A command's module is imported
+when the command is used. ``main`` and ``app``, which every command starts with, import nothing slower than click at the
+top, and ``preload`` not even that, so that ``lakegate --help`` and completion stay fast.
 """
