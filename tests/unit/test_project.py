@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lakegate import __version__
+from lakegate.checks.registry import built_in, find_check
 from support.deploy_files import ROOT, load
 
 GITHUB = ROOT / ".github"
@@ -40,6 +41,15 @@ def test_files_for_the_code_host_fit_their_schemas(schema: str) -> None:
     words = [str(Path(sys.executable).with_name("check-jsonschema")), "--builtin-schema", schema]
     done = subprocess.run([*words, *map(str, SCHEMAS[schema])], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", sorted({*built_in()} - {"json_schema", "schema_changes", "volume_anomalies"}))
+def test_what_a_check_finds_is_compared_with_python(name: str) -> None:
+    """Two look at no rows, but at the journal. For ``json_schema``: ``tests/integration/test_json_schema.py``."""
+    proofs = ROOT / "tests" / "proofs"
+    text = "".join((proofs / module).read_text(encoding="utf-8") for module in ("asked.py", "reference.py"))
+    wanted = f"checks.{find_check(name).__name__}("
+    assert wanted in text, f"add a line with {wanted}…) to tests/proofs/reference.py"
 
 
 def steps(workflow: Any) -> Iterator[Any]:
