@@ -831,8 +831,10 @@ class Lake:
                         return work(tx)
                 except NotReplayableError as error:
                     # Only this is worth another attempt: the publish itself rebases onto all other changes.
-                    self._components.narrator.note(f"{error.message.split(';')[0]}; running it again on the new main.")
                     table = compacts or str(error.context.get("table"))
+                    self._components.narrator.note(
+                        f"{table} changed on main meanwhile; running it again on the new main."
+                    )
                     stack.enter_context(with_priority(self._context, MAIN, table, compacts=compacts is not None))
             with begin() as tx:
                 return work(tx)

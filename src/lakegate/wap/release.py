@@ -287,7 +287,7 @@ def drop(
 ) -> None:
     """Delete the chosen rows from the quarantine table, unless they're released. Raises as :func:`release`."""
     aside = quarantine_of(table)
-    tx.engine.table(aside)
+    tx.engine.table(aside)  # raises when it isn't there
     with hiding_values(hides or bool(context.masked), f"quarantined rows of {table} were dropped"):
         _require_rows(context, tx, aside, chosen)
         tx.engine.sql(f"DELETE FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
