@@ -42,12 +42,12 @@ def show_checks(checks: Sequence[CheckLine]) -> None:
     parts.html(lines, rest)
     if every > _ON_A_PAGE:
         following = start + _ON_A_PAGE
-        parts.show_pagination(
-            cursor_name="checks",
-            following=str(following) if following < every else None,
+        parts.show_page_buttons(
+            "failed check",
             shown=len(failed),
-            noun="failed check",
+            following=str(following) if following < every else None,
             total=every,
+            cursor_name="checks",
         )
 
 

@@ -10,6 +10,7 @@ import streamlit as st
 from markupsafe import Markup
 from structlog.stdlib import get_logger
 
+from lakegate.dashboard.model import MAIN, ResultPage
 from lakegate.dashboard.ui import markup
 from lakegate.dashboard.ui.markup import TableColumn
 from lakegate.dashboard.ui.session import shared
@@ -127,7 +128,7 @@ def search_box(label: str, *, key: str, cursor_name: str = "after") -> str:
     ).strip()
 
 
-def choice(label: str, options: Sequence[str], *, key: str, cursor_name: str = "after") -> str | None:
+def choice(label: str, options: Sequence[str], *, key: str) -> str | None:
     """Show a select box, empty at first, whose value is the query parameter ``key``."""
     _note_filter(key)
     return st.selectbox(
@@ -138,8 +139,16 @@ def choice(label: str, options: Sequence[str], *, key: str, cursor_name: str = "
         bind="query-params",
         placeholder=label,
         label_visibility="collapsed",
-        on_change=forget_cursor(cursor_name),
+        on_change=forget_cursor("after"),
     )
+
+
+def ref_box(on_change: Callable[[], None]) -> str:
+    """Show a text field for a branch, tag or commit, ``main`` at first, which is the query parameter ``ref``."""
+    ref = st.text_input(
+        "Branch, tag or commit", value=MAIN, key="ref", bind="query-params", max_chars=300, on_change=on_change
+    )
+    return ref.strip() or MAIN
 
 
 def unmasked(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -173,15 +182,20 @@ def forget_cursor(name: str) -> Callable[[], None]:
     return forget
 
 
-def show_pagination(
-    *, cursor_name: str, following: str | None, shown: int, noun: str, total: int | None = None
+def show_pagination(page: ResultPage[Any], noun: str, *, cursor_name: str = "after") -> None:
+    """Show buttons for the next and the first page of results. Arguments as for :func:`show_page_buttons`."""
+    show_page_buttons(noun, shown=len(page.items), following=page.next, total=page.total, cursor_name=cursor_name)
+
+
+def show_page_buttons(
+    noun: str, *, shown: int, following: str | None, total: int | None = None, cursor_name: str = "after"
 ) -> None:
     """Show buttons for the next and the first page of results.
 
     Args:
-        cursor_name: The query parameter that holds the cursor.
-        following: Cursor of the next page; ``None`` on the last one.
         noun: What the results are, such as ``run``.
+        following: Cursor of the next page; ``None`` on the last one.
+        cursor_name: The query parameter that holds the cursor.
     """
     at = param(cursor_name)
     if at is None and following is None:

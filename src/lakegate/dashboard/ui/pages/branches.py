@@ -74,9 +74,7 @@ def _show_all(search: str, table: str | None, status: str | None) -> None:
     parts.problems(found.problems)
     if found.items:
         parts.html(markup.table(_COLUMNS, (_row(one) for one in found.items), caption="Branches"))
-        parts.show_pagination(
-            cursor_name="after", following=found.next, shown=len(found.items), noun="branch", total=found.total
-        )
+        parts.show_pagination(found, "branch")
     elif search or table or status:
         parts.html(markup.empty("No branch matches", "Clear a filter above."))
     else:

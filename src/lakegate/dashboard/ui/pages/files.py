@@ -41,9 +41,7 @@ def show() -> None:
             TableColumn("Size", "num"),
         )
         parts.html(markup.table(columns, map(_row, found.items), caption="Files, newest first"))
-        parts.show_pagination(
-            cursor_name="after", following=found.next, shown=len(found.items), noun="file", total=found.total
-        )
+        parts.show_pagination(found, "file")
 
 
 def _show_empty(search: str, table: str, *, is_first: bool) -> None:

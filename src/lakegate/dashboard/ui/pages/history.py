@@ -23,15 +23,7 @@ def show() -> None:
     """Draw the page."""
     head = st.container()
     with st.container(width=340):
-        ref = st.text_input(
-            "Branch, tag or commit",
-            value=MAIN,
-            key="ref",
-            bind="query-params",
-            max_chars=300,
-            on_change=parts.forget_cursor("after"),
-        )
-    ref = ref.strip() or MAIN
+        ref = parts.ref_box(parts.forget_cursor("after"))
     with head:
         parts.heading("History", markup.joined("Commits of ", markup.code(ref), ", newest first.", by=""))
     may_act = current_visitor().may_act
@@ -67,9 +59,7 @@ def show() -> None:
             columns.append(TableColumn("", "fit"))
         rows = (_row(line, can_revert=can_revert) for line in found.items)
         parts.html(markup.table(columns, rows, caption=f"Commits of {ref}, newest first"))
-        parts.show_pagination(
-            cursor_name="after", following=found.next, shown=len(found.items), noun="commit", total=found.total
-        )
+        parts.show_pagination(found, "commit")
 
 
 def _row(line: CommitLine, *, can_revert: bool) -> Sequence[object]:

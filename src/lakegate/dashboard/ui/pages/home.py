@@ -50,9 +50,7 @@ def show() -> None:
         )
     if found.items:
         parts.html(markup.table(_COLUMNS, _rows(found), caption="Tables"))
-        parts.show_pagination(
-            cursor_name="after", following=found.next, shown=len(found.items), noun="table", total=found.total
-        )
+        parts.show_pagination(found, "table")
     elif not found.problems:
         parts.html(_empty(search, needing=needing))
     with parts.boundary("the downstream systems"):

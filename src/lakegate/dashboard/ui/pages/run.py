@@ -216,9 +216,7 @@ def _show_files(found: RunDetail) -> None:
         parts.html(Markup("<h2>Source files</h2>"))
     columns = ("File", TableColumn("Rows", "num"), TableColumn("Size", "num"))
     parts.html(markup.table(columns, _file_rows(files.items), caption="Source files"))
-    parts.show_pagination(
-        cursor_name="files", following=files.next, shown=len(files.items), noun="file", total=files.total
-    )
+    parts.show_pagination(files, "file", cursor_name="files")
 
 
 def _file_rows(files: Sequence[RunFile]) -> Iterator[Sequence[object]]:

@@ -50,7 +50,7 @@ def show() -> None:
     parts.problems(found.problems)
     if found.items:
         parts.html(markup.table(_COLUMNS, (_row(one) for one in found.items), caption="Runs"))
-        parts.show_pagination(cursor_name="after", following=found.next, shown=len(found.items), noun="run")
+        parts.show_pagination(found, "run")
     else:
         parts.html(_empty(is_filtered=wanted != RunFilter()))
 

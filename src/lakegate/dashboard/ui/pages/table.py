@@ -149,14 +149,7 @@ def _choose_state(name: str) -> tuple[str, str | None]:
         st.expander("Look at another branch, tag or time", expanded=asked, key=f"when-{name}"),
         st.container(horizontal=True),
     ):
-        ref = st.text_input(
-            "Branch, tag or commit",
-            value=MAIN,
-            key="ref",
-            bind="query-params",
-            max_chars=300,
-            on_change=_forget_cursors,
-        )
+        ref = parts.ref_box(_forget_cursors)
         at = st.text_input(
             "As of (time in UTC, or commit)",
             key="at",
@@ -165,7 +158,7 @@ def _choose_state(name: str) -> tuple[str, str | None]:
             max_chars=100,
             on_change=_forget_cursors,
         )
-    return ref.strip() or MAIN, at.strip() or None
+    return ref, at.strip() or None
 
 
 # Publishes
@@ -183,9 +176,7 @@ def _publishes(model: ReadModel, detail: TableDetail, at: str | None) -> None:
         description=f"Rows that each of the last {len(page.items)} snapshots added and removed",
     )
     parts.html(markup.table(_SNAPSHOT_COLUMNS, map(_snapshot_row, page.items), caption="Snapshots, newest first"))
-    parts.show_pagination(
-        cursor_name="after", following=page.next, shown=len(page.items), noun="snapshot", total=page.total
-    )
+    parts.show_pagination(page, "snapshot")
     parts.html(
         Markup('<p class="muted">Metadata keeps the newest snapshots; {} has every run.</p>').format(
             markup.link("Runs", "runs", table=detail.table)
@@ -269,7 +260,7 @@ def _columns(model: ReadModel, detail: TableDetail, at: str | None) -> None:
 
 def _paginate_columns(start: int, shown: int, total: int) -> None:
     following = str(start + shown) if start + shown < total else None
-    parts.show_pagination(cursor_name="after", following=following, shown=shown, noun="column", total=total)
+    parts.show_page_buttons("column", shown=shown, following=following, total=total)
 
 
 def _plain_columns(detail: TableDetail) -> None:
@@ -487,9 +478,7 @@ def _files(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     )
     columns = ("Data file", "Partition", TableColumn("Rows", "num"), TableColumn("Size", "num"))
     parts.html(Markup("<h2>Data files</h2>"), markup.table(columns, rows, caption="Data files, the largest first"))
-    parts.show_pagination(
-        cursor_name="after", following=page.next, shown=len(page.items), noun="file", total=page.total
-    )
+    parts.show_pagination(page, "file")
     if not page.complete:
         parts.html(Markup('<p class="muted">The table has more files. Only the first 10,000 were read.</p>'))
     parts.html(markup.facts(("Below", markup.code(detail.location))))
@@ -512,9 +501,7 @@ def _partitions(model: ReadModel, detail: TableDetail, at: str | None) -> None:
     )
     columns = ("Partition", "", TableColumn("Size", "num"), TableColumn("Rows", "num"), TableColumn("Files", "num"))
     parts.html(Markup("<h2>Partitions</h2>"), markup.table(columns, rows, caption="Partitions, the largest first"))
-    parts.show_pagination(
-        cursor_name="partitions", following=page.next, shown=len(page.items), noun="partition", total=page.total
-    )
+    parts.show_pagination(page, "partition", cursor_name="partitions")
 
 
 def _relative_path(path: str, location: str) -> Markup:
