@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lakegate.cli.output import Styled, cell, clip, count, counted, null, safe, say, share, show_rows, width_or
-from lakegate.model.figures import size
+from lakegate.cli.output import Styled, cell, clip, count_fitting, null, safe, say, show_rows, width_or
+from lakegate.model.figures import count, counted, share, size
 
 if TYPE_CHECKING:
     from lakegate.model.checks import AuditReport, CheckResult
@@ -15,7 +15,6 @@ _EXAMPLES = 5
 _WIDEST_CELL = 32
 _FILE_COLUMN = "_file"
 _DEFAULT_WIDTH = 110
-_GAP = 3
 _EVIDENCE = {"manifest": "by file metrics", "journal": "by earlier runs", "scan": "by reading rows"}
 
 
@@ -133,19 +132,11 @@ def fit_columns(
         >>> fit_columns([{"a": 1, "b": None, "c": "x" * 50}], ["b"], 12)
         (['b', 'a'], [['NULL', '1']])
     """
-    names = list(rows[0])
-    own = [name for name in names if name in first]
-    others = [name for name in names if name not in first and name != _FILE_COLUMN]
-    columns: list[str] = []
-    left = width
-    for name in [*own, *others, *(name for name in names if name == _FILE_COLUMN)]:
-        longest = max(len(name), *(min(len(cell(row.get(name))), _WIDEST_CELL) for row in rows))
-        if columns and longest > left:
-            break
-        columns.append(name)
-        left -= longest + _GAP
-    limit = min(_WIDEST_CELL, width)
-    return columns, [[clip(cell(row.get(name)), limit) for name in columns] for row in rows]
+    names = sorted(rows[0], key=lambda name: 0 if name in first else 2 if name == _FILE_COLUMN else 1)
+    widest = min(_WIDEST_CELL, width)
+    cells = [[clip(cell(row.get(name)), widest) for name in names] for row in rows]
+    fitting = count_fitting(names, cells, width)
+    return names[:fitting], [row[:fitting] for row in cells]
 
 
 def show_all(report: AuditReport) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -218,11 +219,18 @@ def show_rows(
         show(table, indent=indent)
 
 
-def table_width(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
-    """Return the width of a table in characters if nothing wraps."""
+def count_fitting(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int, *, note: int = 0) -> int:
+    """Return how many columns, from the left, fit side by side in ``width`` characters. At least one.
+
+    Args:
+        note: Characters to leave for a column that stands for the others, if not all fit.
+    """
+    from rich.cells import cell_len
+
     lines = [columns, *rows]
-    widest = (max(len(str(line[at])) for line in lines) for at in range(len(columns)))
-    return sum(widest) + _GAP * (len(columns) - 1)
+    widest = (max(cell_len(line[at]) for line in lines) for at in range(len(columns)))
+    widths = [end - _GAP for end in accumulate(each + _GAP for each in widest)]
+    return len(columns) if widths[-1] <= width else max(sum(each + note <= width for each in widths), 1)
 
 
 def _min_widths(

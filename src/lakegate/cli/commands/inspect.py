@@ -8,7 +8,7 @@ import click
 
 from lakegate.cli.app import App, command
 from lakegate.cli.options import csv_from, csv_options, require_one_source, source_options
-from lakegate.cli.output import counted, echo_json, safe, say, show_rows, size, table_width, width_or
+from lakegate.cli.output import count_fitting, counted, echo_json, safe, say, show_rows, size, width_or
 from lakegate.model.batch import CsvOptions, FileFormat
 from lakegate.model.source import SCHEME
 
@@ -77,7 +77,8 @@ def _show(app: App, found: SourceSample, *, source: str | None = None) -> None:
         say(f"[bold]{safe(source)}[/]", "")
     shown = [(one.name, one.type, *(_short(row.get(one.name)) for row in found.rows)) for one in found.columns]
     rows = [f"row {number}" for number, _ in enumerate(found.rows, start=1)]
-    if rows and 0 < width_or(0) < table_width(("column", "type", rows[0]), (row[:3] for row in shown)):
+    width = width_or(0)
+    if rows and width and count_fitting(("column", "type", rows[0]), [row[:3] for row in shown], width) < 3:
         show_rows(("column", "type"), (row[:2] for row in shown))
         say("")
         show_rows(("column", rows[0]), ((row[0], row[2]) for row in shown))

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from lakegate.cli.app import App, command
 from lakegate.cli.options import at_option, ref_option
-from lakegate.cli.output import cell, clip, counted, make_table, null, show, size, width_or, writing
+from lakegate.cli.output import cell, clip, count_fitting, counted, make_table, null, show, size, width_or, writing
 from lakegate.cli.streams import as_json, lost_output
 from lakegate.errors import QueryError
 from lakegate.model.rows import CsvWriter, json_safe, values_of
@@ -124,7 +124,7 @@ def print_table(
     alone = len(names) == 1
     widest = min(_WIDEST_CELL, max(width - (0 if alone else _MORE_WIDTH + _GAP), 1)) if width else _WIDEST_CELL
     rows = [[clip(cell(value), widest) for value in row] for row in _rows(result.slice(0, _TABLE_ROWS))]
-    fitting = _count_fitting(names, rows, width) if width else len(names)
+    fitting = count_fitting(names, rows, width, note=_MORE_WIDTH + _GAP) if width else len(names)
     if fitting < len(names) and len(rows) == 1:
         table = make_table("column", "value")
         labels = [clip(name, width // 2) for name in names]
@@ -204,16 +204,6 @@ def _rows(result: pa.Table) -> Iterator[tuple[Any, ...]]:
             return
         columns = [values_of(column) for column in batch.columns]
         yield from zip(*columns, strict=True)
-
-
-def _count_fitting(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
-    """Return how many columns fit side by side, with room for a note about the others. At least one."""
-    left = width
-    for index, name in enumerate(names):
-        left -= max([cell_len(name), *(cell_len(row[index]) for row in rows)]) + _GAP
-        if left < (0 if index == len(names) - 1 else _MORE_WIDTH):
-            return max(index, 1)
-    return len(names)
 
 
 def _is_number(kind: pa.DataType) -> bool:
