@@ -133,10 +133,7 @@ def show_quarantine(table: str, *, run_id: str | None = None) -> None:
     if found.waiting:
         parts.html(_waiting_rows(found.examples))
     if found.commands:
-        lines = (
-            Markup("<dt>{}</dt><dd>{}</dd>").format(one.purpose, markup.code(one.command)) for one in found.commands
-        )
-        parts.html(Markup('<dl class="facts">{}</dl>').format(Markup("").join(lines)))
+        parts.html(markup.facts(*((one.purpose, markup.code(one.command)) for one in found.commands)))
 
 
 def _reasons(found: QuarantineDetail) -> Html | str:

@@ -63,10 +63,9 @@ def show() -> None:
     if found.summary.finished_at is None and found.suspended_until is None:
         parts.redraw_every(_AGAIN_S)
     if found.commands:
-        lines = (
-            (Markup("<dt>{}</dt><dd>{}</dd>").format(one.purpose, markup.code(one.command))) for one in found.commands
+        parts.html(
+            Markup("<h2>Next</h2>"), markup.facts(*((one.purpose, markup.code(one.command)) for one in found.commands))
         )
-        parts.html(Markup('<h2>Next</h2><dl class="facts">{}</dl>').format(Markup("").join(lines)))
 
 
 def _verb(found: RunDetail) -> str:
