@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypedDict, TypeVar, Unpack, 
 from lakegate.checks import parse_checks
 from lakegate.components import Components
 from lakegate.config import HOME_NAME, MaintenancePolicy, Settings, StorageSettings, find_home, load_settings
-from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError, QueryError, SchemaError
+from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError, QueryError
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check, Tolerance
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus, GivenUpFile, LateTable
@@ -63,6 +63,7 @@ from lakegate.model.words import (
     parse_duration,
     suggest_keyword,
     suggest_keywords,
+    unknown_column,
     unknown_keyword,
 )
 from lakegate.points import find, is_hash_prefix, resolve, unknown_table
@@ -2840,9 +2841,7 @@ class Lake:
         there = [column.name for column in batch.columns]
         for old in given:
             if old.lower() not in map(str.lower, there):
-                guess = did_you_mean(old, there)
-                hint = guess.strip() or f"Their columns: {', '.join(there)}."
-                raise SchemaError(f"The files have no column '{old}'.", hint=hint, column=old)
+                raise unknown_column(f"The files have no column '{old}'.", old, there)
         batch = batch.renamed(names)
         if not may_differ and not batch.has_one_shape:
             discovered(may_differ=False)  # raises, unless only inferred types differ

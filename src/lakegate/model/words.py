@@ -6,12 +6,12 @@ import difflib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from lakegate.errors import ConfigurationError
+from lakegate.errors import ConfigurationError, SchemaError
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -54,6 +54,17 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """
     guess = nearest(word, candidates)
     return f"Did you mean '{guess}'? " if guess else ""
+
+
+def unknown_column(problem: str, column: str, known: Sequence[str], **context: object) -> SchemaError:
+    """Return the error for a column that doesn't exist. Its hint names the nearest one, and all that do.
+
+    Example:
+        >>> unknown_column("nyc.trips has no column 'fair'.", "fair", ["id", "fare"]).hint
+        "Did you mean 'fare'? Columns: id, fare."
+    """
+    hint = f"{did_you_mean(column, known)}Columns: {', '.join(known)}."
+    return SchemaError(problem, hint=hint, column=column, **context)
 
 
 def suggest_keyword(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:

@@ -15,6 +15,7 @@ from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import Column, Schema, reserved_names
 from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import CreateTable
+from lakegate.model.words import unknown_column
 from lakegate.spark.dataframes import to_frame
 from lakegate.spark.failures import LOSES, cause_of, condition_of, first_sentence, is_iceberg_refusal, spark_errors
 from lakegate.spark.guard import PLAN_SETTINGS, require_harmless, statement_tokens
@@ -416,12 +417,7 @@ def _key_names(frame: Any, keys: Sequence[str], table: TableIdentifier) -> list[
     for key in keys:
         column = schema.find(key)
         if column is None:
-            guess = schema.nearest(key)
-            raise SchemaError(
-                f"Table {table} has no key column '{key}'.",
-                hint=f"Did you mean '{guess}'?" if guess else f"Columns: {', '.join(schema.names)}.",
-                table=str(table),
-            )
+            raise unknown_column(f"Table {table} has no key column '{key}'.", key, schema.names, table=str(table))
         names.append(column.name)
     return names
 

@@ -17,7 +17,7 @@ from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.request import IngestRequest, ModeName, WriteMode
 from lakegate.model.schema import Schema
 from lakegate.model.types import type_differences
-from lakegate.model.words import did_you_mean
+from lakegate.model.words import unknown_column
 from lakegate.wap.context import Context
 from lakegate.wap.quarantine import quarantine_table, quarantines_rows
 
@@ -202,12 +202,7 @@ def _key_columns(schema: Schema, key: Sequence[str], table: TableIdentifier, wha
     for name in key:
         column = schema.find(name)
         if column is None:
-            raise SchemaError(
-                f"{what} has no key column '{name}'.",
-                hint=f"{did_you_mean(name, schema.names)}Columns: {', '.join(schema.names)}.",
-                table=str(table),
-                column=name,
-            )
+            raise unknown_column(f"{what} has no key column '{name}'.", name, schema.names, table=str(table))
         names.append(column.name)
     return tuple(dict.fromkeys(names))
 
@@ -228,12 +223,8 @@ def columns_to_write(mode: WriteMode, batch: Schema, table: Schema | None, name:
     named = _predicate(mode.delete_when).columns
     unknown = [column for column in named if batch.find(column) is None]
     if unknown:
-        raise SchemaError(
-            f"The batch has no column '{unknown[0]}', which --delete-when {mode.delete_when!r} needs.",
-            hint=f"{did_you_mean(unknown[0], batch.names)}Columns: {', '.join(batch.names)}.",
-            table=str(name),
-            column=unknown[0],
-        )
+        problem = f"The batch has no column '{unknown[0]}', which --delete-when {mode.delete_when!r} needs."
+        raise unknown_column(problem, unknown[0], batch.names, table=str(name))
     if table is None:
         return batch
     lower = {column.lower() for column in named}

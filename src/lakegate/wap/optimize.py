@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from lakegate.errors import AuditFailedError, InputError, LakegateError, SchemaError
+from lakegate.errors import AuditFailedError, InputError, LakegateError
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.refs import Ref
 from lakegate.model.run import PARTITIONS_LEFT_PROPERTY, Run
 from lakegate.model.schema import Schema
-from lakegate.model.words import did_you_mean
+from lakegate.model.words import unknown_column
 from lakegate.wap.context import Context
 from lakegate.wap.transaction import Transaction
 
@@ -106,10 +106,5 @@ def _column(text: str, schema: Schema, table: TableIdentifier) -> str:
     name = text.strip().strip("`")
     found = schema.find(name)
     if found is None:
-        raise SchemaError(
-            f"{table} has no column '{name}' to sort by.",
-            hint=f"{did_you_mean(name, schema.names)}Columns: {', '.join(schema.names)}.",
-            table=str(table),
-            column=name,
-        )
+        raise unknown_column(f"{table} has no column '{name}' to sort by.", name, schema.names, table=str(table))
     return quote(found.name)

@@ -32,7 +32,7 @@ from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.schema import Schema
 from lakegate.model.sqltext import sql_string
 from lakegate.model.types import type_differences, type_parts
-from lakegate.model.words import did_you_mean
+from lakegate.model.words import unknown_column
 from lakegate.ports import Catalog, TableReader
 from lakegate.wap.context import Context
 from lakegate.wap.quarantine import takes
@@ -383,12 +383,7 @@ def _column(name: str, columns: Sequence[str], table: TableIdentifier) -> str:
     found = next((column for column in columns if column.lower() == name.lower()), None)
     if found is not None:
         return found
-    raise SchemaError(
-        f"{table} has no column '{name}'.",
-        hint=f"{did_you_mean(name, columns)}Columns: {', '.join(columns)}.",
-        table=str(table),
-        column=name,
-    )
+    raise unknown_column(f"{table} has no column '{name}'.", name, columns, table=str(table))
 
 
 def _name(table: TableIdentifier) -> str:
