@@ -823,6 +823,12 @@ class Lake:
         *,
         compacts: str | None = None,
     ) -> _Result:
+        """Do ``work`` in a transaction, anew each time that another run has changed one of its tables.
+
+        Args:
+            attempts: How often to try. From the second time on, other runs let this one publish first.
+            compacts: The table that it compacts; appends to it needn't wait.
+        """
         from lakegate.wap.optimistic_commit import with_priority
 
         with ExitStack() as stack:

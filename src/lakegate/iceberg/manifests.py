@@ -480,6 +480,7 @@ def _new_list_meta(version: int = 2) -> Mapping[str, str]:
 
 @lru_cache(maxsize=128)
 def _file_reader(avro_schema: str) -> Callable[[BinaryDecoder], DataFile]:
+    """Return what reads the data file of a manifest's entry, which comes after four fields of known layout."""
     fields = json.loads(avro_schema)["fields"]
     if [field.get("field-id") for field in fields] != _ENTRY_IDS or any(
         field["type"] != _OPTIONAL_LONG for field in fields[1:4]

@@ -217,7 +217,7 @@ class StopTarget:
 
     @classmethod
     def instance(cls, pid: int, instance: str) -> StopTarget:
-        """Return the target for a server started as ``instance``."""
+        """Return the target for the server that was started with this random text; see ``state.ServiceState``."""
         return cls(pid, f"{_INSTANCE_OPTION}{instance}")
 
     @classmethod

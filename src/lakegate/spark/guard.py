@@ -233,6 +233,7 @@ def require_harmless(session: Any, text: str, *, is_query: bool, only: str | Non
 
 
 def _explained(session: Any, text: str) -> str:
+    """Return Spark's plans of ``text`` as text, without running it."""
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.dataframe import DataFrame
     from pyspark.sql.connect.plan import SQL

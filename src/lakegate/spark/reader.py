@@ -103,6 +103,7 @@ def with_fields(frame: Any, table: Any, *, fills: bool) -> Any:
 
 
 def _is_rebuilt(own: str, there: str, *, fills: bool) -> bool:
+    """Return whether :func:`with_fields` casts a column of type ``own`` to the table's type ``there`` itself."""
     differences = list(type_differences(own, there))
     pairs = [(one.one, one.other) for one in differences if one.one is not None]
     lacks = len(pairs) < len(differences)
@@ -309,6 +310,7 @@ def _as_type(value: str, source: str, wanted: str, column: str) -> str:
 
 
 def _as_plain(value: str, source: str, wanted: str, column: str) -> str:
+    """Return SQL that casts ``value`` to a type without parts. It fails on values that the cast would change."""
     target = spark_type(wanted)
     if target is None:
         return value

@@ -344,7 +344,8 @@ def filter_rows(frame: Any, predicate: Any) -> Any:
 def without_pushdown(frame: Any) -> Any:
     """Wrap the float columns of ``frame`` so that filters on them aren't pushed down; see :func:`filter_rows`."""
 
-    def kept(name: str, kind: str) -> str:
+    def wrapped(name: str, kind: str) -> str:
+        # To Spark, these are expressions whose value it can't know from the column's bounds.
         column = quote(name)
         if kind in {"float", "double"}:
             return f"nanvl({column}, {column}) AS {column}"
@@ -352,7 +353,7 @@ def without_pushdown(frame: Any) -> Any:
             return f"CASE WHEN rand() >= 0 THEN {column} END AS {column}"
         return column
 
-    return frame.selectExpr(*(kept(name, kind) for name, kind in frame.dtypes))
+    return frame.selectExpr(*(wrapped(name, kind) for name, kind in frame.dtypes))
 
 
 def not_pushed_down(predicate: str) -> str:

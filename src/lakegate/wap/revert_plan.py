@@ -277,6 +277,7 @@ class BranchHistory:
                 self._add_reverts(self._runs[run_id])
 
     def _before(self, commit: Commit, table: TableIdentifier) -> TablePointer | None:
+        """Return a table's state just before a commit, under its current name."""
         if commit.parent is None:
             return None
         parent = Ref(name=commit.parent, hash=commit.parent, kind="detached")
