@@ -76,6 +76,7 @@ from lakegate.telemetry import tracing
 from lakegate.telemetry.metrics import Sample
 from lakegate.wap import review
 from lakegate.wap.alerting import alert_counted, alert_given_up, alert_late, find_late
+from lakegate.wap.audit import audit_state
 from lakegate.wap.claims import RowsTakenError
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import Deadline
@@ -86,7 +87,6 @@ from lakegate.wap.history import sync
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.modes import choose_mode
 from lakegate.wap.plan import contract_check, plan
-from lakegate.wap.published import audit_state
 from lakegate.wap.recover import rebuild, recover, recover_now
 from lakegate.wap.release import drop, find_quarantine, quarantined, quarantined_rows, release, release_corrected
 from lakegate.wap.review import accepted

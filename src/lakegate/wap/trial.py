@@ -25,11 +25,10 @@ from lakegate.model.run import Run, RunStatus, StagedTable
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, AddedRows
 from lakegate.ports import Engine, Narrator
-from lakegate.wap.audit import added_rows, as_row_tests, audit, resolve_checks
+from lakegate.wap.audit import added_rows, as_row_tests, audit, audit_state, resolve_checks
 from lakegate.wap.context import Context
 from lakegate.wap.history import part_of, snapshots_in
 from lakegate.wap.plan import contract_check, schema_of_new_table
-from lakegate.wap.published import audit_state
 from lakegate.wap.quarantine import over_limit, with_quarantined
 from lakegate.wap.review import audit_branch
 from lakegate.wap.stage import hiding_values

@@ -9,8 +9,8 @@ from lakegate.errors import InputError, NotFoundError
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
+from lakegate.wap.audit import audit_state
 from lakegate.wap.ingest import ingest
-from lakegate.wap.published import audit_state
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, MORE, TRIPS, ordered
 
