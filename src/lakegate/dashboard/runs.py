@@ -24,7 +24,7 @@ from lakegate.journal.pages import RunFilter, is_in_uri
 from lakegate.model.base import Value
 from lakegate.model.downstream import Delivery
 from lakegate.model.journal import FileRecord, RunLine
-from lakegate.model.run import Acceptance, Action, Notification, Run, RunError, RunKind, RunStatus, UndoneTable
+from lakegate.model.run import Acceptance, Action, Notification, Run, RunError, RunStatus, UndoneTable
 from lakegate.model.tables import ChangeKind
 
 _MOST_NAMED = 5
@@ -32,7 +32,7 @@ _LONGEST_ID = 120
 _MOST_DELIVERIES = 100
 
 
-class RunSummary(Value):
+class RunSummary(RunLine):
     """One run in a list. Fields not described here are those of :class:`~lakegate.model.run.Run`.
 
     Attributes:
@@ -47,16 +47,8 @@ class RunSummary(Value):
         matching_files: Up to five of its files that match the search.
     """
 
-    run_id: str
-    kind: RunKind
-    name: str | None = None
-    orchestrator: str | None = None
     tables: tuple[str, ...]
-    branch: str
     branch_kept: bool = False
-    status: RunStatus
-    started_at: datetime
-    finished_at: datetime | None = None
     seconds: float | None = None
     rows: int | None = None
     rows_removed: int | None = None
@@ -68,7 +60,6 @@ class RunSummary(Value):
     failing: tuple[str, ...] = ()
     commit: str | None = None
     accepted_by: str | None = None
-    reverted_by: str | None = None
     reverts: tuple[str, ...] = ()
     detail: str | None = None
     error_code: str | None = None
