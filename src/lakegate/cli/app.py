@@ -63,6 +63,7 @@ class App:
         logs: Writes standard error as JSON lines, if that's its format.
         output: The command's ``--output``; ``table`` until it's parsed.
         words: The command line, for messages that repeat it.
+        makes_run: Whether interrupting the command may leave a run behind.
         done: What the command has irrevocably done, as a sentence, in case its output fails.
         connect: Opens the lake. Tests replace this and the next two.
     """
@@ -76,6 +77,7 @@ class App:
     logs: Logs | None = None
     output: str = "table"
     words: tuple[str, ...] = ()
+    makes_run: bool = False
     done: str | None = None
     connect: Callable[..., Lake] = field(default=_connect)
     local_stack: Callable[..., LocalStack] = field(default=_local_stack)
@@ -292,10 +294,18 @@ class _Documented(click.Command):
 
 
 class LakegateCommand(_Documented):
-    """A command whose function gets the :class:`App` first. ``formats`` are the choices of its ``--output``."""
+    """A command whose function gets the :class:`App` first.
 
-    def __init__(self, *args: Any, formats: Sequence[str] = ("table", "json"), **attributes: Any) -> None:
+    Args:
+        formats: The choices of its ``--output``.
+        makes_run: See :class:`App`.
+    """
+
+    def __init__(
+        self, *args: Any, formats: Sequence[str] = ("table", "json"), makes_run: bool = False, **attributes: Any
+    ) -> None:
         super().__init__(*args, **attributes)
+        self.makes_run = makes_run
         if formats:
             output = click.Option(
                 ["--output", "-o"],
@@ -312,6 +322,7 @@ class LakegateCommand(_Documented):
     def invoke(self, ctx: click.Context) -> Any:
         """Set up standard error, then run the command."""
         app = ctx.ensure_object(App)
+        app.makes_run = self.makes_run
         app.start_log(ctx)
         assert self.callback is not None  # noqa: S101 - every command is made from a function
         return ctx.invoke(self.callback, app, **ctx.params)

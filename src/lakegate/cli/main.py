@@ -52,13 +52,6 @@ INTERNAL = 70
 """Exit code of an unexpected exception: EX_SOFTWARE of ``sysexits.h``."""
 
 _MEMORY_HINT = "Raise the limit (ulimit -v, or the container's) and retry. To see how far the run got: lakegate runs"
-_CREATE_RUNS = frozenset(
-    {
-        *("audit", "backfill", "demo", "discard", "evolve", "ingest", "maintain", "optimize", "publish"),
-        *("rename", "truncate", "quarantine", "recover", "restore", "revert", "watch"),
-    }
-)
-"""Commands whose interruption may leave a run behind."""
 _LOADER_OUT_OF_MEMORY = "failed to map segment"
 """The dynamic loader's error when there's no memory for a library."""
 _DEPTH_HINT = "Use fewer parentheses in the query or check, or fewer levels in the file."
@@ -221,7 +214,7 @@ def report(error: BaseException, app: App) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and app.logs is None:
         error.show()
         return error.exit_code
-    failure = _explain(error, app.words)
+    failure = _explain(error, makes_run=app.makes_run)
     if app.done:
         failure.error["message"] = f"{failure.error['message']} {app.done}"
     if app.debug and app.logs is None:
@@ -258,14 +251,14 @@ def finish_output(code: int, app: App) -> int:
     return code
 
 
-def _explain(error: BaseException, words: Sequence[str]) -> _Failure:
+def _explain(error: BaseException, *, makes_run: bool) -> _Failure:
     if isinstance(error, LakegateError):
         return _Failure(error.exit_code, error.to_dict())
     if isinstance(error, click.Abort):
         if isinstance(error.__cause__, click.ClickException):  # the answer was no
             return _Failure(ExitCode.INTERRUPTED, _facts("interrupted", error.__cause__.format_message()))
         cause = str(error.__cause__ or "")
-        if not cause and not _CREATE_RUNS.isdisjoint(words):
+        if not cause and makes_run:
             cause = "To see how far the run got: lakegate runs"
         return _Failure(ExitCode.INTERRUPTED, _facts("interrupted", f"Interrupted. {cause}".rstrip()))
     if isinstance(error, click.UsageError):

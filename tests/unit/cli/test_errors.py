@@ -58,6 +58,21 @@ def test_hints_and_interruptions_are_printed() -> None:
     assert "Interrupted. Branch wap/x was removed." in interrupted.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "method", "has_run"),
+    [
+        ("table delete nyc.trips --where x", "delete_rows", True),
+        ("revert 20260131T070509-1a2b3c4d", "revert", True),
+        ("branch delete old", "delete_branch", False),
+        ("table list", "tables", False),
+    ],
+)
+def test_an_interrupt_points_at_the_run_if_the_command_makes_one(words: str, method: str, has_run: bool) -> None:
+    outcome = invoke(words, FakeLake(**{method: KeyboardInterrupt()}))
+    assert outcome.exit_code == 130
+    assert ("To see how far the run got: lakegate runs" in outcome.stderr) == has_run
+
+
 def test_answering_no_says_that_nothing_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "confirm", lambda *_, **__: False)
     outcome = invoke("table drop nyc.trips", FakeLake())

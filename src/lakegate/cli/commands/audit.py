@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 @command(
     "audit",
+    makes_run=True,
     examples=(
         "lakegate audit nyc.trips --branch wap/january",
         "lakegate audit nyc.trips --branch wap/january --check 'not_null(passenger_count, severity=\"warn\")'",

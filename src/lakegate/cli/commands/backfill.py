@@ -59,6 +59,7 @@ _STEP_WIDTH = 36
 
 @command(
     "backfill",
+    makes_run=True,
     examples=(
         "lakegate backfill nyc.trips trips/ --from 2024-01-01 --to 2024-03-31 --parallel 4",
         "lakegate backfill nyc.trips 'trips/%Y/%m/green_%Y-%m-%d*.parquet' --from 2024-01 --to 2024-03 --dry-run",

@@ -32,7 +32,7 @@ _SEEDS = 2**31
 _STYLES = {"published": "green", "rejected": "red", "dead-lettered": "yellow"}
 
 
-@command("demo", examples=("lakegate demo", "lakegate demo --rows 10000", "lakegate demo --aws"))
+@command("demo", makes_run=True, examples=("lakegate demo", "lakegate demo --rows 10000", "lakegate demo --aws"))
 @click.option(
     "--aws",
     "on_aws",

@@ -7,7 +7,7 @@ from lakegate.cli.options import branch_argument
 from lakegate.cli.output import echo_json, safe, say
 
 
-@command("discard", examples=("lakegate discard wap/january",))
+@command("discard", makes_run=True, examples=("lakegate discard wap/january",))
 @branch_argument()
 def discard(app: App, /, *, branch: str) -> None:
     """Drop BRANCH and everything written to it. Doesn't touch main."""

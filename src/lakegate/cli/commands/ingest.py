@@ -34,6 +34,7 @@ _EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": Exi
 
 @command(
     "ingest",
+    makes_run=True,
     examples=(
         "lakegate ingest nyc.trips 'trips/*.parquet' --check 'not_null(passenger_count)'",
         "lakegate ingest nyc.trips january.csv --delimiter ';' --null-value NA --dry-run",

@@ -19,6 +19,7 @@ _STYLES = {"done": "green", "failed": "red", "left": "yellow"}
 
 @command(
     "maintain",
+    makes_run=True,
     examples=(
         "lakegate maintain --dry-run",
         "lakegate maintain 'nyc.*' --within 1h",

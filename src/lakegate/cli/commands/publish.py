@@ -12,6 +12,7 @@ from lakegate.cli.run_output import run_payload, show_run
 
 @command(
     "publish",
+    makes_run=True,
     examples=(
         "lakegate publish wap/january",
         "lakegate publish wap/january -o json",

@@ -120,6 +120,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 
 @quarantine.command(
     "release",
+    makes_run=True,
     examples=(
         "lakegate quarantine release nyc.trips --run 20260131T070509-0badcafe",
         "lakegate quarantine release nyc.trips --where 'fare BETWEEN -1 AND 0'",
@@ -140,6 +141,7 @@ def release(app: App, /, *, table: str, **chosen: Any) -> None:
 
 @quarantine.command(
     "fix",
+    makes_run=True,
     examples=(
         "lakegate quarantine fix nyc.trips --set 'fare=abs(fare)' --check in_range_fare",
         "lakegate quarantine fix nyc.trips --set 'vendor=coalesce(vendor, 0)' --set \"note='fixed'\"",
@@ -191,7 +193,9 @@ def fix(app: App, /, *, table: str, changes: tuple[str, ...], corrected: Path | 
     _show(app, run)
 
 
-@quarantine.command("drop", examples=("lakegate quarantine drop nyc.trips --run 20260131T070509-0badcafe --yes",))
+@quarantine.command(
+    "drop", makes_run=True, examples=("lakegate quarantine drop nyc.trips --run 20260131T070509-0badcafe --yes",)
+)
 @table_argument()
 @_row_options()
 @click.option("--yes", is_flag=True, required=True, help="Confirm the deletion.")

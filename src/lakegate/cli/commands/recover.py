@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from lakegate.model.run import Run
 
 
-@command("recover", examples=("lakegate recover", "lakegate recover 20260131T0705", "lakegate recover -o json"))
+@command(
+    "recover",
+    makes_run=True,
+    examples=("lakegate recover", "lakegate recover 20260131T0705", "lakegate recover -o json"),
+)
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
 def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
     """Finish or undo every run whose process died.

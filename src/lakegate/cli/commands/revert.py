@@ -12,6 +12,7 @@ from lakegate.cli.run_output import show_revert
 
 @command(
     "revert",
+    makes_run=True,
     examples=(
         "lakegate revert 20260131T070509-1a2b3c4d",
         "lakegate revert 20260131T0705 --dry-run",

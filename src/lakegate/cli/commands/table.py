@@ -180,6 +180,7 @@ def list_files(app: App, /, *, table: str, ref: str, at: str | None) -> None:
 
 @table.command(
     "evolve",
+    makes_run=True,
     examples=(
         "lakegate table evolve nyc.trips 'ADD COLUMN zone STRING'",
         "lakegate table evolve nyc.trips 'RENAME COLUMN fare TO fare_amount' 'ALTER COLUMN id TYPE BIGINT'",
@@ -204,7 +205,7 @@ def evolve_table(app: App, /, *, table: str, changes: tuple[str, ...], checks: t
         show_change(app, lake.evolve_table(table, *changes, checks=checks))
 
 
-@table.command("restore", examples=("lakegate table restore nyc.trips --at 2026-01-31T07:00:00Z",))
+@table.command("restore", makes_run=True, examples=("lakegate table restore nyc.trips --at 2026-01-31T07:00:00Z",))
 @table_argument()
 @click.option(
     "--at",
@@ -224,6 +225,7 @@ def restore_table(app: App, /, *, table: str, at: str) -> None:
 
 @table.command(
     "optimize",
+    makes_run=True,
     examples=(
         "lakegate table optimize nyc.trips",
         "lakegate table optimize nyc.trips --sort 'pickup, zone desc'",
@@ -260,7 +262,7 @@ def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | No
         next_commands(("Undo it", app.command("revert", run.run_id)))
 
 
-@table.command("expire", examples=("lakegate table expire nyc.trips --older-than 30d --keep 10",))
+@table.command("expire", makes_run=True, examples=("lakegate table expire nyc.trips --older-than 30d --keep 10",))
 @table_argument()
 @click.option("--older-than", required=True, metavar="SPAN", type=span, help="Age of the snapshots, such as 30d.")
 @click.option(
@@ -285,6 +287,7 @@ def expire_snapshots(app: App, /, *, table: str, older_than: timedelta, keep: in
 
 @table.command(
     "rename",
+    makes_run=True,
     examples=("lakegate table rename nyc.trips nyc.rides", "lakegate table rename nyc.trips archive.trips_2025 --yes"),
 )
 @table_argument()
@@ -303,7 +306,11 @@ def rename_table(app: App, /, *, table: str, name: str, yes: bool) -> None:
         show_revert(app, lake.rename_table(table, name), "renamed", f"{table} to {name}")
 
 
-@table.command("truncate", examples=("lakegate table truncate nyc.daily", "lakegate table truncate nyc.daily --yes"))
+@table.command(
+    "truncate",
+    makes_run=True,
+    examples=("lakegate table truncate nyc.daily", "lakegate table truncate nyc.daily --yes"),
+)
 @table_argument()
 @yes_option()
 def truncate_table(app: App, /, *, table: str, yes: bool) -> None:
@@ -320,7 +327,9 @@ def truncate_table(app: App, /, *, table: str, yes: bool) -> None:
         show_change(app, lake.truncate_table(table), f"[bold yellow]nothing changed[/]  {safe(table)} has no rows")
 
 
-@table.command("drop", examples=("lakegate table drop nyc.scratch", "lakegate table drop nyc.scratch --yes"))
+@table.command(
+    "drop", makes_run=True, examples=("lakegate table drop nyc.scratch", "lakegate table drop nyc.scratch --yes")
+)
 @table_argument()
 @yes_option()
 def drop_table(app: App, /, *, table: str, yes: bool) -> None:
@@ -336,6 +345,7 @@ def drop_table(app: App, /, *, table: str, yes: bool) -> None:
 
 @table.command(
     "delete",
+    makes_run=True,
     examples=(
         "lakegate table delete nyc.trips --where \"pickup < '2019-01-01'\"",
         "lakegate table delete nyc.trips --where 'fare < 0' --output json",

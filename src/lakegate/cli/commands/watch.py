@@ -43,6 +43,7 @@ _REFRESHED_PER_S = 2
 
 @command(
     "watch",
+    makes_run=True,
     examples=(
         "lakegate watch landing/ --table nyc.trips -c 'not_null(passenger_count)'",
         "lakegate watch landing/ --route 'landing/{namespace}/{table}/*.parquet' --every 5m",
