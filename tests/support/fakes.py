@@ -46,7 +46,7 @@ from lakegate.testing import MemoryCatalog
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from support.fakes_editor import TableEdits
-from support.fakes_keys import KeyLookups
+from support.fakes_keys import KeyLookups, added_groups
 from support.fakes_quarantine import SettingAside
 from support.fakes_transaction import FakeTransaction
 from support.memory_journal import MemoryDatabase
@@ -406,8 +406,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         pointer = self.catalog.get_table(rows.table, self.catalog.get_ref(rows.hash or rows.ref))
         assert pointer is not None
         version = self.versions[pointer.metadata_location]
-        after = rows.after_snapshot_id or 0
-        wanted = [row for i, group in version.rows.items() if after < i <= rows.snapshot_id for row in group]
+        wanted = [row for _, group in added_groups(version, rows) for row in group]
         with sqlite3.connect(":memory:") as connection:
             connection.row_factory = sqlite3.Row
             connection.execute(f"CREATE TABLE batch ({', '.join(map(quote, version.schema.names))})")

@@ -72,11 +72,23 @@ class KeyLookups:
             ref = self.catalog.get_ref(rows.hash or rows.ref)
         pointer = self.catalog.get_table(rows.table, ref)
         assert pointer is not None, f"{rows.table} does not exist on {rows.ref}"
-        groups = self.versions[pointer.metadata_location].rows.items()
-        if isinstance(rows, AddedRows):
-            groups = [(i, group) for i, group in groups if (rows.after_snapshot_id or 0) < i <= rows.snapshot_id]
+        version = self.versions[pointer.metadata_location]
+        groups = added_groups(version, rows) if isinstance(rows, AddedRows) else version.rows.items()
         gone = rows.without if isinstance(rows, TableAt) else ()
         return [row for i, group in groups if f"mem://data/{i}" not in gone for row in group]
+
+
+def added_groups(version: Any, rows: AddedRows) -> list[tuple[int, Sequence[Row]]]:
+    """Return the groups of rows, each of a snapshot, that ``rows`` are of a table's version; ids say nothing of order.
+
+    In a commit that several runs share, a snapshot may come after one that was written later, and has the higher id.
+    """
+    groups = list(version.rows.items())
+    if rows.after_snapshot_id is None:
+        return groups
+    line = [one.snapshot_id for one in version.snapshots]
+    added = line[line.index(rows.after_snapshot_id) + 1 : line.index(rows.snapshot_id) + 1]
+    return [(snapshot_id, group) for snapshot_id, group in groups if snapshot_id in added]
 
 
 def _where(rows: Sequence[Row], columns: Sequence[str], fails: Callable[[Key], bool]) -> list[Row]:

@@ -13,6 +13,7 @@ from lakegate.model.quarantine import FileCount, Provenance, RowTest
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedRows, Snapshot, WriteTarget
+from support.fakes_keys import added_groups
 
 Row = Mapping[str, Any]
 _ASIDE = ("_quarantine_id", "_reasons", "_run_id", "_source_file", "_position", "_quarantined_at", "_released_by")
@@ -84,8 +85,7 @@ class SettingAside:
         return reasons
 
     def _placed(self, rows: AddedRows) -> list[tuple[str, int, Row]]:
-        version = self._version(rows)
-        groups = [(i, g) for i, g in version.rows.items() if (rows.after_snapshot_id or 0) < i <= rows.snapshot_id]
+        groups = added_groups(self._version(rows), rows)
         return [(f"mem://data/{i}", place, row) for i, group in groups for place, row in enumerate(group)]
 
     def _schema(self, rows: AddedRows) -> Schema:

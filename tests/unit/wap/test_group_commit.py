@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -81,7 +82,7 @@ class Stopped:
         return [future.result() for future in self.futures]
 
     def _wait_for(self, number: int) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while len(queued(self._house)) < number:
             assert time.monotonic() < deadline
             assert not self.futures[-1].done(), self.futures[-1]  # a result would raise what ended it, Ctrl+C, too
@@ -670,9 +671,33 @@ def test_runs_with_many_files_do_not_all_share_one_commit(house: House, monkeypa
     assert sorted(len(events_of(commit)) for commit in commits(house)) == [1, 1, 2]
 
 
-def test_a_contract_is_tried_on_the_rows_of_each_run_alone(shared: House) -> None:
+@pytest.mark.parametrize("leader", [1, 2, 3])
+def test_a_contract_is_tried_on_the_rows_of_each_run_alone(
+    house: House, monkeypatch: pytest.MonkeyPatch, leader: int
+) -> None:
+    """Whichever run has the lock first: its snapshot comes first, whenever it was written."""
+    numbers: dict[int, int] = {}
+    is_leading = threading.Event()
+
+    def let_lead(point: str) -> None:
+        if point == "queued" and numbers[threading.get_ident()] != leader:
+            assert is_leading.wait(60)
+        elif point == "taken":
+            is_leading.set()
+
+    def numbered(number: int, work: Callable[[], Run]) -> Run:
+        numbers[threading.get_ident()] = number
+        return work()
+
+    monkeypatch.setattr(failpoints, "reach", let_lead)
+    works = [partial(numbered, number, work) for number, work in enumerate(adds(house, 1, 2, 3), 1)]
+    with Stopped(house, works).waiting():
+        pass
+    (commit, _) = commits(house)
+    assert commit.properties["lakegate.run-id"] == f"r{leader}"
+
     contract = parse_contract(f"{{version: 1, table: {TRIPS}, checks: ['accepted_range(id, max=2)']}}")
-    outcomes = [outcome_of(shared.context, contract, run) for run in map(shared.journal.get, ("r1", "r2", "r3")) if run]
+    outcomes = [outcome_of(house.context, contract, run) for run in map(house.journal.get, ("r1", "r2", "r3")) if run]
 
     assert [(one.reason, one.rows, len(one.failures)) for one in outcomes] == [(None, 1, 0), (None, 1, 0), (None, 1, 1)]
 
