@@ -28,7 +28,7 @@ class SnowflakeSystem(System):
 
     def open(self) -> Downstream:  # type: ignore[override]  # what it is asked for
         # A new process each time, so a new session, too.
-        settings = account_settings(self.account.url, timeout_s=1)
+        settings = account_settings(self.account.url)
         return SnowflakeTarget("snowflake", settings, LOCATION, lambda table, _: str(table))
 
 
