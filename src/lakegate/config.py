@@ -41,13 +41,8 @@ HOME_NAME = ".lakegate"
 ENV_PREFIX = "LAKEGATE_"
 ENVIRON_LOCK = threading.RLock()
 """Lock to hold while ``os.environ`` is changed and restored for code that reads it."""
-_MEMORY = re.compile(r"[1-9][0-9]*[mg]")
-_ENDPOINT = re.compile(r"https?://[^/@\s?#]+/?", re.IGNORECASE)
-_CHANNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _REPORT_FIELDS = re.compile(r"\{(run_id|table|branch)\}")
-_SNOWFLAKE_ACCOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
 _LONGEST_SNOWFLAKE_NAME = 255
-_SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _SENSITIVE = (
     r"passw|passphrase|pwd|secret|token|credential|authorization|(?:access|account|api|private|secret)[-_.]?key"
 )
@@ -59,7 +54,6 @@ _SECRET_IN_URL = re.compile(
 )
 _SECRET_OPTION = re.compile(rf"(?:{_SENSITIVE})(?:ord|d)?$", re.IGNORECASE)
 _COORDINATES = re.compile(r"^[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+$")
-_SPARK_CATALOGS = frozenset({"lakegate", "spark_catalog", "system", "session", "global_temp"})
 _PASSWORD_IN_URL = re.compile(r"^[^:/]+://[^@/]*:[^@]*@|[?&](?:password|passfile)=", re.IGNORECASE)
 
 
@@ -91,16 +85,16 @@ def _interval(value: str) -> str:
     return value
 
 
-def _memory(value: str) -> str:
-    if not _MEMORY.fullmatch(value):
-        raise ValueError("must be a number followed by 'm' or 'g', such as '512m' or '4g'")
-    return value
+def _matching(pattern: str, problem: str) -> AfterValidator:
+    """Return a validator that refuses text that doesn't match ``pattern``."""
+    compiled = re.compile(pattern)
 
+    def validate(value: str) -> str:
+        if not compiled.fullmatch(value):
+            raise ValueError(problem)
+        return value
 
-def _endpoint(value: str) -> str:
-    if not _ENDPOINT.fullmatch(value):
-        raise ValueError("must be a URL such as 'https://store.example.com', without user, password and path")
-    return value
+    return AfterValidator(validate)
 
 
 def _reference(value: str) -> str:
@@ -126,8 +120,40 @@ _JSON = BeforeValidator(_read_json)
 FormatVersion = Annotated[Literal[2, 3], _JSON]
 Duration = Annotated[str, AfterValidator(_duration)]
 Interval = Annotated[str, AfterValidator(_interval)]
-Memory = Annotated[str, AfterValidator(_memory)]
-Endpoint = Annotated[str, AfterValidator(_endpoint)]
+Memory = Annotated[
+    str, _matching(r"[1-9][0-9]*[mg]", "must be a number followed by 'm' or 'g', such as '512m' or '4g'")
+]
+Endpoint = Annotated[
+    str,
+    _matching(
+        r"(?i)https?://[^/@\s?#]+/?",
+        "must be a URL such as 'https://store.example.com', without user, password and path",
+    ),
+]
+WebUrl = Annotated[
+    str,
+    _matching(
+        r"https?://[^/@\s?#]+(?:/[^@\s?#]*)?",
+        "must be a URL such as 'https://lake.example.com', without user and password",
+    ),
+]
+ShortName = Annotated[
+    str, _matching(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", "must be letters, digits, '-' and '_', 63 at most")
+]
+SourceName = Annotated[
+    str,
+    _matching(
+        r"(?i)(?!(?:lakegate|spark_catalog|system|session|global_temp)\Z)[a-z_][a-z0-9_]{0,62}",
+        "must be letters, digits and '_', and not the name of one of Spark's own catalogs",
+    ),
+]
+SnowflakeAccount = Annotated[
+    str,
+    _matching(
+        r"(?i)(?!.*\.snowflakecomputing\.)[a-z0-9][a-z0-9_.-]{0,254}",
+        "must be an account identifier such as 'myorg-myaccount', without '.snowflakecomputing.com'",
+    ),
+]
 Reference = Annotated[str, AfterValidator(_reference)]
 """Where a secret is: ``env:NAME``, ``file:/path`` or ``aws-secret:name#json-key``."""
 TableName = Annotated[str, AfterValidator(_table_name)]
@@ -536,15 +562,6 @@ class TableSettings(TableOptions):
         return value
 
 
-def _short_name(value: str) -> str:
-    if not _CHANNEL_NAME.fullmatch(value):
-        raise ValueError("must be letters, digits, '-' and '_', 63 at most")
-    return value
-
-
-ShortName = Annotated[str, AfterValidator(_short_name)]
-
-
 class ChannelSettings(_Section):
     """A channel for alerts, and which alerts it gets."""
 
@@ -558,7 +575,7 @@ class ChannelSettings(_Section):
     """Token of a Slack bot, by reference, instead of ``url``."""
     channel: str | None = None
     """The Slack channel that the bot posts to: its id, or ``#name``."""
-    api_url: str | None = None
+    api_url: WebUrl | None = None
     """Another server with Slack's Web API. Default: Slack's."""
     secret: Reference | None = None
     """Key that signs a ``webhook``'s alerts, by reference."""
@@ -572,13 +589,6 @@ class ChannelSettings(_Section):
     """Patterns of the tables it gets alerts about."""
     severity: Level = "info"
     """The lowest severity it gets: ``info``, ``warn`` or ``error``."""
-
-    @field_validator("api_url")
-    @classmethod
-    def _validate_api_url(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"https?://[^/@\s?#]+(?:/[^@\s?#]*)?", value):
-            raise ValueError("must be a URL such as 'https://slack.example.com/api/', without user and password")
-        return value
 
     @model_validator(mode="after")
     def _check_kind(self) -> ChannelSettings:
@@ -716,7 +726,7 @@ class SnowflakeDownstream(DownstreamSettings):
 
     type: Literal["snowflake"]
     """``snowflake``."""
-    account: str
+    account: SnowflakeAccount
     """Account identifier, such as ``myorg-myaccount``."""
     url: Endpoint | None = None
     """Another address than ``https://ACCOUNT.snowflakecomputing.com``, such as PrivateLink's."""
@@ -758,15 +768,6 @@ class SnowflakeDownstream(DownstreamSettings):
     timeout_s: float = Field(default=120.0, gt=0, le=86_400)
     """Seconds that one delivery may take. The publishing process waits no longer than that."""
 
-    @field_validator("account")
-    @classmethod
-    def _validate_account(cls, value: str) -> str:
-        if not _SNOWFLAKE_ACCOUNT.fullmatch(value) or ".snowflakecomputing." in value.lower():
-            raise ValueError(
-                "must be an account identifier such as 'myorg-myaccount', without '.snowflakecomputing.com'"
-            )
-        return value
-
     @model_validator(mode="after")
     def _check_sign_in(self) -> SnowflakeDownstream:
         if (self.private_key is None) == (self.token is None):
@@ -788,7 +789,7 @@ class OpenlineageDownstream(DownstreamSettings):
     """``openlineage``."""
     events: Annotated[tuple[DownstreamKind, ...], _JSON] = ("published", "reverted", "restored", "rejected", "failed")
     """Events it gets: ``published``, ``reverted``, ``restored``, ``rejected``, ``failed``. Default: all of them."""
-    url: str | None = Field(default=None, pattern=r"^https?://[^/@\s?#]+(?:/[^@\s?#]*)?$")
+    url: WebUrl | None = None
     """The server's address, such as ``https://marquez.example.com``, without user and password."""
     endpoint: str = "api/v1/lineage"
     """Path on that server to send events to."""
@@ -819,15 +820,8 @@ AnyDownstream = Annotated[
 :data:`lakegate.downstream.TYPES`."""
 
 
-def _source_name(value: str) -> str:
-    if not _SOURCE_NAME.fullmatch(value) or value.lower() in _SPARK_CATALOGS:
-        raise ValueError("must be letters, digits and '_', and not the name of one of Spark's own catalogs")
-    return value
-
-
 OPENLINEAGE = "openlineage"
 """Name of the downstream system that the section ``openlineage`` sets up."""
-SourceName = Annotated[str, AfterValidator(_source_name)]
 
 
 class AuditSettings(_Section):
@@ -845,7 +839,7 @@ class UiSettings(_Section):
     """Address to listen on."""
     port: int = Field(default=8484, ge=1, le=65_535)
     """Port to listen on."""
-    url: str | None = None
+    url: WebUrl | None = None
     """Address at which people reach it, such as ``https://lake.example.com``; required for OpenID Connect."""
     examples: int = Field(default=10, ge=0)
     """Maximum number of failing rows to show for each check. With 0, the dashboard shows none."""
@@ -857,7 +851,7 @@ class UiSettings(_Section):
     """Who may see it: patterns of names or e-mail addresses, such as ``*@example.com``. Default: all who log in."""
     actors: Annotated[tuple[str, ...], _JSON] = ("*",)
     """Which of them may publish, discard and revert with ``--allow-actions``. Default: all."""
-    oidc_metadata_url: str | None = None
+    oidc_metadata_url: WebUrl | None = None
     """The provider's ``…/.well-known/openid-configuration``."""
     oidc_client_id: str | None = None
     """Id of the client at the provider; its redirect address is ``ui.url`` followed by ``/oauth2callback``."""
@@ -869,13 +863,6 @@ class UiSettings(_Section):
     """Header in which a proxy that logs people in passes their name, such as ``X-Forwarded-Email``."""
     trusted_proxies: Annotated[tuple[str, ...], _JSON] = ()
     """Addresses or networks of that proxy. Requests from anywhere else are refused."""
-
-    @field_validator("url", "oidc_metadata_url")
-    @classmethod
-    def _validate_url(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"https?://[^/@\s?#]+(?:/[^@\s?#]*)?", value):
-            raise ValueError("must be a URL such as 'https://lake.example.com', without user and password")
-        return value
 
     @field_validator("trusted_proxies")
     @classmethod

@@ -174,8 +174,7 @@ class Table:
             InputError: As for :meth:`to_batches`.
         """
         _require_known("to_polars", options)
-        package = _import_extra("polars", "to_polars()")
-        return _to_polars(package, self.to_arrow(**options))
+        return _to_polars(lambda: self.to_arrow(**options))
 
     def to_duckdb(
         self, *, connection: duckdb.DuckDBPyConnection | None = None, **options: Unpack[RowOptions]
@@ -194,8 +193,7 @@ class Table:
             InputError: As for :meth:`to_batches`.
         """
         _require_known("to_duckdb", options)
-        package = _import_extra("duckdb", "to_duckdb()")
-        return _to_duckdb(package, self.to_arrow(**options), connection)
+        return _to_duckdb(lambda: self.to_arrow(**options), connection)
 
 
 class Query:
@@ -262,8 +260,7 @@ class Query:
         Raises:
             ConfigurationError: Polars isn't installed.
         """
-        package = _import_extra("polars", "to_polars()")
-        return _to_polars(package, self.to_arrow())
+        return _to_polars(self.to_arrow)
 
     def to_duckdb(self, *, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """Return all rows as a DuckDB relation (``lakegate[duckdb]``). Raises what :meth:`to_arrow` does.
@@ -274,8 +271,7 @@ class Query:
         Raises:
             ConfigurationError: DuckDB isn't installed.
         """
-        package = _import_extra("duckdb", "to_duckdb()")
-        return _to_duckdb(package, self.to_arrow(), connection)
+        return _to_duckdb(self.to_arrow, connection)
 
 
 def _require_known(method: str, options: RowOptions) -> None:
@@ -284,20 +280,24 @@ def _require_known(method: str, options: RowOptions) -> None:
             raise unknown_keyword(method, name, *RowOptions.__annotations__)
 
 
-def _import_extra(package: str, method: str) -> Any:
+def _import_extra(package: str) -> Any:
     """Import the package of the extra with the same name. Call it before any row is read."""
     try:
         return import_module(package)
     except ImportError as error:
-        raise missing_package(f"{method} needs", package, package) from error
+        raise missing_package(f"to_{package}() needs", package, package) from error
 
 
-def _to_polars(package: Any, rows: pa.Table) -> pl.DataFrame:
-    frame: pl.DataFrame = package.from_arrow(rows)
+def _to_polars(read: Callable[[], pa.Table]) -> pl.DataFrame:
+    package = _import_extra("polars")
+    frame: pl.DataFrame = package.from_arrow(read())
     return frame
 
 
-def _to_duckdb(package: Any, rows: pa.Table, connection: Any) -> duckdb.DuckDBPyRelation:
+def _to_duckdb(read: Callable[[], pa.Table], connection: Any) -> duckdb.DuckDBPyRelation:
+    package = _import_extra("duckdb")
     # Not a reader: a relation may run several times, and a reader yields its rows only once.
-    relation: duckdb.DuckDBPyRelation = package.from_arrow(rows, connection=connection or package.default_connection())
+    relation: duckdb.DuckDBPyRelation = package.from_arrow(
+        read(), connection=connection or package.default_connection()
+    )
     return relation

@@ -727,14 +727,11 @@ class _Audit:
         return Finding(failing, f"The table already holds the keys of {number} of them.")
 
     def _compare_totals(self, question: TotalBeside) -> Finding:
-        ours = self._count_beside(self._rows.table) + self._count_rows()
-        theirs = ours if question.table == self._rows.table else self._count_beside(question.table)
-        return question.judge(ours, theirs)
-
-    def _count_rows(self) -> int:
         if self._total is None:
             self._verified(self._engine.count_failing(self._rows, (_NO_ROW,)), 1)
-        return self.total
+        ours = self._count_beside(self._rows.table) + self.total
+        theirs = ours if question.table == self._rows.table else self._count_beside(question.table)
+        return question.judge(ours, theirs)
 
     def _count_beside(self, table: TableIdentifier) -> int:
         with self._step(f"count the rows of {table}"):

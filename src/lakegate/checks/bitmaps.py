@@ -1,8 +1,8 @@
-"""Keys as single integers, so that the scan can prove a key unique by bitmaps, or a job by hashes.
+"""Maps keys to single integers, so that the scan can prove a key unique by bitmaps, or a job can by hashes.
 
-As many distinct integers as keys prove that no key occurs twice, *whatever* function made the integers. So within a
+If there are as many distinct integers as keys, no key occurs twice, *whatever* function made the integers. So within a
 batch, a wrong bound costs time but never changes a verdict: if the numbers differ, the keys themselves are counted.
-With ``scope='table'``, bounds also decide which rows of the table are read (:func:`within_bounds`). Here the verdict
+With ``scope='table'``, bounds also decide which rows of the table are read (:func:`within_bounds`). There, the verdict
 relies on them, as with every answer from manifests.
 """
 
@@ -20,24 +20,24 @@ from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, IntegerKey
 
 BITS_A_ROW = 256
-"""How far keys may lie apart on average: above, grouping by the keys is the cheaper way."""
+"""Maximum average distance between keys. For keys further apart, grouping by the keys is cheaper."""
 _DENSE = 4
-"""How far they may lie apart for 64 possible keys to hold so many that few groups of 64 are left."""
+"""Maximum average distance between keys at which most groups of 64 possible keys hold several."""
 _ALWAYS = 1 << 22
-"""Bits that are never too many: half a megabyte."""
+"""Bitmaps of up to this many bits (half a megabyte) are always small enough."""
 _ORDERED = 2
-"""How often a key's range may be covered by files that hold keys in order."""
+"""Keys are in order if the ranges of all files add up to at most this many times the whole range."""
 _EXACT_DOUBLES = 15
-"""Digits that a double of 53 bits holds exactly."""
+"""Decimal digits that a double holds exactly."""
 _LONG_DIGITS = 18
 _EPOCH = date(1970, 1, 1).toordinal()
 _GREGORIAN = date(1583, 1, 1).toordinal()
 _HASHED_FROM = 200_000
-"""Rows from which hashes of keys are grouped faster than keys."""
+"""Number of rows from which grouping by hashes of keys is faster than by the keys."""
 _HASHES_A_PART = 150_000
-"""Hashes that are grouped at a time."""
+"""Hashes to group at a time."""
 _NOT_HASHED = (Family.FLOATING, Family.OTHER)
-"""Types of which equal values may have other hashes: zeros and NaNs have several forms, also in what is nested."""
+"""Types whose equal values may have different hashes: zeros and NaNs have several forms, also in nested values."""
 _BYTES = ("binary", "fixed", "uuid")
 
 
@@ -72,7 +72,7 @@ def hash_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> Integ
         return None
     ends = [_range(name, types[name], added) for name in columns if _as_integer(name, types[name]) is not None]
     spans = [1 + one[1] - one[0] for one in ends if one is not None]
-    if len(spans) == len(columns) and math.prod(spans) < _at_least(columns, added):
+    if len(spans) == len(columns) and math.prod(spans) < _fewest_keys(columns, added):
         return None
     hashed = f"xxhash64({', '.join(map(quote, columns))})"
     return IntegerKey(columns=tuple(columns), sql=hashed, hash_parts=-(-added.rows // _HASHES_A_PART))
@@ -121,23 +121,23 @@ def _judged(columns: Sequence[str], schema: Schema, added: AddedFiles) -> Intege
         parts.append((number, ends))
     spans = [high - low + 1 for _, (low, high) in parts]
     bits = math.prod(spans)
-    if told := _unfit(bits, _at_least(columns, added), added.rows):
-        return told
+    if reason := _unsuitable(bits, _fewest_keys(columns, added), added.rows):
+        return reason
     is_dense = bits <= _DENSE * added.rows
     is_ordered = _overlaps(columns[0], ColumnType.parse(types[columns[0]]), added) <= _ORDERED * spans[0]
     if len(parts) == 1:
         return IntegerKey(columns=tuple(columns), sql=parts[0][0], is_ordered=is_ordered, is_dense=is_dense)
-    made = "0L"
+    combined = "0L"
     for (sql, (low, _)), span in zip(parts, spans, strict=True):
-        # try_: rows beyond their file's bounds must not end the audit.
-        made = f"try_add(try_multiply({made}, {span}L), try_subtract({sql}, {_long(low)}))"
-    return IntegerKey(columns=tuple(columns), sql=made, is_ordered=is_ordered, is_dense=is_dense)
+        # With try_, values outside their file's bounds don't end the audit.
+        combined = f"try_add(try_multiply({combined}, {span}L), try_subtract({sql}, {_long(low)}))"
+    return IntegerKey(columns=tuple(columns), sql=combined, is_ordered=is_ordered, is_dense=is_dense)
 
 
-def _unfit(bits: int, keys: int, rows: int) -> str | None:
-    """Return why bitmaps with so many ``bits`` don't suit ``keys`` keys in ``rows`` rows."""
+def _unsuitable(bits: int, keys: int, rows: int) -> str | None:
+    """Return why bitmaps of ``bits`` bits don't suit ``keys`` keys in ``rows`` rows; ``None`` if they do."""
     if bits < keys:
-        return f"There are {keys:,} keys and only {bits:,} different ones: counting tells how many rows share one."
+        return f"There are {keys:,} keys but only {bits:,} possible values, so rows share keys and must be counted."
     if bits > max(_ALWAYS, BITS_A_ROW * rows):
         return f"Its keys are too far apart for bitmaps: {rows:,} rows among {bits:,} possible keys."
     return None
@@ -154,7 +154,7 @@ def _as_integer(column: str, kind: ColumnType) -> str | None:
         case Family.DECIMAL if kind.scale == 0 and kind.precision <= _LONG_DIGITS:
             return f"CAST({name} AS BIGINT)"
         case Family.DECIMAL if kind.precision <= _EXACT_DOUBLES:
-            # A product of decimals is a BigDecimal to each row.
+            # Multiplying decimals would create a BigDecimal for each row.
             return f"floor(CAST({name} AS DOUBLE) * {10**kind.scale}D + 0.5D)"
         case _:
             return None
@@ -188,8 +188,8 @@ def _integer(value: Any, kind: ColumnType) -> int:
     return int(value.scaleb(kind.scale)) if isinstance(value, Decimal) else int(value)
 
 
-def _at_least(columns: Sequence[str], added: AddedFiles) -> int:
-    """Return a lower bound for the number of keys, without NULLs."""
+def _fewest_keys(columns: Sequence[str], added: AddedFiles) -> int:
+    """Return a lower bound for the number of keys without NULL."""
     nulls = [file.columns[name].null_count for name in columns for file in added.files if file.rows]
     return max(0, added.rows - sum(count or 0 for count in nulls)) if None not in nulls else 0
 

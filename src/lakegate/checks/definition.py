@@ -6,8 +6,9 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from types import NoneType, UnionType
@@ -23,6 +24,7 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
+    is_typeddict,
 )
 
 from lakegate.checks.columns import QuotedColumn
@@ -101,6 +103,13 @@ class CheckOptions(TypedDict, total=False):
     description: str | None
     owner: str | None
     tags: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """The default of an option, in its annotation: a :class:`TypedDict` has no place for it."""
+
+    value: Any
 
 
 class BareName(str):
@@ -303,7 +312,7 @@ class CheckDefinition(Generic[P]):
                 answer = self._function(*(columns if self._takes_more else ()), **named)
             question = as_question(answer, check.columns, schema, is_ours=is_ours)
             _require_rows(check, is_about=is_about_rows(question), diverts=not isinstance(question, QueryRows))
-            _require_chosen(check, question)
+            _require_filterable(check, question)
         except LakegateError:
             raise
         except ValueError as error:
@@ -550,8 +559,7 @@ class CheckDefinition(Generic[P]):
         raise self.error(f"{name}={text!r} {_NOT_A_TEXT[name]}.")
 
 
-def _require_chosen(check: Check, question: Question) -> None:
-    """Refuse ``where`` on a check that reads no rows."""
+def _require_filterable(check: Check, question: Question) -> None:
     if check.where is not None and isinstance(question, (AboutColumns, AboutChange, TotalBeside)):
         raise CheckProblem("it isn't about rows that where= could select.", "Leave where out.")
 
@@ -587,14 +595,22 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     hints = get_type_hints(function, include_extras=True)
     found: dict[str, inspect.Parameter] = {}
     for one in inspect.signature(function).parameters.values():
-        if one.kind is one.VAR_KEYWORD:
-            continue
-        parameter = one.replace(annotation=hints.get(one.name))
-        problem = _problem(parameter, [*found.values()])
-        if problem:
-            raise TypeError(f"{function.__qualname__}() can't be a check: parameter '{one.name}' {problem}")
-        found[one.name] = parameter
+        annotation = hints.get(one.name)
+        is_options = one.kind is one.VAR_KEYWORD
+        for parameter in _own_options(annotation) if is_options else [one.replace(annotation=annotation)]:
+            if problem := _problem(parameter, [*found.values()]):
+                raise TypeError(f"{function.__qualname__}() can't be a check: parameter '{parameter.name}' {problem}")
+            found[parameter.name] = parameter
     return found
+
+
+def _own_options(annotation: Any) -> Iterator[inspect.Parameter]:
+    """Yield the options of ``**options: Unpack[…]`` that not every check has, as keyword parameters."""
+    for options in filter(is_typeddict, get_args(annotation)):
+        for name, kind in get_type_hints(options, include_extras=True).items():
+            default = next((one.value for one in get_args(kind) if isinstance(one, Default)), None)
+            if name not in CheckOptions.__annotations__:
+                yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 def _problem(one: inspect.Parameter, before: Sequence[inspect.Parameter]) -> str | None:
@@ -612,7 +628,7 @@ def _problem(one: inspect.Parameter, before: Sequence[inspect.Parameter]) -> str
     if NoneType in kinds and one.default not in (None, one.empty):
         return "may be None: then its default must be None"
     if one.kind is one.VAR_POSITIONAL or one.name in ("severity", "name"):
-        return "can't be a check's: only columns are given in any number, and every check has severity and name anyway"
+        return "isn't possible: only columns may be variadic, and every check has severity and name anyway"
     return None
 
 

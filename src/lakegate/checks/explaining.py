@@ -20,9 +20,9 @@ from lakegate.model.checks import Check
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles
 
-_OWN_WAY: dict[type, str] = {
+_REASONS: dict[type, str] = {
     Aggregates: "It measures a whole column; file metrics can't be added up to that.",
-    QueryRows: "It compares rows with each other, which takes a query of its own.",
+    QueryRows: "It compares rows with each other, which needs a query of its own.",
     TotalBeside: "The rows of both tables are counted.",
 }
 _CUT_SHORT = (Family.TEXT, Family.OTHER)
@@ -30,20 +30,16 @@ _CUT_SHORT = (Family.TEXT, Family.OTHER)
 
 def reason(check: Check, question: Question, where: Filter | None, schema: Schema, added: AddedFiles) -> str:
     """Return why file metrics alone didn't answer a check, or why bitmaps didn't prove its key unique."""
-    if type(question) in _OWN_WAY:
-        return _OWN_WAY[type(question)]
+    if type(question) in _REASONS:
+        return _REASONS[type(question)]
     if isinstance(question, OrphanRows):
         return f"Its keys are looked up in {question.table}."
     if isinstance(question, DuplicateRows):
-        return _key_reason(question, schema, added)
+        in_table = "Its keys are looked up in the rest of the table." if question.scope == "table" else None
+        return why_not(question.columns, schema, added) or in_table or "File metrics can't tell rows apart."
     if not added.complete:
         return "The run did more than add rows, so file metrics don't describe these rows."
     return _unproven(check, question, where, schema, added)
-
-
-def _key_reason(question: DuplicateRows, schema: Schema, added: AddedFiles) -> str:
-    in_table = "Its keys are looked up in the rest of the table." if question.scope == "table" else None
-    return why_not(question.columns, schema, added) or in_table or "File metrics can't tell rows apart."
 
 
 def _unproven(check: Check, question: Question, where: Filter | None, schema: Schema, added: AddedFiles) -> str:
@@ -52,8 +48,8 @@ def _unproven(check: Check, question: Question, where: Filter | None, schema: Sc
     if isinstance(question, FailingRows) and question.metrics is None:
         return "File metrics say nothing about what it checks."
     types = {column.name: column.type for column in schema.columns}
-    told = (_missing(name, ColumnType.parse(types[name]), added) for name in check.columns if name in types)
-    return next(filter(None, told), "The files' bounds don't rule out that a row fails; only reading the rows can.")
+    gaps = (_missing_metrics(name, ColumnType.parse(types[name]), added) for name in check.columns if name in types)
+    return next(filter(None, gaps), "The files' bounds don't rule out that a row fails; only reading the rows can.")
 
 
 def named_in(where: Filter | None, schema: Schema) -> Sequence[str]:
@@ -71,17 +67,13 @@ def read_bytes(columns: Iterable[str], added: AddedFiles) -> int | None:
     if not added.complete:
         return None
     names: Sequence[str] = list(dict.fromkeys(columns))
-    known = [
-        found.size_bytes if (found := file.columns.get(name)) is not None else None
-        for file in added.files
-        for name in names
-    ]
-    sizes = [size for size in known if size is not None]
-    return sum(sizes) if len(sizes) == len(known) else None
+    found = [file.columns.get(name) for file in added.files for name in names]
+    sizes = [one.size_bytes for one in found if one is not None and one.size_bytes is not None]
+    return sum(sizes) if len(sizes) == len(found) else None
 
 
-def _missing(column: str, kind: ColumnType, added: AddedFiles) -> str | None:
-    """Return what a column's metrics lack."""
+def _missing_metrics(column: str, kind: ColumnType, added: AddedFiles) -> str | None:
+    """Return in a sentence what a column's metrics lack; ``None`` if they're complete."""
     files = [file for file in added.files if file.rows]
     if kind.nested:
         return f"Metrics don't cover '{column}', which is nested."

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from statistics import mean, stdev
+from typing import Annotated
 
+from lakegate.checks.definition import CheckOptions, Default
 from lakegate.checks.questions import Band, Finding
 from lakegate.model.checks import Check
 from lakegate.model.schema import Schema
@@ -65,17 +67,21 @@ class BatchHistory:
     own: Callable[[], PastBatch] = lambda: PastBatch("", datetime.now(UTC), 0)
 
 
-def band_of(
-    deviations: float | None,
-    percent: float | None,
-    last: int,
-    *,
-    weekday: bool,
-) -> Band | None:
+class MeasureOptions(CheckOptions, total=False):
+    """The options of checks that can compare their value with those of earlier batches."""
+
+    deviations: float | None
+    percent: float | None
+    last: Annotated[int, Default(LAST)]
+    weekday: Annotated[bool, Default(value=False)]
+
+
+def band_of(options: MeasureOptions) -> Band | None:
     """Return the band that a check's options describe; ``None`` if they describe none."""
+    deviations, percent = options.get("deviations"), options.get("percent")
     if deviations is None and percent is None:
         return None
-    return Band(deviations, percent, last, weekday)
+    return Band(deviations, percent, options.get("last", LAST), options.get("weekday", False))
 
 
 def prepare_band(check: Check, others: Sequence[str]) -> Check:

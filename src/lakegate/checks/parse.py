@@ -24,7 +24,7 @@ from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 from lakegate.model.figures import rounded
 
-_MAX_LENGTH = 1_000_000  # characters; more is a mistake, and Python's parser isn't made for it
+_MAX_LENGTH = 1_000_000  # characters; anything longer is a mistake and slow to parse
 _CONSTANTS = ("None", "True", "False")
 _UNKNOWN_ESCAPE = re.compile(r"\\(?:([\n\r\\'\"abfnrtv0-7xuUN])|(.))", re.DOTALL)
 _LAYOUT = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
@@ -49,9 +49,8 @@ def parse_checks(text: str) -> tuple[Check, ...]:
     call = _parse_call(text)
     if not isinstance(call.func, ast.Name):
         raise _not_a_call(text)
-    definition = find_check(
-        call.func.id
-    )  # an unknown check should be reported before anything wrong with its arguments
+    # Report an unknown check before anything wrong with its arguments.
+    definition = find_check(call.func.id)
     keywords: dict[str, Any] = {}
     for item in call.keywords:
         if item.arg is None:
@@ -108,7 +107,7 @@ def _parse_call(text: str) -> ast.Call:
 
 
 def _require_exact(written: str, text: str) -> None:
-    """Refuse a number with more digits than a double keeps: the comparison would use another number."""
+    """Refuse a number with more digits than a double keeps, because the check would compare with another number."""
     if (problem := rounded(written)) is not None:
         raise CheckError(
             f"The check {start_of(text)} can't be read: {problem}.",
@@ -140,7 +139,7 @@ def _readable_by_python(text: str) -> str:
     try:
         tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in _LAYOUT]
     except (tokenize.TokenError, SyntaxError):
-        return text  # not even tokens: let the parser say what is wrong
+        return text  # let the parser say what's wrong
     edits = list(_edits(tokens))
     lines = io.StringIO(text).readlines()
     for token, replacement in reversed(edits):

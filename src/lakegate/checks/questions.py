@@ -22,9 +22,9 @@ from lakegate.model.tables import AddedFiles, AddedRows, Rows
 from lakegate.model.words import did_you_mean
 
 _TOO_LONG = (
-    "A text in column '{}' has more than {:,} characters, and on longer ones this pattern could take minutes, or more "
-    "stack than Java has. Anchor it (^…), let no two repetitions match the same characters side by side, and repeat "
-    "classes rather than groups: [ab]*, not (a|b)*."
+    "A text in column '{}' has more than {:,} characters, on which this pattern could take minutes or overflow Java's "
+    "stack. Anchor it (^…), don't let adjacent repetitions match the same characters, and repeat classes rather than "
+    "groups: [ab]*, not (a|b)*."
 )
 _CONNECT = "SPARK_CONNECT_MODE_ENABLED"
 _AS_OF: ContextVar[datetime | None] = ContextVar("as_of", default=None)
@@ -34,7 +34,7 @@ _MOST_SHOWN = 30  # columns
 
 @contextmanager
 def as_of(time: datetime) -> Iterator[None]:
-    """Let checks that compare with the current time use ``time`` instead, to find what they would have found then."""
+    """Let checks that compare with the current time use ``time`` instead, as if the audit ran then."""
     token = _AS_OF.set(time)
     try:
         yield
@@ -98,15 +98,15 @@ class FailingRows:
         predicate: Spark SQL as text, or a PySpark ``Column``.
         metrics: Returns the number of failing rows when the added files' metrics *prove* it, else ``None``. Called for
             complete evidence only (:attr:`~lakegate.model.tables.AddedFiles.complete`).
-        by_user: Whether the predicate holds something the user wrote in the engine's own language (SQL, a pattern),
-            which the engine may refuse although lakegate found nothing wrong with it.
-        longest_text: Characters in a string that the predicate may be tried on in reasonable time; ``None`` for any
-            number. A longer text in one of the check's columns ends the audit with an error.
+        by_user: Whether a user wrote a part of the predicate in the engine's language (SQL, a pattern). The engine may
+            refuse it although lakegate accepted it.
+        longest_text: Longest text, in characters, that the predicate handles in reasonable time; ``None`` for no limit.
+            A longer text in one of the check's columns ends the audit with an error.
         is_slow: Whether the engine must be able to stop between two rows. Follows from ``longest_text``.
-        values_of: SQL of what is counted value by value when the check fails, where that says more than rows.
-        text: The column of text whose value alone, and nothing else, decides; its NULL passes. Where values repeat,
-            they're looked up among those that are known to pass, if that takes less time than the predicate does.
-        passing: Values of ``text`` that are known to pass beforehand.
+        values_of: SQL expression whose failing values are counted for the report, if they say more than failing rows.
+        text: The text column, if only its value decides and NULL passes. If values repeat, the audit may compare them
+            with values that are known to pass, which takes less time than the predicate.
+        passing: Values of ``text`` that are known to pass.
     """
 
     predicate: Any
@@ -120,7 +120,7 @@ class FailingRows:
 
     @property
     def key(self) -> object:
-        """What equal questions share. ``Column`` objects can't be compared, so they only equal themselves."""
+        """Equal for equal predicates. ``Column`` objects can't be compared, so each only equals itself."""
         return self.predicate if isinstance(self.predicate, str) else id(self.predicate)
 
 
@@ -265,11 +265,9 @@ def as_question(answer: Any, columns: Sequence[str], schema: Schema, *, is_ours:
     if not isinstance(question, FailingRows):
         raise _no_question(answer)
     if not is_ours:
-        question, columns = _looked_through(question, schema)
-    cases = "" if question.longest_text is None else _too_long(columns, question.longest_text, schema)
-    return (
-        replace(question, predicate=f"CASE{cases} ELSE {question.predicate} END", is_slow=True) if cases else question
-    )
+        question, columns = _validated(question, schema)
+    limited = _limited(question.predicate, question.longest_text, columns, schema)
+    return question if limited is None else replace(question, predicate=limited, is_slow=True)
 
 
 def is_about_rows(question: Question) -> bool:
@@ -296,22 +294,31 @@ def read_filter(where: str, schema: Schema | None = None, *, called: str = "wher
         raise CheckProblem(f"its {called}={start_of(where)!r} {error}.") from None
     if schema is None:
         return Filter(f"({read.sql})")
-    found = {name: schema.find(name) for name in read.columns}
-    missing = next((name for name, column in found.items() if column is None), None)
-    if missing is not None:
-        raise CheckProblem(
-            f"its {called}={start_of(where)!r} refers to column '{missing}', which {table} doesn't have.",
-            f"{did_you_mean(missing, schema.names)}Columns: {', '.join(schema.names[:_MOST_SHOWN])}"
-            f"{' …' if len(schema.names) > _MOST_SHOWN else ''}.",
-        )
+    names = _resolve(read.columns, schema, f"its {called}={start_of(where)!r}", table)
     alone = None if read.lone_column is None else schema.find(read.lone_column)
     if alone is not None and alone.type != "boolean":
         raise CheckProblem(
             f"its {called}={start_of(where)!r} is column '{alone.name}' of type {alone.type}, not a truth value."
         )
-    names = [column.name for column in found.values() if column is not None]
-    cases = "" if read.longest_text is None else _too_long(names, read.longest_text, schema)
-    return Filter(f"(CASE{cases} ELSE {read.sql} END)", is_slow=True) if cases else Filter(f"({read.sql})")
+    limited = _limited(read.sql, read.longest_text, names, schema)
+    return Filter(f"({read.sql})") if limited is None else Filter(f"({limited})", is_slow=True)
+
+
+def _resolve(names: Sequence[str], schema: Schema, what: str, table: str) -> list[str]:
+    """Return the columns that ``what`` refers to, spelled as in ``schema``."""
+    columns = {name: schema.find(name) for name in names}
+    missing = next((name for name, column in columns.items() if column is None), None)
+    if missing is not None:
+        raise CheckProblem(
+            f"{what} refers to column '{missing}', which {table} doesn't have.",
+            f"{did_you_mean(missing, schema.names)}Columns: {listed_columns(schema)}.",
+        )
+    return [column.name for column in columns.values() if column is not None]
+
+
+def listed_columns(schema: Schema) -> str:
+    """Return the names of a table's columns for a hint; of a wide table, the first ones."""
+    return ", ".join(schema.names[:_MOST_SHOWN]) + (" …" if len(schema.names) > _MOST_SHOWN else "")
 
 
 def within(predicate: Any, where: Filter) -> Any:
@@ -350,17 +357,20 @@ def parent_rows(question: OrphanRows, rows: AddedRows, others: tuple[Rows, ...])
     return with_condition((*others, *itself), question.condition)
 
 
-def _too_long(columns: Sequence[str], longest: int, schema: Schema) -> str:
-    """Return SQL cases that raise an error on strings longer than a pattern may be tried on.
+def _limited(predicate: Any, longest: int | None, columns: Sequence[str], schema: Schema) -> str | None:
+    """Return ``predicate`` with an error for texts longer than ``longest``; ``None`` if no column can hold one.
 
     A check that can't be answered in time neither passes nor fails.
     """
+    if longest is None:
+        return None
     found = {name: schema.resolve(name) for name in dict.fromkeys(columns)}
-    return "".join(
+    cases = "".join(
         f" WHEN length({sql}) > {longest} THEN CAST(raise_error({sql_string(message)}) AS BOOLEAN)"
         for name, one in found.items()
         if one is not None and (sql := _as_text(*one)) and (message := _TOO_LONG.format(name, longest))
     )
+    return f"CASE{cases} ELSE {predicate} END" if cases else None
 
 
 def start_of(text: str) -> str:
@@ -371,7 +381,7 @@ def start_of(text: str) -> str:
 @contextmanager
 def columns_of_connect() -> Iterator[None]:
     """Let ``pyspark.sql.functions`` build columns for Spark Connect, unless the process has a classic session."""
-    with ENVIRON_LOCK:  # two threads would restore what the other one set
+    with ENVIRON_LOCK:  # otherwise, each of two threads could restore the other's value
         context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
         is_set = _CONNECT in os.environ or getattr(context, "_active_spark_context", None) is not None
         if not is_set:
@@ -389,14 +399,14 @@ def _is_column(value: Any) -> bool:
 
 
 def _plan(column: Any) -> Any:
-    """Return a Spark Connect ``Column`` as protobuf without a server, which only parsing types would need."""
+    """Return a Spark Connect ``Column`` as protobuf. This needs no server, except to parse types."""
     from pyspark.sql.types import NullType
 
     return column.to_plan(SimpleNamespace(_analyze=lambda **_: SimpleNamespace(parsed=NullType())))
 
 
 def _no_question(value: Any) -> CheckProblem:
-    # What a DataFrame shows of itself may take a query.
+    # The repr of a DataFrame may run a query.
     shown = repr(value) if type(value).__module__ == "builtins" else f"a {type(value).__name__}"
     return CheckProblem(f"its function returned {shown}, which is neither SQL, a Column nor a question.")
 
@@ -408,8 +418,8 @@ def _as_text(path: Sequence[str], type_: str) -> str | None:
     return f"CAST({column} AS STRING)" if "<" in type_ else None
 
 
-def _looked_through(answer: FailingRows, schema: Schema) -> tuple[FailingRows, Sequence[str]]:
-    """Return the complete question of a user's function, and the columns whose strings may have to be short."""
+def _validated(answer: FailingRows, schema: Schema) -> tuple[FailingRows, Sequence[str]]:
+    """Return the validated question of a user's function, and the columns that its predicate refers to."""
     from lakegate.checks.predicates import PredicateError, read_column, read_predicate
 
     limits = [] if answer.longest_text is None else [answer.longest_text]
@@ -428,17 +438,12 @@ def _looked_through(answer: FailingRows, schema: Schema) -> tuple[FailingRows, S
             limits += [] if read.longest_text is None else [read.longest_text]
         elif ".connect." in type(predicate).__module__:
             named = read_column(_plan(predicate))
-        else:  # a classic session's Column lives in the JVM, and can't be validated
+        else:  # a classic session's Column is a JVM object, which can't be validated
             named = ()
     except PredicateError as error:
         raise CheckProblem(f"its predicate {answer.predicate!r} {error}.", "Correct the check's function.") from None
     except RecursionError:
         raise CheckProblem("its predicate is nested too deeply.", "Correct the check's function.") from None
-    found = [(name, schema.find(name)) for name in named]
-    missing = next((name for name, column in found if column is None), None)
-    if missing is not None:
-        problem = f"its predicate {answer.predicate!r} refers to column '{missing}', which the table doesn't have."
-        raise CheckProblem(problem, f"Columns: {', '.join(schema.names)}.")
-    names = [column.name for _, column in found if column is not None]
+    names = _resolve(named, schema, f"its predicate {answer.predicate!r}", "the table")
     complete = replace(answer, predicate=predicate, by_user=True, longest_text=min(limits, default=None), text=None)
     return complete, names

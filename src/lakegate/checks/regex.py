@@ -2,7 +2,7 @@ r"""Parses regular expressions that mean the same in Java and Python, and writes
 
 A check's pattern has Python's meaning with ``re.ASCII``: ``\d``, ``\w``, ``\s`` and ``\b`` are ASCII-only, as Java's
 are. Syntax that one of the two lacks or reads differently is refused with its place. What remains is nearly Java's own
-syntax: a flag makes both agree on line ends, and ``\b`` is spelled out.
+syntax: a flag makes both agree on line ends, and ``\b`` is written out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIRST_SURROGATE, _LAST_SURROGATE, _LAST_OF_ASCII = 0xD800, 0xDFFF, 0x7F
 
 _BOUNDARY = r"(?:(?<=\w)(?!\w)|(?<!\w)(?=\w))"
 _BY_CHARACTERS = "\U00010000{0}"
-"""Matches nothing, and keeps Java from beginning within a character that UTF-16 writes as two."""
+"""Matches nothing, and keeps Java from starting inside a surrogate pair."""
 
 _IN_SQL = "or use sql('NOT column RLIKE …'), which takes all of Java's patterns"
 _ESCAPES = {
@@ -61,7 +61,7 @@ _OPENINGS = {
 }
 _FLAGS = "has flags that Java and Python don't share; use i and s only: (?i) at the very start, or (?i:…)"
 
-_Kind: TypeAlias = Literal["character", "group", "place"]
+_Kind: TypeAlias = Literal["character", "group", "anchor"]
 
 
 class RegexError(ValueError):
@@ -84,7 +84,7 @@ def java_pattern(pattern: str, *, to_the_end: bool = False) -> str:
         (?d)^\d{3}$
         >>> java_pattern(r"a{2")
         Traceback (most recent call last):
-        lakegate.checks.regex.RegexError: has '{' at character 2, which is no repetition, as {2} or {2,5}; write ...
+        lakegate.checks.regex.RegexError: has '{' at character 2, which isn't a repetition such as {2} or {2,5}; ...
     """
     if not pattern:
         raise RegexError("is empty")
@@ -105,17 +105,17 @@ class _Reader:
         self._at = 0
         self._java: list[str] = []
         self._python: list[str] = []
-        self._is_sure: list[bool] = []  # by group: whether it surely matched once, in what is read
-        self._folds = False
+        self._always_matched: list[bool] = []  # for each group so far: whether it always matches exactly once
+        self._ignores_case = False
         self._depth = 0
-        self._behind = 0
+        self._lookbehinds = 0
         self._has_lines = False  # whether the ends of lines matter
-        self._may_split = False  # whether Java could begin within a character, and find something else there
+        self._may_split = False  # whether Java could start inside a surrogate pair and find something else there
 
     def read(self) -> str:
         self._alternatives()
         if self._at < len(self._pattern):
-            raise self._error(")", "is one too many; write \\) for the sign itself")
+            raise self._error(")", "closes no group; write \\) for a literal one")
         try:
             re.compile("".join(self._python), re.ASCII)
         except re.error as error:
@@ -129,19 +129,19 @@ class _Reader:
 
     def _alternatives(self) -> bool:
         """Parse alternatives up to a ``)`` or the end, and return whether they can match an empty string."""
-        first, is_first = len(self._is_sure), True
+        first, is_first = len(self._always_matched), True
         can_be_empty = self._sequence()
         while self._next("|"):
             is_first = False
-            self._put("|", 1)
-            self._doubt(first)
+            self._write("|", 1)
+            self._mark_uncertain(first)
             can_be_empty |= self._sequence()
         if not is_first:
-            self._doubt(first)
+            self._mark_uncertain(first)
         return can_be_empty
 
-    def _doubt(self, first: int) -> None:
-        self._is_sure[first:] = [False] * (len(self._is_sure) - first)
+    def _mark_uncertain(self, first: int) -> None:
+        self._always_matched[first:] = [False] * (len(self._always_matched) - first)
 
     def _sequence(self) -> bool:
         can_be_empty = True
@@ -150,24 +150,24 @@ class _Reader:
         return can_be_empty
 
     def _repeated(self) -> bool:
-        first = len(self._is_sure)
+        first = len(self._always_matched)
         kind, can_be_empty = self._atom()
         times = _TIMES.match(self._pattern, self._at)
         if times is None:
             return can_be_empty
-        if kind == "place":
-            raise self._error(times[0], "repeats a place, not a character; leave it out")
+        if kind == "anchor":
+            raise self._error(times[0], "repeats an anchor, not a character; leave it out")
         least, most = times[1] or "0", times[2] or "0"
         if max(len(least), len(most)) > len(str(_MOST_TIMES)):
             raise self._error(times[0], f"repeats too often; {_MOST_TIMES:,} times are the most")
-        self._doubt(first)
-        self._put(times[0], len(times[0]))
+        self._mark_uncertain(first)
+        self._write(times[0], len(times[0]))
         if self._next("+"):
             if kind != "character":
-                raise self._error("+", "after a repeated group is not alike in all versions; write (?>(?:…)+)")
-            self._put("+", 1)
+                raise self._error("+", "after a repeated group differs between versions; write (?>(?:…)+)")
+            self._write("+", 1)
         elif self._next("?"):
-            self._put("?", 1)
+            self._write("?", 1)
         if again := _TIMES.match(self._pattern, self._at):
             raise self._error(again[0], "repeats a repetition; put the first one into (?:…)")
         return can_be_empty or times[0] in "*?" or (times[1] is not None and not int(least))
@@ -182,58 +182,58 @@ class _Reader:
             case "\\":
                 return self._escape()
             case "^":
-                return self._place("^")
+                return self._anchor("^")
             case "$":
                 self._has_lines |= not self._to_the_end
-                return self._place(r"\z" if self._to_the_end else "$")
+                return self._anchor(r"\z" if self._to_the_end else "$")
             case ".":
                 self._has_lines = True
             case "*" | "+" | "?":
-                raise self._error(character, f"repeats nothing; write \\{character} for the sign itself")
+                raise self._error(character, f"repeats nothing; write \\{character} for a literal one")
             case "{":
-                raise self._error("{", "is no repetition, as {2} or {2,5}; write \\{ for the sign itself")
+                raise self._error("{", "isn't a repetition such as {2} or {2,5}; write \\{ for a literal one")
             case _:
                 self._require_plain(character, character)
-        self._put(character, 1)
+        self._write(character, 1)
         return "character", False
 
-    def _place(self, java: str, python: str | None = None, length: int = 1) -> tuple[_Kind, bool]:
-        self._put(java, length, python=python)
-        return "place", True
+    def _anchor(self, java: str, python: str | None = None, length: int = 1) -> tuple[_Kind, bool]:
+        self._write(java, length, python=python)
+        return "anchor", True
 
     # Groups --------------------------------------------------------------------------------------------------------
 
     def _group(self) -> tuple[_Kind, bool]:
-        start, folds, number = self._at, self._folds, len(self._is_sure)
+        start, ignores_case, number = self._at, self._ignores_case, len(self._always_matched)
         opening = self._opening()
         flags, _, off = (opening["flags"] or "").partition("-") if opening else ("", "", "")
-        self._folds = (folds or "i" in flags) and "i" not in off
+        self._ignores_case = (ignores_case or "i" in flags) and "i" not in off
         if opening is None:
-            self._is_sure.append(False)
+            self._always_matched.append(False)
         written = "(" if opening is None else opening[0]
-        self._put(written, len(written))
+        self._write(written, len(written))
         if opening is not None and opening["end"] == ")":
-            return "place", True
+            return "anchor", True
         look = opening["look"] if opening else None
-        self._behind += look is not None and look[0] == "<"
+        self._lookbehinds += look is not None and look[0] == "<"
         self._depth += 1
         if self._depth > _MOST_DEPTH:
             raise self._error("(", f"is nested too deeply; {_MOST_DEPTH} levels are the most", start)
         can_be_empty = self._alternatives()
         if not self._next(")"):
-            raise self._error("(", "is never closed; write \\( for the sign itself", start)
-        self._put(")", 1)
+            raise self._error("(", "is never closed; write \\( for a literal one", start)
+        self._write(")", 1)
         self._depth -= 1
-        self._folds = folds
+        self._ignores_case = ignores_case
         if look is not None:
-            self._doubt(number)
+            self._mark_uncertain(number)
             if look[0] == "<":
-                self._behind -= 1
+                self._lookbehinds -= 1
                 self._may_split = True
                 self._require_one_length(start, look)
-            return "place", True
+            return "anchor", True
         if opening is None:
-            self._is_sure[number] = True
+            self._always_matched[number] = True
         return "group", can_be_empty
 
     def _opening(self) -> re.Match[str] | None:
@@ -251,7 +251,7 @@ class _Reader:
         try:
             re.compile(self._pattern[start : self._at].replace(r"\z", r"\Z"), re.ASCII)
         except re.error as error:
-            why = "needs texts of one length" if "look-behind" in error.msg else f"can't be read: {error.msg}"
+            why = "must match texts of one length" if "look-behind" in error.msg else f"can't be read: {error.msg}"
             raise self._error(f"(?{look}", f"{why}; write (?<=a)b, not (?<=a+)b", start) from None
 
     # Characters ----------------------------------------------------------------------------------------------------
@@ -260,23 +260,23 @@ class _Reader:
         name = self._pattern[self._at + 1 : self._at + 2]
         match name:
             case "A":
-                return self._place(r"\A", length=2)
+                return self._anchor(r"\A", length=2)
             case "z":
-                return self._place(r"\z", r"\Z", length=2)
+                return self._anchor(r"\z", r"\Z", length=2)
             case "b":
                 self._may_split = True
-                return self._place(_BOUNDARY, r"\b", length=2)
+                return self._anchor(_BOUNDARY, r"\b", length=2)
         if name and name in "123456789":
             return self._reference(int(name))
         written, _ = self._escaped(_ESCAPES)
-        self._put(written, len(written))
+        self._write(written, len(written))
         return "character", False
 
     def _escaped(self, refused: dict[str, str]) -> tuple[str, str]:
-        """Return the escape at this place as written, and the character it stands for; none for a class."""
+        """Return the next escape as written, and the character that it stands for; ``""`` for a class."""
         name = self._pattern[self._at + 1 : self._at + 2]
         if not name:
-            raise self._error("\\", "ends the pattern: a single backslash; write two for the sign itself")
+            raise self._error("\\", "ends the pattern; write two for a literal one")
         if name in "dDwWsS":
             return f"\\{name}", ""
         if name in _SIGNS or name in _CONTROLS:
@@ -286,24 +286,24 @@ class _Reader:
             character = chr(int(code[1], 16))
             self._require_plain(character, code[0])
             return code[0], character
-        raise self._error(f"\\{name}", refused.get(name, f"means nothing to both Java and Python; write {name} alone"))
+        raise self._error(f"\\{name}", refused.get(name, f"isn't an escape in Java and Python; write {name} alone"))
 
     def _reference(self, number: int) -> tuple[_Kind, bool]:
         written = f"\\{number}"
         if self._pattern[self._at + 2 : self._at + 3].isdigit():
             raise self._error(
-                written, f"is followed by a digit, which belongs to it or not; write {written}[0] for a 0"
+                written, f"is followed by a digit that may belong to it or not; write {written}[0] for a 0"
             )
-        if number > len(self._is_sure) or not self._is_sure[number - 1]:
+        if number > len(self._always_matched) or not self._always_matched[number - 1]:
             raise self._error(
                 written,
-                "refers to a group that isn't there, is still open, repeated, optional or in a look-around, where "
-                "Java and Python may keep different texts of it; refer to one that surely matches once",
+                "refers to a group that doesn't exist, or is still open, repeated, optional or in a look-around, where "
+                "Java and Python may remember different texts; refer to a group that always matches once",
             )
-        if self._behind or self._folds:
-            place = "a look-behind" if self._behind else "a part that ignores case"
-            raise self._error(written, f"is in {place}, where Java and Python differ; write what it refers to")
-        self._put(written, 2)
+        if self._lookbehinds or self._ignores_case:
+            part = "a look-behind" if self._lookbehinds else "a part that ignores case"
+            raise self._error(written, f"is in {part}, where Java and Python differ; write what it refers to")
+        self._write(written, 2)
         return "group", True
 
     def _class(self) -> tuple[_Kind, bool]:
@@ -313,7 +313,7 @@ class _Reader:
         while not self._next("]") or self._at == begin:
             self._member(start)
         written, self._at = self._pattern[start : self._at + 1], start
-        self._put(written, len(written))
+        self._write(written, len(written))
         return "character", False
 
     def _member(self, start: int) -> None:
@@ -324,13 +324,13 @@ class _Reader:
             self._at += 1
             high = self._class_character(start)
             if not low or not high or low > high:
-                raise self._error(self._pattern[at : self._at], "is no range; write \\- for the sign itself", at)
+                raise self._error(self._pattern[at : self._at], "isn't a range; write \\- for a literal one", at)
             self._may_split |= ord(low) < _FIRST_SURROGATE and ord(high) > _LAST_SURROGATE
 
     def _class_character(self, start: int) -> str:
         character = self._pattern[self._at : self._at + 1]
         if not character:
-            raise self._error("[", "is never closed; write \\[ for the sign itself", start)
+            raise self._error("[", "is never closed; write \\[ for a literal one", start)
         self._require_no_set()
         if character == "\\":
             written, character = self._escaped(_ESCAPES | _IN_CLASSES)
@@ -345,18 +345,18 @@ class _Reader:
         if found is not None:
             raise self._error(
                 found,
-                f"within [ ] isn't the same to Java and Python; write \\{found[0]} for the sign itself, "
-                "[A-Za-z] for [:alpha:], (?![…])[…] for all of a class but some",
+                f"means different things to Java and Python within [ ]; write \\{found[0]} for a literal one, "
+                "[A-Za-z] for [:alpha:], and (?![…])[…] to exclude characters from a class",
             )
 
     def _require_plain(self, character: str, written: str) -> None:
         if _FIRST_SURROGATE <= ord(character) <= _LAST_SURROGATE:
             raise self._error(ascii(character)[1:-1], "is half of a surrogate pair; write the character itself")
-        if self._folds and ord(character) > _LAST_OF_ASCII:
+        if self._ignores_case and ord(character) > _LAST_OF_ASCII:
             raise self._error(
                 written,
                 "is in a part that ignores case, which Java does for ASCII only; write both letters, as [éÉ], "
-                "and the part without the flag i",
+                "outside the part with the flag i",
             )
 
     # Text ----------------------------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ class _Reader:
     def _next(self, sign: str) -> bool:
         return self._pattern.startswith(sign, self._at)
 
-    def _put(self, java: str, length: int, *, python: str | None = None) -> None:
+    def _write(self, java: str, length: int, *, python: str | None = None) -> None:
         self._java.append(java)
         self._python.append(self._pattern[self._at : self._at + length] if python is None else python)
         self._at += length

@@ -40,24 +40,24 @@ def check(
     evidence: str = ...,
 ) -> Callable[[Callable[P, Any]], CheckDefinition[P]]: ...
 def check(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a check of a function that returns which rows *fail*.
+    """Turn a function into a check. The function returns which rows *fail*.
 
-    Its parameters are the check's: :data:`ColumnName` for columns, which must come first, and text, numbers, truth
-    values and lists of them besides. Its docstring is the check's documentation. It's called before anything is written
-    (and again for the audit), with columns quoted for SQL, and returns either
+    Its parameters are the check's: :data:`ColumnName` for columns, which must come first, then text, numbers, booleans
+    and lists of them. Its docstring is the check's documentation. It's called before anything is written (and again for
+    the audit), with columns quoted for SQL, and returns one of
 
     - Spark SQL as text, which is true for rows that fail. It's validated like ``sql('…')``;
     - a ``Column`` of ``pyspark.sql.functions``, validated the same way (a classic session's can't be validated);
-    - or a question: :class:`FailingRows` (which may say what file metrics prove), :class:`DuplicateRows`,
+    - a question: :class:`FailingRows` (which may say what file metrics prove), :class:`DuplicateRows`,
       :class:`OrphanRows` or :class:`RowTotal`.
 
-    It refuses arguments by a :class:`ValueError`, whose text continues "is_iban(account): …".
+    To refuse its arguments, it raises a :class:`ValueError`, whose text continues "is_iban(account): …".
 
     Args:
         function: The check's function; its name is the check's.
-        options: ``name``: the check's name, where it isn't the function's. ``example``: a complete check, for hints and
+        options: ``name``: the check's name, if it isn't the function's. ``example``: a complete check, for hints and
             help. ``aliases``: other names of the check. ``parameter_aliases``: other names of parameters. ``scopes``:
-            what it may look at, the default first; given to the function as ``scope`` where it has such a parameter.
+            the supported scopes, the default first; passed to the function if it has a parameter ``scope``.
             ``each_column``: the text may name several columns, each of which makes a check. ``finds_columns``:
             :meth:`CheckDefinition.prepare` finds the columns in the arguments. ``nulls``, ``nans``, ``evidence``: for
             the reference page.

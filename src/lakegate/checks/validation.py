@@ -21,6 +21,7 @@ from lakegate.checks.questions import (
     QueryRows,
     Question,
     TotalBeside,
+    listed_columns,
     read_filter,
 )
 from lakegate.checks.registry import built_in, find_check
@@ -36,7 +37,6 @@ from lakegate.ports import Engine
 Schemas: TypeAlias = Callable[[TableIdentifier], Schema | None]
 """Returns the schema of another table as it would be after publishing; ``None`` if there is no such table."""
 
-_MOST_SHOWN = 30
 _NAMES = re.compile(r"`(?:[^`]|``)+`|[\w.]+")
 _OWN_NAMES = "__lakegate_"
 
@@ -179,9 +179,8 @@ def _find(check: Check, name: str, schema: Schema) -> Column:
         is_taken = schema.find(plain) is not None
         column = Column(name=".".join(map(quote, path)) if is_taken else plain, type=type_)
     if column is None:
-        shown = ", ".join(schema.names[:_MOST_SHOWN]) + (" …" if len(schema.names) > _MOST_SHOWN else "")
         fields = (".".join((one.name, *path)) for one in schema.columns for path in nested_fields(one.type))
-        hint = f"{did_you_mean(name, (*schema.names, *fields))}Columns: {shown}."
+        hint = f"{did_you_mean(name, (*schema.names, *fields))}Columns: {listed_columns(schema)}."
         raise refuse(check, f"there is no column '{name}'.", hint)
     if "${" in column.name:
         raise refuse(

@@ -66,11 +66,8 @@ def _properties(contract: LoadedContract) -> Iterator[str]:
         if column.name in partitions:
             position = partitions.index(column.name) + 1
             yield from ["        partitioned: true", f"        partitionKeyPosition: {position}"]
-        own = [
-            one
-            for one in contract.checks
-            if one.columns == (column.name,) and not _is_required(one, required=column.required)
-        ]
+        required = str(Check(kind="not_null", columns=(column.name,))) if column.required else None
+        own = [one for one in contract.checks if one.columns == (column.name,) and str(one) != required]
         yield from _rules(own, column.name, terms.owner, indent=8)
 
 
@@ -90,10 +87,6 @@ def _about(description: str | None, tags: tuple[str, ...], *, indent: int) -> li
     space = " " * indent
     lines = [] if description is None else [f"{space}description: {scalar(description)}"]
     return lines + ([f"{space}tags: [{', '.join(map(scalar, tags))}]"] if tags else [])
-
-
-def _is_required(check: Check, *, required: bool) -> bool:
-    return required and str(check) == f"{Check(kind='not_null', columns=check.columns)}"
 
 
 def _rules(checks: list[Check], column: str | None, owner: str | None, *, indent: int) -> list[str]:

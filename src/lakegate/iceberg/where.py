@@ -305,7 +305,7 @@ class _FilterParser:
         if self._at >= len(self._tokens):
             raise _syntax_error(f"expected {expected} at the end")
         token = self._tokens[self._at]
-        raise _syntax_error(f"expected {expected}, not '{token.text[:80]}' at {token.place}")
+        raise _syntax_error(f"expected {expected}, not '{token.text[:80]}' at {token.position}")
 
     def _sign(self) -> Comparison | None:
         text, ahead = "", 0

@@ -15,7 +15,7 @@ from lakegate.journal.schema import CLAIMS, LANDINGS, as_text
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.journal import FileCheckpoint
 from lakegate.model.request import OnSameContent
-from lakegate.model.source import MarkRanges
+from lakegate.model.source import WatermarkRanges
 
 State = Literal["claimed", "published"]
 CLAIMED: State = "claimed"
@@ -78,7 +78,7 @@ class _ClaimDecision:
         twin = self._twin(file, elsewhere)
         if same is not None and same.state == PUBLISHED:
             self.published.append(same.known_file)
-            if published is not None and published is not same and MarkRanges.parse(file.version) is None:
+            if published is not None and published is not same and WatermarkRanges.parse(file.version) is None:
                 self.went_back.append(published.known_file)
         elif link is not None and link.state == PUBLISHED:
             self.published.append(KnownFile(file=file, run_id=link.run_id, same_file_as=link.file.uri))

@@ -48,7 +48,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestPlan
 from lakegate.model.run import Run, RunError
 from lakegate.model.schema import Schema
-from lakegate.model.types import UNKNOWN, settled
+from lakegate.model.types import UNKNOWN, unknown_as_string
 from lakegate.wap.schema_fit import fit
 
 if TYPE_CHECKING:
@@ -412,6 +412,6 @@ def _file_schema(planned: IngestPlan) -> Schema:
     for column in planned.table_schema.columns:
         found = known.get(column.name.lower())
         kind = None if found is None else UNKNOWN if found.type == "null" else found.inferred
-        is_same = kind is not None and settled(kind) == column.type
+        is_same = kind is not None and unknown_as_string(kind) == column.type
         columns.append(column.model_copy(update={"type": kind}) if is_same else column)
     return Schema(columns=tuple(columns))

@@ -143,7 +143,7 @@ class ColumnText(Value):
         return not self.fraction and self.digits > 15  # a double keeps 15 digits
 
 
-def united(columns: Iterable[Sequence[SourceColumn]]) -> tuple[SourceColumn, ...]:
+def merged_columns(columns: Iterable[Sequence[SourceColumn]]) -> tuple[SourceColumn, ...]:
     """Return the columns of several files, each once (case ignored), with the type from a file that has values."""
     found: dict[str, SourceColumn] = {}
     for column in (column for some in columns for column in some):
@@ -219,7 +219,7 @@ class Batch(Value):
         if not names:
             return self
         variants = tuple(one.model_copy(update={"columns": renamed(one.columns, names)}) for one in self.variants)
-        columns = united(one.columns for one in variants) if variants else renamed(self.columns, names)
+        columns = merged_columns(one.columns for one in variants) if variants else renamed(self.columns, names)
         return self.model_copy(update={"columns": columns, "variants": variants, "texts": self._texts_of(columns)})
 
     def _texts_of(self, columns: Sequence[SourceColumn]) -> tuple[ColumnText, ...]:

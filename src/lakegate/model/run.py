@@ -13,6 +13,7 @@ from pydantic import Field
 from lakegate.model.base import Value
 from lakegate.model.batch import KnownFile
 from lakegate.model.checks import AuditReport, Check, CheckResult
+from lakegate.model.figures import counted
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import TablePointer
@@ -112,7 +113,7 @@ def changed_rows(added: int, removed: int | None, *, short: bool = False) -> str
         ('1,000 rows', '-22 rows', '+103,394 -103,416 rows, net -22', '+5 -? rows')
     """
     if removed == 0:
-        return f"{added:,}" if short else f"{added:,} row{'' if added == 1 else 's'}"
+        return f"{added:,}" if short else counted(added, "row")
     gone = "-?" if removed is None else f"-{removed:,}"
     numbers = f"+{added:,} {gone}" if added else gone
     if short:

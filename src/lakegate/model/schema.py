@@ -74,15 +74,12 @@ class SchemaChange(Value):
 
     def __str__(self) -> str:
         """Return the change as people read it."""
-        told = []
-        for one in self.parts():
-            what, name = ("field", one.name) if len(one.path) > 1 else ("column", self.column)
-            told.append(
-                f"add {what} {name} ({one.other})"
-                if one.one is None
-                else f"widen {what} {name} from {one.one} to {one.other}"
-            )
-        return ", ".join(told)
+        changes = []
+        for part in self.parts():
+            noun, name = ("field", part.name) if len(part.path) > 1 else ("column", self.column)
+            added, widened = f"add {noun} {name} ({part.other})", f"widen {noun} {name} from {part.one} to {part.other}"
+            changes.append(added if part.one is None else widened)
+        return ", ".join(changes)
 
 
 class ColumnChange(Value):
@@ -328,8 +325,8 @@ class PartitionTransform(Value):
 def is_masked(patterns: Sequence[str], column: str, fields: Iterable[Sequence[str]] = ()) -> bool:
     """Return whether a column's values are masked.
 
-    A pattern may match the column, a struct that contains it, or a field in it: whatever contains a masked value is
-    masked as a whole.
+    A pattern may match the column, a struct that contains it, or a field in it. If a part of a value is masked, the
+    whole value is.
 
     Args:
         patterns: Patterns of names or paths, in any case.
@@ -356,8 +353,8 @@ def is_masked(patterns: Sequence[str], column: str, fields: Iterable[Sequence[st
 def masked_row(patterns: Sequence[str], row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row with its masked values replaced; mappings count as structs.
 
-    With any pattern, so is each partition's value in the path of its data file: a folder doesn't say what column its
-    value is of, which may have another name by now.
+    With any pattern, so are all partitions' values in the paths of data files: a path doesn't tell which column a value
+    belongs to, because the column may have been renamed.
 
     Example:
         >>> masked_row(["zip"], {"id": 1, "home": {"zip": "0123"}, "home.zip": "0123"})

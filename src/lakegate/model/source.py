@@ -130,7 +130,7 @@ class Source:
         return ".".join(f'"{part}"' if "." in part else part for part in (self.name, *self.table))
 
 
-class MarkRanges(Value):
+class WatermarkRanges(Value):
     """The rows that a run took from a source, as ranges of its watermark. They are the source's version.
 
     Bounds are text that :data:`_READ` parses. Each range excludes its first bound (``None``: from the beginning) and
@@ -145,12 +145,12 @@ class MarkRanges(Value):
     ranges: tuple[tuple[str | None, str], ...]
 
     @classmethod
-    def parse(cls, version: str) -> MarkRanges | None:
+    def parse(cls, version: str) -> WatermarkRanges | None:
         """Parse a source's version; ``None`` for the version of a file.
 
         Example:
-            >>> taken = MarkRanges(column="id", kind="bigint", ranges=((None, "7"),))
-            >>> taken.version, MarkRanges.parse(taken.version) == taken
+            >>> taken = WatermarkRanges(column="id", kind="bigint", ranges=((None, "7"),))
+            >>> taken.version, WatermarkRanges.parse(taken.version) == taken
             ('rows:["id","bigint",[[null,"7"]]]', True)
         """
         if not version.startswith(_VERSION):
@@ -163,7 +163,7 @@ class MarkRanges(Value):
         """The ranges as a source's version."""
         return _VERSION + json.dumps([self.column, self.kind, self.ranges], separators=(",", ":"))
 
-    def overlaps(self, other: MarkRanges) -> bool:
+    def overlaps(self, other: WatermarkRanges) -> bool:
         """Return whether both may contain the same row. For different columns or types, that's always possible."""
         if not self.is_like(other.column, other.kind):
             return True
@@ -232,7 +232,7 @@ def kind_of(spark_type: str, column: str) -> str:
     return "bigint" if kind in _INTEGERS else kind
 
 
-def highest_to_take(column: str, kind: str, *, until: str | None, now: datetime) -> MarkRanges | None:
+def allowed_range(column: str, kind: str, *, until: str | None, now: datetime) -> WatermarkRanges | None:
     """Return the rows that may be taken now, including those taken before; ``None`` if all may.
 
     Future times and days that aren't over are left out, because more rows may arrive for them.
@@ -244,7 +244,7 @@ def highest_to_take(column: str, kind: str, *, until: str | None, now: datetime)
         InputError: If ``until`` isn't a value of this type.
 
     Example:
-        >>> str(highest_to_take("at", "date", until=None, now=datetime(2024, 5, 2, 12, tzinfo=UTC)))
+        >>> str(allowed_range("at", "date", until=None, now=datetime(2024, 5, 2, 12, tzinfo=UTC)))
         'at up to 2024-05-01'
     """
     limits = [] if until is None else [_mark(until, kind, "'until'")]
@@ -255,19 +255,21 @@ def highest_to_take(column: str, kind: str, *, until: str | None, now: datetime)
         limits.append(utc + _EARLIEST_ZONE)
     elif kind == "date":
         limits.append((utc - _LATEST_ZONE).date() - timedelta(days=1))
-    return MarkRanges(column=column, kind=kind, ranges=((None, str(min(limits))),)) if limits else None
+    return WatermarkRanges(column=column, kind=kind, ranges=((None, str(min(limits))),)) if limits else None
 
 
-def to_take(column: str, kind: str, highest: str | None, taken: Iterable[MarkRanges]) -> MarkRanges | None:
+def untaken_ranges(
+    column: str, kind: str, highest: str | None, taken: Iterable[WatermarkRanges]
+) -> WatermarkRanges | None:
     """Return the rows to take now: up to the highest value there is, except those already taken.
 
     Args:
-        highest: The highest value among the rows of :func:`highest_to_take`, as Spark prints it; ``None`` if there is
+        highest: The highest value among the rows of :func:`allowed_range`, as Spark prints it; ``None`` if there is
             none. The range ends there even if the limit is higher, because rows may still arrive above it.
 
     Example:
-        >>> before = MarkRanges(column="id", kind="bigint", ranges=((None, "3"), ("5", "7")))
-        >>> to_take("id", "bigint", "9", [before]).ranges
+        >>> before = WatermarkRanges(column="id", kind="bigint", ranges=((None, "3"), ("5", "7")))
+        >>> untaken_ranges("id", "bigint", "9", [before]).ranges
         (('3', '5'), ('7', '9'))
     """
     if highest is None:
@@ -287,7 +289,7 @@ def to_take(column: str, kind: str, highest: str | None, taken: Iterable[MarkRan
     ranges = tuple(
         (None if after is None else str(after), str(upto)) for after, upto in missing if after is None or after < upto
     )
-    return MarkRanges(column=column, kind=kind, ranges=ranges) if ranges else None
+    return WatermarkRanges(column=column, kind=kind, ranges=ranges) if ranges else None
 
 
 def _mark(text: str, kind: str, what: str) -> Any:
@@ -316,11 +318,11 @@ def overlapping(version: str, others: Sequence[str]) -> bool:
     A version that is a whole table overlaps every range of its watermark.
 
     Example:
-        >>> rows = MarkRanges(column="id", kind="bigint", ranges=((None, "7"),)).version
+        >>> rows = WatermarkRanges(column="id", kind="bigint", ranges=((None, "7"),)).version
         >>> overlapping(rows, ["sha256:1"]), overlapping("sha256:1", [rows]), overlapping("sha256:1", ["sha256:2"])
         (True, True, False)
     """
-    mine, found = MarkRanges.parse(version), [MarkRanges.parse(other) for other in others]
+    mine, found = WatermarkRanges.parse(version), [WatermarkRanges.parse(other) for other in others]
     if mine is None:
         return any(found)
     return any(theirs is None or mine.overlaps(theirs) for theirs in found)

@@ -105,7 +105,7 @@ class SqlToken:
         return _ESCAPE.sub(_unescaped, self.text[1:-1].replace(quote * 2, quote))
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         """Its line and column, for messages."""
         return f"line {self.line}, column {self.column}"
 
@@ -129,7 +129,7 @@ def sql_tokens(sql: str) -> tuple[SqlToken, ...]:
         found.pop()
     for token in found:
         if token.text == ";":
-            raise SqlTextError(f"There is more than one statement: ';' at {token.place} ends the first.")
+            raise SqlTextError(f"There is more than one statement: ';' at {token.position} ends the first.")
     _require_brackets(found)
     return tuple(found)
 
@@ -286,9 +286,9 @@ def _require_brackets(tokens: Iterable[SqlToken]) -> None:
         elif token.text in {")", "]", "*/"}:
             before = opened.pop() if opened else None
             if before is None or before.text != _OPENING.get(token.text, "/*+"):
-                raise SqlTextError(f"'{token.text}' at {token.place} closes nothing.")
+                raise SqlTextError(f"'{token.text}' at {token.position} closes nothing.")
     if opened:
-        raise SqlTextError(f"'{opened[-1].text}' at {opened[-1].place} is never closed.")
+        raise SqlTextError(f"'{opened[-1].text}' at {opened[-1].position} is never closed.")
 
 
 def _unreadable(character: str, place: str) -> str:

@@ -224,7 +224,7 @@ def joined_type(one: str, other: str, leaf: Callable[[str, str], str | None]) ->
             return None
         parts.append((name, joined))
     parts += (part for part in theirs if find_part(mine, part[0]) is None)
-    return _made(one, parts)
+    return _with_parts(one, parts)
 
 
 def common_type(types: Sequence[str]) -> str | None:
@@ -243,17 +243,16 @@ def common_type(types: Sequence[str]) -> str | None:
         return next((kind for kind in known if all(wider_type(kind, one) == kind for one in known)), None)
     parts_of = [type_parts(one) for one in known]
     counted = (Counter(name.lower() for name, _ in parts) for parts in parts_of)
-    apart = {
-        name for names in counted for name, number in names.items() if number > 1
-    }  # differ by case within a struct
+    # Names that only differ by case within one struct.
+    ambiguous = {name for names in counted for name, number in names.items() if number > 1}
     found: dict[str, list[str]] = {}
     names: dict[str, str] = {}
     for name, kind in chain.from_iterable(parts_of):
-        same = name if name.lower() in apart else names.setdefault(name.lower(), name)
+        same = name if name.lower() in ambiguous else names.setdefault(name.lower(), name)
         found.setdefault(same, []).append(kind)
     joined = [(name, common_type(kinds)) for name, kinds in found.items()]
     parts = [(name, kind) for name, kind in joined if kind is not None]
-    return _made(first, parts) if len(parts) == len(joined) else None
+    return _with_parts(first, parts) if len(parts) == len(joined) else None
 
 
 def replaced(kind: str, paths: Collection[tuple[str, ...]], part: str) -> str:
@@ -266,22 +265,22 @@ def replaced(kind: str, paths: Collection[tuple[str, ...]], part: str) -> str:
     if () in paths:
         return part
     below = [(name, kind, [one[1:] for one in paths if one[0] == name.lower()]) for name, kind in type_parts(kind)]
-    return _made(kind, [(name, replaced(kind, inside, part)) for name, kind, inside in below])
+    return _with_parts(kind, [(name, replaced(kind, inside, part)) for name, kind, inside in below])
 
 
-def settled(kind: str) -> str:
-    """Return a type with ``unknown`` replaced by ``string``, as new tables are created.
+def unknown_as_string(kind: str) -> str:
+    """Return a type with ``unknown`` replaced by ``string``, as in new tables.
 
     Example:
-        >>> settled("struct<a: unknown, b: list<unknown>>")
+        >>> unknown_as_string("struct<a: unknown, b: list<unknown>>")
         'struct<a: string, b: list<string>>'
     """
     if kind == UNKNOWN:
         return "string"
-    return _made(kind, [(name, settled(part)) for name, part in type_parts(kind)])
+    return _with_parts(kind, [(name, unknown_as_string(part)) for name, part in type_parts(kind)])
 
 
-def with_values(kind: str, path: str = "", keeps: Callable[[str], bool] = lambda _: False) -> str | None:
+def without_unknown(kind: str, path: str = "", keeps: Callable[[str], bool] = lambda _: False) -> str | None:
     """Return a type without its ``unknown`` parts; ``None`` if nothing is left.
 
     Args:
@@ -289,21 +288,21 @@ def with_values(kind: str, path: str = "", keeps: Callable[[str], bool] = lambda
         keeps: Returns whether a field without values stays, as ``string``, given its path.
 
     Example:
-        >>> with_values("struct<a: unknown, b: int>"), with_values("list<struct<a: unknown>>")
+        >>> without_unknown("struct<a: unknown, b: int>"), without_unknown("list<struct<a: unknown>>")
         ('struct<b: int>', None)
-        >>> with_values("struct<a: unknown, b: unknown>", "at", {"at.b"}.__contains__)
+        >>> without_unknown("struct<a: unknown, b: unknown>", "at", {"at.b"}.__contains__)
         'struct<b: string>'
     """
     if kind == UNKNOWN:
         return "string" if keeps(path) else None
-    parts = [(name, with_values(part, f"{path}.{name}", keeps)) for name, part in type_parts(kind)]
+    parts = [(name, without_unknown(part, f"{path}.{name}", keeps)) for name, part in type_parts(kind)]
     left = [(name, part) for name, part in parts if part is not None]
     if parts and (not left or (len(left) < len(parts) and not kind.startswith("struct<"))):
         return None
-    return _made(kind, left)
+    return _with_parts(kind, left)
 
 
-def _made(like: str, parts: Sequence[tuple[str, str]]) -> str:
+def _with_parts(like: str, parts: Sequence[tuple[str, str]]) -> str:
     """Return a type of the same kind as ``like`` with other parts."""
     if not parts:
         return like

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from lakegate.config import StorageSettings
 from lakegate.errors import InputError, SchemaError, SourceError
-from lakegate.model.batch import Batch, CsvOptions, FileColumns, FileFormat, SourceColumn, SourceFile, united
+from lakegate.model.batch import Batch, CsvOptions, FileColumns, FileFormat, SourceColumn, SourceFile, merged_columns
 from lakegate.model.source import SCHEME
 from lakegate.ports import Narrator
 from lakegate.sources import local, remote
@@ -189,7 +189,7 @@ def _parquet_batch(
     return Batch(
         format="parquet",
         files=_described(inspections, narrator),
-        columns=united(each.columns for each in inspections),
+        columns=merged_columns(each.columns for each in inspections),
         variants=_variants(inspections, [each.columns for each in inspections], ordered=False),
     )
 
@@ -219,7 +219,7 @@ def _csv_batch(
         format="csv",
         texts=column_texts(inspections, types),
         files=_described(inspections, narrator),
-        columns=united(columns),
+        columns=merged_columns(columns),
         csv=options,
         multiline=multiline,
         variants=_variants(inspections, columns, ordered=True),
@@ -265,7 +265,7 @@ def _copied_batch(
         format=kind,
         texts=number_texts(found) if inferred else (),
         files=tuple(file.model_copy(update={"copy_uri": copies[file.uri]}) for file in _described(found, narrator)),
-        columns=united(columns),
+        columns=merged_columns(columns),
         variants=tuple(one.model_copy(update={"columns": settled[one.uris[0]]}) for one in apart),
     )
 

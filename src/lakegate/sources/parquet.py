@@ -20,7 +20,7 @@ from pyarrow import types
 
 from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import SourceColumn
-from lakegate.model.types import UNKNOWN, settled, struct_text
+from lakegate.model.types import UNKNOWN, struct_text, unknown_as_string
 from lakegate.sources.files import Located, shown
 from lakegate.sources.inspection import name_problems, reserved_name_problems, unreadable
 from lakegate.storage.objects import ReplacedError
@@ -235,7 +235,7 @@ def _with_unknown(kind: pa.DataType) -> str | None:
     if not types.is_nested(kind) or "null" not in str(kind):
         return None
     name = type_name(kind)
-    return name if settled(name) != name else None
+    return name if unknown_as_string(name) != name else None
 
 
 def is_any_list(data_type: pa.DataType) -> bool:

@@ -146,7 +146,7 @@ def _not_a_query(token: SqlToken) -> QueryError:
         article = "an" if word[0] in "AEIOU" else "a"
         return QueryError(f"A query can only read, but this is {article} {word} statement.", hint=_HINTS[word])
     return QueryError(
-        f"A query can't start with {token.text!r} ({token.place}).",
+        f"A query can't start with {token.text!r} ({token.position}).",
         hint="A query starts with SELECT, WITH, FROM, VALUES, TABLE, SHOW, DESCRIBE or EXPLAIN.",
     )
 
@@ -156,27 +156,28 @@ def _require_no_code(tokens: Sequence[SqlToken], wanted: str) -> None:
         name = token.name.lower()
         if after.text == "(" and name in RUNS_CODE and token.kind in {"word", "quoted"}:
             raise QueryError(
-                f"A {wanted} can't call {token.name}() ({token.place}), which runs code inside Spark.",
+                f"A {wanted} can't call {token.name}() ({token.position}), which runs code inside Spark.",
                 hint="Run it in your own Spark session.",
             )
         if after.text == "(" and token.upper == "IDENTIFIER":
             raise QueryError(
-                f"IDENTIFIER() at {token.place} isn't allowed, because its name can't be checked before it runs.",
+                f"IDENTIFIER() at {token.position} isn't allowed, because its name can't be checked before it runs.",
                 hint="Write the name itself, in backticks if needed.",
             )
         if after.text == "(" and may_open_file(name, tokens[index + 1 :]):
             raise QueryError(
-                f"{token.name}() at {token.place} has options that aren't allowed in a {wanted}.",
+                f"{token.name}() at {token.position} has options that aren't allowed in a {wanted}.",
                 hint="Write the options as map('name', 'value'), without rowValidationXSDPath, which opens a file.",
             )
         if token.upper == "USING" and after.kind == "string":
             raise QueryError(
-                f"A {wanted} can't run a program (USING {after.text} at {token.place}).",
+                f"A {wanted} can't run a program (USING {after.text} at {token.position}).",
                 hint="Process the rows in Python: `lake.query(…).to_arrow()`.",
             )
         if after.text == "." and name in _FILE_FORMATS and _is_path(tokens[index + 2 : index + 3]):
             raise QueryError(
-                f"{token.text}.{tokens[index + 2].text} at {token.place} is a file, but a {wanted} only reads tables.",
+                f"{token.text}.{tokens[index + 2].text} at {token.position} is a file, but a {wanted} "
+                "only reads tables.",
                 hint="Ingest it with `lakegate ingest`, then query the table.",
             )
 

@@ -18,7 +18,15 @@ from lakegate.model.csvtext import DECIMAL_COMMA, LONE_DIGIT, NON_FINITE, rewrit
 from lakegate.model.identifiers import quote
 from lakegate.model.schema import Column, Schema, merged
 from lakegate.model.sqltext import sql_string
-from lakegate.model.types import UNKNOWN, find_part, is_lossless, settled, struct_text, type_differences, type_parts
+from lakegate.model.types import (
+    UNKNOWN,
+    find_part,
+    is_lossless,
+    struct_text,
+    type_differences,
+    type_parts,
+    unknown_as_string,
+)
 from lakegate.spark.failures import LOSES, MAY_ROUND
 
 _PRIMITIVES = {
@@ -266,8 +274,8 @@ def _converted(column: SourceColumn) -> str | None:
     name = quote(column.in_file)
     if column.type == "null":
         return f"CAST(NULL AS STRING) AS {name}"
-    if column.inferred is not None and column.inferred != settled(column.inferred):
-        return f"{_as_type(name, column.inferred, settled(column.inferred), column.in_file)} AS {name}"
+    if column.inferred is not None and column.inferred != unknown_as_string(column.inferred):
+        return f"{_as_type(name, column.inferred, unknown_as_string(column.inferred), column.in_file)} AS {name}"
     if not column.type.startswith("timestamp[ns"):
         return None
     # Spark returns nanoseconds as numbers. Round down, also before 1970.
@@ -435,7 +443,7 @@ def spark_ddl(iceberg_type: str) -> str:
             return match["name"] if match["name"].startswith("`") else f"`{match['name'][:-2]}`: "
         return "array" if match["word"] == "list" else _SPARK_NAMES.get(match["word"], match["word"])
 
-    return _TYPE_PART.sub(named, settled(iceberg_type))
+    return _TYPE_PART.sub(named, unknown_as_string(iceberg_type))
 
 
 def _iceberg_type(spark: Any, column: str) -> str:

@@ -400,7 +400,7 @@ def _keys_in_list(tokens: Sequence[SqlToken], at: int) -> Iterator[str]:
         # Without '=', a value looks like the key's next part.
         if not key or tokens[at].text not in {"=", ",", ")"}:
             raise QueryError(
-                f"Can't read the table property at {first.place}.", hint="Write properties as 'key' = 'value'."
+                f"Can't read the table property at {first.position}.", hint="Write properties as 'key' = 'value'."
             )
         yield key
         depth = 0

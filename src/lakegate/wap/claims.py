@@ -11,7 +11,7 @@ from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import Ref
 from lakegate.model.request import IngestRequest
-from lakegate.model.source import MarkRanges, overlapping
+from lakegate.model.source import WatermarkRanges, overlapping
 from lakegate.telemetry.metrics import WAIT_SECONDS, measure
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
@@ -154,7 +154,7 @@ class RowsTakenError(RetryableError):
 
 def _require_rows_left(context: Context, request: IngestRequest, files: Sequence[SourceFile]) -> None:
     for known in context.journal.earlier(
-        str(request.table), [file for file in files if MarkRanges.parse(file.version)]
+        str(request.table), [file for file in files if WatermarkRanges.parse(file.version)]
     ):
         own = next(file for file in files if file.uri == known.file.uri)
         if overlapping(own.version, [known.file.version]):

@@ -12,7 +12,7 @@ from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.refs import Ref
 from lakegate.model.request import ContractTerms, IngestPlan, IngestRequest, WriteMode
 from lakegate.model.schema import PartitionTransform, Schema
-from lakegate.model.types import settled, type_differences, with_values
+from lakegate.model.types import type_differences, unknown_as_string, without_unknown
 from lakegate.wap.audit import schemas_at
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for
@@ -205,7 +205,7 @@ def _columns_with_values(request: IngestRequest, source: Schema) -> tuple[Schema
     """Return the columns and fields that have values or are needed, and a sentence for each of the others."""
     kept, notes = [], []
     for column in source.columns:
-        kind = column.type if _may_be_needed(column.name, request) else with_values(column.type)
+        kind = column.type if _may_be_needed(column.name, request) else without_unknown(column.type)
         without = "has no values; it's left out until it has some."
         if kind is None:
             notes.append(f"Column '{column.name}' {without}")
@@ -227,15 +227,15 @@ def _kept_types(source: Schema, request: IngestRequest) -> dict[str, str]:
     terms = Schema(columns=()) if request.contract is None else Schema(columns=request.contract.columns)
     found = {}
     for column in source.columns:
-        term, has_values = terms.find(column.name), with_values(column.type)
+        term, has_values = terms.find(column.name), without_unknown(column.type)
         if has_values == column.type:
             continue
         if term is not None and term.type and fits(column, term, request.batch.format):
             found[column.name] = term.type
         elif has_values is None and (term is not None or _may_be_needed(column.name, request)):
-            found[column.name] = settled(column.type)
+            found[column.name] = unknown_as_string(column.type)
         else:
-            kind = with_values(column.type, column.name, lambda path: _may_be_needed(path, request))
+            kind = without_unknown(column.type, column.name, lambda path: _may_be_needed(path, request))
             if kind is not None and kind != has_values:
                 found[column.name] = kind
     return found
@@ -252,7 +252,7 @@ def schema_of_new_table(
     listed = None if terms is None or terms.extra_columns else Schema(columns=terms.columns)
     source = columns_to_write(mode, source, listed, table)
     schema = source if terms is None else _as_contracted(table, batch, source, terms)
-    return Schema(columns=tuple(one.model_copy(update={"type": settled(one.type)}) for one in schema.columns))
+    return Schema(columns=tuple(one.model_copy(update={"type": unknown_as_string(one.type)}) for one in schema.columns))
 
 
 def _as_contracted(table: TableIdentifier, batch: Batch, source: Schema, terms: ContractTerms) -> Schema:

@@ -19,7 +19,7 @@ from lakegate.model.types import (
     replaced,
     type_differences,
     type_parts,
-    with_values,
+    without_unknown,
 )
 
 # A CSV column's inferred type is the narrowest that fits all values; the file is then parsed as the table's type.
@@ -171,7 +171,7 @@ class _Differences:
         kept = self._kept.get(found.name)
         beyond = self._beyond_int(found, column)
         start = replaced(column.type, beyond, "long") if self._mode == "evolve" else column.type
-        wide = joined_type(start, kept or with_values(found.type) or column.type, self._widened)
+        wide = joined_type(start, kept or without_unknown(found.type) or column.type, self._widened)
         lacking = {one.path for one in type_differences(kept or "", found.type, (column.name,)) if one.one is None}
         notes, problems = [], {}
         for one in type_differences(column.type, found.type, (column.name,)):
@@ -185,7 +185,9 @@ class _Differences:
                 notes.append(f"F{what[1:]} ({one.other}) isn't in the table; it's left out.")
             elif one.one is None and self._mode != "evolve":
                 problems[one.name] = f"{what} ({one.other}) isn't in the table"
-            elif one.one is None and (not kept or one.path in lacking) and with_values(one.other or UNKNOWN) is None:
+            elif (
+                one.one is None and (not kept or one.path in lacking) and without_unknown(one.other or UNKNOWN) is None
+            ):
                 notes.append(f"F{what[1:]} isn't in the table and has no values; it's left out.")
             elif one.one is not None and self._widened(one.one, one.other) is None:
                 problems[one.name] = f"{what} is {one.other} in the batch and {one.one} in the table"
@@ -226,7 +228,7 @@ class _Differences:
         if self._mode == "ignore_extra":
             self.notes.append(f"Column '{column.name}' ({column.type}) isn't in the table; it's left out.")
         elif self._mode == "evolve":
-            kind = self._kept.get(column.name) or with_values(column.type)
+            kind = self._kept.get(column.name) or without_unknown(column.type)
             if kind is None:
                 self.notes.append(f"Column '{column.name}' isn't in the table and has no values; it's left out.")
             else:

@@ -15,7 +15,7 @@ from lakegate.errors import InputError
 from lakegate.model.batch import KnownFile, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import WriteMode
-from lakegate.model.source import MarkRanges, Source, highest_to_take, kind_of, to_take
+from lakegate.model.source import Source, WatermarkRanges, allowed_range, kind_of, untaken_ranges
 from lakegate.wap.claims import wait_for_file
 from lakegate.wap.context import Context
 from lakegate.wap.history import sync
@@ -59,23 +59,23 @@ def rows_left(
 
     def within(spark_type: str) -> str | None:
         kind = kind_of(spark_type, column)
-        limit = highest_to_take(column, kind, until=source.until, now=datetime.now(UTC))
+        limit = allowed_range(column, kind, until=source.until, now=datetime.now(UTC))
         return None if limit is None else limit.where(spark_type)
 
     spark_type, highest = context.engine().highest_watermark(frame, column, within)
     kind = kind_of(spark_type, column)
     published = context.journal.earlier(str(table), [file])
-    taken = to_take(column, kind, highest, _taken_ranges(table, published, column, kind))
+    taken = untaken_ranges(column, kind, highest, _taken_ranges(table, published, column, kind))
     return (frame.where("false"), "") if taken is None else (frame.where(taken.where(spark_type)), taken.version)
 
 
 def _taken_ranges(
     table: TableIdentifier, published: Sequence[KnownFile], column: str, kind: str
-) -> Sequence[MarkRanges]:
+) -> Sequence[WatermarkRanges]:
     """Return the ranges that were taken; all must be of the same watermark column."""
     found = []
     for one in published:
-        ranges = MarkRanges.parse(one.file.version)
+        ranges = WatermarkRanges.parse(one.file.version)
         if ranges is None or not ranges.is_like(column, kind):
             how = "as a whole" if ranges is None else f"by {ranges.column} ({ranges.kind})"
             raise InputError(

@@ -276,7 +276,7 @@ def severe(a: ColumnName, severity: str) -> str:
         (late, "must have no default and come before all other parameters"),
         (optional, "must have no default"),
         (odd, "parameter 'b' is annotated as dict"),
-        (any_number, "only columns are given in any number"),
+        (any_number, "only columns may be variadic"),
         (severe, "every check has severity and name anyway"),
     ],
 )

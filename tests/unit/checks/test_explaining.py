@@ -64,7 +64,7 @@ ADDED = AddedFiles((FILE,), complete=True)
         ("not_null(id, where='few > 1')", "where="),
         ("unique(word)", "can't be mapped to integers"),
         ("unique(far)", "1,000,000 rows among 1,000,000,000 possible keys"),
-        ("unique(few)", "only 7 different ones"),
+        ("unique(few)", "only 7 possible values"),
         ("unique(bare)", "bounds of 'bare' are missing"),
         ("unique(id)", "can't tell rows apart"),
         ("unique(id, scope='table')", "the rest of the table"),

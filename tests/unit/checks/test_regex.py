@@ -70,13 +70,13 @@ _REFUSED = (
     ("[z-a]", "'z-a' at character 2", r"\-"),
     (r"[\d-z]", r"'\d-z' at character 2", r"\-"),
     (r"(a)\10", r"'\1' at character 4", r"\1[0]"),
-    (r"(a\1)", r"'\1' at character 3", "surely matches once"),
+    (r"(a\1)", r"'\1' at character 3", "always matches once"),
     *(
-        (pattern, r"'\1' at character", "surely matches once")
+        (pattern, r"'\1' at character", "always matches once")
         for pattern in (r"\1(a)", r"(a)?\1", r"(a)*\1", r"(?:(a)|b)\1")
     ),
     *(
-        (pattern, r"'\1' at character", "surely matches once")
+        (pattern, r"'\1' at character", "always matches once")
         for pattern in (r"(?:(a)|b\1)", r"(?!(a))\1", r"(?:(a))+\1")
     ),
     (r"(a)(?<=\1)", r"'\1' at character 8", "what it refers to"),

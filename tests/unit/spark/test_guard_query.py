@@ -102,7 +102,7 @@ def test_what_is_no_plain_query_is_refused_in_plain_words(sql: str, said: str) -
 
 def test_tokens_know_where_they_are() -> None:
     last = sql_tokens("SELECT 1, -- x\n  /* y\n */ 'z'")[-1]
-    assert (last.place, last.before) == ("line 3, column 5", "\n\n")
+    assert (last.position, last.before) == ("line 3, column 5", "\n\n")
 
 
 def test_a_long_text_is_cut_in_linear_time() -> None:

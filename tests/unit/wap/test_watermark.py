@@ -11,7 +11,7 @@ import pytest
 from lakegate.errors import InputError, RetryableError
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.request import IngestRequest, WriteMode
-from lakegate.model.source import MarkRanges, Source, highest_to_take, to_take
+from lakegate.model.source import Source, WatermarkRanges, allowed_range, untaken_ranges
 from lakegate.wap.claims import RowsTakenError
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.revert import revert
@@ -41,7 +41,7 @@ def left(house: FakeLakehouse, highest: int | None, source: Source = ORDERS, **o
 
 
 def said(version: str) -> str:
-    found = MarkRanges.parse(version)
+    found = WatermarkRanges.parse(version)
     return "" if found is None else str(found)
 
 
@@ -108,10 +108,10 @@ def test_rows_that_others_took_are_not_published_again(house: FakeLakehouse, mon
 )
 def test_the_clock_limits_which_rows_are_looked_at_and_ends_no_range(kind: str, latest: str | None) -> None:
     """What a limit left out comes later: only a mark that was read is an end."""
-    limit = highest_to_take("at", kind, until=None, now=datetime(2024, 5, 2, 12, tzinfo=UTC))
+    limit = allowed_range("at", kind, until=None, now=datetime(2024, 5, 2, 12, tzinfo=UTC))
     assert (limit and limit.where(kind)) == (latest and f"(`at` <= CAST('{latest}' AS {kind}))")
     highest = "5" if kind == "bigint" else "2024-04-01"
-    assert str(to_take("at", kind, highest, [])).startswith(f"at up to {highest}")
+    assert str(untaken_ranges("at", kind, highest, [])).startswith(f"at up to {highest}")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_the_clock_limits_which_rows_are_looked_at_and_ends_no_range(kind: str, 
 )
 def test_a_limit_that_is_no_mark_is_refused(kind: str, until: str, said: str) -> None:
     with pytest.raises(InputError, match=said) as caught:
-        highest_to_take("at", kind, until=until, now=datetime(2024, 5, 2, tzinfo=UTC))
+        allowed_range("at", kind, until=until, now=datetime(2024, 5, 2, tzinfo=UTC))
     assert caught.value.hint
 
 

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from lakegate.checks.builtin.in_range import Range, range_of, require_end
 from lakegate.checks.columns import NUMBERS, ColumnType, Family, QuotedColumn, count_nulls, literal
 from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
-from lakegate.checks.history import LAST, band_of, prepare_band
+from lakegate.checks.history import MeasureOptions, band_of, prepare_band
 from lakegate.checks.questions import Aggregates, CheckProblem, Finding
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
@@ -48,12 +48,7 @@ def mean(
     column: ColumnName,
     min: Number | None = None,
     max: Number | None = None,
-    *,
-    deviations: float | None = None,
-    percent: float | None = None,
-    last: int = LAST,
-    weekday: bool = False,
-    **options: Unpack[CheckOptions],
+    **options: Unpack[MeasureOptions],
 ) -> Aggregates:
     """The mean of ``column`` is between ``min`` and ``max``, or close to that of earlier batches.
 
@@ -78,9 +73,7 @@ def mean(
         total, count = values
         return None if not count else Fraction(_summed(total, found)) / count
 
-    return _measure(
-        "mean", found, expressions, measured, (min, max), band_of(deviations, percent, last, weekday=weekday)
-    )
+    return _measure("mean", found, expressions, measured, (min, max), band_of(options))
 
 
 @check(
@@ -94,12 +87,7 @@ def column_sum(
     column: ColumnName,
     min: Number | None = None,
     max: Number | None = None,
-    *,
-    deviations: float | None = None,
-    percent: float | None = None,
-    last: int = LAST,
-    weekday: bool = False,
-    **options: Unpack[CheckOptions],
+    **options: Unpack[MeasureOptions],
 ) -> Aggregates:
     """The sum of ``column`` is between ``min`` and ``max``, or close to that of earlier batches.
 
@@ -125,7 +113,7 @@ def column_sum(
         (expression, f"count({column})"),
         measured,
         (min, max),
-        band_of(deviations, percent, last, weekday=weekday),
+        band_of(options),
     )
 
 
@@ -134,12 +122,7 @@ def stddev(
     column: ColumnName,
     min: Number | None = None,
     max: Number | None = None,
-    *,
-    deviations: float | None = None,
-    percent: float | None = None,
-    last: int = LAST,
-    weekday: bool = False,
-    **options: Unpack[CheckOptions],
+    **options: Unpack[MeasureOptions],
 ) -> Aggregates:
     """The sample standard deviation of ``column`` is between ``min`` and ``max``, or close to earlier ones.
 
@@ -156,8 +139,9 @@ def stddev(
         return spread if count > 1 else None
 
     expressions = (f"stddev_samp(CAST({column} AS DOUBLE))", f"count({column})")
-    band = band_of(deviations, percent, last, weekday=weekday)
-    return _measure("standard deviation", found, expressions, measured, (min, max), band, nothing=_ONE_VALUE)
+    return _measure(
+        "standard deviation", found, expressions, measured, (min, max), band_of(options), nothing=_ONE_VALUE
+    )
 
 
 @check(
@@ -171,12 +155,7 @@ def quantile(
     q: float,
     min: Number | None = None,
     max: Number | None = None,
-    *,
-    deviations: float | None = None,
-    percent: float | None = None,
-    last: int = LAST,
-    weekday: bool = False,
-    **options: Unpack[CheckOptions],
+    **options: Unpack[MeasureOptions],
 ) -> Aggregates:
     """The ``q`` quantile of ``column`` is between ``min`` and ``max``, or close to that of earlier batches.
 
@@ -214,7 +193,7 @@ def quantile(
         shown = f"The {what} is about {shown_number(value)}{expected}."
         return Finding(0, shown, failed=is_off, value=float(value))
 
-    return Aggregates(expressions, judge, band=band_of(deviations, percent, last, weekday=weekday))
+    return Aggregates(expressions, judge, band=band_of(options))
 
 
 @check(name="min", example="min(pickup, min='2024-01-01')", parameter_aliases=_ALIASES, nulls="left out", nans="fails")
@@ -254,12 +233,7 @@ def null_rate(
     column: ColumnName,
     min: Number | None = None,
     max: Number | None = None,
-    *,
-    deviations: float | None = None,
-    percent: float | None = None,
-    last: int = LAST,
-    weekday: bool = False,
-    **options: Unpack[CheckOptions],
+    **options: Unpack[MeasureOptions],
 ) -> Aggregates:
     """The share of NULLs in ``column`` (0 to 1) is between ``min`` and ``max``, or close to earlier ones.
 
@@ -269,9 +243,7 @@ def null_rate(
         >>> str(null_rate("tip", max=0.05))
         'null_rate(tip, max=0.05)'
     """
-    found = audited(column)
-    band = band_of(deviations, percent, last, weekday=weekday)
-    return _share("share of NULLs", found, Fraction, (min, max), band)
+    return _share("share of NULLs", audited(column), Fraction, (min, max), band_of(options))
 
 
 @check(
@@ -292,8 +264,9 @@ def not_null_proportion(
         >>> str(not_null_proportion("tip", 0.95))
         'not_null_proportion(tip, min=0.95)'
     """
-    found = audited(column)
-    return _share("share of values", found, lambda nulls, rows: Fraction(rows - nulls, rows), (min, max), None)
+    return _share(
+        "share of values", audited(column), lambda nulls, rows: Fraction(rows - nulls, rows), (min, max), None
+    )
 
 
 @check(example="distinct_count(vendor_id, 1, 3)", parameter_aliases=_ALIASES, nulls="left out", nans="equals NaN")
@@ -301,12 +274,7 @@ def distinct_count(
     column: ColumnName,
     min: int | None = None,
     max: int | None = None,
-    *,
-    deviations: float | None = None,
-    percent: float | None = None,
-    last: int = LAST,
-    weekday: bool = False,
-    **options: Unpack[CheckOptions],
+    **options: Unpack[MeasureOptions],
 ) -> Aggregates:
     """``column`` has at least ``min`` and at most ``max`` distinct values, or about as many as earlier batches.
 
@@ -320,9 +288,9 @@ def distinct_count(
     found = audited(column)
     if not found.type.groupable:
         raise CheckProblem(f"column '{found.name}' is of type {found.type.text}, whose values can't be compared.")
-    band = band_of(deviations, percent, last, weekday=weekday)
+    expressions = (f"count(DISTINCT {column})",)
     return _measure(
-        "number of distinct values", found, (f"count(DISTINCT {column})",), lambda values: values[0], (min, max), band
+        "number of distinct values", found, expressions, lambda values: values[0], (min, max), band_of(options)
     )
 
 

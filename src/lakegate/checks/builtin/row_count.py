@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 from lakegate.checks.definition import CheckOptions
-from lakegate.checks.history import LAST, band_of, prepare_band
-from lakegate.checks.questions import Finding, RowTotal, TotalBeside
+from lakegate.checks.history import LAST, MeasureOptions, band_of, prepare_band
+from lakegate.checks.questions import Band, Finding, RowTotal, TotalBeside
 from lakegate.checks.registry import check
 from lakegate.errors import IdentifierError
 from lakegate.model.checks import Check
@@ -24,12 +24,7 @@ from lakegate.model.identifiers import TableIdentifier
 def row_count(
     min: int | None = None,
     max: int | None = None,
-    *,
-    deviations: float | None = None,
-    percent: float | None = None,
-    last: int = LAST,
-    weekday: bool = False,
-    **options: Unpack[CheckOptions],
+    **options: Unpack[MeasureOptions],
 ) -> RowTotal:
     """The batch has between ``min`` and ``max`` rows, or about as many as earlier batches.
 
@@ -46,7 +41,7 @@ def row_count(
         detail = f"The batch has {_rows(total)}; expected {_expected(min, max)}." if off else None
         return Finding(off, detail, value=float(total))
 
-    return RowTotal(judge, band_of(deviations, percent, last, weekday=weekday))
+    return RowTotal(judge, band_of(options))
 
 
 @check(example="volume_anomalies()", nulls="–", nans="–", evidence="manifest and journal")
@@ -61,7 +56,7 @@ def volume_anomalies(
         >>> str(volume_anomalies(deviations=2, weekday=True))
         'volume_anomalies(deviations=2, weekday=True)'
     """
-    return RowTotal(lambda total: Finding(0, value=float(total)), band_of(deviations, None, last, weekday=weekday))
+    return RowTotal(lambda total: Finding(0, value=float(total)), Band(deviations, None, last, weekday))
 
 
 @volume_anomalies.prepare

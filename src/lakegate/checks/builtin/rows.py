@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Unpack
 
 from lakegate.checks.builtin.accepted_values import prepare_values, typed_values
 from lakegate.checks.builtin.sql import predicate_of, require_truth_value, with_columns
@@ -36,14 +36,8 @@ def expression_is_true(expression: str, **options: Unpack[CheckOptions]) -> Fail
     )
 
 
-@expression_is_true.prepare
-def _prepare_expression(check: Check) -> Check:
-    return with_columns(check, "expression")
-
-
-@expression_is_true.validate
-def _validate_expression(check: Check, schema: Any) -> None:
-    require_truth_value(check.arguments["expression"], schema)
+expression_is_true.prepare(lambda check: with_columns(check, "expression"))
+expression_is_true.validate(lambda check, schema: require_truth_value(check.arguments["expression"], schema))
 
 
 @check(example="not_accepted_values(status, ['test', 'void'])", nans="passes")

@@ -31,9 +31,8 @@ def sql(predicate: str, **options: Unpack[CheckOptions]) -> FailingRows:
     return FailingRows(f"({read.sql})", metrics=read.never(outcome=True), by_user=True, longest_text=read.longest_text)
 
 
-@sql.prepare
-def _prepare(check: Check) -> Check:
-    return with_columns(check, "predicate")
+sql.prepare(lambda check: with_columns(check, "predicate"))
+sql.validate(lambda check, schema: require_truth_value(check.arguments["predicate"], schema))
 
 
 def with_columns(check: Check, argument: str) -> Check:
@@ -53,11 +52,6 @@ def with_columns(check: Check, argument: str) -> Check:
     if len(named) != len(found) or {name.lower() for name in named} != {name.lower() for name in found}:
         raise ValueError(f"the predicate refers to {', '.join(found) or 'no column'}, not to {', '.join(named)}.")
     return check.model_copy(update={"columns": named, "arguments": {argument: text}})
-
-
-@sql.validate
-def _validate(check: Check, schema: Schema) -> None:
-    require_truth_value(check.arguments["predicate"], schema)
 
 
 def require_truth_value(text: str, schema: Schema) -> None:
