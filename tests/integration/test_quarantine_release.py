@@ -42,7 +42,7 @@ def test_rows_are_released_once_fixed_or_as_they_are_and_dropped(lake: Lake, nam
 
     with pytest.raises(SchemaError, match="has no column 'fair'"):
         lake.quarantine_release(table, changes={"fair": "1"})
-    with pytest.raises(InputError, match="holds a subquery"):
+    with pytest.raises(InputError, match="contains a subquery"):
         lake.quarantine_release(table, changes={"fare": "(SELECT 1)"})
     with pytest.raises(InputError, match="No unreleased row"):
         lake.quarantine_release(table, check="other")

@@ -258,44 +258,36 @@ class _Answer:
     reads: tuple[str, ...] = ()
 
 
+@dataclass(eq=False)
 class _Audit:
     """One audit in progress. Each other table is located once, so that all questions see the same state of it."""
 
-    def __init__(
-        self,
-        rows: AddedRows,
-        schema: Schema,
-        added: AddedFiles,
-        checks: Sequence[Check],
-        engine: Callable[[], Engine],
-        narrator: Narrator | None,
-        others: Others | None,
-        past: BatchHistory | None,
-    ) -> None:
-        self._rows = rows
-        self._past = past
-        self._past_batches = iter(() if past is None else past.batches())
-        self._scanned = rows  # for questions about single rows
-        self._added = added
-        self._schema = schema
-        self._checks = checks
-        self._questions = [find_check(check.kind).ask(check, schema) for check in checks]
-        self._filters = [find_check(check.kind).filter(check, schema) for check in checks]
+    rows: AddedRows
+    schema: Schema
+    added: AddedFiles
+    checks: Sequence[Check]
+    connect: Callable[[], Engine]
+    narrator: Narrator | None
+    others: Others | None
+    past: BatchHistory | None
+
+    def __post_init__(self) -> None:
+        self._past_batches = iter(() if self.past is None else self.past.batches())
+        self._scanned = self.rows  # for questions about single rows
+        self._questions = [find_check(check.kind).ask(check, self.schema) for check in self.checks]
+        self._filters = [find_check(check.kind).filter(check, self.schema) for check in self.checks]
         self._filter_counts: dict[Filter, int] = {}  # number of matching rows
         self._filtered_questions: dict[tuple[int, Filter], FailingRows] = {}
         self._is_unique: dict[DuplicateRows, bool] = {}  # whether the scan proved it
         self._sampled: set[object] = set()  # keys of questions whose texts were sampled
         self._jobs: dict[tuple[KeyQuestion, Filter | None], list[Method]] = {}  # jobs for just this question
-        self._connect = engine
-        self._narrator = narrator
-        self._others = others
         self._located: dict[TableIdentifier, tuple[Rows, ...]] = {}
-        self._total = added.rows if added.complete else None
+        self._total = self.added.rows if self.added.complete else None
 
     @property
     def total(self) -> int:
         """Number of rows that were judged."""
-        return self._added.rows if self._total is None else self._total
+        return self.added.rows if self._total is None else self._total
 
     def results(self) -> tuple[CheckResult, ...]:
         """Answer all checks."""
@@ -305,7 +297,7 @@ class _Audit:
             if not self._hides or "condition" not in error.context:
                 raise  # lakegate.spark.failures sets "condition" for messages from Spark
             raise type(error)(
-                f"The audit of {self._rows.table} on {self._rows.ref} couldn't run: {self._message_of(error)}.",
+                f"The audit of {self.rows.table} on {self.rows.ref} couldn't run: {self._message_of(error)}.",
                 hint="Spark's message may quote values that audit.mask or examples=0 hide. "
                 "Spark's log says where it failed.",
                 **error.context,
@@ -314,7 +306,7 @@ class _Audit:
     @cached_property
     def _hides(self) -> bool:
         """Whether some values mustn't be shown."""
-        return bool(self._rows.masked) or any(check.examples == 0 for check in self._checks)
+        return bool(self.rows.masked) or any(check.examples == 0 for check in self.checks)
 
     def _message_of(self, error: LakegateError) -> str:
         """Return an engine's message, or only the error's name if the message may quote hidden values."""
@@ -340,7 +332,7 @@ class _Audit:
                 answers[index] = _Answer(finding, "manifest", total=self._judged_rows(index))
         began = _record_time("manifest", began)
         for index, question in unanswered.items():
-            self._locate(self._checks[index], question)
+            self._locate(self.checks[index], question)
         findings = (
             *self._scan(unanswered),
             *self._run_aggregates(unanswered),
@@ -356,7 +348,7 @@ class _Audit:
         if any(self._verdict(index, answer) == "fail" for index, answer in answers.items()):
             self._add_examples(answers)
             _record_time("examples", began)
-        names = distinct_names([check.name for check in self._checks])
+        names = distinct_names([check.name for check in self.checks])
         return tuple(
             self._result(index, name, answers[index], self._verdict(index, answers[index]))
             for index, name in enumerate(names)
@@ -370,11 +362,11 @@ class _Audit:
         question, where = self._questions[index], self._filters[index]
         fetched = bool(result.examples)
         is_query = isinstance(question, QueryRows) and question.by_user
-        size = None if is_query else read_bytes((*result.columns, *named_in(where, self._schema)), self._added)
+        size = None if is_query else read_bytes((*result.columns, *named_in(where, self.schema)), self.added)
         if result.evidence != "scan":
             size = size if fetched else 0
             return Explanation(check=result.check, method="manifest", reason=None, jobs=fetched, bytes=size)
-        why: str | None = reason(self._checks[index], question, where, self._schema, self._added)
+        why: str | None = reason(self.checks[index], question, where, self.schema, self.added)
         method: Method = "scan"
         jobs = 1 + (isinstance(question, FailingRows) and self._filtered(index).key in self._sampled)
         if is_query:
@@ -401,15 +393,15 @@ class _Audit:
         if answer.finding.failed:
             return "fail"
         total = self.total if answer.total is None else answer.total
-        tolerated = is_tolerated(self._checks[index].tolerance, answer.finding.failing_rows, total)
+        tolerated = is_tolerated(self.checks[index].tolerance, answer.finding.failing_rows, total)
         return "pass" if tolerated else "fail"
 
     @cached_property
     def _engine(self) -> Engine:
-        return self._connect()
+        return self.connect()
 
     def _step(self, text: str) -> AbstractContextManager[object]:
-        return nullcontext() if self._narrator is None else self._narrator.step(text)
+        return nullcontext() if self.narrator is None else self.narrator.step(text)
 
     # Single rows ---------------------------------------------------------------------------------------------------
 
@@ -428,13 +420,13 @@ class _Audit:
         distinct += [FailingRows(where.sql, by_user=True, is_slow=where.is_slow) for where in filters]
         answered = [i for i in questions if i in about_rows or i in about_total or self._filters[i] is not None]
         if any(question.is_slow for question in distinct):
-            self._scanned = self._rows.model_copy(update={"one_by_one": True})
+            self._scanned = self.rows.model_copy(update={"one_by_one": True})
         duplicates = [q for i, q in questions.items() if isinstance(q, DuplicateRows) and self._filters[i] is None]
         candidates = () if self._scanned.one_by_one else ((q, self._integer_key(q)) for q in duplicates)
         keys = ((question, key) for question, key in candidates if key is not None and key.is_ordered)
         proven, key = next(iter(keys), (None, None))
         also = f", and duplicates of {', '.join(key.columns)}" if key else ""
-        with self._step(f"scan {self._rows.table} for {counted(len(answered), 'check')}{also}"):
+        with self._step(f"scan {self.rows.table} for {counted(len(answered), 'check')}{also}"):
             result = self._count(distinct or [FailingRows(_NO_ROW)], key, self._text_questions(about_rows))
         if proven is not None:
             self._is_unique[proven] = bool(result.is_unique)
@@ -464,7 +456,7 @@ class _Audit:
 
     def _text_questions(self, questions: Mapping[int, FailingRows]) -> Sequence[FailingRows]:
         """Return the questions whose texts are worth sampling; none if their values mustn't leave the engine."""
-        if any(check.examples == 0 for check in self._checks):
+        if any(check.examples == 0 for check in self.checks):
             return []
         shown = (
             question
@@ -472,7 +464,7 @@ class _Audit:
             if question.text is not None
             and not question.passing
             and not question.is_slow  # only one core evaluates a sample
-            and not is_masked_in(self._checks[index], self._schema, self._rows.masked)
+            and not is_masked_in(self.checks[index], self.schema, self.rows.masked)
         )
         distinct = list({question.key: question for question in shown}.values())
         return distinct if (self._total or 0) * len(distinct) >= _SAMPLE_FROM else []
@@ -519,15 +511,15 @@ class _Audit:
 
         Dictionaries don't cover NULL. Iceberg decodes invalid UTF-8 to another text, which isn't ASCII.
         """
-        column, files = question.text, [file for file in self._added.files if file.rows]
+        column, files = question.text, [file for file in self.added.files if file.rows]
         return (
             column is not None
             and column.type.text == "string"
-            and self._added.complete
+            and self.added.complete
             and not self._scanned.one_by_one
-            and self._added.rows >= max(_FILTER_FROM, len(files) * _FILTER_FROM_PER_FILE)
+            and self.added.rows >= max(_FILTER_FROM, len(files) * _FILTER_FROM_PER_FILE)
             and all(file.path.endswith(".parquet") for file in files)
-            and count_nulls(self._added, column) == 0
+            and count_nulls(self.added, column) == 0
             and len(passing) <= _MOST_FILTER_VALUES
             and all(text.isascii() for text in passing)
         )
@@ -539,11 +531,11 @@ class _Audit:
         expected = self._total if where is None else self._filter_counts[where]
         if result.total != expected or len(result.failing) != questions:
             raise EngineError(
-                f"The audit of {self._rows.table} on {self._rows.ref} couldn't run: the engine read "
+                f"The audit of {self.rows.table} on {self.rows.ref} couldn't run: the engine read "
                 f"{result.total:,} rows, but {expected:,} were added.",
                 hint="Run it again. If that doesn't help, someone else wrote to the branch: discard it.",
-                table=str(self._rows.table),
-                branch=self._rows.ref,
+                table=str(self.rows.table),
+                branch=self.rows.ref,
             )
         return result
 
@@ -556,16 +548,16 @@ class _Audit:
         refusals = {question.key: self._error_of(question.predicate) for question in by_user}
         culprits = [
             f"\n- {check}: {self._message_of(refusal)}"
-            for index, check in enumerate(self._checks)
+            for index, check in enumerate(self.checks)
             if (refusal := next(filter(None, map(refusals.get, self._scan_keys(index))), None)) is not None
         ]
         if culprits:
             raise CheckError(
-                f"The engine can't evaluate {counted(len(culprits), 'check')} on {self._rows.table}:"
+                f"The engine can't evaluate {counted(len(culprits), 'check')} on {self.rows.table}:"
                 + "".join(culprits),
                 hint="Correct the expression; in Spark SQL, try_divide(…) and try_cast(… AS …) give NULL, not errors.",
-                table=str(self._rows.table),
-                branch=self._rows.ref,
+                table=str(self.rows.table),
+                branch=self.rows.ref,
             ) from (None if self._hides else error)
 
     def _scan_keys(self, index: int) -> Iterator[object]:
@@ -588,12 +580,12 @@ class _Audit:
     def _answer_without_rows(self, question: Question) -> Finding | None:
         """Return a finding that the schema or file metrics prove; ``None`` if they prove none."""
         if isinstance(question, AboutColumns):
-            return question.judge(self._schema)
+            return question.judge(self.schema)
         if isinstance(question, AboutChange):
-            if self._past is None:
+            if self.past is None:
                 return Finding(0, _NO_RUN, skipped=True)
-            return question.judge(self._past.before(), self._schema)
-        return answer_from_manifest(question, self._added)
+            return question.judge(self.past.before(), self.schema)
+        return answer_from_manifest(question, self.added)
 
     def _run_aggregates(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
         """Answer all questions about whole columns in one aggregation for each filter."""
@@ -604,8 +596,8 @@ class _Audit:
                 yield from ((index, Finding(0)) for index in group)
                 continue
             expressions = list(dict.fromkeys(text for question in group.values() for text in question.expressions))
-            with self._step(f"aggregate {self._rows.table} for {counted(len(group), 'check')}"):
-                total, values = self._engine.aggregate(filtered_rows(self._rows, where), expressions)
+            with self._step(f"aggregate {self.rows.table} for {counted(len(group), 'check')}"):
+                total, values = self._engine.aggregate(filtered_rows(self.rows, where), expressions)
             self._verified(ScanResult(total=total, failing=()), 0, where)
             by_expression = dict(zip(expressions, values, strict=True))
             for index, question in group.items():
@@ -613,8 +605,8 @@ class _Audit:
                 yield index, self._judge_aggregates(index, question, own, total)
 
     def _judge_aggregates(self, index: int, question: Aggregates, values: Sequence[Any], total: int) -> Finding:
-        check = self._checks[index]
-        hides = is_hidden(check, self._schema, self._rows.masked)
+        check = self.checks[index]
+        hides = is_hidden(check, self.schema, self.rows.masked)
         try:
             return question.judge(values, total)
         except ValueError as error:
@@ -632,12 +624,12 @@ class _Audit:
             if where is not None and not self._filter_counts[where]:
                 yield index, Finding(0)
                 continue
-            check = self._checks[index]
-            with self._step(f"query {self._rows.table} for {check.kind}"):
+            check = self.checks[index]
+            with self._step(f"query {self.rows.table} for {check.kind}"):
                 try:
                     # Only in users' queries can computing a value fail.
                     options = {"computed": True} if question.by_user else {}
-                    result = self._engine.count_query(filtered_rows(self._rows, where), question.sql, **options)
+                    result = self._engine.count_query(filtered_rows(self.rows, where), question.sql, **options)
                 except (EngineError, QueryError) as error:
                     if question.by_user and self._error_of(_NO_ROW) is None:
                         raise refuse(
@@ -651,11 +643,11 @@ class _Audit:
         banded = {i: band for i, one in enumerate(self._questions) if (band := getattr(one, "band", None)) is not None}
         if not banded:
             return
-        own = None if self._past is None else self._past.own()
+        own = None if self.past is None else self.past.own()
         for index, band in banded.items():
-            answer, check = answers[index], self._checks[index]
+            answer, check = answers[index], self.checks[index]
             if own is None or not own.is_batch:
-                why = _NO_RUN if self._past is None else _NO_BATCH
+                why = _NO_RUN if self.past is None else _NO_BATCH
                 detail = joined(answer.finding.detail, why)
                 finding = replace(answer.finding, detail=detail, skipped=answer.finding.verdict == "pass")
                 answers[index] = replace(answer, finding=finding)
@@ -690,23 +682,23 @@ class _Audit:
             return self._is_unique[question]
         key = self._integer_key(question, where)
         if key is None and question.scope == "batch":
-            key = hash_key(question.columns, self._schema, self._added)
+            key = hash_key(question.columns, self.schema, self.added)
         if key is None:
             return False
-        rows = filtered_rows(self._rows, where)
+        rows = filtered_rows(self.rows, where)
         self._jobs.setdefault((question, where), []).append("hashes" if key.is_hash else "bitmaps")
         with self._step(f"look for duplicates of {', '.join(key.columns)} in {rows.table}"):
             return bool(self._verified(self._engine.count_failing(rows, (), key=key), 0, where).is_unique)
 
     def _integer_key(self, question: DuplicateRows, where: Filter | None = None) -> IntegerKey | None:
-        key = integer_key(question.columns, self._schema, self._added)
+        key = integer_key(question.columns, self.schema, self.added)
         if key is None or question.scope == "batch":
             return key
-        within = within_bounds(question.columns, self._schema, self._added)
+        within = within_bounds(question.columns, self.schema, self.added)
         return key.model_copy(update={"others": self._other_rows(where), "within": within})
 
     def _count_keys(self, question: KeyQuestion, where: Filter | None) -> Finding:
-        columns, rows = question.columns, filtered_rows(self._rows, where)
+        columns, rows = question.columns, filtered_rows(self.rows, where)
         is_alone = isinstance(question, DuplicateRows) and question.scope == "batch"
         self._jobs.setdefault((question, where), []).extend(("grouping",) if is_alone else ("join", "join"))
         if isinstance(question, OrphanRows):
@@ -727,10 +719,11 @@ class _Audit:
         return Finding(failing, f"The table already holds the keys of {number} of them.")
 
     def _compare_totals(self, question: TotalBeside) -> Finding:
+        ours = self._count_beside(self.rows.table)
         if self._total is None:
-            self._verified(self._engine.count_failing(self._rows, (_NO_ROW,)), 1)
-        ours = self._count_beside(self._rows.table) + self.total
-        theirs = ours if question.table == self._rows.table else self._count_beside(question.table)
+            self._verified(self._engine.count_failing(self.rows, (_NO_ROW,)), 1)
+        ours += self.total
+        theirs = ours if question.table == self.rows.table else self._count_beside(question.table)
         return question.judge(ours, theirs)
 
     def _count_beside(self, table: TableIdentifier) -> int:
@@ -739,17 +732,17 @@ class _Audit:
 
     def _other_rows(self, where: Filter | None) -> tuple[Rows, ...]:
         """Return the audited table's other rows. A check's filter applies to them, too."""
-        return with_condition(self._located[self._rows.table], None if where is None else where.sql)
+        return with_condition(self._located[self.rows.table], None if where is None else where.sql)
 
     def _locate(self, check: Check, question: Question) -> None:
         """Locate the other tables that ``question`` reads, so that all questions see the same state of them."""
         for table in self._other_tables(question):
             if table in self._located:
                 continue
-            if self._others is None:
+            if self.others is None:
                 raise refuse(check, "this audit only sees the rows of the batch.", "Use scope='batch'.")
-            rows = self._others(table)
-            if not rows and table != self._rows.table:
+            rows = self.others(table)
+            if not rows and table != self.rows.table:
                 raise no_such_table(check, table)
             self._located[table] = rows
 
@@ -758,11 +751,11 @@ class _Audit:
         if isinstance(question, OrphanRows):
             return (question.table,)
         if isinstance(question, TotalBeside):
-            return tuple(dict.fromkeys((self._rows.table, question.table)))
-        return (self._rows.table,) if isinstance(question, DuplicateRows) and question.scope == "table" else ()
+            return tuple(dict.fromkeys((self.rows.table, question.table)))
+        return (self.rows.table,) if isinstance(question, DuplicateRows) and question.scope == "table" else ()
 
     def _parents(self, question: OrphanRows) -> tuple[Rows, ...]:
-        return parent_rows(question, self._rows, self._located[question.table])
+        return parent_rows(question, self.rows, self._located[question.table])
 
     # Examples ------------------------------------------------------------------------------------------------------
 
@@ -770,10 +763,10 @@ class _Audit:
         """Fetch examples for each failed check separately, so that a failure to fetch loses no verdict."""
         failed = [i for i in range(len(self._questions)) if self._verdict(i, answers[i]) == "fail"]
         failed = [i for i in failed if self._has_examples(self._questions[i]) and self._example_limit(i)]
-        failed.sort(key=lambda index: self._checks[index].severity == "warn")
+        failed.sort(key=lambda index: self.checks[index].severity == "warn")
         for index in failed[_MOST_WITH_EXAMPLES:]:
             answers[index] = self._with_examples(
-                self._checks[index],
+                self.checks[index],
                 answers[index],
                 f"only {_MOST_WITH_EXAMPLES} failing checks get examples.",
                 quiet=True,
@@ -799,7 +792,7 @@ class _Audit:
                         kind = getattr(error, "context", {}).get("condition") or type(error).__name__
                         _LOG.debug("no examples: %s", kind, exc_info=not self._hides)
                         shown = fetched[key] = f"fetching them failed ({kind})."
-                answers[index] = self._with_examples(self._checks[index], answers[index], shown)
+                answers[index] = self._with_examples(self.checks[index], answers[index], shown)
                 if not isinstance(shown, str):
                     answers[index] = replace(answers[index], values=self._failing_values(index, answers[index]))
 
@@ -809,7 +802,7 @@ class _Audit:
 
     def _example_limit(self, index: int) -> int:
         """Return the number of failing rows to show for a check."""
-        number = self._checks[index].examples
+        number = self.checks[index].examples
         return EXAMPLES if number is None else number
 
     def _with_examples(
@@ -817,15 +810,15 @@ class _Audit:
     ) -> _Answer:
         if not isinstance(shown, str):
             return replace(answer, examples=shown)
-        if self._narrator is not None and not quiet:
-            self._narrator.note(f"no examples for {check.name}: {shown}")
+        if self.narrator is not None and not quiet:
+            self.narrator.note(f"no examples for {check.name}: {shown}")
         detail = joined(answer.finding.detail, f"No examples can be shown: {shown}")
         return replace(answer, finding=replace(answer.finding, detail=detail))
 
     def _failing_values(self, index: int, answer: _Answer) -> tuple[dict[str, Any], ...]:
         """Return a check's most frequent failing values with their numbers of rows."""
         question = self._questions[index]
-        is_shown = not is_masked_in(self._checks[index], self._schema, self._rows.masked)
+        is_shown = not is_masked_in(self.checks[index], self.schema, self.rows.masked)
         if not isinstance(question, FailingRows) or question.values_of is None or not is_shown or answer.values:
             return answer.values
         predicate = self._filtered(index).predicate
@@ -834,19 +827,19 @@ class _Audit:
             f"GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {_MOST_FAILING_VALUES}"
         )
         try:
-            return tuple(self._engine.query_examples(self._rows, sql, _MOST_FAILING_VALUES))
+            return tuple(self._engine.query_examples(self.rows, sql, _MOST_FAILING_VALUES))
         except Exception:  # noqa: BLE001 - without them, the report still has the examples
             return ()
 
     def _fetch_examples(self, index: int) -> tuple[dict[str, Any], ...]:
         question, where, limit = self._questions[index], self._filters[index], self._example_limit(index)
-        shown = {"shown": self._columns_shown(self._checks[index])}
-        rows, engine = filtered_rows(self._rows, where).model_copy(update=shown), self._engine
+        shown = {"shown": self._columns_shown(self.checks[index])}
+        rows, engine = filtered_rows(self.rows, where).model_copy(update=shown), self._engine
         if isinstance(question, FailingRows):
             scanned = self._scanned.model_copy(update=shown)
             return tuple(engine.examples(scanned, self._filtered(index).predicate, limit))
         if isinstance(question, QueryRows):
-            if question.by_user and names_masked(question.sql, self._schema, rows.masked):
+            if question.by_user and names_masked(question.sql, self.schema, rows.masked):
                 rows = rows.model_copy(update={"masked": ("*",)})
             return tuple(engine.query_examples(rows, question.sql, limit))
         if isinstance(question, OrphanRows):
@@ -859,21 +852,21 @@ class _Audit:
 
     def _columns_shown(self, check: Check) -> tuple[str, ...]:
         """Return the columns to show of a wide table's rows: the check's own, then the first ones; ``()`` for all."""
-        names = self._schema.names
+        names = self.schema.names
         if len(names) <= _MOST_COLUMNS:
             return ()
-        paths = (self._schema.resolve(column) for column in check.columns)
-        own = [column.name for one in paths if one and (column := self._schema.find(one[0][0]))]
+        paths = (self.schema.resolve(column) for column in check.columns)
+        own = [column.name for one in paths if one and (column := self.schema.find(one[0][0]))]
         return tuple(dict.fromkeys((*own, *names)))[:_MOST_COLUMNS]
 
     def _result(self, index: int, name: str, answer: _Answer, verdict: Verdict) -> CheckResult:
-        check = self._checks[index]
+        check = self.checks[index]
         failing, detail = answer.finding.failing_rows, answer.finding.detail
         if verdict == "skipped" and detail is None:
             detail = f"No row of the batch matches {check.where}, so there was nothing to check."
         elif verdict == "pass" and failing:
             detail = f"{counted(failing, 'failing row')} tolerated (at most {check.tolerance})."
-        hides = is_hidden(check, self._schema, self._rows.masked)
+        hides = is_hidden(check, self.schema, self.rows.masked)
         if detail is not None and hides:
             detail = HIDDEN
         judged = self.total if answer.total is None else answer.total

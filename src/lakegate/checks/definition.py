@@ -496,7 +496,7 @@ class CheckDefinition(Generic[P]):
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise self.error(f"{text!r} holds half of a surrogate pair, which no text column can hold.") from None
+            raise self.error(f"{text!r} contains half of a surrogate pair, which no text column can hold.") from None
         return text
 
     def _severity(self, common: Mapping[str, Any]) -> Severity:

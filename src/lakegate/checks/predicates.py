@@ -84,21 +84,21 @@ _UNKNOWN_PATTERN_LENGTH = 120
 _OPERATORS = frozenset({"AND", "BETWEEN", "DIV", "ILIKE", "IN", "IS", "LIKE", "NOT", "OR", "REGEXP", "RLIKE"})
 _QUERIES = frozenset({"FROM", "MAP", "REDUCE", "SELECT", "TABLE", "VALUES", "WITH"})
 _NOT_OF_ONE_ROW: dict[type[Any], str] = {
-    exp.Query: "holds a subquery",
-    exp.Window: "holds a window function",
-    exp.AggFunc: "holds an aggregate",
-    exp.Star: "holds '*'",
-    exp.Placeholder: "holds a placeholder",
-    exp.Parameter: "holds a parameter",
+    exp.Query: "contains a subquery",
+    exp.Window: "contains a window function",
+    exp.AggFunc: "contains an aggregate",
+    exp.Star: "contains '*'",
+    exp.Placeholder: "contains a placeholder",
+    exp.Parameter: "contains a parameter",
 }
 _NOT_IN_COLUMN = {
-    "expression_string": "holds SQL as text (expr), which can't be validated here; return all of it as SQL",
-    "subquery_expression": "holds a subquery, but it must be about one row",
-    "window": "holds a window function, but it must be about one row",
-    "unresolved_star": "holds '*', but it must be about one row",
-    "unresolved_regex": "holds a pattern of column names, but it must be about one row",
-    "typed_aggregate_expression": "holds an aggregate, but it must be about one row",
-    "extension": "holds a plugin's expression, which isn't allowed",
+    "expression_string": "contains SQL as text (expr), which can't be validated here; return all of it as SQL",
+    "subquery_expression": "contains a subquery, but it must be about one row",
+    "window": "contains a window function, but it must be about one row",
+    "unresolved_star": "contains '*', but it must be about one row",
+    "unresolved_regex": "contains a pattern of column names, but it must be about one row",
+    "typed_aggregate_expression": "contains an aggregate, but it must be about one row",
+    "extension": "contains a plugin's expression, which isn't allowed",
 }
 """Fields of Spark Connect's ``Expression`` that a check's ``Column`` can't have, and why."""
 _ROW_UDFS = frozenset({100, 101, 200, 204, 250, 251})
@@ -281,7 +281,7 @@ def read_query(text: str, view: str) -> str:
         _require_known(cte.this, known)
         known.add(cte.alias.lower())
     if len(list(tree.find_all(exp.CTE))) > len(tree.ctes):  # whose names hold for a part of the query only
-        raise PredicateError("holds a WITH inside; write it at the beginning")
+        raise PredicateError("contains a WITH inside; write it at the beginning")
     for table in tree.find_all(exp.Table):
         if table.find_ancestor(exp.CTE) is None:
             _require_known(table, known)
@@ -335,7 +335,7 @@ def _require_known(part: exp.Expr, known: Collection[str]) -> None:
     for table in part.find_all(exp.Table):
         is_plain = isinstance(table.this, exp.Identifier) and not table.args.get("db")
         if not is_plain or table.name.lower() not in known:
-            raise PredicateError(f"reads {table.sql(_DIALECT)}; it can read batch only")
+            raise PredicateError(f"reads {table.sql(_DIALECT)}; it can only read batch")
 
 
 def _query_tokens(text: str) -> tuple[SqlToken, ...]:
@@ -357,7 +357,7 @@ def _query_tokens(text: str) -> tuple[SqlToken, ...]:
         raise PredicateError("runs a program (TRANSFORM), which isn't allowed")
     if "TABLE" in words:
         # `TABLE name` reads a table, but our parser takes it for a column.
-        raise PredicateError("holds TABLE, which reads another table; write a column of that name in backticks")
+        raise PredicateError("contains TABLE, which reads another table; write a column of that name in backticks")
     return tokens
 
 
@@ -403,7 +403,7 @@ def _refuse_slow_call(name: str, arguments: Sequence[Any]) -> None:
             raise PredicateError("takes a pattern that isn't a plain text; return SQL as text instead of a Column")
         if _pattern_limit(literal.string, is_like=name in _LIKE) is not None:
             raise PredicateError(
-                f"holds the pattern {literal.string!r}, which is too slow for long texts; "
+                f"contains the pattern {literal.string!r}, which is too slow for long texts; "
                 "return SQL as text instead of a Column, which limits their length"
             )
 
@@ -456,9 +456,9 @@ def _tokens(text: str) -> tuple[SqlToken, ...]:
     gaps = zip(tokens, [*(token.start for token in tokens[1:]), len(text)], strict=True)
     between = [text[: tokens[0].start], *(text[token.start + len(token.text) : end] for token, end in gaps)]
     if any(gap.strip().startswith(("--", "/*")) for gap in between):
-        raise PredicateError("holds a comment; leave it out")
+        raise PredicateError("contains a comment; leave it out")
     if any(gap.strip() for gap in between):
-        raise PredicateError("holds ';', but it must be one expression")
+        raise PredicateError("contains ';', but it must be one expression")
     return tokens
 
 
@@ -480,7 +480,7 @@ def _refuse_functions(tokens: tuple[SqlToken, ...]) -> None:
 
 def _refuse_function(name: str) -> None:
     if name in _MANY_ROWS:
-        raise PredicateError(f"calls {name}(), which takes many rows, but it must be about one")
+        raise PredicateError(f"calls {name}(), which takes many rows; a predicate is about one row")
     if name in RUNS_CODE:
         raise PredicateError(f"calls {name}(), which isn't allowed")
 
@@ -521,7 +521,7 @@ def _pattern_limit(pattern: str, *, is_like: bool, escape: str = "\\") -> int | 
     if (found := problem(regex)) is not None:
         # The problem's advice is about regular expressions.
         why = f"can take forever on some texts. {_OTHER_THAN_LIKE}" if is_like else found
-        raise PredicateError(f"holds the pattern {pattern!r}, which {why}")
+        raise PredicateError(f"contains the pattern {pattern!r}, which {why}")
     return longest_text(regex)
 
 
@@ -600,7 +600,7 @@ def _refuse_slow(tokens: tuple[SqlToken, ...]) -> None:
     limit = _longest_text(tokens)
     if limit is not None and limit < LONG_TEXTS:
         raise PredicateError(
-            f"holds a pattern that is too slow for texts of over {limit:,} characters, which nothing here keeps away; "
+            f"contains a pattern that is too slow for texts of over {limit:,} characters, which can occur here; "
             "use expression_is_true('…'), which does, or another pattern"
         )
 
@@ -608,7 +608,7 @@ def _refuse_slow(tokens: tuple[SqlToken, ...]) -> None:
 def _refuse_query(token: SqlToken, after: SqlToken) -> None:
     """Refuse ``(TABLE t)`` and the like, which sqlglot parses as a column with an alias."""
     if after.kind == "quoted" or (after.kind == "word" and after.upper not in _OPERATORS):
-        raise PredicateError(f"holds a subquery ({token.upper}), but it must be about one row")
+        raise PredicateError(f"contains a subquery ({token.upper}), but it must be about one row")
 
 
 def _is_judged(node: exp.Expr) -> bool:

@@ -30,7 +30,7 @@ _BY_CHARACTERS = "\U00010000{0}"
 _IN_SQL = "or use sql('NOT column RLIKE …'), which takes all of Java's patterns"
 _ESCAPES = {
     "Z": r"to Java is also before a final line break, and to Python only the end; write \z or $",
-    "B": r"is read in two ways by versions of Python; write (?<=\w)(?=\w) or (?<!\w)(?!\w)",
+    "B": r"differs between versions of Python; write (?<=\w)(?=\w) or (?<!\w)(?!\w)",
     "v": r"is one character to Python and seven to Java; write \x0b",
     "h": r"only Java knows; write [ \t\xa0]",
     "H": r"only Java knows; write [^ \t\xa0]",
@@ -89,7 +89,7 @@ def java_pattern(pattern: str, *, to_the_end: bool = False) -> str:
     if not pattern:
         raise RegexError("is empty")
     if "\b" in pattern:
-        raise RegexError(r"holds a backspace; write r'…' so that \b is a word boundary")
+        raise RegexError(r"contains a backspace; write r'…' so that \b is a word boundary")
     java = _Reader(pattern, to_the_end=to_the_end).read()
     if (found := problem(pattern)) is not None:
         raise RegexError(found)

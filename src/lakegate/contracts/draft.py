@@ -9,7 +9,7 @@ from typing import Any
 
 from lakegate.checks.registry import find_check
 from lakegate.contracts.document import Mark, Node
-from lakegate.contracts.model import VERSION, column_type
+from lakegate.contracts.model import SQL_TYPES, VERSION, column_type
 from lakegate.contracts.propose import comment, scalar
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
@@ -200,17 +200,6 @@ def _flow(value: Any) -> str:
     return scalar(value)
 
 
-_SQL_TYPES = {
-    "boolean": "boolean", "bool": "boolean", "int": "int", "integer": "int", "int4": "int", "int32": "int",
-    "smallint": "int", "tinyint": "int", "int2": "int", "bigint": "long", "long": "long", "int8": "long",
-    "int64": "long", "float": "double", "float8": "double", "float64": "double", "double": "double",
-    "double precision": "double", "real": "float", "float4": "float", "date": "date", "timestamp_ntz": "timestamp",
-    "timestamp without time zone": "timestamp", "datetime": "timestamp", "timestamp": "timestamp",
-    "timestamptz": "timestamptz", "timestamp_ltz": "timestamptz", "timestamp_tz": "timestamptz",
-    "timestamp with time zone": "timestamptz", "string": "string", "text": "string", "varchar": "string",
-    "char": "string", "character varying": "string", "character": "string", "nvarchar": "string", "uuid": "string",
-    "binary": "binary", "varbinary": "binary", "bytes": "binary", "bytea": "binary",
-}  # fmt: skip
 _CALL = re.compile(r"([a-z_ 0-9]+?)\s*\((.*)\)")
 
 
@@ -228,7 +217,7 @@ def sql_type(text: str) -> str | None:
         numbers = arguments.split(",") if arguments else []
         digits = ", ".join(one.strip() for one in (*numbers, "0")[:2]) if numbers else "38, 9"
         return _valid(f"decimal({digits})")
-    return _SQL_TYPES.get(name) or _valid(text)
+    return SQL_TYPES.get(name) or _valid(text)
 
 
 def _valid(text: str) -> str | None:

@@ -22,12 +22,21 @@ TYPES = (
 )  # fmt: skip
 """Iceberg's types, for hints and completion."""
 _WORDS = frozenset(re.findall(r"^[a-z]+", "\n".join(TYPES), re.MULTILINE))
+SQL_TYPES = {
+    "boolean": "boolean", "bool": "boolean", "int": "int", "integer": "int", "int4": "int", "int32": "int",
+    "smallint": "int", "tinyint": "int", "int2": "int", "bigint": "long", "long": "long", "int8": "long",
+    "int64": "long", "float": "double", "float8": "double", "float64": "double", "double": "double",
+    "double precision": "double", "real": "float", "float4": "float", "date": "date", "timestamp_ntz": "timestamp",
+    "timestamp without time zone": "timestamp", "datetime": "timestamp", "timestamp": "timestamp",
+    "timestamptz": "timestamptz", "timestamp_ltz": "timestamptz", "timestamp_tz": "timestamptz",
+    "timestamp with time zone": "timestamptz", "string": "string", "text": "string", "varchar": "string",
+    "char": "string", "character varying": "string", "character": "string", "nvarchar": "string", "uuid": "string",
+    "binary": "binary", "varbinary": "binary", "bytes": "binary", "bytea": "binary",
+}  # fmt: skip
+"""Databases' types and Iceberg's for them."""
 _SYNONYMS = {
-    "bigint": "long", "int64": "long", "integer": "int", "int32": "int", "smallint": "int", "tinyint": "int",
-    "varchar": "string", "text": "string", "char": "string", "str": "string", "bool": "boolean", "float64": "double",
-    "float32": "float", "real": "float", "number": "decimal(38, 0)", "numeric": "decimal(38, 0)",
-    "timestamp_ntz": "timestamp", "datetime": "timestamp", "timestamp_ltz": "timestamptz", "array": "list<string>",
-    "object": "struct<a: int>", "bytes": "binary",
+    **SQL_TYPES, "str": "string", "float32": "float", "number": "decimal(38, 0)", "numeric": "decimal(38, 0)",
+    "array": "list<string>", "object": "struct<a: int>",
 }  # fmt: skip
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
 _FIXED = re.compile(r"fixed\[\d+\]")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -341,23 +342,24 @@ class _OdcsTable:
                 self._draft.lose(one.mark, "quality", "it isn't a mapping")
 
 
+@dataclass
 class _Quality:
     """A rule under ``quality`` while it's being read."""
 
-    def __init__(
-        self, draft: Draft, node: Node, column: DraftColumn | None, columns: Mapping[str, str], tables: set[str | None]
-    ) -> None:
-        self._draft, self._node, self._column = draft, node, column
-        self._columns, self._tables = columns, tables
-        self._operators = [name for name in _CONDITIONS if name in node.mapping]
+    draft: Draft
+    node: Node
+    column: DraftColumn | None
+    columns: Mapping[str, str]
+    tables: set[str | None]
 
     def read(self) -> None:
-        node = self._node
+        node = self.node
+        self._operators = [name for name in _CONDITIONS if name in node.mapping]
         metric = text_of(node.get("metric")) or text_of(node.get("rule"))
         kind = text_of(node.get("type")) or ("library" if metric else "text")
         for key, mark in node.keys.items():
             if key not in _QUALITY_KEYS:
-                self._draft.lose(mark, f"quality {key}", "lakegate has no such key")
+                self.draft.lose(mark, f"quality {key}", "lakegate has no such key")
         if kind == "library" and metric is not None:
             self._subject = metric
             self._library(metric)
@@ -370,7 +372,7 @@ class _Quality:
         else:
             engine = text_of(node.get("engine"))
             why = "it's for people" if kind == "text" else f"it's for {engine or 'another engine'}"
-            self._draft.lose(node.mark, f"quality of type {kind}", why)
+            self.draft.lose(node.mark, f"quality of type {kind}", why)
 
     def _library(self, metric: str) -> None:
         readers = {
@@ -380,14 +382,14 @@ class _Quality:
         reader = readers.get(metric)
         if reader is None:
             self._lose("ODCS 3.1 has no such metric")
-        elif metric not in ("rowCount", "duplicateValues") and self._column is None:
+        elif metric not in ("rowCount", "duplicateValues") and self.column is None:
             self._lose("it must be below a property")
         else:
             reader()
 
     def _row_count(self) -> None:
         operator, value = self._operator()
-        if text_of(self._node.get("unit")) == "percent":
+        if text_of(self.node.get("unit")) == "percent":
             self._lose("rows are counted, not their share")
             return
         whole = _ints(value)
@@ -456,8 +458,8 @@ class _Quality:
 
     def _duplicates(self) -> None:
         listed = self._argument("properties")
-        names = [self._columns.get(name, name) for name in words_of(listed)] if listed is not None else []
-        columns = names or ([self._name] if self._column is not None else [])
+        names = [self.columns.get(name, name) for name in words_of(listed)] if listed is not None else []
+        columns = names or ([self._name] if self.column is not None else [])
         quoted = [quote(one) for one in names] or [self._sql_name]
         if not columns:
             self._lose("it names no properties")
@@ -466,30 +468,30 @@ class _Quality:
         count = f"count_if({present}) - count(DISTINCT {', '.join(quoted)})"
         kind, tolerance = self._counted("unique", columns, {}, count)
         if kind == "unique" and tolerance:
-            self._draft.lose(
-                self._node.mark, self._subject, "'unique' counts all rows that share a key, including the first"
+            self.draft.lose(
+                self.node.mark, self._subject, "'unique' counts all rows that share a key, including the first"
             )
         elif kind == "custom_sql":
-            self._draft.lose(self._node.mark, self._subject, "of the rows that share a key, all but one count")
+            self.draft.lose(self.node.mark, self._subject, "of the rows that share a key, all but one count")
 
     def _sql(self) -> None:
-        query = self._node.value_of("query")
+        query = self.node.value_of("query")
         if not isinstance(query, str):
             self._lose("it has no query")
             return
         if '"' in query:
             self._lose("\"…\" is a name in some databases and text in Spark; write names in backticks, text in '…'")
             return
-        for placeholder in _COLUMN_PLACEHOLDERS if self._column is not None else ():
+        for placeholder in _COLUMN_PLACEHOLDERS if self.column is not None else ():
             query = query.replace(placeholder, self._sql_name)
         count = _COUNT.fullmatch(query.strip())
-        is_ours = count is not None and count["table"].strip("`") in {*_TABLE_PLACEHOLDERS, *self._tables}
+        is_ours = count is not None and count["table"].strip("`") in {*_TABLE_PLACEHOLDERS, *self.tables}
         if count is not None and is_ours and not re.search(r"\bselect\b", count["where"], re.IGNORECASE):
             self._counted("sql", (), {"predicate": count["where"]}, f"count_if({count['where']})")
             return
         for placeholder in _TABLE_PLACEHOLDERS:
             query = query.replace(placeholder, "batch")
-        for name in filter(None, self._tables):
+        for name in filter(None, self.tables):
             query = re.sub(rf"(?i)(\b(?:from|join)\s+)`?{re.escape(name)}`?(?![\w.`])", r"\1batch", query)
         condition = self._condition("value")
         if condition is None:
@@ -503,7 +505,7 @@ class _Quality:
     def _lakegate_check(self) -> None:
         from lakegate.contracts.entries import EntryError, read_entry
 
-        implementation = self._node.mapping.get("implementation")
+        implementation = self.node.mapping.get("implementation")
         try:
             checks = () if implementation is None else read_entry(implementation)
         except EntryError as error:
@@ -511,7 +513,7 @@ class _Quality:
             return
         for check in checks:
             arguments = {**check.arguments, "scope": check.scope, **find_check(check.kind).options_of(check)}
-            self._draft.add(self._node.mark, self._subject, check.kind, check.columns, arguments)
+            self.draft.add(self.node.mark, self._subject, check.kind, check.columns, arguments)
 
     def _counted(
         self, kind: str, columns: Any, arguments: Mapping[str, Any], count: str | None
@@ -531,7 +533,7 @@ class _Quality:
 
     def _compare(self, count: str) -> str | None:
         """Add a check that compares a row count or share by the operators; return its kind."""
-        is_percent = text_of(self._node.get("unit")) == "percent"
+        is_percent = text_of(self.node.get("unit")) == "percent"
         condition = self._condition("100 * value", "rows") if is_percent else self._condition("value")
         if condition is None:
             self._lose("it needs an operator and a number")
@@ -545,7 +547,7 @@ class _Quality:
         """Return SQL for the operators applied to ``compared``; ``None`` if they can't be understood."""
         parts = []
         for operator in self._operators:
-            value = self._node.mapping[operator].plain()
+            value = self.node.mapping[operator].plain()
             ends = value if isinstance(value, list) else [value]
             form = _CONDITIONS[operator]
             if len(ends) != form.count("{}") or not all(map(_is_number, ends)):
@@ -557,7 +559,7 @@ class _Quality:
     def _tolerance(self) -> int | str | None:
         """Return the tolerance that the operator expresses; ``None`` if it isn't 'at most'."""
         operator, value = self._operator()
-        is_percent = text_of(self._node.get("unit")) == "percent"
+        is_percent = text_of(self.node.get("unit")) == "percent"
         number = value[-1] if isinstance(value, list) and value else value
         if operator is None or not _is_number(number):
             return None
@@ -568,7 +570,7 @@ class _Quality:
         elif operator == "mustBeLessThan" and number > 0:
             most = number if is_percent else math.ceil(number) - 1
             if is_percent:
-                self._draft.lose(self._node.mark, self._subject, f"'less than {number} %' became 'at most {number} %'")
+                self.draft.lose(self.node.mark, self._subject, f"'less than {number} %' became 'at most {number} %'")
         if most is None or most < 0 or (is_percent and most > 100):
             return None
         return f"{Decimal(str(most)):f}%" if is_percent and most else math.floor(most)
@@ -576,40 +578,40 @@ class _Quality:
     def _operator(self) -> tuple[str | None, Any]:
         if len(self._operators) != 1:
             return None, None
-        return self._operators[0], self._node.mapping[self._operators[0]].plain()
+        return self._operators[0], self.node.mapping[self._operators[0]].plain()
 
     def _argument(self, name: str) -> Node | None:
-        arguments = self._node.get("arguments")
+        arguments = self.node.get("arguments")
         found = None if arguments is None else arguments.get(name)
-        return found if found is not None else self._node.get(name)
+        return found if found is not None else self.node.get(name)
 
     @property
     def _name(self) -> str:
-        return self._column.name if self._column is not None else ""
+        return self.column.name if self.column is not None else ""
 
     @property
     def _type(self) -> str:
-        return (self._column.type if self._column is not None else None) or ""
+        return (self.column.type if self.column is not None else None) or ""
 
     @property
     def _sql_name(self) -> str:
-        return (self._column.sql if self._column is not None else None) or quote(self._name)
+        return (self.column.sql if self.column is not None else None) or quote(self._name)
 
     def _add(self, kind: str, columns: Any, arguments: Mapping[str, Any]) -> None:
-        node = self._node
+        node = self.node
         severity = (text_of(node.get("severity")) or "error").lower()
         if severity not in _WARNS | _BLOCKS:
-            self._draft.lose(node.keys["severity"], f"severity {severity}", "it became 'error'")
+            self.draft.lose(node.keys["severity"], f"severity {severity}", "it became 'error'")
         options = {
             "severity": "warn" if severity in _WARNS else None,
             "name": text_of(node.get("name")),
             "description": text_of(node.get("description")),
             "tags": [*words_of(node.get("tags")), *words_of(node.get("dimension"))] or None,
         }
-        self._draft.add(node.mark, self._subject, kind, columns, {**arguments, **options})
+        self.draft.add(node.mark, self._subject, kind, columns, {**arguments, **options})
 
     def _lose(self, why: str) -> None:
-        self._draft.lose(self._node.mark, self._subject, why)
+        self.draft.lose(self.node.mark, self._subject, why)
 
 
 def _only_states_type(key: str, options: Node, kind: str | None = None) -> bool:

@@ -408,15 +408,15 @@ def test_none_is_no_word_for_another_default() -> None:
 @pytest.mark.parametrize(
     ("write", "problem"),
     [
-        (lambda f: f.expr("amount > 1"), "holds SQL as text (expr), which can't be validated here"),
+        (lambda f: f.expr("amount > 1"), "contains SQL as text (expr), which can't be validated here"),
         (lambda f: f.sum("amount") > 1, "calls sum(), which takes many rows"),
         (lambda f: f.product("amount") > 1, "calls product(), which takes many rows"),
         (lambda f: f.call_function("system.builtin.SUM", f.col("amount")) > 1, "calls sum(), which takes many"),
         (lambda f: f.transform(f.array("amount"), lambda x: f.max(x + 1)), "calls max(), which takes many rows"),
         (lambda f: f.explode(f.array("amount")), "calls explode(), which takes many rows"),
-        (lambda f: f.row_number().over(_window()) > 1, "holds a window function"),
+        (lambda f: f.row_number().over(_window()) > 1, "contains a window function"),
         (lambda f: f.count("*") > 1, "about"),
-        (lambda f: f.col("*"), "holds '*'"),
+        (lambda f: f.col("*"), "contains '*'"),
         (lambda f: f.reflect(f.lit("java.lang.System"), f.lit("getenv")) == "x", "calls reflect(), which isn't"),
         (lambda f: f.from_xml("account", "a INT", {"rowValidationXSDPath": "/etc/passwd"}).a > 1, "with options"),
         (
@@ -428,7 +428,7 @@ def test_none_is_no_word_for_another_default() -> None:
         (lambda f: f.col("account").rlike("(a+)+$"), "can take forever"),
         (lambda f: f.when(f.regexp_like("account", f.lit("(a+)+$")), f.lit("x")), "can take forever"),
         (lambda f: f.col("account").rlike(r"\s+x"), "too slow for long texts; return SQL as text instead"),
-        (lambda _: _column_of("SubqueryExpression", SimpleNamespace(_plan_id=1), "scalar"), "holds a subquery"),
+        (lambda _: _column_of("SubqueryExpression", SimpleNamespace(_plan_id=1), "scalar"), "contains a subquery"),
         (lambda _: _column_of("ColumnReference", "amount", 7), "takes 'amount' from a DataFrame; use functions.col"),
         (lambda _: _udf(202), "calls own(), which isn't a row-by-row Python function"),
         (lambda f: f.col("nothing.x") > 1, "refers to column 'nothing', which the table doesn't have"),

@@ -96,7 +96,7 @@ _REFUSED = (
     ("(" * 41 + ")" * 41, "'(' at character 41", "40 levels"),
     ("(a+)+$", "can take forever", "a++"),
     ("", "is empty", ""),
-    ("\b", "holds a backspace", "word boundary"),
+    ("\b", "contains a backspace", "word boundary"),
 )
 
 

@@ -287,7 +287,7 @@ def test_numbers_that_dbt_counts_in_another_way_are_listed(test: str, what: str)
     [
         ("my_project_test", "lakegate has no check of this name"),
         ("not_null: {config: {enabled: false}}", "it is disabled"),
-        ("accepted_values: {values: \"{{ var('states') }}\"}", "it holds Jinja"),
+        ("accepted_values: {values: \"{{ var('states') }}\"}", "it contains Jinja"),
         ("relationships: {to: customers, field: id}", "neither a ref nor a source"),
         ("unique: {config: {error_if: '!= 3'}}", "isn't of the form '> N'"),
         ("unique: {config: {warn_if: '>10', error_if: '>100'}}", "it warns and fails at different numbers"),

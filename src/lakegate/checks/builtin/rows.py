@@ -19,7 +19,7 @@ _TIMES = (Family.DATE, Family.TIMESTAMP, Family.TIMESTAMPTZ)
 
 @check(example="expression_is_true('tip <= fare')", parameter_aliases={"predicate": "expression"}, finds_columns=True,
        nulls="passes", nans="as Spark SQL",
-       evidence="manifest for a pass of columns compared with numbers, else scan")  # fmt: skip
+       evidence="manifest for a pass if it only compares columns with numbers, else scan")  # fmt: skip
 def expression_is_true(expression: str, **options: Unpack[CheckOptions]) -> FailingRows:
     """``expression`` is true for every row.
 

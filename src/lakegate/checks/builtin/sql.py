@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @check(example="sql('fare_amount < 0')", finds_columns=True, nulls="as SQL: unknown passes", nans="as Spark SQL",
-       evidence="manifest for a pass of columns compared with numbers, else scan")  # fmt: skip
+       evidence="manifest for a pass if it only compares columns with numbers, else scan")  # fmt: skip
 def sql(predicate: str, **options: Unpack[CheckOptions]) -> FailingRows:
     """No row has ``predicate``.
 
