@@ -73,7 +73,7 @@ def to_batches(rows: Any) -> tuple[pa.Schema, Iterator[Any]]:
     if isinstance(first, Mapping):
         table = _require_rows(to_arrow([first, *parts]))
         return table.schema, iter(table.to_batches())
-    tables = (made for part in chain([first], parts) if (made := to_arrow(part)) is not None)
+    tables = (converted for part in chain([first], parts) if (converted := to_arrow(part)) is not None)
     head = _require_rows(next(tables, None))
     numbered = enumerate(chain([head], tables), start=1)
     return head.schema, (_cast_part(part, head.schema, number) for number, part in numbered)

@@ -84,9 +84,9 @@ def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None, *, ind
     when, ref = parse_at(at), expand_hash(catalog, ref, index=index)
     if isinstance(when, datetime):
         _require_past(when)
-        made = index.at(ref, when) if index is not None and ref == MAIN else None
-        if made is not None:
-            return Ref(name=ref, hash=made, kind="detached")
+        newest = index.at(ref, when) if index is not None and ref == MAIN else None
+        if newest is not None:
+            return Ref(name=ref, hash=newest, kind="detached")
     commit = _commit(catalog, ref, when, index) if isinstance(when, str) else None
     if commit is not None and index is not None and ref == MAIN and index.has(ref, commit):
         return Ref(name=ref, hash=commit, kind="detached")
@@ -164,16 +164,16 @@ def _require_past(when: datetime) -> None:
 
 def _is_in_history(catalog: Catalog, ref: str, commit: str, index: CommitIndex | None) -> bool:
     """Return whether ``commit`` is in the history of ``ref``. Reads only commits made around the same time."""
-    made = next(iter(catalog.history(commit)), None)
-    if made is None or catalog.get_ref(ref).hash == commit:
+    entry = next(iter(catalog.history(commit)), None)
+    if entry is None or catalog.get_ref(ref).hash == commit:
         return True  # the root of all histories, or the head
     if index is not None and ref == MAIN:
         return False  # or :func:`resolve` would have found it in the index
     try:
-        newest = catalog.resolve(ref, made.time + _CLOCK_SKEW)
+        newest = catalog.resolve(ref, entry.time + _CLOCK_SKEW)
     except NotFoundError:
         return False
-    nearby = takewhile(lambda one: one.time >= made.time - _CLOCK_SKEW, catalog.history(newest.hash))
+    nearby = takewhile(lambda one: one.time >= entry.time - _CLOCK_SKEW, catalog.history(newest.hash))
     return any(one.hash == commit for one in nearby)
 
 

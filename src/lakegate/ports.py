@@ -725,7 +725,7 @@ class Engine(Protocol):
         """Drop sessions whose server no longer responds. The next call opens new ones. Never raises."""
 
     def close(self) -> None:
-        """End our session, not the engine. Idempotent."""
+        """End lakegate's session, but not the engine. Idempotent."""
 
 
 class EngineTransaction(Protocol):

@@ -180,8 +180,8 @@ def recheck(
     results = list(report.results)
     for index, result in zip(stale, fresh.results, strict=True):
         before = results[index]
-        aside = {"quarantined": before.quarantined, "examples": before.examples, "detail": before.detail}
-        kept = aside if before.quarantined and not result.blocks else {}
+        earlier = {"quarantined": before.quarantined, "examples": before.examples, "detail": before.detail}
+        kept = earlier if before.quarantined and not result.blocks else {}
         results[index] = result.model_copy(update={"name": before.name, **kept})
     return report.model_copy(
         update={

@@ -279,10 +279,10 @@ class QuotedColumn(str):  # noqa: SLOT000 - a str subclass can't have the slots 
 
     def __new__(cls, name: str, type_: str, path: Sequence[str] = ()) -> Self:
         """Quote ``name``, or the parts of the ``path`` that leads to a field of a struct."""
-        made = super().__new__(cls, ".".join(map(quote, path)) if path else quote(name))
-        made.name = name
-        made.type = ColumnType.parse(type_)
-        return made
+        quoted = super().__new__(cls, ".".join(map(quote, path)) if path else quote(name))
+        quoted.name = name
+        quoted.type = ColumnType.parse(type_)
+        return quoted
 
 
 def count_nulls(added: AddedFiles, column: QuotedColumn) -> int | None:

@@ -67,13 +67,13 @@ _NOT_A_TEXT = {
     "owner": "isn't text; it names who looks after the check",
 }
 _COLUMN, _OTHER = "a column of the audited table", "columns of another table"
-_BESIDE = "more columns of the audited table"
+_EXTRA = "more columns of the audited table"
 
 ColumnName: TypeAlias = Annotated[str, _COLUMN]
 """A parameter that names a column. The check's function is given the column's *quoted* name, ready for SQL."""
 OtherColumns: TypeAlias = Annotated[str | Sequence[str], _OTHER]
 """A parameter that names columns of another table."""
-ColumnsBeside: TypeAlias = Annotated[str | Sequence[str], _BESIDE]
+ExtraColumns: TypeAlias = Annotated[str | Sequence[str], _EXTRA]
 """A parameter, after others, that names more columns of the audited table, such as those to group by.
 
 The check's function is given a tuple of their *quoted* names.
@@ -163,7 +163,7 @@ class CheckDefinition(Generic[P]):
         self._claim: Callable[[Check], str] | None = None
         self._parameters = _parameters(function)
         self._columns = [one.name for one in self._parameters.values() if _has(_COLUMN, one.annotation)]
-        self._beside = [one.name for one in self._parameters.values() if _has(_BESIDE, one.annotation)]
+        self._extra_columns = [one.name for one in self._parameters.values() if _has(_EXTRA, one.annotation)]
         # A check's own parameter takes precedence over an option of the same name, which may be newer.
         self._common = [name for name in _COMMON if name == "scope" or name not in self._parameters]
         self._is_about_rows = get_type_hints(function).get("return") not in _NO_ROWS
@@ -242,7 +242,7 @@ class CheckDefinition(Generic[P]):
     def names_columns(self, written: str) -> bool:
         """Return whether an argument names columns, of the audited table or of another one."""
         one = self._parameters.get(self._parameter_aliases.get(written, written))
-        return one is not None and any(_has(mark, one.annotation) for mark in (_COLUMN, _OTHER, _BESIDE))
+        return one is not None and any(_has(mark, one.annotation) for mark in (_COLUMN, _OTHER, _EXTRA))
 
     def may_be_none(self, written: str) -> bool:
         """Return whether an argument accepts ``None``, which omits it."""
@@ -253,7 +253,7 @@ class CheckDefinition(Generic[P]):
     def resolve(self, check: Check, spell: Callable[[str], str]) -> Check:
         """Return ``check`` with column names, also in its arguments, spelled by ``spell``."""
         arguments = dict(check.arguments)
-        for name in self._beside:
+        for name in self._extra_columns:
             if name in arguments:
                 spelled = tuple(dict.fromkeys(map(spell, _names(arguments[name]))))
                 arguments[name] = list(spelled) if len(spelled) > 1 else spelled[0]
@@ -302,8 +302,8 @@ class CheckDefinition(Generic[P]):
         columns = [_quoted(name, schema) for name in check.columns if self._columns]
         named: dict[str, Any] = {} if self._takes_more else dict(zip(self._columns, columns, strict=True))
         named |= {**check.arguments, **({"scope": check.scope} if "scope" in self._parameters else {})}
-        beside = [name for name in self._beside if name in check.arguments]
-        named |= {name: tuple(_quoted(one, schema) for one in _names(check.arguments[name])) for name in beside}
+        extra = [name for name in self._extra_columns if name in check.arguments]
+        named |= {name: tuple(_quoted(one, schema) for one in _names(check.arguments[name])) for name in extra}
         is_ours = self.__module__.startswith(BUILT_IN)
         try:
             if self._validate is not None:
@@ -444,7 +444,7 @@ class CheckDefinition(Generic[P]):
     def _value(self, name: str, value: Any) -> Any:
         """Return an argument as a JSON value; ``None`` if it's the default."""
         one = self._parameters[name]
-        if value is not None and (_has(_OTHER, one.annotation) or _has(_BESIDE, one.annotation)):
+        if value is not None and (_has(_OTHER, one.annotation) or _has(_EXTRA, one.annotation)):
             names = [self._column(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
             if not names:
                 raise self.error(f"{name}=[] names no column.")
@@ -480,7 +480,7 @@ class CheckDefinition(Generic[P]):
             return self._encodable(value)
         if value is None or isinstance(value, (bool, int, float)):
             return value
-        raise self.error(f"{value!r} is neither a number, text, a date, True, False nor a list of these.")
+        raise self.error(f"{value!r} isn't a number, text, a date, True, False or a list of these.")
 
     def _column(self, value: Any) -> str:
         # A column may be called None, True or False, which the parser reads as constants.

@@ -79,11 +79,11 @@ def check(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 def _define(function: Callable[..., Any], options: Mapping[str, Any]) -> CheckDefinition[Any]:
-    made: CheckDefinition[Any] = CheckDefinition(function, **options)
-    if not made.__module__.startswith(BUILT_IN):
-        _require_free_names(made)
-        USERS.update(dict.fromkeys((made.name, *made.aliases), made))
-    return made
+    definition: CheckDefinition[Any] = CheckDefinition(function, **options)
+    if not definition.__module__.startswith(BUILT_IN):
+        _require_free_names(definition)
+        USERS.update(dict.fromkeys((definition.name, *definition.aliases), definition))
+    return definition
 
 
 def find_check(name: str) -> _Definition:

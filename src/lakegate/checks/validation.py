@@ -60,7 +60,7 @@ def validate_checks(
     errors: list[CheckError] = []
     for check in checks:
         try:
-            valid += [_valid(made, schema, schemas, masked) for made in _rebuilt(check)]
+            valid += [_valid(rebuilt, schema, schemas, masked) for rebuilt in _rebuilt(check)]
         except CheckError as error:
             errors.append(error)
     if len(errors) == 1:

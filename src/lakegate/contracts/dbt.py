@@ -182,7 +182,7 @@ class _DbtTable:
     ) -> tuple[CheckParts, tuple[str, str] | None]:
         """Return the check for a test, and what it does differently."""
         if _has_jinja(arguments):
-            raise NoCheckError("it contains Jinja, which only dbt knows")
+            raise NoCheckError("it contains Jinja, which only dbt can render")
         package, _, short = name.rpartition(".")
         given = dict(arguments)
         own = column.name if column is not None else None
@@ -246,7 +246,7 @@ def _with_options(arguments: Arguments, options: Arguments) -> Arguments:
 
 def _translated_options(options: Arguments) -> Arguments:
     if _has_jinja(options):
-        raise NoCheckError("it contains Jinja, which only dbt knows")
+        raise NoCheckError("it contains Jinja, which only dbt can render")
     if options.get("enabled") is False:
         raise NoCheckError("it is disabled")
     translated: Arguments = {

@@ -302,12 +302,12 @@ def _in_order(operator: str) -> Reader:
 
 def _share_of_distinct(test: DbtTest) -> CheckParts:
     limits = {"<": test.take("min_value"), ">": test.take("max_value")}
-    beyond = [f"share {sign} {end}" for sign, end in limits.items() if isinstance(end, (int, float))]
-    if not beyond or len(beyond) < sum(end is not None for end in limits.values()):
+    outside = [f"share {sign} {end}" for sign, end in limits.items() if isinstance(end, (int, float))]
+    if not outside or len(outside) < sum(end is not None for end in limits.values()):
         raise NoCheckError("its limits aren't numbers")
     column = quote(test.required_column)
     share = f"coalesce(try_divide(count(DISTINCT {column}), count({column})), 1D)"
-    return _query(f"SELECT * FROM (SELECT {share} AS share FROM batch) WHERE {' OR '.join(beyond)}")  # noqa: S608
+    return _query(f"SELECT * FROM (SELECT {share} AS share FROM batch) WHERE {' OR '.join(outside)}")  # noqa: S608
 
 
 def _containing(test: DbtTest) -> CheckParts:

@@ -42,5 +42,5 @@ def read_foreign(path: Path, *, namespace: str | None = None) -> list[Draft]:
             raise ConfigurationError(
                 f"{path}:{draft.line}: {error.message}", hint=error.hint, file=str(path), line=draft.line
             ) from None
-        parse_contract(draft.text(path.name), name=f"the contract made of {path}, line {draft.line}")
+        parse_contract(draft.text(path.name), name=f"the contract translated from {path}, line {draft.line}")
     return drafts

@@ -65,8 +65,8 @@ def _docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
     body: list[ast.stmt] = getattr(cls, "body", [])
     for field, text in pairwise(body):
         match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=said)):
-                yield name, str(said)
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=docstring)):
+                yield name, str(docstring)
 
 
 def _summary(model: type[BaseModel]) -> str:

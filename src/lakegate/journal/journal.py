@@ -568,8 +568,8 @@ class Journal:
             raise fast_clock(
                 ours,
                 now,
-                whose="This machine's clock",
-                by="the journal's server",
+                clock="This machine's clock",
+                reference="the journal's server",
                 effect="The run wasn't started: its tables would be dated in the future, so others couldn't write to "
                 "them.",
                 run=run_id,

@@ -21,8 +21,8 @@ def fast_clock(
     time: datetime,
     now: datetime,
     *,
-    whose: str,
-    by: str,
+    clock: str,
+    reference: str,
     effect: str,
     then: str = "run the command again",
     **context: object,
@@ -32,15 +32,15 @@ def fast_clock(
     Args:
         time: Time by the fast clock.
         now: Time by the other clock.
-        whose: The fast clock, as the subject of a sentence.
-        by: The other clock.
+        clock: The fast clock, as the subject of a sentence.
+        reference: The other clock.
         effect: What this means for the data, as a sentence.
         then: What to do once the clock is right.
         **context: The error's context.
     """
+    lead = duration((time - now).total_seconds())
     return ClockError(
-        f"{whose} is {duration((time - now).total_seconds())} ahead of {by}: {moment(time)} against {moment(now)}. "
-        f"{effect}",
-        hint=f"Set the clock that is wrong, such as by NTP, then {then}.",
+        f"{clock} is {lead} ahead of {reference}: {moment(time)} against {moment(now)}. {effect}",
+        hint=f"Correct whichever clock is wrong, for example by NTP, then {then}.",
         **context,
     )

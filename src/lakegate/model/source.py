@@ -119,10 +119,10 @@ class Source:
     def uri(self) -> str:
         """Identifies the source in claims and commits, whichever of its rows are taken."""
         if self.sql is not None:
-            said = urlencode({"sql": self.sql})
-            if len(said) > _LONGEST_SQL:
-                said = f"sql-sha256={hashlib.sha256(self.sql.encode()).hexdigest()}"
-            return f"{SCHEME}{quote(self.name)}/?{said}"
+            query = urlencode({"sql": self.sql})
+            if len(query) > _LONGEST_SQL:
+                query = f"sql-sha256={hashlib.sha256(self.sql.encode()).hexdigest()}"
+            return f"{SCHEME}{quote(self.name)}/?{query}"
         return SCHEME + "/".join(quote(part, safe="") for part in (self.name, *self.table))
 
     def __str__(self) -> str:
@@ -194,8 +194,8 @@ class WatermarkRanges(Value):
 
     def __str__(self) -> str:
         """Return the ranges in words."""
-        said = (f"up to {upto}" if after is None else f"after {after} up to {upto}" for after, upto in self.ranges)
-        return f"{self.column} {', and '.join(said)}"
+        ranges = (f"up to {upto}" if after is None else f"after {after} up to {upto}" for after, upto in self.ranges)
+        return f"{self.column} {', and '.join(ranges)}"
 
     def _read(self) -> list[tuple[Any, Any]]:
         read = _READ[self.kind]

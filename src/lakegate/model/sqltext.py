@@ -227,20 +227,20 @@ def _scan(sql: str) -> Iterable[SqlToken]:
     while at < len(sql):
         match = _TOKEN.match(sql, at)
         began, column = line, at - line_start + 1
-        place = f"line {began}, column {column}"
+        position = f"line {began}, column {column}"
         if match is None:
-            raise SqlTextError(_unreadable(sql[at], place))
+            raise SqlTextError(_unreadable(sql[at], position))
         kind, text = str(match.lastgroup), match.group()
-        end = _comment_end(sql, match, place) if kind in _COMMENTS else match.end()
+        end = _comment_end(sql, match, position) if kind in _COMMENTS else match.end()
         if newlines := sql.count("\n", at, end):
             line, line_start = line + newlines, sql.rfind("\n", at, end) + 1
         if kind == "space" or kind in _COMMENTS:
             before = "\n" * (before + sql[at:end]).count("\n") or " "
         else:
-            _require_known(kind, text, place)
+            _require_known(kind, text, position)
             if kind in {"hint", "hint_end"}:
                 if in_hint == (kind == "hint"):
-                    raise SqlTextError(f"'{text}' at {place} isn't expected: hints are written as /*+ … */.")
+                    raise SqlTextError(f"'{text}' at {position} isn't expected: hints are written as /*+ … */.")
                 in_hint = not in_hint
             yield SqlToken(_KINDS[kind], text, before, at, began, column)
             before = ""
@@ -249,20 +249,20 @@ def _scan(sql: str) -> Iterable[SqlToken]:
         raise SqlTextError("A hint that starts with '/*+' is never closed.")
 
 
-def _require_known(kind: str, text: str, place: str) -> None:
+def _require_known(kind: str, text: str, position: str) -> None:
     if kind == "url":
-        raise SqlTextError(f"'://' at {place} isn't SQL. Put addresses in quotes.")
+        raise SqlTextError(f"'://' at {position} isn't SQL. Put addresses in quotes.")
     if kind == "word" and not all(character.isascii() or character.isalpha() for character in text):
-        raise SqlTextError(f"'{text}' at {place} has a character that Spark SQL only allows in backticks.")
+        raise SqlTextError(f"'{text}' at {position} has a character that Spark SQL only allows in backticks.")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise SqlTextError(f"The text at {place} isn't valid Unicode.")
+        raise SqlTextError(f"The text at {position} isn't valid Unicode.")
 
 
-def _comment_end(sql: str, match: re.Match[str], place: str) -> int:
+def _comment_end(sql: str, match: re.Match[str], position: str) -> int:
     if match.lastgroup == "line":
         if match.group("continued"):
             raise SqlTextError(
-                f"The comment at {place} ends in a backslash, so Spark continues it on the next line. "
+                f"The comment at {position} ends in a backslash, so Spark continues it on the next line. "
                 "Remove the backslash."
             )
         return match.end()
@@ -270,9 +270,9 @@ def _comment_end(sql: str, match: re.Match[str], place: str) -> int:
     while depth:
         found = _BLOCK_PART.search(sql, at)
         if found is None:
-            raise SqlTextError(f"The comment that starts at {place} is never closed.")
+            raise SqlTextError(f"The comment that starts at {position} is never closed.")
         if found.group("hint"):
-            raise SqlTextError(f"The comment that starts at {place} contains '/*+'. Remove it.")
+            raise SqlTextError(f"The comment that starts at {position} contains '/*+'. Remove it.")
         depth += -1 if found.group("end") else 1
         at = found.end()
     return at
@@ -291,10 +291,10 @@ def _require_brackets(tokens: Iterable[SqlToken]) -> None:
         raise SqlTextError(f"'{opened[-1].text}' at {opened[-1].position} is never closed.")
 
 
-def _unreadable(character: str, place: str) -> str:
+def _unreadable(character: str, position: str) -> str:
     if character in _UNCLOSED:
-        return f"{_UNCLOSED[character]} ({place})."
+        return f"{_UNCLOSED[character]} ({position})."
     if character == "`":
-        return f"A name that starts with ` is never closed ({place})."
+        return f"A name that starts with ` is never closed ({position})."
     shown = character if character.isprintable() else f"U+{ord(character):04X}"
-    return f"'{shown}' at {place} isn't SQL. Put names with this character in backticks."
+    return f"'{shown}' at {position} isn't SQL. Put names with this character in backticks."

@@ -540,8 +540,8 @@ def _require_right_clocks(context: Context, run: Run, newest_first: Sequence[Com
             raise fast_clock(
                 made,
                 now,
-                whose=f"The clock that dated {staged.table} on branch {run.branch}",
-                by="the catalog's",
+                clock=f"The clock that dated {staged.table} on branch {run.branch}",
+                reference="the catalog's",
                 effect="Nothing was published: by other clocks, nobody could write to the table before that time.",
                 then="write the batch again, as a branch keeps the times of its writer",
                 branch=run.branch,

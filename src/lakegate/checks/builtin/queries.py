@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from lakegate.checks.builtin.aggregates import numeric_column
 from lakegate.checks.builtin.rows import moment
 from lakegate.checks.columns import Family, compare_exactly
-from lakegate.checks.definition import CheckOptions, ColumnName, ColumnsBeside, audited
+from lakegate.checks.definition import CheckOptions, ColumnName, ExtraColumns, audited
 from lakegate.checks.questions import Aggregates, CheckProblem, Finding, QueryRows, audit_time
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
@@ -27,7 +27,7 @@ def sequential_values(
     column: ColumnName,
     interval: int = 1,
     *,
-    partition_by: ColumnsBeside | None = None,
+    partition_by: ExtraColumns | None = None,
     **options: Unpack[CheckOptions],
 ) -> QueryRows:
     """Sorted, each value of ``column`` is the previous one plus ``interval``: no gaps and no duplicates.
@@ -65,7 +65,7 @@ def mutually_exclusive_ranges(
     lower: ColumnName,
     upper: ColumnName,
     *,
-    partition_by: ColumnsBeside | None = None,
+    partition_by: ExtraColumns | None = None,
     gaps: bool = True,
     **options: Unpack[CheckOptions],
 ) -> QueryRows:
@@ -80,8 +80,8 @@ def mutually_exclusive_ranges(
         "mutually_exclusive_ranges(valid_from, valid_to, partition_by='price_id')"
     """
     low, high = audited(lower), audited(upper)
-    apart = low.type.family is not high.type.family or low.type.family in (Family.OTHER, Family.BOOLEAN)
-    if apart or not compare_exactly(low.type, high.type):
+    incomparable = low.type.family is not high.type.family or low.type.family in (Family.OTHER, Family.BOOLEAN)
+    if incomparable or not compare_exactly(low.type, high.type):
         raise CheckProblem(
             f"'{low.name}' is of type {low.type.text}, '{high.name}' of type {high.type.text}; their values don't "
             "compare exactly."
