@@ -27,7 +27,7 @@ EXPLODES = (
     "Make each way the only one, as ^\\w+( \\w+)*$ instead of ^(\\w+ ?)*$, or keep it from trying others: a++"
 )
 """What's wrong with a pattern, and what to write instead; the end of a sentence about it."""
-_MALFORMED = "can't be read as one of Java's regular expressions"
+_MALFORMED = "isn't a valid Java regular expression"
 _TOO_LARGE = "is too large to know how long it takes; write it in several checks"
 _LONGEST_TEXTS = {2: 10_000, 3: 400, 4: 120}
 """Longest strings, in characters, by power: about ten million steps. Higher powers are too slow on short strings."""

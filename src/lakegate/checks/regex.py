@@ -37,9 +37,9 @@ _ESCAPES = {
     "V": r"only Java knows; write [^\n\x0b\f\r\x85\u2028\u2029]",
     "R": r"only Java knows; write (?:\r\n|[\n\x0b\f\r\x85\u2028\u2029])",
     "X": f"only Java knows; write the characters, {_IN_SQL}",
-    "p": f"only Java knows; write the characters, as [A-Za-z], {_IN_SQL}",
-    "P": f"only Java knows; write the characters, as [^A-Za-z], {_IN_SQL}",
-    "Q": r"only Java knows; write a backslash before each sign that has a meaning, as \.",
+    "p": f"only Java knows; write the characters, such as [A-Za-z], {_IN_SQL}",
+    "P": f"only Java knows; write the characters, such as [^A-Za-z], {_IN_SQL}",
+    "Q": r"only Java knows; write a backslash before each special character, such as \.",
     "E": "only Java knows; leave it out",
     "G": "only Java knows; leave it out",
     "e": r"only Java knows; write \x1b",
@@ -355,7 +355,7 @@ class _Reader:
         if self._ignores_case and ord(character) > _LAST_OF_ASCII:
             raise self._error(
                 written,
-                "is in a part that ignores case, which Java does for ASCII only; write both letters, as [éÉ], "
+                "is in a part that ignores case, which Java does for ASCII only; write both letters, such as [éÉ], "
                 "outside the part with the flag i",
             )
 
