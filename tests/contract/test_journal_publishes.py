@@ -93,7 +93,7 @@ def test_one_is_taken_by_one(first: Actor, other: Actor) -> None:
     start = threading.Barrier(2)
 
     def take(actor: Actor) -> frozenset[str]:
-        start.wait(20)
+        start.wait(120)
         return actor.journal.publishes.take(offered, taken=(), own="me")
 
     with ThreadPoolExecutor(2) as pool:
@@ -105,10 +105,10 @@ def test_one_is_taken_by_one(first: Actor, other: Actor) -> None:
 def test_who_must_wait_for_a_lock_is_told_before(first: Actor, other: Actor) -> None:
     told: list[str] = []
     tell: Callable[[], None] = lambda: told.append("waits")  # noqa: E731
-    with first.journal.lock("main/nyc.trips", timeout_s=5, waiting=tell) as got:
+    with first.journal.lock("main/nyc.trips", timeout_s=120, waiting=tell) as got:
         assert (got, told) == (True, [])
         with other.journal.lock("main/nyc.trips", timeout_s=0.05, waiting=tell) as too_late:
             assert (too_late, told) == (False, ["waits"])
     # Not whether it waits: who gave up may get the lock late, and releases it at once.
-    with other.journal.lock("main/nyc.trips", timeout_s=5) as got:
+    with other.journal.lock("main/nyc.trips", timeout_s=120) as got:
         assert got

@@ -122,7 +122,7 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
                 browser.close()
         finally:
             running.send_signal(signal.SIGINT)
-            assert running.wait(timeout=30) == 0, "it ends well when asked to"
+            assert running.wait(timeout=120) == 0, "it ends well when asked to"
 
 
 @pytest.mark.parametrize("runs", ["0", "1", _MANY])

@@ -90,7 +90,7 @@ def server(cli: Cli, name: str) -> int:
 def kill(pid: int) -> None:
     process = psutil.Process(pid)
     process.kill()
-    psutil.wait_procs([process], timeout=30)
+    psutil.wait_procs([process], timeout=120)
 
 
 def wait_until(condition: Callable[[], bool], command: subprocess.Popen[str]) -> None:

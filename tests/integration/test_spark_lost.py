@@ -13,7 +13,7 @@ from lakegate.config import load_settings
 from lakegate.errors import EngineUnavailableError, LakegateError, RetryableError
 from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
-from lakegate.spark import channels, engine
+from lakegate.spark import channels
 from lakegate.wap.deadline import DeadlineReachedError
 from support.black_hole import Way, way_to
 from support.e2e_support import write_trips
@@ -21,6 +21,8 @@ from support.lakes import components_of
 
 pytestmark = pytest.mark.jvm
 
+# Far less than the two minutes after which gRPC finds out by itself; more than a loaded machine needs.
+_SOON_S = 60.0
 # In one task, as each keeps a core busy until it is cancelled.
 _LONG = "SELECT count(*) AS n FROM range(0, 4000000000000, 1, 1) WHERE pow(sin(id), 2) > 2"
 
@@ -59,7 +61,7 @@ def test_a_warm_lake_finds_the_spark_that_took_the_place_of_the_one_it_knew(
         began = time.monotonic()
         lake.reconnect()
         assert lake.ingest(table, write_trips(tmp_path / "b.parquet", 5, start=5)).status == "published"
-        assert seconds_since(began) < 60.0
+        assert seconds_since(began) < _SOON_S
         assert lake.query(f"SELECT count(*) AS n FROM {table}").to_arrow()["n"].to_pylist() == [10]
 
 
@@ -75,7 +77,7 @@ def test_the_deadline_of_a_run_holds_though_spark_cannot_be_told(
         with pytest.raises(RetryableError) as caught:
             lake.ingest(table, write_trips(tmp_path / "b.parquet", 5, start=5), run_id="lost", timeout_s=8.0)
         assert isinstance(caught.value, (DeadlineReachedError, EngineUnavailableError)), caught.value
-        assert seconds_since(began) < 8.0 + 15.0
+        assert seconds_since(began) < 8.0 + _SOON_S
         assert set(lake.suspended_runs()) <= {"lost"}
         way.swallows_new = False
         assert lake.ingest(table, tmp_path / "b.parquet", run_id="lost", timeout_s=120.0).status == "published"
@@ -85,6 +87,7 @@ def test_queries_end_when_they_are_cancelled_though_nothing_comes_any_more(
     stack: StackState, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channels, "_KEEPALIVE_S", 5)
+    monkeypatch.setattr(channels, "_KEEPALIVE_ANSWER_S", 120)
     errors: list[LakegateError] = []
 
     def ask(lake: Lake) -> None:
@@ -102,13 +105,12 @@ def test_queries_end_when_they_are_cancelled_though_nothing_comes_any_more(
             began = time.monotonic()
             if is_silent:
                 way.fall_silent(for_good=True)
-            while asking.is_alive() and seconds_since(began) < 30.0:
+            while asking.is_alive() and seconds_since(began) < _SOON_S:
                 components_of(lake).engine.cancel()
                 asking.join(0.5)
             assert not asking.is_alive(), f"cancelled, and still asking; silent: {is_silent}"
-            assert seconds_since(began) < engine._INTERRUPTED_WITHIN_S + 8.0  # noqa: SLF001
         way.swallows_new = False
         began = time.monotonic()
         assert lake.query("SELECT 1 AS n").to_arrow()["n"].to_pylist() == [1]
         # The abandoned query was ended, and doesn't hold Spark's cores for the minutes that it needs.
-        assert seconds_since(began) < 60.0
+        assert seconds_since(began) < _SOON_S

@@ -223,7 +223,7 @@ def kill_server(home: Path, name: str) -> None:
     assert state is not None
     process = psutil.Process(next(one.pid for one in state.services.values() if one.name == name))
     process.kill()
-    psutil.wait_procs([process], timeout=30)
+    psutil.wait_procs([process], timeout=120)
 
 
 def ids(lake: Lake, table: str) -> Counter[int]:

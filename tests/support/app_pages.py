@@ -43,7 +43,7 @@ class Visit(AppTest):
 
 def opened(path: str, **parameters: str) -> Visit:
     """Return a page that was drawn without an exception."""
-    tested = Visit(str(SCRIPT), default_timeout=30)
+    tested = Visit(str(SCRIPT), default_timeout=120)
     tested.page = next(page for page in find_pages() if page.path == path)
     for name, value in parameters.items():
         tested.query_params[name] = value

@@ -100,6 +100,6 @@ def test_spark(host: str) -> None:
     serving.start()
     try:
         with SparkChannels(f"sc://{host}:{port}").toChannel() as channel:
-            grpc.channel_ready_future(channel).result(timeout=30)
+            grpc.channel_ready_future(channel).result(timeout=120)
     finally:
         serving.stop(None)

@@ -76,9 +76,9 @@ def test_each_thread_has_its_own_run(log: Log) -> None:
 
     def work(run_id: str) -> None:
         with bound(run_id=run_id):
-            together.wait(timeout=30)
+            together.wait(timeout=120)
             with narrator.step(run_id):
-                together.wait(timeout=30)
+                together.wait(timeout=120)
 
     threads = [threading.Thread(target=work, args=(f"run{number}",)) for number in range(4)]
     for thread in threads:

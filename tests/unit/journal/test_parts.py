@@ -131,16 +131,16 @@ def test_a_waiter_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
 
     def wait() -> None:
         waiting.set()
-        with other.lock("x", timeout_s=30) as ours:
+        with other.lock("x", timeout_s=120) as ours:
             if ours:
                 got.set()
 
     thread = threading.Thread(target=wait)
     with locks.lock("x", timeout_s=0):
         thread.start()
-        waiting.wait(10)
+        assert waiting.wait(120)
         assert not got.is_set()
-    thread.join(30)
+    thread.join(120)
     assert got.is_set()
 
 

@@ -133,7 +133,7 @@ def test_all_chunks_are_published_in_parallel_with_a_lake_per_thread(archive: Ar
     work = backfill(archive, tmp_path)
     plan = work.plan()
     (planner,) = archive.lakes
-    together = threading.Barrier(2, timeout=30)
+    together = threading.Barrier(2, timeout=120)
     archive.troubles = {f"green_2024-01-0{day}.parquet": together.wait for day in (2, 3)}
     report = work.run_all(plan, parallel=2)
     assert outcomes(report) == {"01": "already"} | dict.fromkeys(["02", "03", "04", "05", "06"], "published")
@@ -160,7 +160,7 @@ def test_chunks_of_a_new_table_run_alone_until_it_exists(archive: Archive, tmp_p
         "green_2024-01-01.parquet": "rejected",
         "green_2024-01-02.parquet": lambda: alone.append(archive.most_at_once),
     }
-    together = threading.Barrier(2, timeout=30)
+    together = threading.Barrier(2, timeout=120)
     archive.troubles |= {f"green_2024-01-0{day}.parquet": together.wait for day in (3, 4)}
     report = run_all(archive, tmp_path, parallel=4)
     assert outcomes(report) == {"01": "rejected", "02": "published", "03": "published", "04": "published"}
@@ -293,7 +293,7 @@ def test_an_interrupt_finishes_running_chunks_and_starts_no_more(archive: Archiv
 
     def interrupted() -> None:
         press_ctrl_c()
-        assert told.stopped.wait(30)
+        assert told.stopped.wait(120)
 
     archive.troubles = {"green_2024-01-01.parquet": interrupted}
     work = backfill(archive, tmp_path)
@@ -311,9 +311,9 @@ def test_a_second_interrupt_waits_for_nothing(archive: Archive, tmp_path: Path) 
 
     def interrupted_twice() -> None:
         press_ctrl_c()
-        assert told.stopped.wait(30)
+        assert told.stopped.wait(120)
         press_ctrl_c()
-        assert over.wait(30)
+        assert over.wait(120)
 
     archive.troubles = {"green_2024-01-01.parquet": interrupted_twice}
     work = backfill(archive, tmp_path)

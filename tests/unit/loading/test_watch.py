@@ -25,7 +25,7 @@ from lakegate.sources.files import to_uri
 from lakegate.sources.listing import list_files
 from support.intake_support import START, TABLE, FakeClock, FolderLake, SteppedLake, make_intake
 
-BOUND_S = 60.0
+BOUND_S = 120.0
 
 
 class Seen:

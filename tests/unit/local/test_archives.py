@@ -170,7 +170,7 @@ def test_leftovers_of_a_killed_builder_are_removed(jars: Path, tmp_path: Path, m
     code += "archives.make(archives.ArchiveJob(sys.argv[2], ('-cp', 'x'), sys.argv[3]))"
     words = (sys.executable, "-c", code, str(program), job.path, job.class_list)
     with subprocess.Popen(words) as maker:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not list(archive.path.parent.glob("*.draft")):
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -29,7 +29,7 @@ class _Sessions:
     def __call__(self, settings: Mapping[str, str]) -> Any:
         del settings
         self.begun.set()
-        assert self.may_open.wait(10)
+        assert self.may_open.wait(120)
         if self.fails:
             self.fails -= 1
             raise EngineUnavailableError("Spark is away.")
@@ -46,7 +46,7 @@ def test_who_asks_for_the_session_waits_for_the_one_that_is_being_opened() -> No
     engine = _engine(sessions)
 
     engine.open_ahead(_BATCH)
-    assert sessions.begun.wait(10)
+    assert sessions.begun.wait(120)
     threading.Timer(0.05, sessions.may_open.set).start()
 
     assert engine.session is engine.session
@@ -61,7 +61,7 @@ def test_what_goes_wrong_in_the_background_is_tried_again_and_told_to_who_needs_
 
     engine.open_ahead(_BATCH)
     while sessions.fails == fails:
-        assert sessions.begun.wait(10)
+        assert sessions.begun.wait(120)
 
     if fails == 1:
         assert engine.session is sessions.made[0]
@@ -74,7 +74,7 @@ def test_closing_waits_for_what_is_being_opened() -> None:
     sessions = _Sessions()
     engine = _engine(sessions)
     engine.open_ahead(_BATCH)
-    assert sessions.begun.wait(10)
+    assert sessions.begun.wait(120)
     threading.Timer(0.05, sessions.may_open.set).start()
 
     engine.close()

@@ -458,17 +458,17 @@ def test_two_processes_send_one_at_a_time_and_nothing_twice() -> None:
 
     def slowly(_: object) -> None:
         entered.set()
-        assert go_on.wait(10)
+        assert go_on.wait(120)
 
     hook.fails = slowly
     first = threading.Thread(target=lambda: send(world.context))
     first.start()
-    assert entered.wait(10)
+    assert entered.wait(120)
     second = threading.Thread(target=lambda: send(world.context))
     second.start()
     go_on.set()
-    first.join(10)
-    second.join(10)
+    first.join(120)
+    second.join(120)
     assert hook.runs == ["a", "b"]
 
 

@@ -71,7 +71,7 @@ def test_who_goes_first_does_not_wait_for_a_run_that_waits_for_it(
     def released(run_id: str, token: str) -> None:
         release(run_id, token)
         others.append(pool.submit(ingest, context, ordered(house, run="r2", file="f")))
-        assert claimed.wait(20)
+        assert claimed.wait(120)
 
     ingest(house.context, ordered(house, MOST, run="first"))
     upsert = WriteMode(name="upsert", key=("id",))

@@ -646,7 +646,7 @@ def test_a_commit_that_would_beat_a_compaction_waits_for_it(
         with with_priority(house.context, "main", "nyc.trips", compacts=True):
             monkeypatch.setattr(house.journal, "is_locked", noted)
             changing = pool.submit(work)
-            assert waits.wait(20)
+            assert waits.wait(120)
             house.add("meanwhile", D)
             head = house.head()
         run = changing.result()

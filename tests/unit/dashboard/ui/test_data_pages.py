@@ -207,7 +207,7 @@ def asked(sql: str) -> Any:
     tested = opened("query", sql=sql)
     assert "starts Spark" in html_of(tested), "what a link brings isn't run by itself"
     tested.button[0].click().run()
-    assert tested.session_state["query-job"].wait(20)
+    assert tested.session_state["query-job"].wait(120)
     return tested.run()
 
 

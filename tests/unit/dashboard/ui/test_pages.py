@@ -187,7 +187,7 @@ def test_a_branch_shows_its_rows_once_somebody_asks(made: BigLake, monkeypatch: 
     assert lake.asked == [], "it isn't asked for by itself"
     tested.button(key="lg-rows-show").click().run()
     for key in ("lg-rows-added", "lg-rows-removed"):
-        assert tested.session_state[key].wait(20)
+        assert tested.session_state[key].wait(120)
     page = html_of(tested.run())
     assert set(lake.asked) == {(run.tables[0], "main", run.branch, str(run.base))}
     assert "The first 20 rows of more" in page

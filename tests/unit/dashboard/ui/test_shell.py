@@ -36,7 +36,7 @@ def share(access: Access) -> None:
 
 def opened(monkeypatch: pytest.MonkeyPatch, show: Any) -> str:
     monkeypatch.setattr(shell, "find_pages", lambda: (Page("Home", path="", icon="home", order=0, show=show),))
-    tested = AppTest.from_file(str(SCRIPT), default_timeout=30).run()
+    tested = AppTest.from_file(str(SCRIPT), default_timeout=120).run()
     assert not tested.exception
     return "\n".join(str(one.proto.body) for one in tested.get("html") if hasattr(one.proto, "body"))
 

@@ -72,7 +72,7 @@ class FakeLake:
         self.inside[run_id] += 1
         self.crowd = max(self.crowd, self.inside[run_id])
         try:
-            assert self.gate.wait(30)
+            assert self.gate.wait(120)
             if self.raises.get(what):
                 raise self.raises[what].pop(0)
             self.runs[run_id] = run(run_id, status)
