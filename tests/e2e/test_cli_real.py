@@ -17,7 +17,9 @@ import jsonschema
 import pytest
 
 from lakegate.errors import ExitCode
+from lakegate.lake import Lake
 from lakegate.local.state import StackState
+from lakegate.model.run import Run
 from support import warm
 from support.e2e_support import Cli, write_trips
 
@@ -38,12 +40,20 @@ def result_schema() -> dict[str, Any]:
 
 
 @pytest.fixture
-def published(cli: Cli, namespace: str, tmp_path: Path) -> str:
+def published(lake: Lake, namespace: str, tmp_path: Path) -> str:
     """A table with 20 published rows."""
     table = f"{namespace}.trips"
-    done = cli.run("ingest", table, write_trips(tmp_path / "first.parquet", 20))
-    assert done.returncode == 0, done.stderr
+    assert lake.ingest(table, write_trips(tmp_path / "first.parquet", 20)).status == "published"
     return table
+
+
+@pytest.fixture
+def rejected(lake: Lake, published: str, tmp_path: Path) -> Run:
+    """A run into that table whose branch is kept: 3 of its 30 rows have no passengers."""
+    source = write_trips(tmp_path / "b.parquet", 30, nulls=3)
+    run = lake.ingest(published, source, checks=["not_null(passengers)"])
+    assert (run.status, run.branch_kept) == ("rejected", True)
+    return run
 
 
 def test_ingest_prints_one_object_of_its_schema(
@@ -135,29 +145,27 @@ def test_query_in_all_formats(cli: Cli, published: str) -> None:
     assert cli.json("query", f"SELECT * FROM {published} WHERE id < 0") == []
 
 
-def test_query_on_a_branch_and_in_the_past(cli: Cli, published: str, tmp_path: Path) -> None:
+def test_query_on_a_branch_and_in_the_past(cli: Cli, lake: Lake, published: str, tmp_path: Path) -> None:
     count = f"SELECT count(*) AS n FROM {published}"
     (before,) = cli.json("log", "--limit", "1")
-    run = cli.json("ingest", published, write_trips(tmp_path / "b.parquet", 5, nulls=1), code=0)
-    dirty = cli.json(
-        "ingest", published, write_trips(tmp_path / "c.parquet", 7, nulls=1), "-c", "not_null(passengers)", code=1
-    )
+    run = lake.ingest(published, write_trips(tmp_path / "b.parquet", 5, nulls=1))
+    assert run.publication is not None
+    dirty = lake.ingest(published, write_trips(tmp_path / "c.parquet", 7, nulls=1), checks=["not_null(passengers)"])
 
     assert cli.json("query", count) == [{"n": 25}]
-    assert cli.json("query", count, "--ref", dirty["branch"]) == [{"n": 32}]
+    assert cli.json("query", count, "--ref", dirty.branch) == [{"n": 32}]
     assert cli.json("query", count, "--at", before["hash"]) == [{"n": 20}]
     assert cli.json("query", count, "--at", before["time"]) == [{"n": 20}]
-    assert cli.json("query", count, "--at", run["commit"]) == [{"n": 25}]
+    assert cli.json("query", count, "--at", run.publication.commit) == [{"n": 25}]
     assert cli.json("query", count, "--ref", before["hash"]) == [{"n": 20}]
     assert cli.json("table", "show", published, "--at", before["hash"])["rows"] == 20
-    assert cli.json("table", "show", published, "--ref", dirty["branch"])["rows"] == 32
+    assert cli.json("table", "show", published, "--ref", dirty.branch)["rows"] == 32
 
 
 def test_a_rejected_branch_is_looked_at_again_and_accepted(
-    cli: Cli, published: str, tmp_path: Path, result_schema: dict[str, Any]
+    cli: Cli, published: str, rejected: Run, result_schema: dict[str, Any]
 ) -> None:
-    source = write_trips(tmp_path / "b.parquet", 30, nulls=3)
-    branch = cli.json("ingest", published, source, "-c", "not_null(passengers)", code=1)["branch"]
+    branch = rejected.branch
     assert cli.run("publish", branch).returncode == 1
     again = cli.json("audit", published, "--branch", branch, code=1)
     assert (again["passed"], again["rows"], again["checks"][0]["failing_rows"]) == (False, 30, 3)
@@ -178,13 +186,11 @@ def test_a_rejected_branch_is_looked_at_again_and_accepted(
     assert branch in gone.stderr
 
 
-def test_a_rejected_branch_is_discarded(cli: Cli, published: str, tmp_path: Path) -> None:
-    source = write_trips(tmp_path / "b.parquet", 30, nulls=3)
-    run = cli.json("ingest", published, source, "-c", "not_null(passengers)", code=1)
-    assert cli.json("discard", run["branch"])["run_id"] == run["run_id"]
-    assert run["branch"] not in cli.branches()
-    assert cli.json("runs", run["run_id"])["status"] == "discarded"
-    again = cli.run("discard", run["branch"])
+def test_a_rejected_branch_is_discarded(cli: Cli, rejected: Run) -> None:
+    assert cli.json("discard", rejected.branch)["run_id"] == rejected.run_id
+    assert rejected.branch not in cli.branches()
+    assert cli.json("runs", rejected.run_id)["status"] == "discarded"
+    again = cli.run("discard", rejected.branch)
     assert (again.returncode, again.stdout) == (2, "")
     assert "hint:" in again.stderr
 
@@ -203,9 +209,7 @@ def test_branches_are_made_listed_and_deleted(cli: Cli, namespace: str, publishe
     assert cli.run("branch", "delete", "main").returncode == 2
 
 
-def test_log_and_diff_and_tables(cli: Cli, published: str, tmp_path: Path) -> None:
-    dirty = write_trips(tmp_path / "b.parquet", 30, nulls=3)
-    run = cli.json("ingest", published, dirty, "-c", "not_null(passengers)", code=1)
+def test_log_and_diff_and_tables(cli: Cli, published: str, rejected: Run) -> None:
     (commit,) = cli.json("log", "--limit", "1")
     assert commit["hash"] == cli.branches()["main"]
     assert published in commit["message"]
@@ -213,12 +217,12 @@ def test_log_and_diff_and_tables(cli: Cli, published: str, tmp_path: Path) -> No
     assert commit["hash"][:12] in shown.stdout
     assert "earlier commits" in shown.stderr
 
-    (difference,) = cli.json("diff", "main", run["branch"])
+    (difference,) = cli.json("diff", "main", rejected.branch)
     assert (difference["table"], difference["change"]) == (published, "changed")
-    assert published in cli.run("diff", "main", run["branch"]).stdout
+    assert published in cli.run("diff", "main", rejected.branch).stdout
     assert cli.json("diff", "main", "main") == []
 
-    assert cli.count(published, run["branch"]) == 50
+    assert cli.count(published, rejected.branch) == 50
     assert published in cli.run("table", "list").stdout
     details = cli.json("table", "show", published)
     assert (details["table"], details["rows"]) == (published, 20)

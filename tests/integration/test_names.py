@@ -148,8 +148,7 @@ def test_columns_of_any_name_are_checked_shown_and_merged(lake: Lake, namespace:
 
     with lake.transaction() as tx:
         changed = {name: pa.array([3, 5], pa.int64()) for name in ODD_NAMES}
-        for name in KEY_NAMES[1:3]:
-            tx.upsert(table, pa.table(changed), keys=[name])
+        tx.upsert(table, pa.table(changed), keys=KEY_NAMES[1:3])
         tx.upsert(table, pa.table({**changed, "rows": pa.array([30, 50], pa.int64())}), keys=ODD_NAMES[1:])
     rows = lake.query(f"SELECT * FROM {table}").to_arrow().to_pylist()
     assert sorted((row["rows"], row["select"]) for row in rows) == [(1, 1), (2, 2), (30, 3), (50, 5)]
