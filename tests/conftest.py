@@ -69,6 +69,7 @@ _LONGEST = (
     *("values_as_written", "schema_evolution", "manifest_vs_scan", "quarantine_release", "maintenance", "aws_package"),
     *("key_bitmaps", "modes", "any_engine", "spark_lost", "state_machine_nessie", "prefect_ui", "docstrings"),
 )
+_MARKED = re.compile(r"\bmark\.(?:jvm|system)\b")
 _ALL_MARKED = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.(jvm|system)\b", re.MULTILINE)
 
 
@@ -90,8 +91,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     text = collection_path.read_text(encoding="utf-8")
     if not collection_path.name.startswith("test_"):
         return None if ">>>" in text else True
-    marked = _ALL_MARKED.search(text)
-    return True if marked and f"not {marked[1]}" in config.option.markexpr else None
+    marked, wanted = _ALL_MARKED.search(text), config.option.markexpr
+    if marked and f"not {marked[1]}" in wanted:
+        return True
+    return True if wanted.startswith("(jvm or system)") and not _MARKED.search(text) else None
 
 
 @pytest.hookimpl(wrapper=True)
