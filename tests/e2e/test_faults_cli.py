@@ -119,7 +119,7 @@ def require_works(cli: Cli, table: str, source: Path) -> None:
 def test_interrupted_at(cli: Cli, table: str, tmp_path: Path, point: str) -> None:
     source = write_trips(tmp_path / "a.parquet", ROWS)
     before = cli.branches()
-    done = cli.run("ingest", table, source, "-c", "unique(id)", fault=f"{point}:interrupt")
+    done = cli.run("ingest", table, source, "-c", "not_null(id)", fault=f"{point}:interrupt")
     after = cli.branches()
 
     assert (done.returncode, done.stdout) == (130, "")
