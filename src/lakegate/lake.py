@@ -2792,13 +2792,14 @@ class Lake:
             origin=origin,
         )
         require_csv(options.get("csv"), batch)
+        checks = self._checks(identifier, options.get("checks", ()), configured=True)
         return IngestRequest(
             run_id=run_id,
             table=identifier,
             reads=origin.reads,
             reads_at=origin.at,
-            batch=self._upload_if_needed(batch, run_id),
-            checks=self._checks(identifier, options.get("checks", ()), configured=True),
+            batch=self._upload_if_needed(batch.hiding(self._hidden_texts(batch, checks)), run_id),
+            checks=checks,
             branch=options.get("branch") or f"{defaults.branch_prefix}/{identifier}_{run_id}",
             partition_by=tuple(options.get("partition_by") or configured.partition_by),
             contract=None if contract is None else contract.terms,
@@ -2881,6 +2882,13 @@ class Lake:
     @property
     def _masked_columns(self) -> tuple[str, ...]:
         return ("*",) if self.settings.ui.examples == 0 else self.settings.masked
+
+    def _hidden_texts(self, batch: Batch, checks: Sequence[Check]) -> tuple[str, ...]:
+        """Return patterns of the columns of which no value may be kept with a batch."""
+        masked = self._masked_columns
+        # Without a header, the columns get their names from the table, later.
+        is_unnamed = batch.csv is not None and not batch.csv.header
+        return ("*",) if (masked and is_unnamed) or any(check.examples == 0 for check in checks) else masked
 
     def _hides_values(self, table: TableIdentifier) -> bool:
         return bool(self._masked_columns) or any(one.examples == 0 for one in self._configured_checks(table))

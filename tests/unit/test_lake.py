@@ -403,3 +403,25 @@ def test_errors_about_a_batch_quote_no_values_that_are_hidden(tmp_path: Path, ho
         lake.ingest(TABLE, rows[given], csv=csv, checks=checks)
     told = "".join(traceback.format_exception(caught.value))
     assert ("1.234,56" in told) == (how == "none"), told
+
+
+@pytest.mark.parametrize(
+    ("settings", "checks", "header", "kept"),
+    [
+        ({}, ["not_null(phone)"], True, True),
+        ({"audit": {"mask": ["phone"]}}, [], True, False),
+        ({"audit": {"mask": ["phone"]}}, [], False, False),
+        ({"ui": {"masked": ["id"]}}, [], True, True),
+        ({}, ["not_null(phone, examples=0)"], True, False),
+    ],
+)
+def test_a_request_keeps_no_hidden_text_of_its_files(
+    tmp_path: Path, settings: dict[str, Any], checks: list[str], header: bool, kept: bool
+) -> None:
+    """Until the run ends, and if it fails for good, the journal has the request as it was made."""
+    lake = open_lake(FakeLakehouse(), **settings)
+    vars(components_of(lake)).update(contracts=Contracts(tmp_path, Settings()), shares_files=True)
+    path = tmp_path / "a.csv"
+    path.write_text(("id,phone\n" if header else "") + "1,17\n2,+49 17\n", encoding="utf-8")
+    request = lake._request(TABLE, path, {"csv": CsvOptions(header=header), "checks": checks})
+    assert ("+49 17" in request.model_dump_json()) == kept
