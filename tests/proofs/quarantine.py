@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.csv as pv
 from pyiceberg.table import StaticTable
 
 from lakegate.errors import LakegateError
@@ -37,8 +39,9 @@ from proofs.worker import Answer, Job
 from support.e2e_support import write
 from support.lakes import components_of
 
-Kind = Literal["ingest", "release", "fix", "drop", "revert", "unrevert", "race"]
-"""``unrevert``: a revert is reverted. ``race``: two processes release the same rows at once."""
+Kind = Literal["ingest", "release", "fix", "correct", "drop", "revert", "unrevert", "race", "clash"]
+"""``correct``: rows are replaced by those in a file. ``unrevert``: a revert is reverted. ``race``: two processes
+release the same rows at once. ``clash``: one releases them, the other takes some, or the batch that they came with."""
 Row = tuple[int, int | None, float | None]
 Aside = tuple[Row, str, str | None]
 """A quarantined row, the run that set it aside, and the one that released it."""
@@ -49,6 +52,7 @@ POINTS: Mapping[Kind, Sequence[str]] = {
     "ingest": (*CLIENT_KILLED, *_OF_A_SPLIT),
     "release": _OF_A_TRANSACTION,
     "fix": _OF_A_TRANSACTION,
+    "correct": _OF_A_TRANSACTION,
     "drop": _OF_A_TRANSACTION,
     "revert": ("before-publish", "after-publish"),
 }
@@ -61,6 +65,7 @@ _MOST_KILLS = 3
 _SPARK_IS_KILLED = 0.02
 _FIRST_GUESS_S = 5.0
 _VERIFIED_EVERY = 10
+_MOST_COMMITS = 20
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,7 @@ SHORT: Sequence[Case] = (
     Case("ingest", "after-leaving-out"),
     Case("race"),
     Case("fix", "before-commit"),
+    Case("correct"),
     Case("drop", "after-publish"),
     Case("revert"),
 )
@@ -93,7 +99,8 @@ def every_kill() -> list[Case]:
 def some(number: int, seed: int) -> list[Case]:
     """Return random operations, of which some are killed."""
     chooser = random.Random(seed)
-    kinds: Sequence[Kind] = ("ingest", "ingest", "ingest", "release", "fix", "drop", "revert", "revert", "race")
+    often: Sequence[Kind] = ("ingest", "ingest", "ingest", "revert", "revert")
+    kinds: Sequence[Kind] = (*often, "release", "fix", "correct", "drop", "race", "clash")
     found = []
     for _ in range(number):
         kind = chooser.choice(kinds)
@@ -103,10 +110,10 @@ def some(number: int, seed: int) -> list[Case]:
 
 
 def killed_anytime(number: int, seed: int) -> list[Case]:
-    """Return random operations that are killed at random moments, and given again."""
+    """Return random operations that are killed at random moments, and given again, but for those that clash."""
     chooser = random.Random(seed)
     often: Sequence[Kind] = ("ingest", "ingest", "ingest", "ingest", "release", "revert")
-    kinds: Sequence[Kind] = (*often, "release", "fix", "drop", "revert", "unrevert")
+    kinds: Sequence[Kind] = (*often, "release", "fix", "correct", "drop", "revert", "unrevert", "clash")
     return [Case(chooser.choice(kinds), ANYTIME if chooser.random() < 0.8 else None) for _ in range(number)]
 
 
@@ -150,6 +157,10 @@ class _Change:
 
     published: Counter[Row] = field(default_factory=Counter)
     aside: Counter[Aside] = field(default_factory=Counter)
+
+
+_Planned = tuple[Job, Callable[[Run], _Change]]
+"""What a process is asked to do, and what its run did, when all before it are noted."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +211,8 @@ class _Quarantine:
         self._seconds: dict[Kind, float] = {}
         self._worker: Worker | None = None
         self._died = False
+        self._rival: _Planned | None = None
+        self._answers: list[tuple[Job, Answer]] = []
         self.kills = 0
 
     def play(self, case: Case) -> tuple[str, list[str]]:
@@ -207,20 +220,25 @@ class _Quarantine:
         with connect(self._home) as lake:
             known = {run.run_id for run in lake.runs(limit=ALL)}
             branches = {ref.name for ref in lake.branches()}
+            self._rival = self._plan_rival(lake) if case.kind == "clash" else None
             planned = self._plan(lake, case)
             if planned is None:
                 return "nothing to do", []
             job, change_of = planned
-        self._refused = ""
+        self._refused, self._answers = "", []
         if case.kind == "race":
             problems = list(self._race(job))
+        elif case.kind == "clash":
+            problems = list(self._clash(job, dies=case.killed == ANYTIME))
         else:
             problems = list(self._at_random(case, job) if case.killed == ANYTIME else self._perform(case, job))
         with connect(self._home) as lake:
             lake.recover()
             new = [run for run in lake.runs(limit=ALL) if run.run_id not in known]
-            outcome = self._note(new, change_of)
-            if case.killed == ANYTIME and outcome != ("undone" if self._refused else "published"):
+            outcome = self._note(lake, new, change_of)
+            problems += self._unjustified()
+            at_random = case.killed == ANYTIME and case.kind != "clash"
+            if at_random and outcome != ("undone" if self._refused else "published"):
                 problems.append(f"it was {outcome}, and answered {self._refused or 'that it is done'}")
             if (
                 case.killed not in (None, ANYTIME)
@@ -239,30 +257,81 @@ class _Quarantine:
                 problems += (f"verify: {finding.message}" for finding in lake.verify(deep=True).findings)
         return (f"refused, {self._refused}" if self._refused else outcome), problems
 
-    def _plan(self, lake: Lake, case: Case) -> tuple[Job, Callable[[Run], _Change]] | None:
+    def _plan(self, lake: Lake, case: Case) -> _Planned | None:
         match case.kind:
             case "ingest":
                 return self._ingest()
+            case "correct":
+                return self._correct(lake)
             case "revert" | "unrevert":
-                # With what depends on it: the revert itself says what that is.
-                of_kind = self._in_force if case.kind == "revert" else self._turned.keys()
-                published = [run.run_id for run in lake.runs(limit=ALL) if run.run_id in of_kind]
-                if not published:
-                    return None
-                newest = case.kind == "unrevert" and self._chooser.random() < 0.7
-                return Job(revert=published[0] if newest else self._chooser.choice(published)), lambda _: _Change()
-        texts = list(_PICKS)
-        self._chooser.shuffle(texts)
-        waiting = [one for one in _present(self._sum().aside) if one[2] is None]
-        for text in texts:
-            if chosen := [one for one in waiting if _PICKS[text](one[0])]:
-                job = Job(table=self._table, quarantine=case.kind, where=text)
-                if case.kind == "fix":
-                    job["changes"] = dict(_FIXES)
-                return job, lambda run: _taken(case.kind, chosen, run.run_id)
-        return None
+                return self._revert(lake, case.kind)
+            case "race" | "clash":
+                return self._take("release")
+        return self._take(case.kind)
 
-    def _ingest(self) -> tuple[Job, Callable[[Run], _Change]]:
+    def _plan_rival(self, lake: Lake) -> _Planned | None:
+        """Plan what another process does to quarantined rows while some are released, or to the batch of some."""
+        waiting = self._waiting("TRUE")
+        if not waiting:
+            return None
+        match self._chooser.choice(("drop", "fix", "correct", "revert")):
+            case "correct":
+                return self._correct(lake)
+            case "revert":
+                return Job(revert=self._chooser.choice(waiting)[1]), lambda _: _Change()
+            case kind:
+                return self._take(kind)
+
+    def _revert(self, lake: Lake, kind: Kind) -> _Planned | None:
+        # With what depends on it: the revert itself says what that is.
+        of_kind = self._in_force if kind == "revert" else self._turned.keys()
+        published = [run.run_id for run in lake.runs(limit=ALL) if run.run_id in of_kind]
+        if not published:
+            return None
+        newest = kind == "unrevert" and self._chooser.random() < 0.7
+        return Job(revert=published[0] if newest else self._chooser.choice(published)), lambda _: _Change()
+
+    def _take(self, kind: Kind) -> _Planned | None:
+        """Plan to release, fix or drop some of the rows that wait."""
+        possible = [where for where in _PICKS if self._waiting(where)]
+        if not possible:
+            return None
+        where = self._chooser.choice(possible)
+        job = Job(table=self._table, quarantine=kind, where=where)
+        if kind == "fix":
+            job["changes"] = dict(_FIXES)
+        # Another process may have taken some of them: by then, what it did is noted.
+        return job, lambda run: _taken(kind, self._waiting(where), run.run_id)
+
+    def _waiting(self, where: str) -> list[Aside]:
+        return [one for one in _present(self._sum().aside) if one[2] is None and _PICKS[where](one[0])]
+
+    def _correct(self, lake: Lake) -> _Planned | None:
+        aside = _rows(lake, f"{self._table}__quarantine")
+        waiting = [row for row in aside if row["_released_by"] is None]
+        if not waiting:
+            return None
+        chosen = self._chooser.sample(waiting, self._chooser.randint(1, len(waiting)))
+        new = {row["_quarantine_id"]: (row["id"], self._chooser.choice((1, 2)), 0.5) for row in chosen}
+        columns = [*zip(*new.values(), strict=True), list(new)]
+        kinds = (pa.int64(), pa.int64(), pa.float64(), pa.string())
+        names = (*_COLUMNS, "_quarantine_id")
+        table = pa.table([pa.array(values, kind) for values, kind in zip(columns, kinds, strict=True)], list(names))
+        name = f"corrected_{self._files}.{self._chooser.choice(('csv', 'parquet'))}"
+        path = self._home / "sources" / self._table / name
+        self._files += 1
+        if path.suffix == ".csv":
+            pv.write_csv(table, path)
+        else:
+            write(path, table)
+
+        def change(run: Run) -> _Change:
+            gone = [((row["id"], row["n"], row["fare"]), row["_run_id"], None) for row in chosen]
+            return _Change(Counter(new.values()), _taken("release", gone, run.run_id).aside)
+
+        return Job(table=self._table, corrected=str(path)), change
+
+    def _ingest(self) -> _Planned:
         pick, folder = self._chooser.choice, self._home / "sources" / self._table
         checks = self._chooser.sample(_CHECKS, self._chooser.randint(1, len(_CHECKS)))
         # Now and then all rows fail, or none.
@@ -349,10 +418,14 @@ class _Quarantine:
         self.kills += 1
         kill()
 
-    def _race(self, job: Job) -> Iterator[str]:
+    def _two(self) -> Sequence[Worker]:
         workers = [self._workers.start(), self._workers.start()]
         for worker in workers:
             worker.wait_ready()
+        return workers
+
+    def _race(self, job: Job) -> Iterator[str]:
+        workers = self._two()
         for worker in workers:
             worker.begin(job)
         answers: list[Answer] = sorted((worker.answer() for worker in workers), key=lambda one: one["status"])
@@ -363,15 +436,56 @@ class _Quarantine:
         for worker in workers:
             worker.end()
 
-    def _note(self, new: Sequence[Run], change_of: Callable[[Run], _Change]) -> str:
-        published = [run for run in new if run.status == "published"]
-        for run in published:
+    def _clash(self, job: Job, *, dies: bool) -> Iterator[str]:
+        """Have two processes at the same rows at once, and yield answers but "done" and "nothing to do"."""
+        workers = self._two()
+        killers = [
+            threading.Timer(self._chooser.uniform(0, 1.5 * _FIRST_GUESS_S), self._kill, [worker.kill])
+            for worker in workers
+            if dies and self._chooser.random() < 0.7
+        ]
+        for killer in killers:
+            killer.start()
+        jobs = [job, job if self._rival is None else self._rival[0]]
+        for worker, given in zip(workers, jobs, strict=True):
+            with suppress(WorkerDiedError):
+                worker.begin(given)
+        for worker, given in zip(workers, jobs, strict=True):
+            with suppress(WorkerDiedError):
+                self._answers.append((given, worker.answer()))
+        for killer in killers:
+            killer.cancel()
+            killer.join()
+        for worker in workers:
+            worker.end()
+        for _, answer in self._answers:
+            if answer["status"] == "error" and answer["code"] not in ("input", "not-revertable"):
+                yield f"one answered {answer}"
+        if not dies and all(answer["status"] == "error" for _, answer in self._answers):
+            yield f"both answered {self._answers}"
+
+    def _unjustified(self) -> Iterator[str]:
+        """Yield answers of processes that were at the same rows which do not fit what came of it."""
+        for job, answer in self._answers:
+            done = answer["run_id"] in self._changes or answer["run_id"] in self._turned
+            if answer["status"] == "published" and not done:
+                yield f"it answered {answer}"
+            if answer["status"] == "error" and "where" in job and (left := self._waiting(job["where"])):
+                yield f"it answered {answer}, though {left} wait"
+
+    def _note(self, lake: Lake, new: Sequence[Run], change_of: Callable[[Run], _Change]) -> str:
+        # Of two at once, one may have been reverted by the other.
+        published = {run.publication.commit: run for run in new if run.publication is not None}
+        commits = [commit.hash for commit in lake.log(limit=_MOST_COMMITS, operations=False)]
+        for run in (published[commit] for commit in reversed(commits) if commit in published):
             if run.kind == "revert":
                 turned = self._turned[run.run_id] = _turned(run, self._turned)
                 self._in_force ^= turned
-            else:
-                self._changes[run.run_id] = change_of(run)
-                self._in_force.add(run.run_id)
+                continue
+            is_release = (run.name or "").startswith("release")
+            did = self._rival[1] if self._rival is not None and not is_release else change_of
+            self._changes[run.run_id] = did(run)
+            self._in_force.add(run.run_id)
         return "published" if published else "undone"
 
     def _compare(self, lake: Lake) -> Iterator[str]:

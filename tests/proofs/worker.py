@@ -36,6 +36,7 @@ class Job(TypedDict, total=False):
         quarantine: What to do with quarantined rows of the table: ``release``, ``fix`` or ``drop``.
         where: Which of them.
         changes: What ``fix`` changes.
+        corrected: File with corrected rows, which replace quarantined rows of the table.
         revert: Run to revert, with those that depend on it.
         alone: Whether to refuse a revert if others depend on it.
         rows: Rows to update by ``k``, or to insert, into ``table``.
@@ -56,6 +57,7 @@ class Job(TypedDict, total=False):
     quarantine: str
     where: str
     changes: dict[str, str]
+    corrected: str
     revert: str
     alone: bool
     rows: list[dict[str, Any]]
@@ -122,6 +124,8 @@ def _do(lake: Lake, job: Job, found: list[str]) -> Run:  # noqa: PLR0911 - one f
             return lake.ingest(table, rows, mode="upsert", key=["k"])
         case {"extend": rows}:
             return _extend(lake, rows, job["word"], found)
+        case {"corrected": path, "table": table}:
+            return lake.quarantine_fix(table, path)
         case {"quarantine": "drop"}:
             return lake.quarantine_drop(job["table"], where=job["where"])
         case {"quarantine": _}:
