@@ -6,6 +6,7 @@ import functools
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -16,6 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import DataFileStatistics
 
 from lakegate.checks import validate_checks
 from lakegate.checks.audit import answer_from_manifest
@@ -26,6 +29,7 @@ from lakegate.errors import CheckError
 from lakegate.lake import Lake
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, AddedRows
 from lakegate.spark.sessions import CATALOG
@@ -366,3 +370,37 @@ def test_a_quantile_may_have_limits_beyond_its_column_s_type(
     assert isinstance(question, Aggregates)
     total, values = components.engine.aggregate(subject.rows, question.expressions)
     assert question.judge(values, total).verdict == "pass"
+
+
+def test_what_another_writer_says_about_its_files_is_no_evidence(
+    lake: Lake, components: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that counts NULLs wrongly, as one with a bug does, gets no row with NULL past an audit."""
+    table = TableIdentifier.parse("manifests.miscounted")
+    lake.ingest(str(table), pa.table({"id": [1, 2]}))
+    branch = lake.create_branch("miscounted")
+    head = components.catalog.get_ref(branch.name)
+    pointer = components.catalog.get_table(table, head)
+    assert pointer is not None
+    measured = DataFileStatistics.to_serialized_dict
+    monkeypatch.setattr(
+        DataFileStatistics, "to_serialized_dict", lambda self: measured(self) | {"null_value_counts": {1: 0}}
+    )
+    with closing(SqlCatalog("other", uri="sqlite:///:memory:", warehouse="file:///unused")) as catalog:
+        catalog.create_namespace("other")
+        written = catalog.register_table("other.t", pointer.metadata_location)
+        written.append(pa.table({"id": pa.array([3, None], pa.int64())}))
+        written.refresh()
+        snapshot = written.current_snapshot()
+        assert snapshot is not None
+        update = {"metadata_location": written.metadata_location, "snapshot_id": snapshot.snapshot_id}
+        request = CommitRequest(
+            branch=branch.name, base=head.hash, message="miscounted", puts=(pointer.model_copy(update=update),)
+        )
+        components.catalog.commit(request)
+    report = lake.audit(
+        str(table), branch=branch.name, checks=["not_null(id)", "row_count(max=2)", "in_range(id, 1, 3)"]
+    )
+    assert [(one.verdict, one.evidence, one.failing_rows) for one in report.results[:1]] == [("fail", "scan", 1)]
+    assert [one.verdict for one in report.results] == ["fail", "pass", "pass"]
+    lake.delete_branch(branch.name)

@@ -12,7 +12,7 @@ from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash
 from lakegate.model.quarantine import RowTest, is_quarantine
 from lakegate.model.refs import Ref, TableAt, TablePointer
-from lakegate.model.run import Run, RunKind, StagedTable
+from lakegate.model.run import RUN_ID_PROPERTY, Run, RunKind, StagedTable
 from lakegate.model.schema import Schema, reserved_names
 from lakegate.model.tables import AddedFiles, AddedRows, Rows, TableChange
 from lakegate.points import MAIN, unknown_table
@@ -146,7 +146,7 @@ def audit_state(
         schema=schema,
         added=_live_files(context, pointer)
         if change is None
-        else context.reader.added_files(pointer, own or change.snapshot_ids),
+        else measured_files(context, pointer, own or change.snapshot_ids),
         checks=tuple({str(check): check for check in validate_checks(checks, schema, schemas)}.values()),
         engine=context.engine,
         metadata_location=pointer.metadata_location,
@@ -287,10 +287,22 @@ def require_readable(table: TableIdentifier, branch: str, schema: Schema) -> Non
 
 
 def _added(context: Context, staged: StagedTable) -> AddedFiles:
-    """Return the files that the run added, as its manifests list them; none if it did more than add files."""
+    """Return the files whose metrics the audit may use: those that the run added, if it did nothing else."""
     if not staged.keeps_rows:
         return AddedFiles(files=(), complete=False)
-    return context.reader.added_files(staged.pointer, staged.snapshot_ids)
+    return measured_files(context, staged.pointer, staged.snapshot_ids)
+
+
+def measured_files(context: Context, pointer: TablePointer, snapshot_ids: Sequence[int]) -> AddedFiles:
+    """Return the files that snapshots added; none if lakegate's own engine didn't write all of them.
+
+    What another writer says about its files' values is a claim, so their rows are read.
+    """
+    snapshots = context.reader.snapshots(pointer)
+    ours = {one.snapshot_id for one in snapshots if RUN_ID_PROPERTY in one.summary}
+    if not ours.issuperset(snapshot_ids):
+        return AddedFiles(files=(), complete=False)
+    return context.reader.added_files(pointer, snapshot_ids)
 
 
 def _other_rows(
@@ -346,9 +358,14 @@ def _appended(
 
 
 def _live_files(context: Context, pointer: TablePointer) -> AddedFiles:
-    """Return all files of a table, as its manifests list them; none if its schema ever changed or it has deletes."""
+    """Return all files of a table, as its manifests list them.
+
+    There are none if its schema ever changed, it has deletes, or another writer than lakegate made a snapshot that the
+    metadata still has.
+    """
     rows = context.reader.metadata(pointer).rows
-    if rows is not None and len(context.reader.schemas(pointer)) == 1:
+    is_ours = all(RUN_ID_PROPERTY in one.summary for one in context.reader.snapshots(pointer))
+    if is_ours and rows is not None and len(context.reader.schemas(pointer)) == 1:
         files = AddedFiles(files=tuple(context.reader.files(pointer)), complete=True)
         if files.rows == rows:
             return files

@@ -1,14 +1,22 @@
-"""Which runs are batches that later ones are compared with."""
+"""Which files' metrics an audit uses, and which runs are batches that later ones are compared with."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
 from lakegate.checks import parse_checks
+from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.checks import CheckResult
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.run import Run
+from lakegate.model.run import RUN_ID_PROPERTY, Run
+from lakegate.wap.audit import measured_files
+from lakegate.wap.context import Context
 from lakegate.wap.ingest import ingest
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, TRIPS, ordered
+from support.iceberg_tables import append, iceberg_tables, pointer_to
 
 
 def row_count(run: Run) -> CheckResult:
@@ -36,3 +44,17 @@ def test_only_runs_that_added_rows_are_batches(house: FakeLakehouse) -> None:
     ingest(house.context, ordered(house, run="r7"))
     last = row_count(ingest(house.context, ordered(house, [*CLEAN, *CLEAN], run="r8", checks=checks)))
     assert last.verdict == "fail"
+
+
+def test_metrics_of_another_writer_are_no_evidence(tmp_path: Path) -> None:
+    context = cast("Context", SimpleNamespace(reader=IcebergTableReader()))
+    with iceberg_tables(tmp_path) as tables:
+        table = tables.create()
+        table.append(table.scan().to_arrow(), snapshot_properties={RUN_ID_PROPERTY: "r1"})
+        ours, theirs = pointer_to(table).snapshot_id, append(table, [1, 2])
+        found = {ids: measured_files(context, pointer_to(table), ids) for ids in ((ours,), (ours, theirs), (theirs,))}
+    assert {ids: (one.complete, one.rows) for ids, one in found.items()} == {
+        (ours,): (True, 0),
+        (ours, theirs): (False, 0),
+        (theirs,): (False, 0),
+    }
