@@ -35,6 +35,7 @@ from lakegate.iceberg.validation import require_loadable
 from lakegate.model.figures import counted
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 from lakegate.model.run import PARTITIONS_LEFT_PROPERTY
+from lakegate.model.tables import REPLACE
 
 _COUNT_PREFIXES = (
     "added-",
@@ -159,7 +160,7 @@ class IcebergTableEditor:
         snapshot = metadata.find_snapshot(staged.document, snapshot_id) or {}
         summary = dict(snapshot.get("summary") or {})
         one_step = snapshot.get("parent-snapshot-id") == before.snapshot_id
-        if summary.pop("operation", None) != "replace" or not one_step:
+        if summary.pop("operation", None) != REPLACE or not one_step:
             refuse(onto, f"snapshot {snapshot_id} isn't a one-step compaction", RUN_AGAIN, snapshot_id=snapshot_id)
         manifests = staged.manifests_of(snapshot)
         new_manifests = [line for line in manifests.manifests if line.file.added_snapshot_id == snapshot_id]
@@ -186,7 +187,7 @@ class IcebergTableEditor:
         # The new files lack the rows that delete files had hidden.
         if rows != rows_replaced and not (deletes and rows < rows_replaced):
             refuse(onto, f"snapshot {snapshot_id} replaced {counted(rows_replaced, 'row')} with {rows:,}", RUN_AGAIN)
-        head = producer.write(ManifestList(head.manifests.meta, (*added, *kept)), "replace", summary)
+        head = producer.write(ManifestList(head.manifests.meta, (*added, *kept)), REPLACE, summary)
         return _commit(table, [head.snapshot or {}])
 
     def rewrite_manifests(self, pointer: TablePointer, summary: Mapping[str, str]) -> TablePointer:
@@ -199,7 +200,7 @@ class IcebergTableEditor:
         if not counts:
             return pointer
         summary = {**summary, **{key: str(number) for key, number in counts.items()}}
-        head = producer.write(ManifestList(head.manifests.meta, tuple(manifests)), "replace", summary)
+        head = producer.write(ManifestList(head.manifests.meta, tuple(manifests)), REPLACE, summary)
         return _commit(table, [head.snapshot or {}])
 
     def can_rewrite_manifests(self, pointer: TablePointer) -> bool:

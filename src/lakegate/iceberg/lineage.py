@@ -16,7 +16,7 @@ from lakegate.errors import NotReplayableError
 from lakegate.iceberg.metadata import Document, find_snapshot, properties, schema_of, specs
 from lakegate.iceberg.validation import MAIN
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
-from lakegate.model.tables import DELETING_PROPERTIES, Snapshot, TableChange, is_on
+from lakegate.model.tables import DELETING_PROPERTIES, REPLACE, Snapshot, TableChange, is_on
 from lakegate.model.types import can_promote
 
 _IGNORED_FIELDS = frozenset(
@@ -36,8 +36,6 @@ _IGNORED_FIELDS = frozenset(
 )
 """Fields of a metadata file that don't affect how rows are read, or that are compared separately."""
 _COMMIT_PROPERTY = "nessie.commit.id"
-_REPLACE = "replace"
-"""Iceberg's operation of a snapshot that holds the rows of the one before in other files."""
 _COPIED = "spark.merge-into.num-target-rows-copied"
 
 
@@ -127,7 +125,7 @@ def classify(
     else:
         kind = "rewrite" if reason else "create" if before is None else "evolve" if evolved else "append"
     if compacted and not reason and chain:
-        chain = tuple(one for one in chain if one.operation != _REPLACE)
+        chain = tuple(one for one in chain if one.operation != REPLACE)
     added, removed = _net_rows(chain)
     return TableChange.model_validate(
         {
@@ -235,7 +233,7 @@ def _not_appended(
         _has_deletes(one) for one in before.snapshots if one.snapshot_id == before.current
     )
     for snapshot in chain:
-        if compacted and snapshot.operation == _REPLACE:
+        if compacted and snapshot.operation == REPLACE:
             replaced, rows = (_summary_int(snapshot, f"{what}-records", missing=0) for what in ("deleted", "added"))
             # Rows that delete files hid aren't in the new files.
             if replaced is None or rows is None or replaced < rows or (replaced > rows and not has_deletes):

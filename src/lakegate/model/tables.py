@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -24,6 +24,9 @@ RowCount: TypeAlias = tuple[int | None, int | None]
 
 OWN_BATCH = "__lakegate_batch"
 """Name of the audited rows in lakegate's own queries. Users' queries call them ``batch``, but so may a column."""
+
+REPLACE: Final = "replace"
+"""Iceberg's operation for a snapshot with the same rows as the one before, in other files or manifests."""
 
 
 class Snapshot(Value):

@@ -12,6 +12,7 @@ from lakegate.model.figures import counted, moment
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, UndoneTable
+from lakegate.model.tables import REPLACE
 from lakegate.points import unknown_table
 from lakegate.wap.context import Context
 from lakegate.wap.history import files_in, kind_of, run_of
@@ -20,9 +21,6 @@ from lakegate.wap.rename import plan_rename
 from lakegate.wap.revert import dropped_table, run_plan
 from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_restore
 from lakegate.wap.transaction import Transaction
-
-_REPLACE = "replace"
-"""Iceberg's operation for a snapshot with the same rows as the one before, in other files."""
 
 
 def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = "main") -> Run:
@@ -82,7 +80,7 @@ def runs_in(context: Context, table: TableIdentifier, head: Ref) -> tuple[str, .
     for change in reversed(history.changes(table)):
         run, undoes = run_of(change.commit), kind_of(change.commit) is not None
         before, after = (None if one is None else one.snapshot_id for one in (change.before, change.after))
-        brings_rows = not undoes and before != after and after is not None and operations.get(after) != _REPLACE
+        brings_rows = not undoes and before != after and after is not None and operations.get(after) != REPLACE
         if run and (brings_rows or files_in(change.commit)) and history.reverter(run, table) is None:
             runs.append(run)
     # The journal knows the kind of runs whose snapshots have expired.
