@@ -344,6 +344,13 @@ class TableReader(Protocol):
             LakegateError: When a file can't be read. What was yielded until then is incomplete.
         """
 
+    def new_files(self, before: TablePointer | None, pointer: TablePointer) -> Iterator[str]:
+        """Yield what :meth:`reach` yields for ``pointer``, except most of what it yields for ``before``.
+
+        Skipped are the manifest lists of ``before``, the manifests of its current snapshot, and what these list. So it
+        costs what changed.
+        """
+
     def inspect(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
         """Yield each file that :meth:`reach` yields, and each flaw that the metadata alone shows.
 

@@ -366,6 +366,10 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         yield from (file.path for file in self.files(pointer))
         yield pointer.metadata_location
 
+    def new_files(self, before: TablePointer | None, pointer: TablePointer) -> Iterator[str]:
+        known = set() if before is None else {file.path for file in self.files(before)}
+        return iter([file.path for file in self.files(pointer) if file.path not in known])
+
     def has_other_specs(self, pointer: TablePointer) -> bool:
         return False
 

@@ -39,8 +39,11 @@ from lakegate.iceberg.manifests import (
     encode,
     iceberg_schema,
     new_listed_manifest,
+    read_container,
+    read_entries,
     read_list,
     write_container,
+    write_entries,
     write_list,
 )
 from lakegate.model.identifiers import TableIdentifier
@@ -202,6 +205,36 @@ def _add_deletes(table: Table, files: Sequence[DataFile]) -> None:
     after = ManifestList(before.meta, (*before.manifests, line))
     parent = snapshot.parent_snapshot_id
     local_path(snapshot.manifest_list).write_bytes(write_list(after, snapshot.snapshot_id, parent, number))
+
+
+def listing_files_of(other: Table, own: Table, what: str) -> TablePointer:
+    """Return a state of ``own``, in its own folder, that lists files of another table instead of its own.
+
+    Args:
+        what: Which: ``manifest list``, ``manifests`` or ``data files``.
+    """
+    pointer = pointer_to(own)
+    document, theirs = (json.loads(local_path(one.metadata_location).read_text()) for one in (own, other))
+    folder, number = local_path(pointer.metadata_location).parent, theirs["last-sequence-number"]
+    snapshot = {**theirs["snapshots"][-1], "snapshot-id": 7, "parent-snapshot-id": None}
+    held = read_list(local_path(snapshot["manifest-list"]).read_bytes())
+    lines = list(held.manifests)
+    if what == "data files":
+        for at, line in enumerate(lines):
+            container = read_container(local_path(line.file.manifest_path).read_bytes())
+            entries = [one.existing() for one in read_entries(container, line.file)]
+            content, path = write_entries(container.meta, entries), folder / f"{uuid4()}-m0.avro"
+            path.write_bytes(content)
+            lines[at] = new_listed_manifest(path.as_uri(), len(content), entries, 0, 7, number, None)
+    if what != "manifest list":
+        path = folder / f"snap-7-{uuid4()}.avro"
+        path.write_bytes(write_list(ManifestList(held.meta, tuple(lines)), 7, None, number))
+        snapshot["manifest-list"] = path.as_uri()
+    document |= {"snapshots": [snapshot], "current-snapshot-id": 7, "last-sequence-number": number}
+    document |= {"refs": {"main": {"snapshot-id": 7, "type": "branch"}}, "snapshot-log": []}
+    path = folder / f"00009-{uuid4()}.metadata.json"
+    path.write_text(json.dumps(document))
+    return pointer.model_copy(update={"metadata_location": path.as_uri(), "snapshot_id": 7})
 
 
 def ids_at(pointer: TablePointer, **filters: Any) -> list[int]:

@@ -295,6 +295,18 @@ class IcebergTableReader:
         with read_errors(f"A file that metadata file {location} of table {pointer.table} reaches", pointer):
             yield from reachable_files(location, self._files.content, set() if walked is None else walked)
 
+    def new_files(self, before: TablePointer | None, pointer: TablePointer) -> Iterator[str]:
+        """Yield what ``pointer`` reaches and ``before`` doesn't list."""
+        walked = set[str]()
+        snapshots = () if before is None else self._files.metadata(before).document.get("snapshots") or ()
+        for snapshot in snapshots:
+            walked.update(snapshot.get("manifests") or ())  # format version 1
+            if snapshot.get("manifest-list") is not None:
+                walked.add(snapshot["manifest-list"])
+                if before is not None and snapshot["snapshot-id"] == before.snapshot_id:
+                    walked.update(manifest.manifest_path for manifest in self._manifests(snapshot, before))
+        yield from self.reach(pointer, walked)
+
     def inspect(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
         """Yield every file that the metadata at ``pointer`` reaches, and what's wrong with it."""
         yield from Inspector(pointer, self._files, walked).inspect()

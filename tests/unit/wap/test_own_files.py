@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
+from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
@@ -23,7 +24,7 @@ from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
 from lakegate.wap.context import Context
 from lakegate.wap.stage import find_staged
-from support.iceberg_tables import IcebergTables, append, iceberg_tables, pointer_to
+from support.iceberg_tables import IcebergTables, append, iceberg_tables, listing_files_of, pointer_to
 from support.memory_journal import MemoryDatabase
 
 OTHER = TableIdentifier.parse("nyc.other")
@@ -48,14 +49,17 @@ class Lake:
         request = CommitRequest(branch=branch, base=head.hash, message="m", puts=(put,), namespaces=namespaces)
         self.catalog.commit(request)
 
-    def point(self, branch: str, pointer: TablePointer) -> None:
-        """Point ``nyc.other`` at a state."""
-        self._commit(branch, pointer.model_copy(update={"table": OTHER}))
+    def point(self, branch: str, pointer: TablePointer, table: TableIdentifier = OTHER) -> None:
+        """Point a table at a state."""
+        self._commit(branch, pointer.model_copy(update={"table": table}))
 
-    def written_by_hand(self, *, uuid: str | None = None) -> TablePointer:
+    def written_by_hand(self, *, uuid: str | None = None, dots: bool = False) -> TablePointer:
         """Return a copy of the metadata of ``nyc.trips``, outside of the table's folder."""
         pointer = pointer_to(self.trips)
         document = json.loads(local_path(pointer.metadata_location).read_text())
+        if dots:
+            folder, _, name = document["location"].rpartition("/")
+            document["location"] = f"{folder}/x/../{name}"
         document |= {} if uuid is None else {"table-uuid": uuid}
         path = self.root / "elsewhere" / "00009-x.metadata.json"
         path.parent.mkdir()
@@ -82,14 +86,16 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         yield Lake(tables, tmp_path)
 
 
-@pytest.mark.parametrize("state", ["its metadata", "an older state", "by hand", "by hand, another UUID"])
+@pytest.mark.parametrize(
+    "state", ["its metadata", "an older state", "by hand", "by hand, another UUID", "by hand, another UUID, dots"]
+)
 @pytest.mark.parametrize("exists", [False, True], ids=["new", "existing"])
 def test_a_table_made_of_another_ones_files_is_not_staged(lake: Lake, state: str, exists: bool) -> None:
     if exists:
         lake.point("main", pointer_to(lake.tables.create()))
     lake.catalog.create_branch("b", lake.catalog.get_ref("main"))
     if state.startswith("by hand"):
-        pointer = lake.written_by_hand(uuid=str(uuid4()) if "UUID" in state else None)
+        pointer = lake.written_by_hand(uuid=str(uuid4()) if "UUID" in state else None, dots="dots" in state)
     else:
         pointer = pointer_to(lake.trips) if state == "its metadata" else lake.first
     lake.point("b", pointer)
@@ -107,3 +113,42 @@ def test_a_table_with_files_of_its_own_is_staged(lake: Lake) -> None:
     append(own, [2])
     lake.point("b", pointer_to(own))
     assert [staged.table for staged in find_staged(lake.context, "b")] == [OTHER]
+
+
+@pytest.mark.parametrize("what", ["manifest list", "manifests", "data files"])
+@pytest.mark.parametrize("exists", [False, True], ids=["new", "existing"])
+def test_a_table_that_lists_another_ones_files_is_not_staged(lake: Lake, what: str, exists: bool) -> None:
+    own = lake.tables.create()
+    append(own, [7])
+    if exists:
+        lake.point("main", pointer_to(own))
+    lake.catalog.create_branch("b", lake.catalog.get_ref("main"))
+    lake.point("b", listing_files_of(lake.trips, own, what))
+    with pytest.raises(InputError, match=r"nyc.other on branch 'b' is made of the files of nyc.trips: it lists"):
+        find_staged(lake.context, "b")
+
+
+def test_files_that_a_table_has_long_had_stay_publishable(lake: Lake) -> None:
+    own = lake.tables.create()
+    append(own, [7])
+    lake.point("main", listing_files_of(lake.trips, own, "data files"))
+    lake.catalog.create_branch("b", lake.catalog.get_ref("main"))
+    at_main = lake.catalog.get_table(OTHER, lake.catalog.get_ref("main"))
+    assert at_main is not None
+    table = lake.tables.at(at_main)
+    append(table, [8])
+    with table.update_spec() as update:
+        update.add_identity("region")
+    lake.point("b", pointer_to(table))
+    assert [staged.table for staged in find_staged(lake.context, "b")] == [OTHER]
+
+
+def test_a_branchs_tables_are_listed_once(lake: Lake) -> None:
+    lake.catalog.create_branch("b", lake.catalog.get_ref("main"))
+    for name in ("one", "two", "three"):
+        own = lake.tables.create()
+        append(own, [1])
+        lake.point("b", pointer_to(own), TableIdentifier.parse(f"nyc.{name}"))
+    with patch.object(lake.catalog, "list_tables", wraps=lake.catalog.list_tables) as listed:
+        assert len(find_staged(lake.context, "b")) == 3
+    assert listed.call_count == 1
