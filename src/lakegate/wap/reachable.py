@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from posixpath import normpath
 
 from lakegate.errors import (
     AlreadyExistsError,
@@ -68,12 +69,16 @@ def canonical(location: str) -> str:
     Example:
         >>> canonical("file:///lake//t"), canonical("/lake/t"), canonical("s3a://bucket/t/")
         ('file:/lake/t', 'file:/lake/t', 's3:/bucket/t')
+        >>> canonical("file:/lake/x/../t")  # in an object's key, dots mean nothing
+        'file:/lake/t'
     """
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:
         scheme, rest = "file", location
     elif scheme == "file":
         rest = rest.removeprefix("//localhost")
+    if scheme == "file" and "/." in rest:
+        rest = normpath(rest)
     return f"{_ALIASES.get(scheme, scheme)}:{re.sub('/+', '/', rest)}".rstrip("/")
 
 
