@@ -199,6 +199,7 @@ FindingKind: TypeAlias = (
     FlawKind
     | Literal[
         "unloadable-table",
+        "shared-files",
         "orphaned-files",
         "lost-lease",
         "foreign-commit",

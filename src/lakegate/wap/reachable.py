@@ -142,7 +142,8 @@ class Reachable:
 
     def add(self, refs: Iterable[Ref], step: Step | None = None) -> None:
         """Add everything that ``refs`` reach. Commits that were added before cost nothing."""
-        pending = {pointer.metadata_location: pointer for ref in refs for pointer in self._new_states(ref)}
+        states = (pointer for ref in refs for pointer in self._new_states(ref))
+        pending = {(pointer.table, pointer.metadata_location): pointer for pointer in states}
         for done, pointer in enumerate(pending.values(), 1):
             self._reach(pointer)
             if step is not None:

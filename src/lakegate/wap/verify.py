@@ -7,7 +7,7 @@ problem with a file is reported for the newest state that needs the file.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -31,6 +31,7 @@ _FOOTERS_AT_ONCE = 512
 _TRIES = 3
 _STATES_TRIED = 50
 _SHOWN = 12
+_SHARED_SHOWN = 5
 _BACKUP = "Restore missing or damaged files from a backup"
 
 
@@ -90,6 +91,7 @@ def verify(
     if deep or pages:
         inspection.read_footers(pages=pages)
     found += inspection.findings()
+    found += inspection.shared(commits.renames)
     if not tables:
         found += _orphaned(garbage)
         found += [
@@ -145,7 +147,9 @@ class _Inspection:
     _absent: dict[str, tuple[NeededFile, TablePointer]] = field(default_factory=dict)
     _countable: list[tuple[NeededFile, TablePointer]] = field(default_factory=list)
     _heads: dict[TableIdentifier, TablePointer] = field(default_factory=dict)
-    _seen: set[str] = field(default_factory=set)
+    _owners: dict[str, TablePointer] = field(default_factory=dict)
+    _shared: dict[tuple[TableIdentifier, TableIdentifier], _Sharing] = field(default_factory=dict)
+    _names: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     _vectors: set[DeletionVector] = field(default_factory=set)
     _fixes: dict[tuple[TableIdentifier, frozenset[str]], str] = field(default_factory=dict)
 
@@ -160,9 +164,10 @@ class _Inspection:
         if self.failure is not None:
             raise self.failure
         self.tables.add(pointer.table)
+        self._names[pointer.content_id or str(pointer.table)].add(str(pointer.table))
         self.states += 1
         unread: Flaw | None = None
-        for one in self._inspected(pointer, walked):
+        for one in self._inspected(pointer, _Walked(walked, lambda path: self._claim(path, pointer))):
             if isinstance(one, NeededFile):
                 self._need(one, pointer)
                 yield one.path
@@ -189,9 +194,8 @@ class _Inspection:
             self._vectors.add(file.vector)  # one file may hold many vectors
             if self.deep:
                 self._countable.append((file, pointer))
-        if file.path in self._seen:
+        if not self._claim(file.path, pointer):
             return  # rewritten manifests name the same files
-        self._seen.add(file.path)
         there = self.sizes.get(canonical(file.path))
         self.files += 1
         self.size_bytes += there or 0
@@ -202,6 +206,16 @@ class _Inspection:
             self._flaws.setdefault(file.path, (Flaw("wrong-size", file, problem), pointer))
         if self.deep and file.rows is not None:
             self._countable.append((file, pointer))
+
+    def _claim(self, path: str, pointer: TablePointer) -> bool:
+        """Note that a state needs a file; return whether it's the first that does."""
+        owner = self._owners.get(path)
+        if owner is None:
+            self._owners[path] = pointer
+        elif owner.table != pointer.table:
+            key = owner.table, pointer.table
+            self._shared.setdefault(key, _Sharing(owner, pointer)).paths.add(path)
+        return owner is None
 
     @property
     def is_broken(self) -> bool:
@@ -246,6 +260,11 @@ class _Inspection:
                     yield VerifyFinding(
                         kind="unloadable-table", message=error.message, fix=fix, table=str(pointer.table)
                     )
+
+    def shared(self, renames: Iterable[tuple[str, str]]) -> Iterator[VerifyFinding]:
+        """Yield the tables that need another one's files. A table that was renamed is one table."""
+        names = [*self._names.values(), *map(set, renames)]
+        yield from (one.finding() for one in self._shared.values() if not one.is_by_rename(names))
 
     def _on_main(self, flaw: Flaw, pointer: TablePointer) -> bool:
         head = self._heads.get(pointer.table)
@@ -296,6 +315,64 @@ class _Inspection:
                     f"lakegate table restore {table} --at {commit[:_SHOWN]}"
                 )
         return f"{_BACKUP}: {table} has no intact state to go back to."
+
+
+class _Walked(set[str]):
+    """The metadata files that were inspected. Says which a state needs, even if they were inspected before."""
+
+    def __init__(self, known: set[str], needed: Callable[[str], object]) -> None:
+        super().__init__()
+        self._known, self._needed = known, needed
+
+    def __contains__(self, path: object) -> bool:
+        if path not in self._known:
+            return False
+        self._needed(str(path))
+        return True
+
+    def add(self, path: str) -> None:
+        self._known.add(path)
+
+
+@dataclass(frozen=True)
+class _Sharing:
+    """Two tables that need the same files."""
+
+    first: TablePointer
+    second: TablePointer
+    paths: set[str] = field(default_factory=set)
+
+    def finding(self) -> VerifyFinding:
+        """Return the finding: about the table outside of whose folder the files are, if that's one of the two."""
+        folders = [one.metadata_location.rpartition("/")[0].removesuffix("/metadata") for one in self._tables]
+        inside = [all(path.startswith(f"{folder}/") for path in self.paths) for folder in folders]
+        owner, other = reversed(self._tables) if inside == [False, True] else self._tables
+        return VerifyFinding(
+            kind="shared-files",
+            message=f"{other.table} is made of {counted(len(self.paths), 'file')} of {owner.table}, in one of its "
+            "states on a branch or tag.",
+            fix=f"gc keeps them as long as either table needs them. Copy the rows of {other.table} into a table of its "
+            f"own, and drop it (lakegate table drop {other.table}), or the branch (lakegate branch delete BRANCH)",
+            table=str(other.table),
+            files=tuple(sorted(self.paths)[:_SHARED_SHOWN]),
+            number=len(self.paths),
+        )
+
+    def is_by_rename(self, names: Sequence[Collection[str]]) -> bool:
+        """Return whether both names are those of one table, at different times.
+
+        Args:
+            names: Names that one table had.
+        """
+        known, found = 0, {str(self.first.table)}
+        while len(found) != known:
+            known = len(found)
+            found.update(*(one for one in names if not found.isdisjoint(one)))
+        return str(self.second.table) in found
+
+    @property
+    def _tables(self) -> tuple[TablePointer, TablePointer]:
+        return self.first, self.second
 
 
 @dataclass(frozen=True)

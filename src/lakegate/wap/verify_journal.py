@@ -57,6 +57,11 @@ class MainCommits:
     findings: list[VerifyFinding] = field(default_factory=list)
     times: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def renames(self) -> Sequence[tuple[str, str]]:
+        """Old and new name of each table that was renamed."""
+        return [pair for event in self.events for pair in event.renames]
+
     def is_wanted(self, tables: Collection[str]) -> bool:
         """Return whether one of ``tables`` is to be verified."""
         return not self.tables or not set(tables).isdisjoint(self.tables)

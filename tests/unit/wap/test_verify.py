@@ -26,6 +26,7 @@ from lakegate.journal import integrity, runs
 from lakegate.journal.database import JournalTransaction
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import SourceFile
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import NeededFile, VerifyFinding, VerifyReport
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Run
@@ -33,10 +34,11 @@ from lakegate.ports import Engine
 from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
 from lakegate.wap.context import Context
+from lakegate.wap.gc import gc
 from lakegate.wap.history import FILES_PROPERTY, TABLES_PROPERTY, encode_files, sync
 from lakegate.wap.recover import rebuild
 from lakegate.wap.revert import restore_table, revert
-from lakegate.wap.table_changes import drop_table
+from lakegate.wap.table_changes import drop_table, rename_table
 from lakegate.wap.verify import verify
 from support.iceberg_tables import (
     NAME,
@@ -44,6 +46,7 @@ from support.iceberg_tables import (
     delete_by_equality,
     delete_by_vectors,
     iceberg_tables,
+    listing_files_of,
     pointer_to,
     vector_blob,
 )
@@ -127,9 +130,14 @@ class Lake:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Lake]:
-    with iceberg_tables(tmp_path / "lake") as tables:
-        yield Lake(tables, f"file://{tmp_path}/lake")
+def iceberg(tmp_path: Path) -> Iterator[IcebergTables]:
+    with iceberg_tables(tmp_path / "lake") as opened:
+        yield opened
+
+
+@pytest.fixture
+def lake(iceberg: IcebergTables, tmp_path: Path) -> Lake:
+    return Lake(iceberg, f"file://{tmp_path}/lake")
 
 
 def cut(path: Path) -> None:
@@ -153,6 +161,45 @@ def test_sound_equality_deletes_are_no_finding(lake: Lake) -> None:
     delete_equal(lake, [1])
     report = lake.verify(deep=True)
     assert report.passed, report.findings
+
+
+@pytest.mark.parametrize("what", ["metadata", "manifest list", "manifests", "data files"])
+def test_a_table_made_of_another_ones_files_is_found(lake: Lake, iceberg: IcebergTables, what: str) -> None:
+    own = iceberg.create()
+    state = pointer_to(lake.table) if what == "metadata" else listing_files_of(lake.table, own, what)
+    other = state.model_copy(update={"table": TableIdentifier.parse("nyc.other"), "content_id": None})
+    lake.catalog.create_branch("b", lake.head)
+    lake.catalog.commit(CommitRequest(branch="b", base=lake.head.hash, message="m", puts=(other,)))
+    ours = {path for path in local_path(lake.table.location()).rglob("*") if path.is_file()}
+    (found,) = (one for one in lake.verify(deep=True).findings if one.kind == "shared-files")
+    assert (found.table, "nyc.trips" in found.message) == ("nyc.other", True)
+    assert all("/" + lake.table.location().rpartition("/")[2] + "/" in path for path in found.files)
+    given: dict[str, Any] = {"keep_rejected": timedelta(0), "grace": timedelta(0)}
+    later = datetime.now(UTC) + timedelta(days=1)
+    gc(lake.context, files=LocalFileStore(lake.root), now=later, **given)
+    # The metadata file of the table before its first publish goes.
+    assert sum(not path.exists() for path in ours) == 1
+    drop_table(lake.context, NAME, new_run_id="dropped")
+    gc(lake.context, files=LocalFileStore(lake.root), now=later, history=timedelta(0), **given)
+    assert len(set(lake.context.reader.reach(other))) > 1
+    assert not lake.context.reader.missing(list(lake.context.reader.reach(other)))
+
+
+def test_a_renamed_table_has_its_files_for_itself(lake: Lake) -> None:
+    rename_table(lake.context, NAME, TableIdentifier.parse("nyc.rides"), new_run_id="renamed")
+    report = lake.verify(deep=True)
+    assert report.passed, report.findings
+
+
+def test_files_below_a_folder_with_dots_in_its_path_are_not_garbage(lake: Lake, iceberg: IcebergTables) -> None:
+    local_path(f"{lake.root}/x").mkdir()
+    lake.table = iceberg.catalog.create_table("nyc.dots", lake.table.schema(), location=f"{lake.root}/x/../nyc/./dots")
+    lake.publish(4)
+    later = datetime.now(UTC) + timedelta(days=1)
+    report = lake.verify(now=later, grace=timedelta(0), deep=True)
+    assert {one.number for one in report.findings if one.kind == "orphaned-files"} == {2}, "two first metadata files"
+    gc(lake.context, files=LocalFileStore(lake.root), keep_rejected=timedelta(0), grace=timedelta(0), now=later)
+    assert not lake.context.reader.missing(list(lake.context.reader.reach(pointer_to(lake.table))))
 
 
 def manifest(lake: Lake) -> Path:
