@@ -47,7 +47,7 @@ def test_a_run_that_is_not_known_is_not_made(journal: Actor) -> None:
 def test_messages_of_a_group_are_counted_across_processes(shelf: Shelf) -> None:
     first = shelf.open().join_alert("ops", "k")
     assert first == AlertGroup(number=1)
-    shelf.open().settle_alert("ops", "k", first, sent=True, thread="17.1", stands_s=3600)
+    shelf.open().settle_alert("ops", "k", first, sent=True, thread="17.1", window_s=3600)
     assert shelf.open().join_alert("ops", "k") == AlertGroup(number=2, thread="17.1")
     third = shelf.open().join_alert("ops", "k")
     assert third == AlertGroup(number=3, missed=1, thread="17.1")
@@ -62,7 +62,7 @@ def test_channels_and_keys_have_groups_of_their_own(journal: Actor) -> None:
 
 def test_a_group_that_is_over_begins_anew_and_tells_what_was_missed(journal: Actor) -> None:
     first = journal.join_alert("ops", "k")
-    journal.settle_alert("ops", "k", first, sent=True, thread="17.1", stands_s=0)
+    journal.settle_alert("ops", "k", first, sent=True, thread="17.1", window_s=0)
     again = journal.join_alert("ops", "k", lead_s=0)
     assert again == AlertGroup(number=1)
     journal.settle_alert("ops", "k", again, sent=False)
@@ -80,13 +80,13 @@ def test_the_next_message_is_the_first_when_whoever_was_to_send_it_died(journal:
 
 def test_a_message_that_could_not_be_sent_is_tried_again_in_a_minute() -> None:
     tally = joined(None, START, 3600)
-    tally = settled(tally, START, tally.place, sent=False, thread=None, stands_s=3600)
+    tally = settled(tally, START, tally.place, sent=False, thread=None, window_s=3600)
     soon = joined(tally, START + timedelta(seconds=RETRY_AFTER_S - 1), 3600)
     assert soon.place == AlertGroup(number=2, missed=1)
     later = joined(soon, START + timedelta(seconds=RETRY_AFTER_S), 40)
     assert later.place == AlertGroup(number=1, missed=2)
     assert later.ends_at == START + timedelta(seconds=RETRY_AFTER_S + 40)
-    told_now = settled(later, START, later.place, sent=True, thread="17.1", stands_s=3600)
+    told_now = settled(later, START, later.place, sent=True, thread="17.1", window_s=3600)
     assert told_now == Tally(START + timedelta(seconds=3600), number=1, untold=0, thread="17.1")
 
 
@@ -103,7 +103,7 @@ def test_of_many_at_once_one_is_the_first(shelf: Shelf) -> None:
 def over(journal: Actor, key: str, others: int, *, channel: str = "ops", about: Notice | None = REJECTED) -> None:
     """Make a group of one message that was sent and ``others`` that were not, which is over."""
     places = [journal.join_alert(channel, key, about=about) for _ in range(others + 1)]
-    journal.settle_alert(channel, key, places[0], sent=True, thread="17.1", stands_s=0)
+    journal.settle_alert(channel, key, places[0], sent=True, thread="17.1", window_s=0)
 
 
 def test_what_was_counted_is_taken_when_its_group_is_over(shelf: Shelf) -> None:
@@ -112,7 +112,7 @@ def test_what_was_counted_is_taken_when_its_group_is_over(shelf: Shelf) -> None:
     taken = CountedAlert(channel="ops", alert="k", about=REJECTED, place=place)
     assert list(shelf.open().take_counted_alerts(["ops", "mail"])) == [taken]
     assert list(shelf.open().take_counted_alerts(["ops"])) == []
-    shelf.open().settle_alert("ops", "k", place, sent=True, stands_s=0)
+    shelf.open().settle_alert("ops", "k", place, sent=True, window_s=0)
     assert list(shelf.open().take_counted_alerts(["ops"])) == []
     assert shelf.open().join_alert("ops", "k") == AlertGroup(number=1)
 

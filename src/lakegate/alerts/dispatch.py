@@ -92,12 +92,12 @@ class GroupMembership:
     """A group that a message belongs to, and its place in it.
 
     Attributes:
-        stands_s: Seconds for which the message covers the group once sent; ``None`` if an earlier message covers it.
+        window_s: Seconds for which the message covers the group once sent; ``None`` if an earlier message covers it.
     """
 
     alert: str
     place: AlertGroup
-    stands_s: float | None
+    window_s: float | None
 
 
 @dataclass(slots=True)
@@ -193,12 +193,12 @@ class AlertGrouping:
         run = self._journal().get(outline.run.run_id)
         return None if run is None else outline.model_copy(update={"run": run})
 
-    def _join(self, delivery: ChannelDelivery, alert: str, stands_s: float, about: Notice | None = None) -> AlertGroup:
+    def _join(self, delivery: ChannelDelivery, alert: str, window_s: float, about: Notice | None = None) -> AlertGroup:
         place = AlertGroup(number=1)
         with suppress(LakegateError):
-            lead_s = self._lead_s if stands_s > 0 else 0.0
+            lead_s = self._lead_s if window_s > 0 else 0.0
             place = self._journal().join_alert(delivery.channel.name, alert, lead_s=lead_s, about=about)
-            delivery.groups.append(GroupMembership(alert, place, stands_s if place.number == 1 else None))
+            delivery.groups.append(GroupMembership(alert, place, window_s if place.number == 1 else None))
         return place
 
     def _settle(self, delivery: ChannelDelivery, groups: Sequence[GroupMembership], *, sent: bool) -> None:
@@ -210,7 +210,7 @@ class AlertGrouping:
                     group.place,
                     sent=sent,
                     thread=delivery.thread if group.place.number == 1 else None,
-                    stands_s=group.stands_s,
+                    window_s=group.window_s,
                 )
 
 

@@ -54,12 +54,12 @@ def joined(known: Tally | None, now: datetime, lead_s: float, about: Notice | No
 
 
 def settled(
-    known: Tally, now: datetime, place: AlertGroup, *, sent: bool, thread: str | None, stands_s: float | None
+    known: Tally, now: datetime, place: AlertGroup, *, sent: bool, thread: str | None, window_s: float | None
 ) -> Tally:
     """Return the group after the message at ``place`` was sent or failed."""
     if not sent:
         return replace(known, ends_at=min(known.ends_at, now + timedelta(seconds=RETRY_AFTER_S)))
-    ends_at = known.ends_at if stands_s is None else now + timedelta(seconds=stands_s)
+    ends_at = known.ends_at if window_s is None else now + timedelta(seconds=window_s)
     untold = max(known.untold - place.missed - 1, 0)
     return replace(known, ends_at=ends_at, untold=untold, thread=thread or known.thread)
 

@@ -453,19 +453,19 @@ class Journal:
         *,
         sent: bool,
         thread: str | None = None,
-        stands_s: float | None = None,
+        window_s: float | None = None,
     ) -> None:
         """Record whether the message at ``place`` was sent.
 
         If it wasn't, its group ends in a minute, so that the next message after that is tried.
 
         Args:
-            stands_s: Seconds from now after which a message starts a new group; ``None`` to leave the end unchanged.
+            window_s: Seconds from now after which a message starts a new group; ``None`` to leave the end unchanged.
         """
         with self._database.writing() as tx:
             known = alerts.lock(tx, channel, alert)
             if known is not None:
-                tally = alerts.settled(known, tx.now(), place, sent=sent, thread=thread, stands_s=stands_s)
+                tally = alerts.settled(known, tx.now(), place, sent=sent, thread=thread, window_s=window_s)
                 alerts.put(tx, channel, alert, tally)
 
     def take_counted_alerts(

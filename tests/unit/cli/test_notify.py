@@ -146,7 +146,7 @@ def test_the_lake_sends_summaries_of_grouped_alerts(tmp_path: Path) -> None:
         connect(tmp_path, narrator=LogNarrator(log)) as lake,
     ):
         first, _ = (journal.join_alert("ops", "k", about=about) for _ in range(2))
-        journal.settle_alert("ops", "k", first, sent=True, stands_s=0)
+        journal.settle_alert("ops", "k", first, sent=True, window_s=0)
         assert lake.notify_late() == ()
         assert lake.notify_late() == ()
     (line,) = log.getvalue().splitlines()

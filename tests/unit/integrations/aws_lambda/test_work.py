@@ -364,7 +364,7 @@ def test_a_scheduled_call_reports_late_tables_and_counts_with_only_the_journal(
         run = rejected_run(1)
         about = Notice(event="rejected", severity="error", tables=run.tables, run=run, at=NOW)
         first, *_ = [journal.join_alert("ops", "k", about=about) for _ in range(3)]
-        journal.settle_alert("ops", "k", first, sent=True, stands_s=0)
+        journal.settle_alert("ops", "k", first, sent=True, window_s=0)
     monkeypatch.setattr(function, "_FUNCTIONS", [made])
     with told_server(monkeypatch) as slack:
         for _ in range(2):
