@@ -152,7 +152,7 @@ def _rows(ref: Ref, line: RunLine | None, found: int | LakegateError | None) -> 
     if isinstance(found, NotFoundError) and "path" not in found.context:
         return BranchRows(branch=ref.name, exists=False, **about)
     if isinstance(found, LakegateError):
-        return BranchRows(branch=ref.name, problem=Problem.of("table", found, ref.name), **about)
+        return BranchRows(branch=ref.name, problem=Problem.of("table", found), **about)
     return BranchRows(branch=ref.name, rows=found, **about)
 
 
@@ -167,7 +167,7 @@ def _urgency(ref: Ref, line: RunLine | None) -> tuple[int, float, str]:
 
 def _or_problem(ref: Ref, found: BranchOverview | LakegateError) -> BranchOverview:
     if isinstance(found, LakegateError):
-        return BranchOverview(branch=ref.name, head=ref.hash, problem=Problem.of("catalog", found, ref.name))
+        return BranchOverview(branch=ref.name, head=ref.hash, problem=Problem.of("catalog", found))
     return found
 
 

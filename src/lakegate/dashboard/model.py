@@ -36,20 +36,18 @@ class Problem(Value):
 
     Attributes:
         part: What couldn't be read: the ``catalog``, the ``journal``, a ``table``'s files or the ``engine``.
-        subject: The table, branch or run concerned, if any.
         code: The error's code, such as ``catalog-unavailable``.
     """
 
     part: Part
-    subject: str | None = None
     code: str
     message: str
     hint: str | None = None
 
     @classmethod
-    def of(cls, part: Part, error: LakegateError, subject: str | None = None) -> Problem:
+    def of(cls, part: Part, error: LakegateError) -> Problem:
         """Return ``error`` as a problem."""
-        return cls(part=part, subject=subject, code=error.code, message=error.message, hint=error.hint)
+        return cls(part=part, code=error.code, message=error.message, hint=error.hint)
 
 
 Item = TypeVar("Item")
@@ -223,14 +221,14 @@ class ReadModel:
         return self._get("journal")  # type: ignore[return-value]
 
     @contextmanager
-    def reading(self, part: Part, problems: list[Problem], subject: str | None = None) -> Iterator[None]:
+    def reading(self, part: Part, problems: list[Problem]) -> Iterator[None]:
         """Add errors of the body to ``problems``, each once, so that the page can show the rest."""
         try:
             yield
         except LakegateError as error:
             away: Part = "catalog" if isinstance(error, CatalogUnavailableError) else part
             self.mark_unavailable(away, error)
-            problem = Problem.of(away, error, None if away != part else subject)
+            problem = Problem.of(away, error)
             if problem not in problems:
                 problems.append(problem)
 

@@ -304,7 +304,7 @@ def _detail(
     needs = _needs(known, table)
     problem = None
     if isinstance(facts, LakegateError):
-        problem, facts = Problem.of("table", facts, table), None
+        problem, facts = Problem.of("table", facts), None
         needs = ("unreadable", *needs)
     at = None if publish is None else publish.finished_at or publish.started_at
     waiting = known.waiting.get(table, ())
