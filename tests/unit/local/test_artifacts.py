@@ -164,7 +164,14 @@ def test_java_reads_a_trust_store_made_from_pythons_bundle(tmp_path: Path, monke
     options = dict(option.split("=", 1) for option in trust_options(tmp_path / "cache"))
     store = options["-Djavax.net.ssl.trustStore"]
     listed = subprocess.run(
-        [java.keytool(), "-list", "-keystore", store, "-storepass", options["-Djavax.net.ssl.trustStorePassword"]],
+        [
+            java.java().with_name("keytool"),
+            "-list",
+            "-keystore",
+            store,
+            "-storepass",
+            options["-Djavax.net.ssl.trustStorePassword"],
+        ],
         capture_output=True,
         text=True,
         check=True,
