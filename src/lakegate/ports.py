@@ -797,5 +797,8 @@ class EngineTransaction(Protocol):
     def sql(self, statement: str) -> Any:
         """Run one statement, a query or a change, and return its DataFrame."""
 
+    def fetch(self, query: str) -> Sequence[tuple[Any, ...]]:
+        """Run a query and return its rows."""
+
     def close(self) -> None:
         """End the session. Idempotent."""

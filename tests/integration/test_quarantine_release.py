@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakegate.errors import AuditFailedError, InputError, NotFoundError, NotRevertableError, SchemaError
+from lakegate.errors import AuditFailedError, InputError, NotFoundError, NotRevertableError, QueryError, SchemaError
 from lakegate.lake import Lake
 
 pytestmark = pytest.mark.jvm
@@ -46,6 +46,9 @@ def test_rows_are_released_once_fixed_or_as_they_are_and_dropped(lake: Lake, nam
         lake.quarantine_release(table, changes={"fare": "(SELECT 1)"})
     with pytest.raises(InputError, match="No unreleased row"):
         lake.quarantine_release(table, check="other")
+    for change in (lake.quarantine_release, lake.quarantine_drop):
+        with pytest.raises(QueryError, match="cannot be cast"):  # by what a row holds, not as it's planned
+            change(table, where="CAST(concat('x', id) AS INT) = 1")
 
     fixed = lake.quarantine_release(table, run_id=first, where="fare > -3", changes={"fare": "abs(fare)"})
     assert (fixed.status, fixed.publication and fixed.publication.rows) == ("published", 1)
@@ -67,6 +70,8 @@ def test_rows_are_released_once_fixed_or_as_they_are_and_dropped(lake: Lake, nam
     assert rows(lake, table) == [(1, 1.0), (2, 2.0)]
 
     dropped = lake.quarantine_drop(table, where="id = 3")
+    assert dropped.publication is not None
+    assert (dropped.publication.rows_removed or 0) - dropped.publication.rows == 1  # as the command says it
     assert [row["id"] for row in lake.quarantine_show(table)] == [4]
     lake.revert(dropped.run_id)
     assert sorted(row["id"] for row in lake.quarantine_show(table)) == [3, 4]

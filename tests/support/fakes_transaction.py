@@ -92,6 +92,9 @@ class FakeTransaction:
     def sql(self, statement: str) -> Any:
         return self.table(TableIdentifier.parse(statement.rsplit(maxsplit=1)[-1]))
 
+    def fetch(self, query: str) -> Sequence[tuple[Any, ...]]:
+        return [tuple(row.values()) for row in self.sql(query)]
+
     def close(self) -> None:
         self.closed = True
 

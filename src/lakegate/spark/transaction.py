@@ -220,6 +220,13 @@ class SparkTransaction:
             self._create_namespaces(parsed)
             return plan_now(self._session.sql(parsed.sql))
 
+    def fetch(self, query: str) -> Sequence[tuple[Any, ...]]:
+        """Run a query and return its rows."""
+        frame = self.sql(query)
+        with _user_errors(f"running a query on branch {self._branch}"):
+            rows: Sequence[tuple[Any, ...]] = frame.collect()
+        return rows
+
     def close(self) -> None:
         """End the session. Idempotent."""
         if self._open:

@@ -188,7 +188,7 @@ def release_corrected(
     chosen = f"{RELEASED_BY} IS NULL AND {ROW_ID} IN ({', '.join(map(sql_string, ids))})"
     mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
     with hiding_values(hides or bool(context.masked), f"quarantined rows of {table} were released"):
-        found = engine.sql(f"SELECT {ROW_ID} FROM {_name(aside)} WHERE {chosen}").collect()  # noqa: S608 - quoted
+        found = engine.fetch(f"SELECT {ROW_ID} FROM {_name(aside)} WHERE {chosen}")  # noqa: S608 - quoted
         waiting = {row[0] for row in found}
         missing = [one for one in ids if one not in waiting]
         if missing:
@@ -310,8 +310,8 @@ def _require_rows(
 ) -> None:
     """Check that rows are chosen, and that none of them has a value in a column of ``lost``."""
     counts = ", ".join(("count(1)", *(f"count({quote(name)})" for name in lost)))
-    counted = tx.engine.sql(f"SELECT {counts} FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - likewise
-    rows, *values = counted.collect()[0]
+    counted = tx.engine.fetch(f"SELECT {counts} FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - likewise
+    rows, *values = counted[0]
     if not rows:
         raise InputError(
             f"No unreleased row in {aside} matches.",
@@ -320,7 +320,7 @@ def _require_rows(
         )
     if chosen.confirmed is not None:
         by_run = f"SELECT {RUN_ID}, count(1) FROM {_name(aside)} WHERE {_condition(chosen)} GROUP BY {RUN_ID}"  # noqa: S608 - likewise
-        if dict(tx.engine.sql(by_run).collect()) != chosen.confirmed or not _only_grew(context, tx, aside, chosen):
+        if dict(tx.engine.fetch(by_run)) != chosen.confirmed or not _only_grew(context, tx, aside, chosen):
             raise InputError(
                 f"The rows in {aside} have changed since they were confirmed ({rows:,} now, "
                 f"{sum(chosen.confirmed.values()):,} then). Nothing was changed.",

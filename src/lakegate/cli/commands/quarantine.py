@@ -204,11 +204,12 @@ def drop(app: App, /, *, table: str, yes: bool, **chosen: Any) -> None:
     del yes
     with app.lake() as lake:
         run = lake.quarantine_drop(table, **chosen)
-    removed = run.publication.rows_removed if run.publication else None
+    # Files are rewritten without the dropped rows, so those that stay count as both removed and added.
+    dropped = 0 if run.publication is None else (run.publication.rows_removed or 0) - run.publication.rows
     if app.json:
         echo_json(run_payload(run))
     else:
-        say(f"[green]dropped[/]  {counted(removed or 0, 'quarantined row')} of {safe(table)}")
+        say(f"[green]dropped[/]  {counted(dropped, 'quarantined row')} of {safe(table)}")
         say(f"  [dim]To bring them back: {safe(app.command('revert', run.run_id))}[/]")
 
 
