@@ -29,7 +29,7 @@ def _share() -> Iterator[None]:
 
 def share(access: Access) -> None:
     lake: Any = SimpleNamespace(settings=Settings(), home=Path("/data/<b>lake</b>"))
-    pages = SimpleNamespace(beginning=lambda text, limit: ())
+    pages = SimpleNamespace(with_prefix=lambda prefix, limit: ())
     model: Any = SimpleNamespace(journal=SimpleNamespace(count=lambda: ({}, 0), pages=pages))
     session.share(Shared(lake, model, access))
 
