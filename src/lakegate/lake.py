@@ -872,6 +872,7 @@ class Lake:
             ['add column note (string)']
         """
         identifier = TableIdentifier.parse(table)
+        _require_list("checks", checks)
         if not changes:
             raise InputError("No change was given.", hint="Pass one as in SQL, such as 'ADD COLUMN zone STRING'.")
         self.table(table)  # Spark isn't started for a table that doesn't exist
@@ -1124,6 +1125,7 @@ class Lake:
         identifier = TableIdentifier.parse(table)
         if branch is not None and ref is not None:
             raise InputError(f"branch='{branch}' and ref='{ref}' can't be combined.", hint="Pass one of them.")
+        _require_list("checks", checks)
         tried = None if checks is None else self._checks(identifier, checks, configured=False)
         if branch not in (None, MAIN) and at is None and since is None:
             return review.audit_branch(
@@ -3012,14 +3014,17 @@ def _require_usable(options: IngestOptions) -> None:
             hint = f"{did_you_mean(str(value), choices)}Use one of {listed}."
             raise InputError(f"Invalid value: {name}={value!r}.", hint=hint)
     for name in ("checks", "partition_by"):
-        value = options.get(name)
-        if isinstance(value, (str, Check)):
-            raise InputError(f"{name}={value!r} isn't a list.", hint=f"Put it into one: {name}=[{value!r}]")
+        _require_list(name, options.get(name))
     columns: Any = options.get("columns") or {}
     names = (*columns, *columns.values()) if isinstance(columns, Mapping) else (None,)
     if not all(isinstance(one, str) and one for one in names):
         hint = 'Map each name in the files to the one in the table: columns={"Fare": "fare_amount"}'
         raise InputError(f"columns={columns!r} doesn't map column names to column names.", hint=hint)
+
+
+def _require_list(name: str, value: object) -> None:
+    if isinstance(value, (str, Check)):
+        raise InputError(f"{name}={value!r} isn't a list.", hint=f"Put it into one: {name}=[{value!r}]")
 
 
 def _require_key(key: Sequence[str], columns: Sequence[str], where: str) -> None:

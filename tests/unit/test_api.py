@@ -91,6 +91,17 @@ def test_invalid_values_are_refused_before_anything_starts(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("arguments", [("audit", "nyc.trips"), ("evolve_table", "nyc.trips", "ADD COLUMN a INT")])
+def test_one_check_is_no_list_of_its_letters(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    method, *others = arguments
+    with (
+        lakegate.connect(tmp_path) as lake,
+        pytest.raises(InputError, match=r"checks='not_null\(id\)' isn't a list\."),
+    ):
+        getattr(lake, method)(*others, checks="not_null(id)")
+    assert not list(tmp_path.iterdir())
+
+
 def test_anything_but_paths_and_rows_is_refused_by_its_type(tmp_path: Path) -> None:
     with lakegate.connect(tmp_path) as lake, pytest.raises(InputError, match=r"a list of list\."):
         lake.ingest("nyc.trips", [[1]])
