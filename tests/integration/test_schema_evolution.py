@@ -335,10 +335,10 @@ def test_rows_are_compared_across_changed_columns_and_by_a_key_that_repeats(lake
 @pytest.mark.parametrize(
     ("statements", "found"),
     [
-        (("DROP COLUMN tip", "ADD COLUMN tip BIGINT"), "tip, as it was, is gone."),
+        (("DROP COLUMN tip", "ADD COLUMN tip BIGINT"), "tip, as it was, was dropped."),
         (
             ("RENAME COLUMN fee TO other", "RENAME COLUMN tip TO fee", "RENAME COLUMN other TO tip"),
-            "fee, as it was, is gone; tip, as it was, is gone.",
+            "fee, as it was, was dropped; tip, as it was, was dropped.",
         ),
         (("ADD COLUMN note STRING", "DROP COLUMN note"), None),
     ],
