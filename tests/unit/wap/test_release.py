@@ -65,9 +65,12 @@ class Engine:
     def table(self, table: TableIdentifier) -> None:
         pass
 
-    def sql(self, statement: str) -> Any:
+    def sql(self, statement: str) -> None:
         self.asked.append(statement)
-        return SimpleNamespace(collect=lambda: [(one,) for one in self._waiting if f"'{one}'" in statement])
+
+    def fetch(self, statement: str) -> list[tuple[str]]:
+        self.asked.append(statement)
+        return [(one,) for one in self._waiting if f"'{one}'" in statement]
 
     def append(self, table: TableIdentifier, rows: Any, create: object) -> None:
         self.appended += rows.to_pylist()
@@ -107,7 +110,7 @@ def test_corrected_rows_that_name_no_row_that_waits_change_nothing(rows: list[di
 def test_errors_quote_no_values_where_they_are_hidden() -> None:
     context: Any = SimpleNamespace(masked=())
     tx = Mock(run=SimpleNamespace(run_id="r"))
-    tx.engine.sql.side_effect = EngineError("The value '+49' …", condition="CAST_INVALID_INPUT")
+    tx.engine.fetch.side_effect = EngineError("The value '+49' …", condition="CAST_INVALID_INPUT")
     with pytest.raises(EngineError, match="CAST_INVALID_INPUT") as caught:
         release_corrected(context, tx, TRIPS, pa.table({"_quarantine_id": ["a"]}), hides=True)
     assert "+49" not in caught.value.message
@@ -127,13 +130,10 @@ def test_an_upsert_in_a_transaction_knows_what_is_masked() -> None:
 def test_only_rows_that_were_confirmed_are_dropped(waiting: dict[str, int], confirmed: dict[str, int]) -> None:
     asked: list[str] = []
 
-    def sql(statement: str) -> Any:
-        asked.append(statement)
-        return SimpleNamespace(
-            collect=lambda: [*waiting.items()] if "GROUP BY" in statement else [(sum(waiting.values()),)]
-        )
+    def fetch(statement: str) -> list[tuple[Any, ...]]:
+        return [*waiting.items()] if "GROUP BY" in statement else [(sum(waiting.values()),)]
 
-    tx: Any = SimpleNamespace(engine=SimpleNamespace(table=str, sql=sql))
+    tx: Any = SimpleNamespace(engine=SimpleNamespace(table=str, sql=asked.append, fetch=fetch))
     context: Any = SimpleNamespace(masked=())
     if waiting == confirmed:
         drop(context, tx, TRIPS, RowSelection(confirmed=confirmed))
@@ -150,16 +150,15 @@ def test_as_many_other_rows_are_not_the_confirmed_ones(change: str | None, goes_
     asked: list[str] = []
     aside = quarantine_of(TRIPS)
 
-    def sql(statement: str) -> Any:
-        asked.append(statement)
-        return SimpleNamespace(collect=lambda: [("r1", 2)] if "GROUP BY" in statement else [(2,)])
+    def fetch(statement: str) -> list[tuple[Any, ...]]:
+        return [("r1", 2)] if "GROUP BY" in statement else [(2,)]
 
     before = None if change == "gone" else "before"
     catalog = Mock(**{"get_table.return_value": before})
     catalog.get_ref_with_tables.return_value = (None, {aside: before if change is None else "now"})
     reader = Mock(**{"change.return_value": SimpleNamespace(kind=change)})
     context: Any = SimpleNamespace(masked=(), catalog=catalog, reader=reader)
-    tx: Any = SimpleNamespace(engine=SimpleNamespace(table=str, sql=sql), branch="wap/drop")
+    tx: Any = SimpleNamespace(engine=SimpleNamespace(table=str, sql=asked.append, fetch=fetch), branch="wap/drop")
     chosen = RowSelection(confirmed={"r1": 2}, confirmed_at="c" * 64)
     if goes_on:
         drop(context, tx, TRIPS, chosen)
