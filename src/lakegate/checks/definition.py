@@ -546,10 +546,11 @@ class CheckDefinition(Generic[P]):
         raise self.error(f"examples={number!r} isn't a whole number from 0 to {MOST_EXAMPLES}.")
 
     def _tags(self, common: Mapping[str, Any]) -> tuple[str, ...]:
-        given = common.get("tags", [])
-        tags = [given] if isinstance(given, str) else given
+        tags = common.get("tags", [])
+        if isinstance(tags, str):
+            raise self.error(f"tags={tags!r} isn't a list.", f"Put it into one: tags=[{tags!r}]")
         if not isinstance(tags, list) or not all(isinstance(tag, str) and tag.strip() for tag in tags):
-            raise self.error(f"tags={given!r} isn't a list of words.")
+            raise self.error(f"tags={tags!r} isn't a list of words.")
         return tuple(dict.fromkeys(tag.strip() for tag in tags))
 
     def _text(self, common: Mapping[str, Any], name: str) -> str | None:

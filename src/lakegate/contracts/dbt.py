@@ -252,6 +252,8 @@ def _translated_options(options: Arguments) -> Arguments:
     translated: Arguments = {
         name: options[name] for name in ("name", "where", "tags", "description") if options.get(name)
     }
+    if isinstance(tags := translated.get("tags"), str):
+        translated["tags"] = [tags]  # dbt takes one tag without a list
     severity = str(options.get("severity", "error")).lower()
     if severity not in ("error", "warn"):
         raise NoCheckError(f"severity {severity!r} is neither error nor warn")

@@ -325,6 +325,7 @@ def test_a_report_from_before_these_options_can_be_read() -> None:
         ("not_null(id, examples=101)", "from 0 to 100"),
         ("not_null(id, examples=True)", "from 0 to 100"),
         ("not_null(id, tags=[1])", "list of words"),
+        ("not_null(id, tags='key')", "tags='key' isn't a list."),
         ("not_null(id, owner='')", "who looks after"),
         ("not_null(id, severity='quarantin')", "no severity"),
         ("row_count(min=1, severity='quarantine')", "none can be set aside"),

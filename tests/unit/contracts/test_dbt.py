@@ -271,6 +271,12 @@ def test_tests_of_dbt_and_its_packages(test: str, check: str) -> None:
     assert bool(draft.untranslated) is (check.startswith("quantile") or "error_if" in test)
 
 
+def test_one_tag_needs_no_list() -> None:
+    column = "{name: c, tests: [not_null: {config: {tags: money}}, unique: {config: {tags: [money, key]}}]}"
+    (draft,) = read(f"models: [{{name: m, columns: [{column}]}}]")
+    assert [check.tags for check in parse_contract(draft.text("schema.yml")).checks] == [("money",), ("money", "key")]
+
+
 @pytest.mark.parametrize(("test", "what"), [("unique", "keys"), ("accepted_values: {values: [a]}", "values")])
 def test_numbers_that_dbt_counts_in_another_way_are_listed(test: str, what: str) -> None:
     name = test.partition(":")[0]
