@@ -5,8 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lakegate.cli.output import Styled, cell, clip, count_fitting, null, safe, say, show_rows, width_or
+from lakegate.cli.output import (
+    Styled,
+    cell,
+    clip,
+    clip_path,
+    console,
+    count_fitting,
+    null,
+    safe,
+    say,
+    say_wrapped,
+    show_rows,
+    width_or,
+)
 from lakegate.model.figures import count, counted, share, size
+from lakegate.progress import one_line
 
 if TYPE_CHECKING:
     from lakegate.model.checks import AuditReport, CheckResult
@@ -14,6 +28,8 @@ if TYPE_CHECKING:
 _EXAMPLES = 5
 _WIDEST_CELL = 32
 _FILE_COLUMN = "_file"
+_MARK = "✗ "
+"""Before a cell that fails, for terminals and readers without colors."""
 _DEFAULT_WIDTH = 110
 _EVIDENCE = {"manifest": "by file metrics", "journal": "by earlier runs", "scan": "by reading rows"}
 
@@ -78,7 +94,8 @@ def show_failing(title: str, results: Sequence[CheckResult], style: str) -> None
 def show_skipped_checks(results: Sequence[CheckResult]) -> None:
     """Print why checks were skipped."""
     for result in results:
-        say(f"  [yellow]{safe(result.name)} was skipped:[/] {safe(result.detail or 'there was nothing to check.')}")
+        why = safe(result.detail or "there was nothing to check.")
+        say_wrapped(f"[yellow]{safe(result.name)} was skipped:[/] {why}")
 
 
 def show_quarantined(results: Sequence[CheckResult]) -> None:
@@ -95,29 +112,52 @@ def show_quarantined(results: Sequence[CheckResult]) -> None:
 def show_evidence(results: Sequence[CheckResult]) -> None:
     """Print what is known about each failing check, then example rows for each."""
     for result in results:
-        for text in result.remarks:
-            say(f"  [dim]{safe(result.name)}: {safe(text)}[/]")
+        say_wrapped(*(f"[dim]{safe(result.name)}: {safe(text)}[/]" for text in result.remarks))
         about = " ".join(filter(None, (result.description, result.owner and f"Owner: {result.owner}")))
         if about:
-            say(f"  [dim]{safe(result.name)}: {safe(about)}[/]")
+            say_wrapped(f"[dim]{safe(result.name)}: {safe(about)}[/]")
     for result in results:
         show_examples(result)
 
 
 def show_examples(result: CheckResult) -> None:
-    """Print a few failing rows: the check's own columns first, then as many others as fit."""
+    """Print a few failing rows: the cells that fail, marked, then as many others as fit, and the rows' data files."""
     rows = result.examples[:_EXAMPLES]
     if not rows:
         return
-    columns, cells = fit_columns(rows, result.columns, width_or(_DEFAULT_WIDTH) - 2)
+    marked = result.failing_cells(rows[0])
+    files = tuple(dict.fromkeys(row[_FILE_COLUMN] for row in rows if isinstance(row.get(_FILE_COLUMN), str)))
+    shown = [_with_marks(row, marked, files) for row in rows]
+    columns, cells = fit_columns(shown, (*marked, _FILE_COLUMN), width_or(_DEFAULT_WIDTH) - 2)
     say("", f"Rows that fail [bold]{safe(result.name)}[/]")
-    show_rows(columns, (tuple(map(null, row)) for row in cells), indent=2)
-    left = len(rows[0]) - len(columns)
+    styles = [_failing if name in marked else null for name in columns]
+    show_rows(columns, ([style(text) for style, text in zip(styles, row, strict=True)] for row in cells), indent=2)
+    for number, file in enumerate(files, start=1):
+        label = "File" if len(files) == 1 else f"File {number}"
+        path = clip_path(one_line(file), console().width - len(f"  {label}: "))
+        say(f"  [dim]{label}: {safe(path)}[/]")
+    left = len(shown[0]) - len(columns)
     more = [f"{counted(left, 'more column')}"] * (left > 0)
-    hidden = result.failing_rows - len(rows)
-    more += [f"{counted(hidden, 'more row')}"] * (hidden > 0 and _FILE_COLUMN in rows[0])
+    failing = result.failing_rows if result.verdict == "fail" else result.quarantined
+    hidden = failing - len(rows)
+    more += [f"{counted(hidden, 'more row')}"] * (hidden > 0)
     if more:
         say(f"  [dim]… {' and '.join(more)}[/]")
+
+
+def _with_marks(row: Mapping[str, Any], marked: Sequence[str], files: Sequence[str]) -> dict[str, Any]:
+    """Return a row with its failing cells marked, and the number of its file if not all rows are in the same one."""
+    shown = {name: f"{_MARK}{cell(value)}" if name in marked else value for name, value in row.items()}
+    file = shown.pop(_FILE_COLUMN, None)
+    if file is not None and len(files) != 1:
+        shown[_FILE_COLUMN] = files.index(file) + 1 if file in files else file
+    return shown
+
+
+def _failing(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(text, style="red")
 
 
 def fit_columns(
@@ -171,6 +211,6 @@ def show_explanations(report: AuditReport) -> None:
         if one.reason is not None:
             reasons.setdefault(one.reason, []).append(result.name)
     for why, names in reasons.items():
-        say(f"  [dim]{safe(', '.join(names))}: {safe(why)}[/]")
+        say_wrapped(f"[dim]{safe(', '.join(names))}: {safe(why)}[/]")
     if any(one.method in ("scan", "bitmaps in the scan") for one in report.explanations):
-        say("  [dim]All checks that say scan share one pass over the rows. Its jobs and bytes show for each.[/]")
+        say_wrapped("[dim]All checks that say scan share one pass over the rows. Its jobs and bytes show for each.[/]")

@@ -48,6 +48,17 @@ def clip(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
 
 
+def clip_path(path: str, width: int) -> str:
+    """Return a path in at most ``width`` characters, if its last part has room: the file's name stays whole.
+
+    Example:
+        >>> clip_path("file:/lake/warehouse/nyc/trips/0001.parquet", 24)
+        'file:/lake…/0001.parquet'
+    """
+    folder, slash, name = path.rpartition("/")
+    return path if len(path) <= width else clip(folder, max(width - len(slash + name), 1)) + slash + name
+
+
 def cell(value: object) -> str:
     """Return a table's value as text for people. ``None`` is ``NULL``.
 
@@ -81,6 +92,8 @@ def count_at_most(number: int | None, most: int | None) -> str:
 _UNLIMITED = 100_000
 _GAP = 3
 """Characters between two columns."""
+_HANGING = 2
+"""Further characters from the margin for a sentence's second line."""
 _MIN_CUT_WIDTH = 16
 """Minimum width of a column that is cut."""
 _MIN_WRAPPED_WIDTH = 6
@@ -114,6 +127,17 @@ def say(*lines: str) -> None:
     printer = console()
     for line in lines:
         printer.print(line, soft_wrap=True)
+
+
+def say_wrapped(*lines: str, indent: int = 2) -> None:
+    """Print sentences, which may contain rich markup. Long ones are broken between words, and indented further."""
+    from rich.text import Text
+
+    printer = console()
+    for line in lines:
+        room = max(printer.width - indent - _HANGING, _MIN_CUT_WIDTH)
+        for number, part in enumerate(Text.from_markup(line, emoji=False).wrap(printer, room)):
+            printer.print(Text(" " * (indent + (_HANGING if number else 0))).append_text(part), soft_wrap=True)
 
 
 def safe(text: object) -> str:

@@ -20,6 +20,7 @@ from lakegate.cli.output import (
     next_commands,
     safe,
     say,
+    say_wrapped,
     show_rows,
     width_or,
 )
@@ -134,7 +135,7 @@ def show_outcome(run: Run, statuses: Statuses) -> None:
     checks = f", {safe(summary(*run.reports))}" if run.reports else ""
     say(f"  [dim]run {run.run_id}{mode}{took}{checks}[/]")
     if run.status == "rejected" and run.reports and run.detail:
-        say(f"  [yellow]{safe(run.detail)}[/]")
+        say_wrapped(f"[yellow]{safe(run.detail)}[/]")
     if run.publication is not None and run.publication.replayed:
         say(f"  rebased onto newer changes to {safe(', '.join(run.publication.replayed))}; no data was rewritten")
     for staged in run.staged:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -160,6 +160,11 @@ class CheckResult(Value):
             found.append(f"It last passed in run {self.passed_run_id} ({self.passed_at:%Y-%m-%d %H:%M}).")
         return tuple(text for text in found if text)
 
+    def failing_cells(self, row: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the names of a row's values that fail: the check's columns, or the structs that contain them."""
+        names = (next((name for name in _containing(column) if name in row), None) for column in self.columns)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
+
     def shown(self, *, rows: int, masked: Sequence[str] = ()) -> CheckResult:
         """Return the result as people may see it: with fewer examples, and masked columns' values replaced.
 
@@ -248,6 +253,13 @@ class AuditReport(Value):
     def skipped(self) -> tuple[CheckResult, ...]:
         """Results of checks that had nothing to judge."""
         return tuple(result for result in self.results if result.verdict == "skipped")
+
+
+def _containing(column: str) -> Iterator[str]:
+    """Yield a column's path, then those of the structs around it, innermost first."""
+    while column:
+        yield column
+        column = column.rpartition(".")[0]
 
 
 def _short(value: object) -> str:
