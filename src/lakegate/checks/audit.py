@@ -41,7 +41,7 @@ from lakegate.checks.questions import (
     with_condition,
     within,
 )
-from lakegate.checks.registry import find_check
+from lakegate.checks.registry import built_in, find_check
 from lakegate.checks.validation import Schemas, is_hidden, is_masked_in, names_masked, no_such_table, validate_checks
 from lakegate.errors import CheckError, EngineError, EngineUnavailableError, LakegateError, QueryError
 from lakegate.model.checks import (
@@ -132,7 +132,7 @@ def run_audit(
     started = time.monotonic()
     known = None if schemas is None else lambda table: schema if table == rows.table else schemas(table)
     valid = validate_checks(checks, schema, known, masked=rows.masked)
-    audit = _Audit(rows, schema, added, valid, engine, narrator, others, past)
+    audit = _Audit(rows, schema, added, valid, engine, narrator, others, past, run_id)
     results = audit.results()
     return AuditReport(
         run_id=run_id,
@@ -270,6 +270,7 @@ class _Audit:
     narrator: Narrator | None
     others: Others | None
     past: BatchHistory | None
+    run_id: str
 
     def __post_init__(self) -> None:
         self._past_batches = iter(() if self.past is None else self.past.batches())
@@ -325,7 +326,7 @@ class _Audit:
             elif where is not None:
                 unanswered[index] = question  # metrics don't tell how many rows a filter selects
                 continue
-            finding = self._answer_without_rows(question)
+            finding = self._answer_without_rows(index, question)
             if finding is None:
                 unanswered[index] = question
             else:
@@ -435,7 +436,7 @@ class _Audit:
         yield from ((index, Finding(failing[question.key])) for index, question in about_rows.items())
         for index, total in about_total.items():
             judged = self._judged_rows(index)
-            yield index, total.judge(result.total if judged is None else judged)
+            yield index, self._judge(index, total.judge, result.total if judged is None else judged)
 
     def _filtered(self, index: int) -> FailingRows:
         """Return a question about single rows, limited to the rows that its check's filter selects."""
@@ -577,14 +578,16 @@ class _Audit:
 
     # The batch as a whole ------------------------------------------------------------------------------------------
 
-    def _answer_without_rows(self, question: Question) -> Finding | None:
+    def _answer_without_rows(self, index: int, question: Question) -> Finding | None:
         """Return a finding that the schema or file metrics prove; ``None`` if they prove none."""
         if isinstance(question, AboutColumns):
-            return question.judge(self.schema)
+            return self._judge(index, question.judge, self.schema)
         if isinstance(question, AboutChange):
             if self.past is None:
                 return Finding(0, _NO_RUN, skipped=True)
-            return question.judge(self.past.before(), self.schema)
+            return self._judge(index, question.judge, self.past.before(), self.schema)
+        if isinstance(question, RowTotal) and self.added.complete:
+            return self._judge(index, question.judge, self.added.rows)
         return answer_from_manifest(question, self.added)
 
     def _run_aggregates(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
@@ -602,18 +605,33 @@ class _Audit:
             by_expression = dict(zip(expressions, values, strict=True))
             for index, question in group.items():
                 own = [by_expression[text] for text in question.expressions]
-                yield index, self._judge_aggregates(index, question, own, total)
+                yield index, self._judge(index, question.judge, own, total)
 
-    def _judge_aggregates(self, index: int, question: Aggregates, values: Sequence[Any], total: int) -> Finding:
+    def _judge(self, index: int, judge: Callable[..., Finding], *values: Any) -> Finding:
+        """Return what a check's function makes of ``values``."""
         check = self.checks[index]
         hides = is_hidden(check, self.schema, self.rows.masked)
         try:
-            return question.judge(values, total)
-        except ValueError as error:
-            raise refuse(check, HIDDEN if hides else str(error), "Select fewer rows with where=.") from None
+            finding: object = judge(*values)
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything
-            problem = f"its function raised {type(error).__name__ if hides else repr(error)}."
-            raise refuse(check, problem, "Correct the function.") from (None if hides else error)
+            if isinstance(error, ValueError) and check.kind in built_in():
+                raise refuse(check, HIDDEN if hides else str(error), "Select fewer rows with where=.") from None
+            why = f"raised {type(error).__name__ if hides else repr(error)}"
+            raise self._unusable(check, why) from (None if hides else error)
+        if not isinstance(finding, Finding):
+            raise self._unusable(check, f"returned {type(finding).__name__}, not a Finding")
+        return finding
+
+    def _unusable(self, check: Check, why: str) -> CheckError:
+        run = f", run {self.run_id}" if self.run_id else ""
+        return CheckError(
+            f"{check}: its function {why} ({self.rows.table}{run}).",
+            hint="Correct the function.",
+            check=str(check),
+            table=str(self.rows.table),
+            branch=self.rows.ref,
+            run_id=self.run_id or None,
+        )
 
     def _run_queries(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
         """Answer each question that needs a query of its own."""
@@ -665,7 +683,7 @@ class _Audit:
         findings: dict[tuple[KeyQuestion, Filter | None], Finding] = {}
         for index, question in questions.items():
             if isinstance(question, TotalBeside):
-                yield index, self._compare_totals(question)
+                yield index, self._compare_totals(index, question)
             if not isinstance(question, (DuplicateRows, OrphanRows)):
                 continue
             where = self._filters[index]
@@ -718,13 +736,13 @@ class _Audit:
         number = "all" if in_table == failing else f"{in_table:,}"
         return Finding(failing, f"The table already holds the keys of {number} of them.")
 
-    def _compare_totals(self, question: TotalBeside) -> Finding:
+    def _compare_totals(self, index: int, question: TotalBeside) -> Finding:
         ours = self._count_beside(self.rows.table)
         if self._total is None:
             self._verified(self._engine.count_failing(self.rows, (_NO_ROW,)), 1)
         ours += self.total
         theirs = ours if question.table == self.rows.table else self._count_beside(question.table)
-        return question.judge(ours, theirs)
+        return self._judge(index, question.judge, ours, theirs)
 
     def _count_beside(self, table: TableIdentifier) -> int:
         with self._step(f"count the rows of {table}"):

@@ -12,8 +12,8 @@ import pytest
 
 from lakegate.checks import ColumnName, FailingRows, Finding, check, parse_checks, registry, run_audit
 from lakegate.checks.audit import answer_from_manifest
-from lakegate.checks.questions import Aggregates
-from lakegate.errors import CheckError, EngineError, EngineUnavailableError
+from lakegate.checks.questions import AboutColumns, Aggregates, RowTotal
+from lakegate.errors import CheckError, EngineError, EngineUnavailableError, ExitCode
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema
@@ -542,3 +542,39 @@ def test_a_user_s_check_quotes_no_hidden_value(
         with pytest.raises(CheckError) as caught:
             audit(Aggregating(), f"{name}(s{options})", masked=masked)
         assert canary not in "".join(traceback.format_exception(caught.value))
+
+
+def test_an_error_of_a_user_s_function_names_the_check_the_table_and_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "USERS", {})
+
+    def refused(*_: Any) -> Finding:
+        raise ValueError("nope")
+
+    @check
+    def in_total() -> RowTotal:
+        return RowTotal(refused)
+
+    @check
+    def by_names() -> AboutColumns:
+        return AboutColumns(refused)
+
+    @check
+    def together() -> Aggregates:
+        return Aggregates(("max(s)",), refused)
+
+    @check
+    def confused() -> RowTotal:
+        return RowTotal(bool)  # type: ignore[arg-type]  # the mistake that is tested
+
+    class Aggregating(RecordingEngine):
+        def aggregate(self, _rows: AddedRows, expressions: Sequence[str]) -> tuple[int, Sequence[Any]]:
+            return self.total, ["s"] * len(expressions)
+
+    for added in (COMPLETE, INCOMPLETE):
+        for text in ("in_total()", "in_total(where='id > 1')", "by_names()", "together()", "confused()"):
+            with pytest.raises(CheckError) as caught:
+                audit(Aggregating({"(id > 1)": 3}), text, added=added)
+            why = "returned bool, not a Finding" if text == "confused()" else "raised ValueError('nope')"
+            assert caught.value.message == f"{text}: its function {why} (nyc.trips, run r1)."
+            assert caught.value.exit_code == ExitCode.USAGE
+            assert caught.value.context["run_id"] == "r1"
