@@ -19,6 +19,7 @@ from lakegate.cli.output import (
     show_rows,
     width_or,
 )
+from lakegate.model.checks import failing_cells
 from lakegate.model.figures import count, counted, share, size
 from lakegate.progress import one_line
 
@@ -125,7 +126,7 @@ def show_examples(result: CheckResult) -> None:
     rows = result.examples[:_EXAMPLES]
     if not rows:
         return
-    marked = result.failing_cells(rows[0])
+    marked = failing_cells(rows[0], result.columns)
     files = tuple(dict.fromkeys(row[_FILE_COLUMN] for row in rows if isinstance(row.get(_FILE_COLUMN), str)))
     shown = [_with_marks(row, marked, files) for row in rows]
     columns, cells = fit_columns(shown, (*marked, _FILE_COLUMN), width_or(_DEFAULT_WIDTH) - 2)

@@ -160,11 +160,6 @@ class CheckResult(Value):
             found.append(f"It last passed in run {self.passed_run_id} ({self.passed_at:%Y-%m-%d %H:%M}).")
         return tuple(text for text in found if text)
 
-    def failing_cells(self, row: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the names of a row's values that fail: the check's columns, or the structs that contain them."""
-        names = (next((name for name in _containing(column) if name in row), None) for column in self.columns)
-        return tuple(dict.fromkeys(name for name in names if name is not None))
-
     def shown(self, *, rows: int, masked: Sequence[str] = ()) -> CheckResult:
         """Return the result as people may see it: with fewer examples, and masked columns' values replaced.
 
@@ -253,6 +248,17 @@ class AuditReport(Value):
     def skipped(self) -> tuple[CheckResult, ...]:
         """Results of checks that had nothing to judge."""
         return tuple(result for result in self.results if result.verdict == "skipped")
+
+
+def failing_cells(row: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of a row's values that fail a check of ``columns``: those, or the structs that contain them.
+
+    Example:
+        >>> failing_cells({"id": 1, "home": {"zip": None}}, ["home.zip"])
+        ('home',)
+    """
+    names = (next((name for name in _containing(column) if name in row), None) for column in columns)
+    return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 def _containing(column: str) -> Iterator[str]:

@@ -13,8 +13,9 @@ from importlib.resources import files
 from typing import Any
 
 from lakegate import __version__
-from lakegate.model.checks import CheckResult
+from lakegate.model.checks import CheckResult, failing_cells
 from lakegate.model.figures import counted
+from lakegate.model.schema import FILE_COLUMN
 from lakegate.progress import one_line
 from lakegate.reports.status_text import StatusText, Tone
 
@@ -299,10 +300,10 @@ class Examples:
         self._left = _BUDGET
 
     def permitted(self, result: CheckResult) -> CheckResult:
-        """Return a result with its permitted rows, masked values hidden and the check's own columns first."""
+        """Return a result with its permitted rows: masked values hidden, failing cells first, files by their names."""
         shown = result.shown(rows=self._rows, masked=self._masked)
-        rows = ({name: row[name] for name in _ordered(row, result.columns)} for row in shown.examples)
-        return shown.model_copy(update={"examples": tuple(rows)})
+        rows = tuple(_ordered(row, failing_cells(row, result.columns)) for row in shown.examples)
+        return shown.model_copy(update={"examples": rows})
 
     def of(self, result: CheckResult, tone: Tone) -> Html | None:
         """Return the rows that fail a check as a table with the failing cells marked."""
@@ -316,25 +317,27 @@ class Examples:
         return shown
 
 
-def _ordered(row: Mapping[str, Any], own: Sequence[str]) -> list[str]:
-    first = [name for name in own if name in row]
-    others = [name for name in row if name not in own and not name.startswith("_")]
-    return [*first, *others]
+def _ordered(row: Mapping[str, Any], failing: Sequence[str]) -> dict[str, Any]:
+    others = [name for name in row if name not in failing and not name.startswith("_")]
+    ordered = {name: row[name] for name in (*failing, *others)}
+    if isinstance(file := row.get(FILE_COLUMN), str):
+        ordered[FILE_COLUMN] = file.rpartition("/")[2]
+    return ordered
 
 
 def _table(rows: Sequence[Mapping[str, Any]], result: CheckResult, tone: Tone) -> Html:
-    names = list(rows[0])
-    columns = names[:COLUMNS]
+    names, wrong = [name for name in rows[0] if name != FILE_COLUMN], failing_cells(rows[0], result.columns)
+    columns = [*names[:COLUMNS], *([FILE_COLUMN] if FILE_COLUMN in rows[0] else [])]
     head = tag(
         "tr",
         [
-            tag("th", tag("bdi", clipped(name, _NAME)), scope="col", class_="wrong" if name in result.columns else None)
+            tag("th", tag("bdi", clipped(name, _NAME)), scope="col", class_="wrong" if name in wrong else None)
             for name in columns
         ],
     )
-    body = [tag("tr", [_cell(row.get(name), wrong=name in result.columns) for name in columns]) for row in rows]
+    body = [tag("tr", [_cell(row.get(name), wrong=name in wrong) for name in columns]) for row in rows]
     hidden = [counted(max(result.failing_rows - len(rows), 0), "more row")] * (result.failing_rows > len(rows))
-    hidden += [counted(len(names) - len(columns), "more column")] * (len(names) > len(columns))
+    hidden += [counted(len(names) - COLUMNS, "more column")] * (len(names) > COLUMNS)
     first = "A row that fails" if len(rows) == 1 else f"{len(rows)} rows that fail"
     caption = tag("caption", first, f", of {result.failing_rows:,}" if result.failing_rows > len(rows) else "")
     more = tag("p", f"… and {' and '.join(hidden)}", class_="small soft") if hidden else None

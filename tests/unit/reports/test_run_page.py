@@ -150,6 +150,16 @@ def test_a_transaction_that_failed_before_its_first_table_has_a_page() -> None:
     assert "lakegate query" not in page
 
 
+def test_rows_name_their_file_and_mark_the_struct_of_a_field_that_fails() -> None:
+    row = {f"c{at}": at for at in range(20)} | {"home": {"zip": None}, "_file": "file:/lake/data/00000-1.parquet"}
+    run = make_run("rejected", reports=(report(result(Check(kind="not_null", columns=("home.zip",)), 1, [row])),))
+    page = run_page(run)
+    assert '<td class="wrong"><span class="hidden">fails: </span><bdi>{&quot;zip&quot;: null}' in page
+    assert "<bdi>00000-1.parquet</bdi>" in page
+    assert "/lake/data" not in page
+    assert "… and 9 more columns" in words(page)
+
+
 def test_examples_can_be_left_out_or_masked() -> None:
     assert "trip_id" not in run_page(REJECTED, examples=Examples(rows=0))
     page = run_page(HOSTILE_RUN, examples=Examples(rows=1, masked=("LONG", "heb*")))

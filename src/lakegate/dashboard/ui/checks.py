@@ -14,8 +14,10 @@ from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.actions import offer_release
 from lakegate.dashboard.ui.markup import Html, TableColumn
 from lakegate.dashboard.ui.session import shared
+from lakegate.model.checks import failing_cells
 from lakegate.model.figures import count, counted, share
 from lakegate.model.quarantine import REASONS, SOURCE_FILE
+from lakegate.model.schema import FILE_COLUMN
 
 _SHOWN_PASSED = 5
 _ON_A_PAGE = 30
@@ -92,22 +94,24 @@ def _examples(one: CheckLine) -> Html | str:
         return Markup('<div class="detail muted">{} not shown (setting {}).</div>').format(
             counted(one.hidden_examples, "failing row"), markup.code("ui.examples")
         )
-    rows = [_first_columns(row, one.columns) for row in parts.unmasked(one.examples)]
+    marked = failing_cells(one.examples[0], one.columns)
+    rows = [_first_columns(row, marked) for row in parts.unmasked(one.examples)]
     title = f"{counted(len(rows), 'failing row')}" + (f" of {failing:,}" if failing > len(rows) else "")
     if len(one.examples[0]) > len(rows[0]):
         title += f", {len(rows[0])} of {len(one.examples[0]):,} columns"
     return Markup("<details open><summary>{}</summary>{}</details>").format(
-        title, markup.example_rows(rows, one.columns, caption=f"Rows that fail {one.name}")
+        title, markup.example_rows(rows, marked, caption=f"Rows that fail {one.name}")
     )
 
 
 def _first_columns(row: Mapping[str, object], own: Sequence[str]) -> Mapping[str, object]:
-    """Return a row's first columns, including the check's own."""
+    """Return a row's first columns, including the check's own, and the row's data file."""
     if len(row) <= _COLUMNS:
         return row
     kept = {name: row[name] for name in own if name in row}
-    others = (name for name in row if name not in kept)
-    return kept | {name: row[name] for name in islice(others, max(_COLUMNS - len(kept), 0))}
+    file = {FILE_COLUMN: row[FILE_COLUMN]} if FILE_COLUMN in row else {}
+    others = (name for name in row if name not in kept and name not in file)
+    return kept | {name: row[name] for name in islice(others, max(_COLUMNS - len(kept | file), 0))} | file
 
 
 _RUNS = 25
@@ -191,7 +195,8 @@ def _waiting_rows(rows: Sequence[QuarantinedRow]) -> Html:
         {why: ", ".join(one.checks), **row, source: _source_position(one)}
         for one, row in zip(rows, values, strict=True)
     ]
-    return markup.example_rows(shown, (), cells=[one.columns for one in rows], caption="Rows that wait")
+    cells = [failing_cells(row, one.columns) for one, row in zip(rows, values, strict=True)]
+    return markup.example_rows(shown, (), cells=cells, caption="Rows that wait")
 
 
 def _source_position(one: QuarantinedRow) -> str | None:
