@@ -9,12 +9,13 @@ from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 from pyarrow import types
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.io import pyarrow as pyiceberg_arrow
-from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow, schema_to_pyarrow
+from pyiceberg.io.pyarrow import ArrowProjectionVisitor, ArrowScan, expression_to_pyarrow, schema_to_pyarrow
 from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
@@ -31,6 +32,7 @@ from lakegate.iceberg.where import find_column, parse_where
 from lakegate.model.maintenance import DeletionVector
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 
+pc: Any = pyarrow.compute  # its stubs have a hundred overloads for each function
 _READABLE = (FileFormat.PARQUET, FileFormat.ORC)
 _FILES_AHEAD = 4
 _SMALL_BYTES = 8 << 20
@@ -53,6 +55,22 @@ def _format_with_checksums(kind: FileFormat, **options: Any) -> Any:
 
 _pyiceberg_format: Any = pyiceberg_arrow._get_file_format  # noqa: SLF001 - see above
 pyiceberg_arrow._get_file_format = _format_with_checksums  # type: ignore[assignment]  # noqa: SLF001 - see above
+
+
+def _keeping_nulls(method: Any) -> Any:
+    """Return PyIceberg's method for lists or maps, but keeping NULLs: if they hold structs, it makes them empty."""
+
+    def project(visitor: Any, kind: Any, array: Any, *parts: Any) -> Any:
+        found = method(visitor, kind, array, *parts)
+        if found is None or found.null_count == array.null_count:
+            return found
+        return pc.if_else(array.is_valid(), found, pa.scalar(None, found.type))
+
+    return project
+
+
+_visitor: Any = ArrowProjectionVisitor
+_visitor.list, _visitor.map = _keeping_nulls(_visitor.list), _keeping_nulls(_visitor.map)
 
 
 def open_scan(

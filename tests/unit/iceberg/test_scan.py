@@ -77,6 +77,32 @@ def test_rows_come_as_whatever_library_asks_for_them(tables: IcebergTables) -> N
     assert table.metadata_location == made.metadata_location
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.list_(pa.struct([("a", pa.int64())])), [[{"a": 1}], None, [], [None], [{"a": None}, {"a": 2}]]),
+        (pa.map_(pa.string(), pa.struct([("a", pa.int64())])), [[("k", {"a": 1})], None, [], [("k", None)]]),
+        (pa.list_(pa.list_(pa.struct([("a", pa.int64())]))), [[[{"a": 1}], None, []], None, [], [[None]]]),
+        (
+            pa.struct([("l", pa.list_(pa.struct([("a", pa.int64())])))]),
+            [{"l": None}, None, {"l": []}, {"l": [{"a": 1}]}],
+        ),
+        (pa.list_(pa.int64()), [[1], None, [], [None]]),
+    ],
+)
+def test_nulls_stay_apart_from_empty_lists_and_maps(
+    tables: IcebergTables, tmp_path: Path, kind: pa.DataType, values: list[Any]
+) -> None:
+    rows = pa.table({"id": range(len(values)), "region": ["x"] * len(values), "v": pa.array(values, kind)})
+    made = tables.catalog.create_table("nyc.nested", rows.schema)
+    pq.write_table(rows, tmp_path / "nested.parquet")
+    made.add_files([(tmp_path / "nested.parquet").as_uri()])
+    table = opened(pointer_to(made))
+    for first in range(len(values)):
+        found = table.to_arrow(columns=["v"], where=f"id >= {first}", limit=3)
+        assert found["v"].to_pylist() == values[first : first + 3]
+
+
 def test_columns_come_as_asked_for_and_a_limit_ends_early(
     tables: IcebergTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
