@@ -12,6 +12,7 @@ import pytest
 
 from lakegate.components import Components
 from lakegate.lake import Lake
+from lakegate.model.run import Run
 from lakegate.wap.history import parts_of, run_of
 from support.iceberg_tables import as_pyiceberg_has_it
 
@@ -26,32 +27,16 @@ def test_eight_ingests_share_a_commit_and_one_is_reverted_alone(
 ) -> None:
     table = f"{namespace}.trips"
 
-    def file(number: int) -> Path:
-        ids = pa.array(range(number * ROWS, (number + 1) * ROWS), pa.int64())
-        path = tmp_path / f"{number}.parquet"
-        pq.write_table(pa.table({"id": ids}), path)
-        return path
-
     def ids() -> list[int]:
         by_spark = _sorted(lake.query(f"SELECT id FROM {table}").to_arrow())
         found = as_pyiceberg_has_it(lake.table(table).metadata.metadata_location).scan().to_arrow()
         assert _sorted(found) == by_spark
         return by_spark
 
-    lake.ingest(table, file(0))
-    files = [file(number) for number in range(1, RUNS + 1)]
+    lake.ingest(table, _file(tmp_path, 0))
+    files = [_file(tmp_path, number) for number in range(1, RUNS + 1)]
     before = components.catalog.get_ref("main")
-    journal = components.journal
-    with ThreadPoolExecutor(RUNS) as pool:
-        with journal.lock(f"main/{table}", timeout_s=0) as locked:
-            assert locked
-            futures = [pool.submit(lake.ingest, table, one, checks=["not_null(id)"]) for one in files]
-            deadline = time.monotonic() + 240
-            while len(journal.publishes.waiting("main", table, limit=RUNS)) < RUNS:
-                assert time.monotonic() < deadline
-                assert not any(one.done() for one in futures)
-                time.sleep(0.05)
-        runs = [one.result() for one in futures]
+    runs = _ingest_together(lake, components, table, files)
 
     assert [run.status for run in runs] == ["published"] * RUNS
     (commit,) = components.catalog.history("main", until=before.hash, operations=True)
@@ -71,6 +56,51 @@ def test_eight_ingests_share_a_commit_and_one_is_reverted_alone(
     assert ids() == list(range((RUNS + 1) * ROWS))
     lake.rebuild_journal()
     assert lake.ingest(table, files[7]).status == "skipped"
+
+
+def test_the_first_batches_of_a_table_are_tried_on_their_own_rows(
+    lake: Lake, components: Components, namespace: str, tmp_path: Path
+) -> None:
+    table = f"{namespace}.new"
+    with lake.transaction() as tx:
+        tx.sql(f"CREATE TABLE {table} (id BIGINT)")
+    before = components.catalog.get_ref("main")
+    runs = _ingest_together(lake, components, table, [_file(tmp_path, number) for number in range(3)])
+    (commit,) = components.catalog.history("main", until=before.hash, operations=True)
+    assert len(parts_of(commit)) == len(runs)
+    contract = tmp_path / "changed.yaml"
+    contract.write_text(f"{{version: 1, table: {table}, checks: [in_range: {{column: id, max: 2}}]}}", encoding="utf-8")
+    wanted = {run.run_id: (None, ROWS, number > 0) for number, run in enumerate(runs)}
+
+    def tried() -> dict[str, tuple[str | None, int, bool | None]]:
+        found = {one.run_id: (one.reason, one.rows, one.rejected) for one in lake.diff_contract(contract)}
+        return {run_id: found[run_id] for run_id in wanted}
+
+    assert tried() == wanted
+    lake.rebuild_journal()  # then only the catalog says what the runs wrote
+    assert tried() == wanted
+
+
+def _file(folder: Path, number: int) -> Path:
+    ids = pa.array(range(number * ROWS, (number + 1) * ROWS), pa.int64())
+    path = folder / f"{number}.parquet"
+    pq.write_table(pa.table({"id": ids}), path)
+    return path
+
+
+def _ingest_together(lake: Lake, components: Components, table: str, files: list[Path]) -> list[Run]:
+    """Ingest each file in a run of its own, all published in one commit."""
+    journal = components.journal
+    with ThreadPoolExecutor(len(files)) as pool:
+        with journal.lock(f"main/{table}", timeout_s=0) as locked:
+            assert locked
+            futures = [pool.submit(lake.ingest, table, one, checks=["not_null(id)"]) for one in files]
+            deadline = time.monotonic() + 240
+            while len(journal.publishes.waiting("main", table, limit=len(files))) < len(files):
+                assert time.monotonic() < deadline
+                assert not any(one.done() for one in futures)
+                time.sleep(0.05)
+        return [one.result() for one in futures]
 
 
 def _sorted(rows: pa.Table) -> list[int]:

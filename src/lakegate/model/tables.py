@@ -178,8 +178,9 @@ class AddedRows(Value):
     Attributes:
         ref: The branch.
         after_snapshot_id: Only rows of later snapshots; ``None`` for all rows of the table.
-        snapshot_id: The last snapshot, current at commit ``hash``.
+        snapshot_id: The last snapshot, current at commit ``hash`` unless ``is_past``.
         hash: Commit of the branch; ``None`` for its head.
+        is_past: Whether commit ``hash`` may have later snapshots, of runs that share it.
         one_by_one: Read row by row: slower, but it can be cancelled between any two rows.
         where: A validated predicate that the rows meet.
         masked: Patterns of columns whose values never leave the engine.
@@ -191,6 +192,7 @@ class AddedRows(Value):
     after_snapshot_id: int | None
     snapshot_id: int
     hash: str | None = None
+    is_past: bool = False
     one_by_one: bool = False
     where: str | None = None
     masked: tuple[str, ...] = ()

@@ -617,6 +617,8 @@ class SparkEngine:
         if rows.after_snapshot_id is not None:
             reader = reader.option("start-snapshot-id", str(rows.after_snapshot_id))
             reader = reader.option("end-snapshot-id", str(rows.snapshot_id))
+        elif rows.is_past:
+            reader = reader.option("versionAsOf", str(rows.snapshot_id))
         if rows.one_by_one:
             # With vectorization, Spark checks for cancellation only once per 5,000 rows.
             reader = reader.option("vectorization-enabled", "false")

@@ -141,6 +141,7 @@ def audit_state(
             after_snapshot_id=after,
             snapshot_id=own[-1] if own else pointer.snapshot_id,
             hash=ref.hash,
+            is_past=bool(own),
             masked=context.masked,
         ),
         schema=schema,
@@ -166,6 +167,7 @@ def added_rows(staged: StagedTable) -> AddedRows:
         after_snapshot_id=staged.parent_snapshot_id if staged.keeps_rows else None,
         snapshot_id=staged.pointer.snapshot_id,
         hash=staged.head,
+        is_past=staged.keeps_rows and staged.branch == staged.target,
     )
 
 
