@@ -18,7 +18,7 @@ VERSION = 1
 """Of the format; a file of another version is refused."""
 TYPES = (
     "boolean", "int", "long", "float", "double", "decimal(10, 2)", "date", "timestamp", "timestamptz", "string",
-    "binary", "uuid", "fixed", "time", "list<string>", "map<string, long>", "struct<a: int>",
+    "binary", "uuid", "fixed[16]", "time", "list<string>", "map<string, long>", "struct<a: int>",
 )  # fmt: skip
 """Iceberg's types, for hints and completion."""
 _WORDS = frozenset(re.findall(r"^[a-z]+", "\n".join(TYPES), re.MULTILINE))

@@ -66,8 +66,8 @@ def _properties(contract: LoadedContract) -> Iterator[str]:
         if column.name in partitions:
             position = partitions.index(column.name) + 1
             yield from ["        partitioned: true", f"        partitionKeyPosition: {position}"]
-        required = str(Check(kind="not_null", columns=(column.name,))) if column.required else None
-        own = [one for one in contract.checks if one.columns == (column.name,) and str(one) != required]
+        said = Check(kind="not_null", columns=(column.name,), owner=terms.owner) if column.required else None
+        own = [one for one in contract.checks if one.columns == (column.name,) and one != said]
         yield from _rules(own, column.name, terms.owner, indent=8)
 
 
@@ -80,7 +80,8 @@ _LOGICAL_OF = {
 
 def _types_of(kind: str) -> dict[str, str]:
     word = re.match(r"[a-z]+", kind)
-    return {"logicalType": _LOGICAL_OF.get(word[0] if word else "", "string"), "physicalType": kind}
+    physical = "real" if kind == "float" else kind  # in SQL, a float may be a double
+    return {"logicalType": _LOGICAL_OF.get(word[0] if word else "", "string"), "physicalType": physical}
 
 
 def _about(description: str | None, tags: tuple[str, ...], *, indent: int) -> list[str]:

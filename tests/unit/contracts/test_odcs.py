@@ -9,6 +9,7 @@ import pytest
 
 from lakegate.contracts.document import parse_document
 from lakegate.contracts.draft import Draft
+from lakegate.contracts.model import TYPES
 from lakegate.contracts.odcs import read_odcs
 from lakegate.contracts.odcs_writer import write_odcs
 from lakegate.contracts.reader import LoadedContract, parse_contract
@@ -363,6 +364,25 @@ def test_what_is_written_is_read_back_as_the_same_contract() -> None:
     assert {check.owner for check in after.checks} == {before.contract.owner}
     for key in ("table", "owner", "freshness", "partition_by"):
         assert getattr(after.contract, key) == getattr(before.contract, key)
+
+
+_KEPT_TYPES = [one for one in TYPES if one != "uuid"]  # a database's uuid is a string in Iceberg
+
+
+@pytest.mark.parametrize(
+    "kind", [*_KEPT_TYPES, "decimal(38, 9)", "fixed[4]", "list<float>", "map<string, struct<a: float>>"]
+)
+def test_types_are_written_and_read_back(kind: str) -> None:
+    before = parse_contract(f"{{version: 1, table: a.b, columns: [{{name: c, type: '{kind}'}}]}}")
+    (draft,) = read_odcs(parse_document(write_odcs(before), name="x"))
+    assert loaded(draft).terms.columns == before.terms.columns
+
+
+def test_what_a_check_of_a_required_column_is_for_is_kept() -> None:
+    check = "not_null: {description: Each has one., tags: [completeness]}"
+    before = parse_contract(f"{{version: 1, table: a.b, columns: [{{name: c, required: true, checks: [{check}]}}]}}")
+    (draft,) = read_odcs(parse_document(write_odcs(before), name="x"))
+    assert loaded(draft).checks == before.checks
 
 
 def test_forms_and_lengths_of_types_are_checked_or_told() -> None:
