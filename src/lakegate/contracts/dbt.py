@@ -12,7 +12,9 @@ from lakegate.model.identifiers import quote
 
 _RESOURCES = ("models", "seeds", "snapshots")
 _TESTS = ("tests", "data_tests")
-_OPTIONS = ("name", "config", "severity", "where", "tags", "description", "error_if", "warn_if", "enabled", "meta")
+_OPTIONS = (
+    "name", "config", "severity", "where", "tags", "description", "error_if", "warn_if", "enabled", "meta", "fail_calc",
+)  # fmt: skip
 _REF = re.compile(r"\s*(?:\{\{)?\s*ref\(\s*(?:['\"][^'\"]+['\"]\s*,\s*)?['\"]([^'\"]+)['\"][^)]*\)\s*(?:\}\})?\s*")
 _SOURCE = re.compile(r"\s*(?:\{\{)?\s*source\(\s*['\"]([^'\"]+)['\"]\s*,\s*['\"]([^'\"]+)['\"]\s*\)\s*(?:\}\})?\s*")
 _MORE_THAN = re.compile(r"\s*(>=?|!=|<>)\s*([0-9]+)\s*")
@@ -23,8 +25,9 @@ _TABLE_KEYS = frozenset(
 _COLUMN_KEYS = frozenset(
     {"name", "description", "data_type", "constraints", "tags", "config", "meta", "quote", *_TESTS}
 )
-_RUN_OPTIONS = ("limit", "store_failures", "store_failures_as", "fail_calc")
+_RUN_OPTIONS = ("limit", "store_failures", "store_failures_as")
 """Options about how dbt runs a test, without a counterpart here."""
+_COUNT_ROWS = "count(*)"
 
 _PERIODS = {"minute": "m", "hour": "h", "day": "d"}
 
@@ -52,8 +55,9 @@ def read_dbt(document: Document, *, namespace: str | None = None) -> list[Draft]
         schema = text_of(source.get("schema")) or text_of(source.get("name")) or "default"
         tables = [one for one in source.items_of("tables") if text_of(one.get("name"))]
         drafts += [_DbtTable(one, schema, namespace, source).read() for one in tables]
-        known_keys = ("name", "schema", "tables", "description", "freshness", "loaded_at_field")
-        for key, mark in source.keys.items() if tables else ():
+        config = source.get("config") or Node({}, source.mark)
+        known_keys = ("name", "schema", "tables", "description", "config", "freshness", "loaded_at_field")
+        for key, mark in [*source.keys.items(), *config.keys.items()] if tables else ():
             if key not in known_keys:
                 drafts[-1].lose(mark, f"source {key}", "about dbt, not about the table")
     for key, mark in root.keys.items():
@@ -67,12 +71,17 @@ def _config(node: Node, key: str) -> str | None:
     return None if config is None else text_of(config.get(key))
 
 
+def _freshness_of(source: Node) -> Node | None:
+    config = source.get("config")
+    return source.get("freshness") or (None if config is None else config.get("freshness"))
+
+
 class _DbtTable:
     """A model or table while it's being read."""
 
     def __init__(self, node: Node, schema: str, namespace: str | None, source: Node | None = None) -> None:
         self._node = node
-        self._source_freshness = None if source is None else source.get("freshness")
+        self._source_freshness = None if source is None else _freshness_of(source)
         self._namespace = namespace or "default"
         name = text_of(node.get("identifier")) or _config(node, "alias") or text_of(node.get("name")) or ""
         self._draft = Draft(f"{schema}.{name}", node.mark.line)
@@ -110,8 +119,9 @@ class _DbtTable:
         return draft
 
     def _freshness(self, node: Node, config: Node) -> None:
-        given = node.get("freshness") or config.get("freshness") or self._source_freshness
-        if given is None:
+        at = next((one for one in (node, config) if "freshness" in one.mapping), None)
+        given = self._source_freshness if at is None else at.get("freshness")
+        if given is None:  # a table's null switches off its source's
             return
         for key in ("error_after", "warn_after"):
             after = given.get(key)
@@ -249,6 +259,9 @@ def _translated_options(options: Arguments) -> Arguments:
         raise NoCheckError("it contains Jinja, which only dbt can render")
     if options.get("enabled") is False:
         raise NoCheckError("it is disabled")
+    counted = str(options.get("fail_calc") or _COUNT_ROWS)
+    if counted.replace(" ", "").lower() != _COUNT_ROWS:
+        raise NoCheckError(f"it counts failures as {counted!r}, lakegate counts rows")
     translated: Arguments = {
         name: options[name] for name in ("name", "where", "tags", "description") if options.get(name)
     }
@@ -262,16 +275,21 @@ def _translated_options(options: Arguments) -> Arguments:
     condition = options.get("warn_if" if severity == "warn" else "error_if")
     other = options.get("error_if" if severity == "warn" else "warn_if")
     if condition is not None:
-        found = _MORE_THAN.fullmatch(str(condition))
-        if found is None or (found[1] in ("!=", "<>") and found[2] != "0"):
-            raise NoCheckError(f"{condition!r} isn't of the form '> N'")
-        rows = int(found[2]) - (found[1] == ">=")
-        if rows < 0:
-            raise NoCheckError(f"{condition!r} is always true")
-        translated["tolerance"] = rows or None
+        translated["tolerance"] = _most_failing(str(condition)) or None
     if other is not None and str(other).replace(" ", "") not in ("!=0", ">0"):
         raise NoCheckError(f"it warns and fails at different numbers of rows ({other!r})")
     return translated
+
+
+def _most_failing(condition: str) -> int:
+    """Return the most failing rows for which ``error_if`` or ``warn_if`` is false."""
+    found = _MORE_THAN.fullmatch(condition)
+    if found is None or (found[1] in ("!=", "<>") and found[2] != "0"):
+        raise NoCheckError(f"{condition!r} isn't of the form '> N'")
+    rows = int(found[2]) - (found[1] == ">=")
+    if rows < 0:
+        raise NoCheckError(f"{condition!r} is always true")
+    return rows
 
 
 def _percent(share: float) -> str:

@@ -216,7 +216,7 @@ def _pair(test: DbtTest) -> CheckParts:
     or_equal = test.take("or_equal", default=False)
     if not isinstance(left, str) or not isinstance(right, str):
         raise NoCheckError("it needs column_A and column_B")
-    if not left.isidentifier() or not right.isidentifier():  # they may be SQL
+    if not left.isidentifier() or not right.isidentifier() or left == right:  # they may be SQL
         return _true(f"({left}) {'>=' if or_equal else '>'} ({right})")
     return "column_pair_greater", [left, right], {"or_equal": or_equal or None}
 

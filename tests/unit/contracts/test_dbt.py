@@ -116,6 +116,10 @@ def test_a_model_becomes_a_contract() -> None:
             "expression_is_true(a, b, expression='(a + 1) > (b)')",
         ),
         (
+            "dbt_expectations.expect_column_pair_values_A_to_be_greater_than_B: {column_A: a, column_B: a}",
+            "expression_is_true(a, expression='(a) > (a)')",
+        ),
+        (
             "dbt_expectations.expect_column_values_to_not_match_like_pattern: {like_pattern: 'a%'}",
             "sql(c, predicate=\"`c` LIKE 'a%'\")",
         ),
@@ -297,6 +301,7 @@ def test_numbers_that_dbt_counts_in_another_way_are_listed(test: str, what: str)
         ("relationships: {to: customers, field: id}", "neither a ref nor a source"),
         ("unique: {config: {error_if: '!= 3'}}", "isn't of the form '> N'"),
         ("unique: {config: {warn_if: '>10', error_if: '>100'}}", "it warns and fails at different numbers"),
+        ("not_null: {config: {fail_calc: 'sum(n)'}}", "it counts failures as 'sum(n)'"),
         ("dbt_expectations.expect_column_values_to_be_within_n_stdevs", "lakegate has no check for it"),
         ("dbt_utils.sequential_values: {datepart: hour}", "times have no steps"),
         ("dbt_expectations.expect_column_distinct_count_to_be_less_than: {value: x}", "isn't a whole number"),
@@ -349,6 +354,22 @@ def test_no_test_is_dropped_for_how_it_is_written() -> None:
     assert sorted((one.line, one.what) for one in draft.untranslated) == [
         (3, "data_tests"), (7, "constraint not_null"), (9, "data_tests"), (10, "a column"),
     ]  # fmt: skip
+
+
+def test_freshness_may_be_in_a_source_s_config_and_switched_off_for_a_table() -> None:
+    first, second, third = read(
+        """\
+        sources:
+          - name: crm
+            config: {freshness: {error_after: {count: 12, period: hour}}, loaded_at_field: at, event_time: at}
+            tables:
+              - {name: people}
+              - {name: firms, freshness: null}
+              - {name: staff, config: {freshness: null}}
+        """
+    )
+    assert [one.freshness for one in (first, second, third)] == ["12h", None, None]
+    assert [one.what for one in third.untranslated] == ["source event_time"]
 
 
 def test_tables_of_sources_are_in_the_source_s_schema_and_have_its_freshness() -> None:
