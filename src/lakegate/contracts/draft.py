@@ -102,6 +102,9 @@ class Draft:
             arguments: Its arguments and options, without those that are ``None``.
         """
         given = {name: value for name, value in arguments.items() if value is not None}
+        if isinstance(given.get("values"), list):
+            type_ = next((one.type for one in self.columns if tuple(columns) == (one.name,)), None)
+            given["values"] = [_as_written_for(type_, one) for one in given["values"]]
         try:
             definition = find_check(kind)
             if definition.name == "unique":
@@ -200,6 +203,8 @@ def _flow(value: Any) -> str:
     return scalar(value)
 
 
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _CALL = re.compile(r"([a-z_ 0-9]+?)\s*\((.*)\)")
 
 
@@ -218,6 +223,19 @@ def sql_type(text: str) -> str | None:
         digits = ", ".join(one.strip() for one in (*numbers, "0")[:2]) if numbers else "38, 9"
         return _valid(f"decimal({digits})")
     return SQL_TYPES.get(name) or _valid(text)
+
+
+def _as_written_for(type_: str | None, value: Any) -> Any:
+    """Return a listed value as checks want it for a column: dbt and ODCS compare ``1`` and ``'1'`` alike."""
+    if type_ == "string" and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    if type_ in ("int", "long") and isinstance(value, str) and _WHOLE.fullmatch(value):
+        return int(value)
+    if type_ in ("float", "double") and isinstance(value, str) and _NUMBER.fullmatch(value):
+        return float(value)
+    if type_ == "boolean" and isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    return value
 
 
 def _valid(text: str) -> str | None:

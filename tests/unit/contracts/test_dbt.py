@@ -335,6 +335,25 @@ def test_what_no_check_says_is_listed_with_its_line_and_why(test: str, why: str)
     assert why in lost.why
 
 
+@pytest.mark.parametrize(
+    ("type_", "given", "values"),
+    [
+        ("bigint", "['1', -2]", [1, -2]),
+        ("varchar", "[1, 2.5, x, true]", ["1", "2.5", "x", True]),
+        ("double", "['1.5', 2]", [1.5, 2]),
+        ("boolean", "['True', 'false']", [True, False]),
+        ("int", "['1', x]", [1, "x"]),
+        ("geography", "['1', 2]", ["1", 2]),
+    ],
+)
+@pytest.mark.parametrize("name", ["accepted_values", "dbt_utils.not_accepted_values"])
+def test_values_are_those_of_the_column_s_type(name: str, type_: str, given: str, values: list[object]) -> None:
+    tests = f"[{{{name}: {{values: {given}}}}}]"
+    (draft,) = read(f"models: [{{name: m, columns: [{{name: c, data_type: {type_}, tests: {tests}}}]}}]")
+    (check,) = parse_contract(draft.text("schema.yml")).checks
+    assert check.arguments["values"] == values
+
+
 def test_no_test_is_dropped_for_how_it_is_written() -> None:
     (draft,) = read(
         """\
