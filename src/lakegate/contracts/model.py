@@ -31,7 +31,8 @@ SQL_TYPES = {
     "timestamptz": "timestamptz", "timestamp_ltz": "timestamptz", "timestamp_tz": "timestamptz",
     "timestamp with time zone": "timestamptz", "string": "string", "text": "string", "varchar": "string",
     "char": "string", "character varying": "string", "character": "string", "nvarchar": "string", "uuid": "string",
-    "binary": "binary", "varbinary": "binary", "bytes": "binary", "bytea": "binary",
+    "binary": "binary", "varbinary": "binary", "bytes": "binary", "bytea": "binary", "smallserial": "int",
+    "serial": "int", "bigserial": "long",
 }  # fmt: skip
 """Databases' types and Iceberg's for them."""
 _SYNONYMS = {

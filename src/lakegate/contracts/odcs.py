@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -26,13 +26,16 @@ _LOGICAL = {"string": "string", "date": "date", "boolean": "boolean", "integer":
 _INTEGERS = {"i8": "int", "i16": "int", "i32": "int", "i64": "long", "u8": "int", "u16": "int", "u32": "long"}
 _NUMBERS = {"f32": "float", "f64": "double"}
 _SIZES = {**_INTEGERS, **_NUMBERS}
-_NUMERIC = ("int", "long", "float", "double", "decimal")
+_EXACT = ("int", "long", "decimal")
+_NUMERIC = (*_EXACT, "float", "double")
 _WARNS = frozenset({"warning", "warn", "info", "low", "minor", "medium"})
 _BLOCKS = frozenset({"error", "critical", "high", "blocker", "major"})
 _UNITS = {"d": "d", "day": "d", "days": "d", "h": "h", "hr": "h", "hour": "h", "hours": "h", "m": "m", "min": "m",
           "minute": "m", "minutes": "m", "w": "w", "week": "w", "weeks": "w"}  # fmt: skip
 _FRESHNESS = ("freshness", "frequency", "latency")
 """Service-level properties about freshness, the closest to ours first."""
+_LESS = Decimal("1e-12")
+"""What makes 'less than' a percentage of 'at most': less than the share of one row of a trillion."""
 _TABLE_PLACEHOLDERS = ("${object}", "{object}", "${table}", "{table}", "${model}", "{model}")
 _COLUMN_PLACEHOLDERS = ("${property}", "{property}", "${column}", "{column}")
 _CONDITIONS = {
@@ -57,6 +60,10 @@ _QUALITY_KEYS = frozenset(
     {"id", "name", "description", "type", "metric", "rule", "arguments", "unit", "query", "severity", "tags",
      "dimension", "engine", "implementation", "missingValues", "validValues", "pattern", "properties", *_CONDITIONS}
 )  # fmt: skip
+_SIZE_OPTIONS = {
+    "minLength": ("length", "<"), "maxLength": ("length", ">"), "minItems": ("array_size", "<"),
+    "maxItems": ("array_size", ">"),
+}  # fmt: skip
 _CHECKED_FORMATS = {"email": "valid_email", "uuid": "valid_uuid"}
 _CONTRACT_KEYS = frozenset({"apiVersion", "kind", "schema", "slaProperties", "tags"})
 
@@ -86,10 +93,37 @@ def read_odcs(document: Document, *, namespace: str | None = None) -> list[Draft
         if text_of(one.get("name")) is None:
             raise document.error(one.mark, "a schema object needs a 'name'.")
     others = {text_of(one.get("name")) or "": _physical_name(one) for one in objects}
-    drafts = [_OdcsTable(one, namespace, others).read() for one in objects]
+    references = dict(found for one in objects for found in _references_to(one))
+    drafts = [_OdcsTable(one, namespace, others, references).read() for one in objects]
     for draft, one in zip(drafts, objects, strict=True):
         _read_root(draft, root, {_physical_name(one), text_of(one.get("name")) or ""}, {*others, *others.values()})
     return drafts
+
+
+def _references_to(table: Node) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield how relationships refer to a table's columns, by names and by ids, each with the table and the column."""
+    name = _physical_name(table)
+
+    def walk_properties(node: Node, names: str, ids: str | None, path: str) -> Iterator[tuple[str, tuple[str, str]]]:
+        for one in node.items_of("properties"):
+            column = _physical_name(one)
+            if not column:
+                continue
+            own, own_id = f"{path}{_step(column) if path else column}", text_of(one.get("id"))
+            by_name = f"{names}.{_logical_name(one)}"
+            by_id = f"{ids}/properties/{own_id}" if ids and own_id else None
+            yield by_name, (name, own)
+            if by_id is not None:
+                yield by_id, (name, own)
+            yield from walk_properties(one, by_name, by_id, f"{own}.")
+
+    table_id = text_of(table.get("id"))
+    yield from walk_properties(table, _logical_name(table), f"schema/{table_id}" if table_id else None, "")
+
+
+def _step(name: str) -> str:
+    """Return a field's name as part of a path."""
+    return name if name.isidentifier() else quote(name)
 
 
 def _rank(sla: Node) -> int:
@@ -113,8 +147,8 @@ def _namespace(root: Node) -> str | None:
 def _read_root(draft: Draft, root: Node, names: set[str], all_names: set[str]) -> None:
     """Read what a contract says about all its tables, or about the one with these ``names``."""
     for sla in sorted(root.items_of("slaProperties"), key=_rank):
-        table = (text_of(sla.get("element")) or "").partition(".")[0]
-        if table in all_names - names:
+        tables = {one.strip().partition(".")[0] for one in (text_of(sla.get("element")) or "").split(",")}
+        if tables <= all_names - names:
             continue
         name, unit, value = map(sla.value_of, ("property", "unit", "value"))
         if name in _FRESHNESS and unit in _UNITS and _is_whole(value) and not draft.freshness:
@@ -138,10 +172,17 @@ def _is_whole(value: object) -> bool:
 class _OdcsTable:
     """A schema object while it's being read."""
 
-    def __init__(self, node: Node, namespace: str, others: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        namespace: str,
+        others: Mapping[str, str],
+        references: Mapping[str, tuple[str, str]],
+    ) -> None:
         self._node = node
         self._namespace = namespace
         self._others = others
+        self._references = references
         name = _physical_name(node)
         self._names = {name, text_of(node.get("name"))}
         self._draft = Draft(self._qualified(name), node.mark.line)
@@ -169,7 +210,7 @@ class _OdcsTable:
         self._keys(properties)
         self._quality(node, None)
         for one in draft.listed(node, "relationships"):
-            self._relationship(one, words_of(one.get("from")))
+            self._relationship(one)
         for one in draft.listed(node, "customProperties"):
             value = text_of(one.get("value"))
             if text_of(one.get("property")) == "partition_by" and value is not None:
@@ -189,7 +230,7 @@ class _OdcsTable:
         self._quality(node, column)
         self._fields(node, column)
         for one in self._draft.listed(node, "relationships"):
-            self._relationship(one, (column.name,))
+            self._relationship(one, column.name)
         self._draft.lose_unknown_keys(node, _COLUMN_KEYS)
 
     def _fields(self, node: Node, column: DraftColumn) -> None:
@@ -199,7 +240,7 @@ class _OdcsTable:
             if not name:
                 self._draft.lose(field.mark, "a property", "it has no name")
                 continue
-            inner = DraftColumn(f"{column.name}.{name if name.isidentifier() else quote(name)}")
+            inner = DraftColumn(f"{column.name}.{_step(name)}")
             inner.sql = f"{column.sql or quote(column.name)}.{quote(name)}"
             self._column(field, inner)
             if inner.required:  # in rows where the struct isn't NULL
@@ -286,11 +327,9 @@ class _OdcsTable:
         if "pattern" in left:
             # As in JSON Schema, a pattern may match anywhere in the text.
             draft.add(options.keys["pattern"], "pattern", "matches", [name], {"pattern": left.pop("pattern").value})
-        for key, sign in (("minLength", "<"), ("maxLength", ">")):
-            if key in left and _is_whole(left[key].value):
-                number = left.pop(key).value
-                text = f"length({column.sql or quote(name)}) {sign} {number}"
-                draft.add(options.keys[key], key, "sql", (), {"predicate": text, "name": f"{name}_{key}"})
+        for key, predicate in _predicates({key: one.value for key, one in left.items()}, column).items():
+            del left[key]
+            draft.add(options.keys[key], key, "sql", (), {"predicate": predicate, "name": f"{name}_{key}"})
         if "format" in left and not _only_states_type("format", options, column.type):
             self._format(str(left["format"].value), options.keys["format"], column)
         if "defaultTimezone" in left:
@@ -320,19 +359,30 @@ class _OdcsTable:
                     why = f"there's no '{plain}'"
                     self._draft.lose(options.keys[exclusive], f"logicalTypeOptions {exclusive}", why)
 
-    def _relationship(self, node: Node, columns: tuple[str, ...]) -> None:
-        targets = words_of(node.get("to"))
-        parts = [one.rpartition(".") for one in targets]
-        names = [one.rpartition(".")[2] for one in columns]
-        if not parts or "/" in "".join(targets) or len({table for table, _, _ in parts}) != 1 or not parts[0][0]:
+    def _relationship(self, node: Node, column: str | None = None) -> None:
+        """Read a foreign key: of a column, or of those that it names."""
+        texts, own = words_of(node.get("to")), words_of(node.get("from"))
+        unknown = [text for text in (*texts, *own) if "/" in text and text.lstrip("/") not in self._references]
+        targets = [self._target(text) for text in texts]
+        if unknown:
+            self._draft.lose(node.mark, "relationships", f"this file has no {unknown[0]!r}")
+            return
+        if len({table for table, _ in targets}) != 1 or not targets[0][0]:
             self._draft.lose(node.mark, "relationships", "it isn't of the form table.column")
             return
-        arguments = {
-            "to": self._qualified(self._others.get(parts[0][0], parts[0][0])),
-            "to_columns": [column for _, _, column in parts],
-        }
-        own = [self._columns.get(name, name) for name in names]
-        self._draft.add(node.mark, "relationships", "relationships", own, arguments)
+        columns = [column] if column is not None else [self._own_column(text) for text in own]
+        arguments = {"to": self._qualified(targets[0][0]), "to_columns": [name for _, name in targets]}
+        self._draft.add(node.mark, "relationships", "relationships", columns, arguments)
+
+    def _target(self, text: str) -> tuple[str, str]:
+        """Return the table and the column that a relationship refers to."""
+        table, _, column = text.rpartition(".")
+        return self._references.get(text.lstrip("/"), (self._others.get(table, table), column))
+
+    def _own_column(self, text: str) -> str:
+        """Return the column of this table that a relationship refers to."""
+        name = text.rpartition(".")[2]
+        return self._references.get(text.lstrip("/"), ("", self._columns.get(name, name)))[1]
 
     def _quality(self, node: Node, column: DraftColumn | None) -> None:
         for one in self._draft.listed(node, "quality"):
@@ -486,14 +536,16 @@ class _Quality:
             query = query.replace(placeholder, self._sql_name)
         count = _COUNT.fullmatch(query.strip())
         is_ours = count is not None and count["table"].strip("`") in {*_TABLE_PLACEHOLDERS, *self.tables}
-        if count is not None and is_ours and not re.search(r"\bselect\b", count["where"], re.IGNORECASE):
+        is_share = text_of(self.node.get("unit")) == "percent"  # of what, only the query says
+        is_nested = count is not None and re.search(r"\bselect\b", count["where"], re.IGNORECASE)
+        if count is not None and is_ours and not is_share and not is_nested:
             self._counted("sql", (), {"predicate": count["where"]}, f"count_if({count['where']})")
             return
         for placeholder in _TABLE_PLACEHOLDERS:
             query = query.replace(placeholder, "batch")
         for name in filter(None, self.tables):
             query = re.sub(rf"(?i)(\b(?:from|join)\s+)`?{re.escape(name)}`?(?![\w.`])", r"\1batch", query)
-        condition = self._condition("value")
+        condition = self._condition("value", may_be_boolean=True)
         if condition is None:
             self._lose("it needs an operator and a number")
             return
@@ -543,13 +595,16 @@ class _Quality:
         self._add("custom_sql", (), {"query": f"SELECT * FROM ({query}) WHERE {there}NOT ({condition})"})  # noqa: S608
         return "custom_sql"
 
-    def _condition(self, compared: str, unit: str | None = None) -> str | None:
+    def _condition(self, compared: str, unit: str | None = None, *, may_be_boolean: bool = False) -> str | None:
         """Return SQL for the operators applied to ``compared``; ``None`` if they can't be understood."""
         parts = []
         for operator in self._operators:
             value = self.node.mapping[operator].plain()
             ends = value if isinstance(value, list) else [value]
             form = _CONDITIONS[operator]
+            if may_be_boolean and isinstance(value, bool) and len(ends) == form.count("{}"):
+                parts.append(f"{compared} {form.format(str(value).upper())}")
+                continue
             if len(ends) != form.count("{}") or not all(map(_is_number, ends)):
                 return None
             texts = (f"{Decimal(str(end)):f}" + (f" * {unit}" if unit else "") for end in ends)
@@ -563,14 +618,12 @@ class _Quality:
         number = value[-1] if isinstance(value, list) and value else value
         if operator is None or not _is_number(number):
             return None
-        most: float | None = None
+        most: float | Decimal | None = None
         from_none = operator == "mustBeBetween" and isinstance(value, list) and value[:-1] == [0]
         if operator == "mustBeLessOrEqualTo" or (operator == "mustBe" and number == 0) or from_none:
             most = number
         elif operator == "mustBeLessThan" and number > 0:
-            most = number if is_percent else math.ceil(number) - 1
-            if is_percent:
-                self.draft.lose(self.node.mark, self._subject, f"'less than {number} %' became 'at most {number} %'")
+            most = Decimal(str(number)) - _LESS if is_percent else math.ceil(number) - 1
         if most is None or most < 0 or (is_percent and most > 100):
             return None
         return f"{Decimal(str(most)):f}%" if is_percent and most else math.floor(most)
@@ -608,10 +661,29 @@ class _Quality:
             "description": text_of(node.get("description")),
             "tags": [*words_of(node.get("tags")), *words_of(node.get("dimension"))] or None,
         }
+        for operator in self._operators:
+            if operator.endswith("Between"):
+                self.draft.lose(node.keys[operator], f"{self._subject} {operator}", "both limits count as between")
         self.draft.add(node.mark, self._subject, kind, columns, {**arguments, **options})
 
     def _lose(self, why: str) -> None:
         self.draft.lose(self.node.mark, self._subject, why)
+
+
+def _predicates(options: Mapping[str, Any], column: DraftColumn) -> dict[str, str]:
+    """Return SQL that is true for values that break one of their type's options, by the option."""
+    name = column.sql or quote(column.name)
+    predicates = {
+        key: f"{function}({name}) {sign} {options[key]}"
+        for key, (function, sign) in _SIZE_OPTIONS.items()
+        if _is_whole(options.get(key))
+    }
+    if options.get("uniqueItems") is True:
+        predicates["uniqueItems"] = f"array_size(array_distinct({name})) < array_size({name})"
+    step: Any = options.get("multipleOf")
+    if (column.type or "").startswith(_EXACT) and _is_number(step) and step > 0:
+        predicates["multipleOf"] = f"{name} % {Decimal(str(step)):f} <> 0"
+    return predicates
 
 
 def _only_states_type(key: str, options: Node, kind: str | None = None) -> bool:

@@ -14,6 +14,7 @@ from lakegate.contracts.odcs import read_odcs
 from lakegate.contracts.odcs_writer import write_odcs
 from lakegate.contracts.reader import LoadedContract, parse_contract
 from lakegate.errors import ConfigurationError
+from lakegate.model.checks import is_tolerated
 from unit.contracts.test_reader import CONTRACT
 
 HEAD = "apiVersion: v3.1.0\nkind: DataContract\nid: x\nversion: 1.0.0\nstatus: active\n"
@@ -123,7 +124,7 @@ def test_a_contract_of_odcs_becomes_one_for_each_table() -> None:
 
 def test_what_can_not_be_said_is_listed_with_its_line() -> None:
     (orders, _) = read(SHOP)
-    lost = {one.line: one.what for one in orders.untranslated}
+    lost = {(one.line, one.what) for one in orders.untranslated}
     text = (HEAD + SHOP).splitlines()
     for word, what in (
         ("retention", "slaProperties retention"),
@@ -135,7 +136,7 @@ def test_what_can_not_be_said_is_listed_with_its_line() -> None:
         ("method:", "quality method"),
     ):
         line = next(number for number, one in enumerate(text, 1) if word in one)
-        assert lost.get(line) == what, (word, line)
+        assert (line, what) in lost
     assert "# - line " in orders.text("x.yaml")
 
 
@@ -174,7 +175,8 @@ def test_each_operator_of_a_table_s_metric(rule: str, check: str | None) -> None
         ("mustBeLessThan: 1", None),
         ("mustBeLessOrEqualTo: 3", 3),
         ("mustBeBetween: [0, 3]", 3),
-        ("mustBeLessThan: 1, unit: percent", "1%"),
+        ("mustBeLessThan: 1, unit: percent", "0.999999999999%"),
+        ("mustBeLessThan: 0.5, unit: percent", "0.499999999999%"),
         ("mustBeLessOrEqualTo: 1.5, unit: percent", "1.5%"),
         ("mustBeLessOrEqualTo: 0.00001, unit: percent", "0.00001%"),
     ],
@@ -183,6 +185,9 @@ def test_operators_that_limit_failing_rows_are_tolerances(rule: str, tolerance: 
     (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, quality: [{{metric: nullValues, {rule}}}]}}]}}]")
     (check,) = loaded(draft).checks
     assert check.tolerance == tolerance
+    if "LessThan" in rule and "percent" in rule:
+        assert is_tolerated(check.tolerance, 10**9 - 1, 10**11) is ("1," in rule)
+        assert not is_tolerated(check.tolerance, 10**9, 10**11)
 
 
 @pytest.mark.parametrize(
@@ -336,6 +341,134 @@ def test_a_limit_may_be_said_to_be_exclusive(limits: str, checks: list[str]) -> 
     (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, logicalTypeOptions: {{{limits}}}}}]}}]")
     assert [str(one) for one in loaded(draft).checks] == checks
     assert bool(checks) is not any("exclusive" in one.what for one in draft.untranslated)
+
+
+KEYS = """
+schema:
+  - name: users
+    id: users_tbl
+    physicalName: users_v1
+    properties:
+      - {name: id, id: user_id, physicalName: user_no, logicalType: integer, relationships: [%s]}
+      - name: home
+        id: home
+        logicalType: object
+        properties:
+          - {name: zip code, id: zip, physicalName: zip, relationships: [{to: places.address.zip}]}
+    relationships: [%s]
+  - name: places
+    id: places_tbl
+    properties:
+      - {name: owner, id: owner_id, physicalName: owner_no, logicalType: integer}
+      - {name: address, id: addr, logicalType: object, properties: [{name: zip, id: zip_id, logicalType: string}]}
+"""
+ZIP = "relationships(home.zip, to='default.places', to_columns='address.zip', scope='table')"
+
+
+@pytest.mark.parametrize(
+    ("of_column", "of_table", "made"),
+    [
+        ("{to: places.owner}", "", "user_no, to='default.places', to_columns='owner_no'"),
+        ("{to: schema/places_tbl/properties/owner_id}", "", "user_no, to='default.places', to_columns='owner_no'"),
+        ("{to: /schema/places_tbl/properties/owner_id}", "", "user_no, to='default.places', to_columns='owner_no'"),
+        (
+            "",
+            "{from: [users.id, users.home.zip code], to: [places.owner, places.address.zip]}",
+            "user_no, home.zip, to='default.places', to_columns=['owner_no', 'address.zip']",
+        ),
+        (
+            "",
+            (
+                "{from: schema/users_tbl/properties/home/properties/zip, "
+                "to: schema/places_tbl/properties/addr/properties/zip_id}"
+            ),
+            None,  # as the field's own
+        ),
+        ("{to: elsewhere.id}", "", "user_no, to='default.elsewhere', to_columns='id'"),
+    ],
+)
+def test_relationships_name_columns_by_name_or_by_id(of_column: str, of_table: str, made: str | None) -> None:
+    draft, _ = read(KEYS % (of_column, of_table))
+    found = {str(one) for one in loaded(draft).checks}
+    assert found == {ZIP} | ({f"relationships({made}, scope='table')"} if made else set())
+    assert [one.name for one in loaded(draft).terms.columns] == ["user_no", "home"]
+
+
+@pytest.mark.parametrize(
+    ("of_column", "of_table", "why"),
+    [
+        ("{to: schema/places_tbl/properties/lost}", "", "this file has no 'schema/places_tbl/properties/lost'"),
+        ("{to: 'https://x.org/c.yaml#places.owner'}", "", "this file has no 'https://x.org/c.yaml#places.owner'"),
+        ("", "{from: schema/users_tbl/properties/lost, to: places.owner}", "this file has no 'schema/users_tbl"),
+        ("", "{from: [users.id], to: [places.owner, elsewhere.id]}", "it isn't of the form table.column"),
+        ("", "{to: places.owner}", "relationships"),
+        ("{to: owner}", "", "it isn't of the form table.column"),
+    ],
+)
+def test_relationships_that_name_no_columns_are_listed(of_column: str, of_table: str, why: str) -> None:
+    draft, _ = read(KEYS % (of_column, of_table))
+    assert {str(one) for one in loaded(draft).checks} == {ZIP}
+    assert [why in one.why for one in draft.untranslated if one.what == "relationships"] == [True]
+
+
+@pytest.mark.parametrize(
+    ("column", "predicate"),
+    [
+        ("logicalType: integer, logicalTypeOptions: {multipleOf: 5}", "`a` % 5 <> 0"),
+        (
+            "logicalType: number, physicalType: 'decimal(9,2)', logicalTypeOptions: {multipleOf: 0.25}",
+            "`a` % 0.25 <> 0",
+        ),
+        ("logicalType: number, logicalTypeOptions: {multipleOf: 0.1}", None),
+        ("logicalType: integer, logicalTypeOptions: {multipleOf: 0}", None),
+        ("logicalType: array, logicalTypeOptions: {minItems: 1}", "array_size(`a`) < 1"),
+        ("logicalType: array, logicalTypeOptions: {maxItems: 3}", "array_size(`a`) > 3"),
+        (
+            "logicalType: array, logicalTypeOptions: {uniqueItems: true}",
+            "array_size(array_distinct(`a`)) < array_size(`a`)",
+        ),
+    ],
+)
+def test_options_of_a_type_are_conditions(column: str, predicate: str | None) -> None:
+    items = ", items: {logicalType: string}" if "array" in column else ""
+    (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, {column}{items}}}]}}]")
+    assert [one.arguments for one in loaded(draft).checks] == [{"predicate": predicate}] * (predicate is not None)
+    assert any(one.what.startswith("logicalTypeOptions") for one in draft.untranslated) is (predicate is None)
+
+
+def test_the_value_of_a_query_may_be_true_or_false() -> None:
+    rule = "{type: sql, query: 'select max({property}) > 3 from {object}', mustNotBe: false}"
+    metric = "{metric: nullValues, mustBe: true}"
+    (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, quality: [{rule}, {metric}]}}]}}]")
+    (check,) = loaded(draft).checks
+    assert str(check.arguments["query"]).endswith("AS found(value) WHERE value IS NULL OR NOT (value <> FALSE)")
+    assert [one.what for one in draft.untranslated if "number" in one.why] == ["nullValues"]
+
+
+def test_a_query_s_share_is_compared_as_it_is() -> None:
+    rule = "{type: sql, query: select count(*) from t where a > 0, mustBeLessOrEqualTo: 5, unit: percent}"
+    (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, quality: [{rule}]}}]}}]")
+    (check,) = loaded(draft).checks
+    assert (check.kind, check.tolerance) == ("custom_sql", None)
+
+
+@pytest.mark.parametrize(
+    "rule", ["metric: rowCount, mustBeBetween: [1, 9]", "metric: rowCount, mustNotBeBetween: [1, 9]"]
+)
+def test_that_limits_are_between_themselves_is_told(rule: str) -> None:
+    (draft,) = read(f"schema: [{{name: t, quality: [{{{rule}}}]}}]")
+    assert len(loaded(draft).checks) == 1
+    assert [one.why for one in draft.untranslated if "Between" in one.what] == ["both limits count as between"]
+
+
+def test_a_service_level_may_be_about_several_tables() -> None:
+    drafts = read(
+        """
+        slaProperties: [{property: frequency, value: 2, unit: h, element: 'a.x, b.y'}]
+        schema: [{name: a}, {name: b}, {name: c}]
+        """
+    )
+    assert [one.freshness for one in drafts] == ["2h", "2h", None]
 
 
 def test_comparisons_with_earlier_batches_are_written_and_read_back() -> None:
