@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from lakegate.contracts.dbt_tests import COUNTED_BY_VALUE, Arguments, CheckParts, DbtTest, NoCheckError, translate
@@ -45,16 +46,22 @@ def read_dbt(document: Document, *, namespace: str | None = None) -> list[Draft]
             tables, it's the source's schema, else its name.
     """
     root = document.root
-    drafts = [
-        _DbtTable(one, namespace or _config(one, "schema") or "default", namespace).read()
+    models = [
+        _DbtTable(one, namespace or _config(one, "schema") or "default", namespace)
         for key in _RESOURCES
         for one in root.items_of(key)
         if text_of(one.get("name"))
     ]
+    sources: list[tuple[Node, list[_DbtTable]]] = []
     for source in root.items_of("sources"):
         schema = text_of(source.get("schema")) or text_of(source.get("name")) or "default"
-        tables = [one for one in source.items_of("tables") if text_of(one.get("name"))]
-        drafts += [_DbtTable(one, schema, namespace, source).read() for one in tables]
+        named = [one for one in source.items_of("tables") if text_of(one.get("name"))]
+        sources.append((source, [_DbtTable(one, schema, namespace, source) for one in named]))
+    every = [*models, *(table for _, tables in sources for table in tables)]
+    names = {table.reference: table.name for table in every}
+    drafts = [table.read(names) for table in models]
+    for source, tables in sources:
+        drafts += [table.read(names) for table in tables]
         config = source.get("config") or Node({}, source.mark)
         known_keys = ("name", "schema", "tables", "description", "config", "freshness", "loaded_at_field")
         for key, mark in [*source.keys.items(), *config.keys.items()] if tables else ():
@@ -77,17 +84,30 @@ def _freshness_of(source: Node) -> Node | None:
 
 
 class _DbtTable:
-    """A model or table while it's being read."""
+    """A model or table while it's being read.
+
+    Attributes:
+        reference: What a ``ref`` or a ``source`` calls it: ``model``, or ``source.table``.
+        name: The table's name.
+    """
 
     def __init__(self, node: Node, schema: str, namespace: str | None, source: Node | None = None) -> None:
         self._node = node
         self._source_freshness = None if source is None else _freshness_of(source)
         self._namespace = namespace or "default"
         name = text_of(node.get("identifier")) or _config(node, "alias") or text_of(node.get("name")) or ""
-        self._draft = Draft(f"{schema}.{name}", node.mark.line)
+        self.name = f"{schema}.{name}"
+        self.reference = ".".join(text_of(one.get("name")) or "" for one in (source, node) if one is not None)
+        self._names: Mapping[str, str] = {}
+        self._draft = Draft(self.name, node.mark.line)
 
-    def read(self) -> Draft:
-        draft, node = self._draft, self._node
+    def read(self, names: Mapping[str, str]) -> Draft:
+        """Return the contract.
+
+        Args:
+            names: The file's tables by their references.
+        """
+        draft, node, self._names = self._draft, self._node, names
         config = node.get("config") or Node({}, node.mark)
         draft.description = text_of(node.get("description"))
         draft.tags = (*words_of(node.get("tags")), *words_of(config.get("tags")))
@@ -217,9 +237,10 @@ class _DbtTable:
 
     def _table(self, text: Any) -> str:
         if isinstance(text, str) and (source := _SOURCE.fullmatch(text)):
-            return f"{source[1]}.{source[2]}"
+            name = f"{source[1]}.{source[2]}"
+            return self._names.get(name, name)
         if isinstance(text, str) and (ref := _REF.fullmatch(text)):
-            return f"{self._namespace}.{ref[1]}"
+            return self._names.get(ref[1], f"{self._namespace}.{ref[1]}")
         raise NoCheckError(f"{text!r} is neither a ref nor a source")
 
 

@@ -391,6 +391,31 @@ def test_freshness_may_be_in_a_source_s_config_and_switched_off_for_a_table() ->
     assert [one.what for one in third.untranslated] == ["source event_time"]
 
 
+def test_tables_of_the_same_file_have_their_own_names_in_tests_of_others() -> None:
+    first, _, third = read(
+        """\
+        models:
+          - name: orders
+            config: {schema: shop}
+            columns:
+              - name: customer
+                tests:
+                  - relationships: {to: ref('customers'), field: id}
+                  - relationships: {to: "source('crm', 'people')", field: id}
+                  - relationships: {to: "{{ ref('other', 'elsewhere') }}", field: id}
+          - {name: customers, config: {schema: shop, alias: clients}}
+        sources:
+          - name: crm
+            schema: raw
+            tables:
+              - {name: people, identifier: people_v2, tests: [dbt_utils.equal_rowcount: {compare_model: ref('orders')}]}
+        """
+    )
+    assert [check.partition("to=")[2].partition(",")[0] for check in checks(first) + checks(third)] == [
+        "'shop.clients'", "'raw.people_v2'", "'default.elsewhere'", "'shop.orders'",
+    ]  # fmt: skip
+
+
 def test_tables_of_sources_are_in_the_source_s_schema_and_have_its_freshness() -> None:
     first, second = read(
         """\
