@@ -871,7 +871,10 @@ class Lake:
             >>> [str(change) for change in run.staged[0].schema_changes]
             ['add column note (string)']
         """
+        from lakegate.wap.quarantine import require_not_reserved
+
         identifier = TableIdentifier.parse(table)
+        require_not_reserved(identifier)
         _require_list("checks", checks)
         if not changes:
             raise InputError("No change was given.", hint="Pass one as in SQL, such as 'ADD COLUMN zone STRING'.")
@@ -904,7 +907,10 @@ class Lake:
             >>> lake.delete_rows("nyc.trips", "trip_id < 0").status
             'skipped'
         """
+        from lakegate.wap.quarantine import require_not_reserved
+
         identifier = TableIdentifier.parse(table)
+        require_not_reserved(identifier)
         catalog = self._components.catalog
         main = catalog.get_ref(MAIN)
         if catalog.get_table(identifier, main) is None:
@@ -1351,9 +1357,11 @@ class Lake:
             >>> lake.ingest("nyc.daily", "more/trips.parquet").status
             'published'
         """
+        from lakegate.wap.quarantine import require_not_reserved
         from lakegate.wap.table_changes import runs_in, truncate
 
         identifier = TableIdentifier.parse(table)
+        require_not_reserved(identifier)
         self.table(table)  # Spark isn't started for a table that doesn't exist
         return self._run_transaction(
             lambda tx: truncate(self._context, tx, identifier),

@@ -183,6 +183,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
             location=before.location,
             snapshots=(*before.snapshots, snapshot),
             rows={**before.rows, snapshot.snapshot_id: rows},
+            properties=before.properties,
         )
         moved = TablePointer(
             table=target.table,
@@ -404,7 +405,10 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         if pointer is not None:
             return self.versions[pointer.metadata_location]
         assert target.create is not None
-        return TableVersion(schema=self.source_schema(batch), location=target.create.location)
+        create = target.create
+        return TableVersion(
+            schema=self.source_schema(batch), location=create.location, properties={**create.properties}
+        )
 
     def _select(self, rows: AddedRows, sql: str) -> list[sqlite3.Row]:
         pointer = self.catalog.get_table(rows.table, self.catalog.get_ref(rows.hash or rows.ref))

@@ -174,6 +174,8 @@ def find_owner(
     if run is None:
         if run_id is not None and acceptance is None:
             raise _unknown_run_error(branch, run_id, has_rows=bool(run_ids))
+        if not run_ids:
+            _require_own_quarantine(context, branch, staged, None)
         return manual_run(branch, staged, run_id=run_id if run_ids else None)
     _require_complete(context, run, branch, snapshots, base=staged[0].base)
     if run.status == "reverted":
@@ -183,6 +185,7 @@ def find_owner(
             branch=branch,
             run_id=run.run_id,
         )
+    _require_own_quarantine(context, branch, staged, run)
     failures = {(report.table, report.metadata_location) for report in run.reports if not report.passed}
     elsewhere = carried[run.run_id].reports if run.run_id in carried else ()
     unknown = (one for one in elsewhere if not one.passed and (one.table, one.metadata_location) not in failures)
@@ -197,6 +200,28 @@ def find_owner(
             "branch_kept": True,
         }
     )
+
+
+def _require_own_quarantine(context: Context, branch: str, staged: Sequence[StagedTable], run: Run | None) -> None:
+    """Refuse changes to quarantine tables other than the run's own: released rows could be released again."""
+
+    def own(one: StagedTable) -> bool:
+        if run is None:
+            return False
+        if any(one.pointer.metadata_location == known.pointer.metadata_location for known in run.staged):
+            return True
+        added = context.reader.change(one.before, one.pointer).standing if one.only_adds else ()
+        return {snapshot.summary.get(RUN_ID_PROPERTY) for snapshot in added} == {run.run_id}
+
+    for one in staged:
+        if is_quarantine(one.table) and not own(one):
+            raise InputError(
+                f"Branch '{branch}' changes {one.table}. Only lakegate writes to tables of quarantined rows.",
+                hint=f"Drop the branch: lakegate discard {branch}. To publish, correct or drop quarantined rows: "
+                "lakegate quarantine --help",
+                branch=branch,
+                table=str(one.table),
+            )
 
 
 def manual_run(branch: str, staged: Sequence[StagedTable], *, run_id: str | None = None) -> Run:

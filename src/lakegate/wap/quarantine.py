@@ -452,7 +452,8 @@ def require_not_reserved(table: TableIdentifier) -> None:
     if is_quarantine(table):
         raise ConfigurationError(
             f"Can't write to {table}: names that end in '__quarantine' are reserved for quarantined rows.",
-            hint="Choose another name. To publish quarantined rows: lakegate quarantine release --help",
+            hint="To publish, correct or drop quarantined rows: lakegate quarantine --help. For others, choose another "
+            "name.",
             table=str(table),
         )
 

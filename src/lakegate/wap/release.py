@@ -35,7 +35,7 @@ from lakegate.model.types import type_differences, type_parts
 from lakegate.model.words import unknown_column
 from lakegate.ports import Catalog, TableReader
 from lakegate.wap.context import Context
-from lakegate.wap.quarantine import takes
+from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, takes
 from lakegate.wap.stage import hiding_values
 from lakegate.wap.transaction import Transaction
 
@@ -51,7 +51,8 @@ def quarantined(
 ) -> tuple[QuarantineSummary, ...]:
     """Return a summary for each run that quarantined rows of one table, or of any table, newest first."""
     if table is None:
-        pointers = [pointer for pointer in catalog.list_tables(at) if is_quarantine(pointer.table)]
+        named = (pointer for pointer in catalog.list_tables(at) if is_quarantine(pointer.table))
+        pointers = [one for one in named if QUARANTINE_OF_PROPERTY in reader.metadata(one).properties]
     else:
         pointers = [find_quarantine(catalog, at, table)]
     found = [one for pointer in pointers for one in summaries(reader, pointer)]

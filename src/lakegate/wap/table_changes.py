@@ -10,6 +10,7 @@ from datetime import datetime
 from lakegate.errors import InputError, NotReplayableError
 from lakegate.model.figures import counted, moment
 from lakegate.model.identifiers import TableIdentifier, quote
+from lakegate.model.quarantine import is_quarantine, table_of
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, UndoneTable
 from lakegate.model.tables import REPLACE
@@ -30,6 +31,7 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, tar
     """
 
     def plan_at(head: Ref) -> RevertPlan:
+        _require_not_of_a_table(context, table, head)
         dropped = (_existing(context, table, head), quarantine_table(context, table, head))
         plans = {one.table: TablePlan(None, dropped_table(context, one)) for one in dropped if one is not None}
         return plan_restore(f"Drop {table}", BranchHistory(context, head, since=None), plans)
@@ -63,7 +65,9 @@ def truncate(context: Context, tx: Transaction, table: TableIdentifier) -> None:
         return
     aside = quarantine_table(context, table, branch)
     if aside is not None:
-        tx.delete(str(aside.table), "true")
+        rows = f"FROM {'.'.join(map(quote, aside.table.parts))}"
+        if tx.engine.fetch(f"SELECT 1 {rows} LIMIT 1"):
+            tx.engine.sql(f"DELETE {rows} WHERE true")
     if context.catalog.get_ref(tx.branch).hash == branch.hash:
         tx.delete(str(table), "true")
     else:  # even if the table is empty: only a run that changes it makes its source files available again
@@ -154,6 +158,19 @@ def rewrite_manifests(context: Context, table: TableIdentifier, *, new_run_id: s
         text=f"Rewriting the manifests of {table}",
         name=f"rewrite manifests of {table}",
     )
+
+
+def _require_not_of_a_table(context: Context, table: TableIdentifier, head: Ref) -> None:
+    """Refuse a quarantine table whose table exists: it says which rows were released, and must not be again."""
+    if not is_quarantine(table):
+        return
+    of = table_of(table)
+    if context.catalog.get_table(of, head) is not None and quarantine_table(context, of, head) is not None:
+        raise InputError(
+            f"{table} can't be dropped: it's the quarantine table of {of}, and is dropped with it.",
+            hint=f"To drop the rows that wait in it: lakegate quarantine drop {of} --yes",
+            table=str(table),
+        )
 
 
 def _existing(context: Context, table: TableIdentifier, head: Ref) -> TablePointer:

@@ -29,6 +29,7 @@ from lakegate.wap.history import sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.modes import require_empty_quarantine
 from lakegate.wap.publish import RejectedLateError, publish, reject
+from lakegate.wap.quarantine import require_not_reserved
 from lakegate.wap.recover import recover
 from lakegate.wap.stage import ensure_namespace, hiding_values, new_table, staged_since
 
@@ -275,6 +276,7 @@ class Transaction:
         require_empty_quarantine(self._context, table, self._context.catalog.get_ref(self.branch))
 
     def _require_writable(self, name: TableIdentifier) -> None:
+        require_not_reserved(name)
         above = self._table_above(name)
         if above is not None:
             raise QueryError(

@@ -12,13 +12,16 @@ from lakegate.checks import parse_checks
 from lakegate.errors import CheckError, ConfigurationError, InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestRequest
-from lakegate.model.run import Run, new_run_id
+from lakegate.model.run import Acceptance, Run, new_run_id
 from lakegate.model.schema import Schema
-from lakegate.model.tables import ScanResult
+from lakegate.model.tables import CreateTable, ScanResult, WriteTarget
 from lakegate.wap.branches import ends_with_quarantine
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.quarantine import offsets_of
 from lakegate.wap.recover import recover
+from lakegate.wap.release import quarantined
+from lakegate.wap.review import publish_branch
+from lakegate.wap.table_changes import drop_table
 from support.fakes import FakeLakehouse
 
 TABLE = "nyc.trips"
@@ -179,6 +182,50 @@ def test_what_cannot_be_quarantined_is_refused_before_anything_is_written() -> N
     with pytest.raises(SchemaError, match="its column '_Reasons' has the name of a column"):
         ingest(house.context, request(house, "b", named, checks=["not_null(id, severity='quarantine')"]))
     assert house.writes == 0
+
+
+def test_only_lakegate_writes_to_the_quarantine_table_of_a_branch_that_is_published() -> None:
+    house = FakeLakehouse()
+    checks = [*CHECKS, "row_count(min=2)"]
+    ingest(house.context, request(house, "c", ROWS[:1]))
+    run = ingest(house.context, request(house, "a", ROWS, checks=checks))
+    assert (run.status, run.tables) == ("rejected", (TABLE, ASIDE))
+    head = house.catalog.get_ref(run.branch)
+    by_hand = house.catalog.create_branch("by-hand", house.catalog.get_ref("main"))
+    aside = TableIdentifier.parse(ASIDE)
+    for branch in (head.name, by_hand.name):
+        target = WriteTarget(table=aside, ref=branch, table_schema=None, create=CreateTable(location="mem://other"))
+        house.append(house.batch("again", ROWS[1:2]), target)
+        with pytest.raises(InputError, match=f"'{branch}' changes {ASIDE}. Only lakegate writes to") as caught:
+            publish_branch(house.context, branch, configured=lambda _: ())
+        assert caught.value.hint is not None
+        assert f"lakegate discard {branch}" in caught.value.hint
+
+    house.catalog.assign_ref(house.catalog.get_ref(run.branch), head)
+    accepted = Acceptance(reason="one row is enough", actor="me", at=run.started_at)
+    assert publish_branch(house.context, run.branch, configured=lambda _: (), acceptance=accepted).status == "published"
+    assert (ids(house, TABLE), ids(house, ASIDE)) == ([1, 1], [None, 3, None])
+
+
+def test_a_quarantine_table_is_dropped_with_its_table_only() -> None:
+    house = FakeLakehouse()
+    ingest(house.context, request(house, "a", ROWS))
+    aside = TableIdentifier.parse(ASIDE)
+    with pytest.raises(InputError, match=r"it's the quarantine table of nyc\.trips, and is dropped with it"):
+        drop_table(house.context, aside, new_run_id="d1")
+    assert len(ids(house, ASIDE)) == 3
+    drop_table(house.context, TableIdentifier.parse(TABLE), new_run_id="d2")
+    assert [pointer.table for pointer in house.catalog.list_tables(house.catalog.get_ref("main"))] == []
+
+
+def test_other_tables_with_such_a_name_hold_no_quarantined_rows() -> None:
+    house = FakeLakehouse()
+    run = ingest(house.context, request(house, "a", ROWS))
+    other = TableIdentifier.parse("nyc.others__quarantine")
+    target = WriteTarget(table=other, ref="main", table_schema=None, create=CreateTable(location="mem://other"))
+    house.append(house.batch("b", [{"id": 1}]), target)
+    found = quarantined(house.catalog, house.context.reader, house.catalog.get_ref("main"), None)
+    assert [one.run_id for one in found] == [run.run_id]
 
 
 def test_rows_whose_types_their_quarantine_table_cannot_follow_are_refused() -> None:

@@ -21,6 +21,7 @@ from lakegate.errors import (
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
+from lakegate.model.tables import CreateTable
 from lakegate.wap import history
 from lakegate.wap.alerting import find_late
 from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY
@@ -250,13 +251,19 @@ def test_a_file_is_published_once_while_its_table_gets_another_name_and_its_own_
 
 def test_a_reverted_change_of_the_quarantine_leaves_it_with_the_table(house: House) -> None:
     house.add("r1", A)
-    held = "nyc.trips__quarantine"
-    house.work("held", lambda tx: tx.overwrite(held, [{**row, "_released_by": "r0"} for row in B]))
-    pointer = house.catalog.get_table(TableIdentifier.stored(held), house.head())
+    held = TableIdentifier.parse("nyc.trips__quarantine")
+    rows = [{**row, "_released_by": "r0"} for row in B]
+    house.work("held", lambda tx: tx.engine.append(held, rows, CreateTable(location="mem://held")))
+    pointer = house.catalog.get_table(held, house.head())
     assert pointer is not None
     made = house.context.editor.with_properties(pointer, {QUARANTINE_OF_PROPERTY: "nyc.trips"})
     house.catalog.commit(CommitRequest(branch="main", base=house.head().hash, message="held", puts=(made,)))
-    write_both(house, "released", {"nyc.trips": [*A, *B], held: []})
+
+    def release(tx: Transaction) -> None:
+        tx.overwrite("nyc.trips", [*A, *B])
+        tx.engine.overwrite(held, [], None)
+
+    house.work("released", release)
     rename(house)
     house.undo("released")
     pointer = house.catalog.get_table(TableIdentifier.parse("nyc.rides__quarantine"), house.head())

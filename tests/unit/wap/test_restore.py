@@ -11,6 +11,7 @@ from lakegate.errors import InputError, NotFoundError, NotReplayableError, NotRe
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run, UndoneTable
+from lakegate.model.tables import CreateTable
 from lakegate.wap.recover import rebuild
 from lakegate.wap.revert import reset_branch, restore_table
 from lakegate.wap.table_changes import drop_table, expire_snapshots, rewrite_manifests, runs_in
@@ -381,7 +382,7 @@ def test_quarantined_rows_go_with_the_table_that_their_file_is_ingested_into_aga
 def test_a_quarantine_table_is_put_back_alone_only_if_its_table_stayed(house: House) -> None:
     house.add("r1", MIXED, checks=SETS_ASIDE)
     then = house.head()
-    house.work("dropped", lambda tx: tx.overwrite(str(ASIDE), []))
+    house.work("dropped", lambda tx: tx.engine.overwrite(ASIDE, [], None))
     assert restore(house, then, "y", ASIDE).tables == (str(ASIDE),)
     assert (len(house.rows()), quarantined(house)) == (1, 1)
 
@@ -392,7 +393,7 @@ def test_a_quarantine_table_is_put_back_alone_only_if_its_table_stayed(house: Ho
 
 def test_a_table_that_is_called_like_a_quarantine_table_and_is_none_stays(house: House) -> None:
     house.add("r1", A)
-    house.work("named", lambda tx: tx.append(str(ASIDE), [{"id": 9}]))
+    house.work("named", lambda tx: tx.engine.append(ASIDE, [{"id": 9}], CreateTable(location="mem://named")))
     assert drop_table(house.context, TRIPS, new_run_id="y").tables == ("nyc.trips",)
     assert quarantined(house) == 1
     long = TableIdentifier.parse("nyc." + "t" * 120)

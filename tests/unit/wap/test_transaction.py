@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from lakegate.checks import parse_checks
-from lakegate.errors import AuditFailedError, CheckError, ConflictError, InputError, QueryError
+from lakegate.errors import AuditFailedError, CheckError, ConfigurationError, ConflictError, InputError, QueryError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.quarantine import quarantine_of
 from lakegate.model.refs import TablePointer
 from lakegate.model.request import OnFailure
 from lakegate.wap.ingest import ingest
@@ -20,6 +21,7 @@ from lakegate.wap.transaction import ConfiguredChecks, Transaction, transaction
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, MORE, TRIPS, WITH_NULLS, branches, ordered, when_reached
 
+ASIDE = quarantine_of(TRIPS)
 TOTALS = [{"zone": "a", "trips": 2}]
 
 
@@ -332,6 +334,27 @@ def test_a_table_with_quarantined_rows_is_not_overwritten(
     with pytest.raises(InputError, match=r"1 row of nyc\.trips is in quarantine"), begun(house) as tx:
         replace_all(tx)
     assert house.rows_on("main", "nyc.trips") == before
+
+
+@pytest.mark.parametrize("by", ["append", "overwrite", "upsert", "UPDATE", "DROP TABLE"])
+def test_tables_of_quarantined_rows_are_not_for_transactions(
+    house: FakeLakehouse, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house, WITH_NULLS, run="r1", checks=("not_null(passengers, severity='quarantine')",)))
+    before = house.catalog.get_ref("main")
+
+    def write(tx: Transaction) -> None:
+        monkeypatch.setattr(tx.engine, "used_by", lambda _: ((), (ASIDE,)))
+        if by == "upsert":
+            tx.upsert(str(ASIDE), CLEAN, keys=["id"])
+        elif by.islower():
+            getattr(tx, by)(str(ASIDE), CLEAN)
+        else:
+            tx.sql(f"{by} {ASIDE}")
+
+    with pytest.raises(ConfigurationError, match=r"Can't write to nyc\.trips__quarantine"), begun(house) as tx:
+        write(tx)
+    assert house.catalog.get_ref("main") == before
 
 
 @pytest.mark.parametrize("space", [" ", "\n    "])
