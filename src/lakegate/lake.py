@@ -88,7 +88,15 @@ from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.modes import choose_mode
 from lakegate.wap.plan import contract_check, plan
 from lakegate.wap.recover import rebuild, recover, recover_now
-from lakegate.wap.release import drop, find_quarantine, quarantined, quarantined_rows, release, release_corrected
+from lakegate.wap.release import (
+    drop,
+    find_quarantine,
+    hides_quarantined,
+    quarantined,
+    quarantined_rows,
+    release,
+    release_corrected,
+)
 from lakegate.wap.review import accepted
 from lakegate.wap.stage import changes_between
 from lakegate.wap.transaction import Transaction, transaction
@@ -989,9 +997,8 @@ class Lake:
             SchemaError: The table has no column for a row's value, or the column's type can't hold it.
         """
         identifier = TableIdentifier.parse(table)
-        self._find_quarantine(identifier)
+        new, hides = dict(changes or {}), self._hides_quarantined(identifier)
         chosen = RowSelection(run_id=run_id, check=check, where=where, confirmed=confirmed, confirmed_at=confirmed_at)
-        new, hides = dict(changes or {}), self._hides_values(identifier)
         return self._run_transaction(
             lambda tx: release(self._context, tx, identifier, chosen, new, hides=hides),
             name=f"{'fix' if new else 'release'} {identifier}",
@@ -1022,8 +1029,7 @@ class Lake:
         from lakegate.sources.corrected import read_rows
 
         identifier = TableIdentifier.parse(table)
-        self._find_quarantine(identifier)
-        hides = self._hides_values(identifier)
+        hides = self._hides_quarantined(identifier)
         if isinstance(rows, (str, Path)):
             held = self.table(str(quarantine_of(identifier))).to_arrow(limit=0).schema
             corrected = read_rows(Path(rows), held, ignore=set(COLUMNS) - {ROW_ID}, hides=hides)
@@ -1070,9 +1076,8 @@ class Lake:
             NotFoundError: No row of the table was ever quarantined.
         """
         identifier = TableIdentifier.parse(table)
-        self._find_quarantine(identifier)
+        hides = self._hides_quarantined(identifier)
         chosen = RowSelection(run_id=run_id, check=check, where=where, confirmed=confirmed, confirmed_at=confirmed_at)
-        hides = self._hides_values(identifier)
         return self._run_transaction(
             lambda tx: drop(self._context, tx, identifier, chosen, hides=hides),
             name=f"drop quarantined {identifier}",
@@ -2902,6 +2907,11 @@ class Lake:
 
     def _hides_values(self, table: TableIdentifier) -> bool:
         return bool(self._masked_columns) or any(one.examples == 0 for one in self._configured_checks(table))
+
+    def _hides_quarantined(self, table: TableIdentifier) -> bool:
+        """Return whether errors mustn't quote quarantined rows of a table, which must have some."""
+        pointer = self._find_quarantine(table)
+        return self._hides_values(table) or hides_quarantined(self._context, pointer)
 
     @contextmanager
     def _hiding_values(self, table: str, options: IngestOptions) -> Iterator[None]:

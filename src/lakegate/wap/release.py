@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from lakegate.errors import InputError, NotFoundError, SchemaError
+from lakegate.errors import InputError, LakegateError, NotFoundError, SchemaError
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import (
     COLUMNS,
@@ -72,6 +72,20 @@ def quarantined_rows(
                 if len(found) == limit:
                     return found
     return found
+
+
+def hides_quarantined(context: Context, pointer: TablePointer) -> bool:
+    """Return whether an error may quote rows in quarantine that masks or a check's ``examples=0`` hid at the time.
+
+    Today's checks may be others. A run that the journal doesn't know may have hidden its rows.
+    """
+    run_ids: set[str] = set()
+    try:
+        for batch in context.reader.read_rows(pointer, columns=[RUN_ID]):
+            run_ids.update(batch.column(RUN_ID).unique().to_pylist())
+        return any(run is None or run.hides_values for run in map(context.journal.get, run_ids))
+    except LakegateError:
+        return True
 
 
 def summaries(reader: TableReader, pointer: TablePointer) -> Iterator[QuarantineSummary]:

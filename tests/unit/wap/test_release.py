@@ -9,12 +9,14 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
+from lakegate.checks import parse_checks
 from lakegate.errors import EngineError, InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import COLUMNS, RowSelection, quarantine_of
 from lakegate.model.schema import Column, Schema
-from lakegate.wap.release import columns_to_release, drop, release_corrected
+from lakegate.wap.release import columns_to_release, drop, hides_quarantined, release_corrected
 from lakegate.wap.transaction import Transaction
+from support.cli_support import make_run
 
 TRIPS = TableIdentifier.parse("nyc.trips")
 
@@ -167,3 +169,18 @@ def test_as_many_other_rows_are_not_the_confirmed_ones(change: str | None, goes_
             drop(context, tx, TRIPS, chosen)
     assert catalog.get_table.call_args.args[1].hash == "c" * 64
     assert any(one.startswith("DELETE") for one in asked) == goes_on
+
+
+@pytest.mark.parametrize(
+    ("checks", "hides"), [((), False), (("not_null(id)",), False), (("not_null(id)", "not_null(id, examples=0)"), True)]
+)
+def test_rows_stay_hidden_that_were_hidden_when_they_were_set_aside(checks: tuple[str, ...], *, hides: bool) -> None:
+    made = {"request": None, "checks": {"nyc.trips": tuple(one for text in checks for one in parse_checks(text))}}
+    known = {"r1": make_run("published", request=None), "r2": make_run("published", **made)}
+    held = pa.table({"_run_id": ["r1", "r2", "r2"]}).to_batches()
+    reader = SimpleNamespace(read_rows=lambda _pointer, **_options: iter(held))
+    context: Any = SimpleNamespace(reader=reader, journal=SimpleNamespace(get=known.get))
+    pointer: Any = None
+    assert hides_quarantined(context, pointer) is hides
+    known["r1"] = None  # type: ignore[assignment]  # as a rebuilt journal says
+    assert hides_quarantined(context, pointer)
