@@ -94,6 +94,8 @@ def show_failing(title: str, results: Sequence[CheckResult], style: str) -> None
 
 def show_skipped_checks(results: Sequence[CheckResult]) -> None:
     """Print why checks were skipped."""
+    if results:
+        say("")
     for result in results:
         why = safe(result.detail or "there was nothing to check.")
         say_wrapped(f"[yellow]{safe(result.name)} was skipped:[/] {why}")

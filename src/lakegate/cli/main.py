@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Any, NamedTuple, NoReturn
 
 import click
@@ -48,6 +50,9 @@ PANELS = {
 }
 """Headings of the help, and the commands below each, in order. Commands that aren't listed come last."""
 _COMMANDS = Path(__file__).parent / "commands"
+_MARGIN = len("error: ")
+_NARROWEST = 20
+"""Fewest characters of an error's message to a line."""
 INTERNAL = 70
 """Exit code of an unexpected exception: EX_SOFTWARE of ``sysexits.h``."""
 
@@ -229,7 +234,7 @@ def report(error: BaseException, app: App) -> int:
 
 
 def _print(failure: _Failure) -> None:
-    _say("error:", "red", str(failure.error["message"]))
+    _say("error:", "red", _wrapped(str(failure.error["message"])))
     if failure.usage:
         click.echo(failure.usage, err=True)
     if failure.error["hint"]:
@@ -296,6 +301,21 @@ def _facts(code: str, message: str, hint: str | None = None) -> dict[str, object
 def _wants_json(words: Sequence[str]) -> bool:
     line = f" {' '.join(words)} "
     return any(f" {spelling} " in line for spelling in ("-o json", "-ojson", "--output json", "--output=json"))
+
+
+def _wrapped(message: str) -> str:
+    """Break an error's long lines between words, where a terminal would break within one.
+
+    Hints stay whole, because people copy commands from them.
+    """
+    if "COLUMNS" not in os.environ and not (sys.stderr and sys.stderr.isatty()):
+        return message
+    width = max(get_terminal_size().columns - _MARGIN, _NARROWEST)
+    lines = (
+        line if len(line) <= width else wrap(line, width, break_long_words=False, break_on_hyphens=False)
+        for line in message.split("\n")
+    )
+    return "\n".join(line if isinstance(line, str) else f"\n{' ' * _MARGIN}".join(line) for line in lines)
 
 
 def _say(label: str, color: str, text: str) -> None:

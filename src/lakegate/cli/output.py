@@ -137,6 +137,7 @@ def say_wrapped(*lines: str, indent: int = 2) -> None:
     for line in lines:
         room = max(printer.width - indent - _HANGING, _MIN_CUT_WIDTH)
         for number, part in enumerate(Text.from_markup(line, emoji=False).wrap(printer, room)):
+            part.rstrip()
             printer.print(Text(" " * (indent + (_HANGING if number else 0))).append_text(part), soft_wrap=True)
 
 

@@ -133,7 +133,7 @@ def show_outcome(run: Run, statuses: Statuses) -> None:
     mode = "" if run.request is None or run.request.mode.appends else f", {run.request.mode.name}"
     took = "" if run.seconds is None else f", {duration(run.seconds)}"
     checks = f", {safe(summary(*run.reports))}" if run.reports else ""
-    say(f"  [dim]run {run.run_id}{mode}{took}{checks}[/]")
+    say_wrapped(f"[dim]run {run.run_id}{mode}{took}{checks}[/]")
     if run.status == "rejected" and run.reports and run.detail:
         say_wrapped(f"[yellow]{safe(run.detail)}[/]")
     if run.publication is not None and run.publication.replayed:
@@ -288,9 +288,9 @@ def _after_publication(app: App, run: Run) -> None:
 def _after_rejection(app: App, run: Run) -> None:
     branch = existing_branch(run)
     if branch is None:
-        say("", f"Branch {safe(run.branch)} and the batch were dropped.")
+        say_wrapped("", f"Branch {safe(run.branch)} and the batch were dropped.", indent=0)
         return
-    say("", f"The batch stays on branch [bold]{safe(branch)}[/]; main is unchanged.")
+    say_wrapped("", f"The batch stays on branch [bold]{safe(branch)}[/]; main is unchanged.", indent=0)
     failures = ((report.table, result) for report in run.reports for result in report.failures)
     table, failure = next(failures, (run.tables[0], None))
     columns = failure.columns if failure is not None and failure.check.startswith("not_null(") else ()

@@ -50,6 +50,20 @@ def test_errors_become_exit_codes_without_traceback(error: BaseException, code: 
     assert "Traceback" in invoke("publish b --debug", FakeLake(publish=error)).stderr
 
 
+def test_errors_break_between_words_where_a_terminal_would_break_within_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "s3://lake/warehouse/" + "x" * 80
+    error = QueryError(f"Column 'fare' of {path} isn't what the table's schema says:\n- a double", hint="Look. " * 20)
+    plain = invoke("query SELECT", FakeLake(query=error)).stderr
+    assert plain.startswith(f"error: {error.message}\n")
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = invoke("query SELECT", FakeLake(query=error)).stderr
+    message, _, hint = narrow.partition("hint:")
+    assert message.split() == ["error:", *error.message.split()]
+    assert [line for line in message.splitlines() if len(line) > 60] == [f"       {path}"]
+    assert "\n- a double\n" in message
+    assert hint == plain.partition("hint:")[2]
+
+
 def test_hints_and_interruptions_are_printed() -> None:
     error = QueryError("Column x does not exist.", hint="Did you mean y?", column="x")
     outcome = invoke("query SELECT", FakeLake(query=error))

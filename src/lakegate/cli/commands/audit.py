@@ -16,7 +16,7 @@ from lakegate.cli.check_output import (
     summary,
 )
 from lakegate.cli.options import at_option, check_option, complete_branches, complete_refs, table_argument
-from lakegate.cli.output import counted, duration, echo_json, next_commands, safe, say
+from lakegate.cli.output import counted, duration, echo_json, next_commands, safe, say, say_wrapped
 from lakegate.errors import ExitCode
 from lakegate.model.identifiers import is_commit_hash
 
@@ -89,7 +89,7 @@ def _show(app: App, report: AuditReport, branch: str | None, *, is_tried: bool) 
     verdict = "[bold green]passed[/]" if report.passed else "[bold red]failed[/]"
     place = report.branch[:12] if is_commit_hash(report.branch) else report.branch
     say(f"{verdict}  [bold]{safe(report.table)}[/] on {safe(place)}  {counted(report.rows, 'row')}")
-    say(f"  [dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
+    say_wrapped(f"[dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
     show_all(report)
     show_skipped_checks(report.skipped)
     show_explanations(report)

@@ -21,7 +21,18 @@ from lakegate.cli.check_output import (
     show_skipped_checks,
     summary,
 )
-from lakegate.cli.output import count, counted, duration, echo_json, moment, next_commands, safe, say, show_rows
+from lakegate.cli.output import (
+    count,
+    counted,
+    duration,
+    echo_json,
+    moment,
+    next_commands,
+    safe,
+    say,
+    say_wrapped,
+    show_rows,
+)
 from lakegate.errors import AlreadyExistsError, ExitCode
 from lakegate.model.batch import FileFormat
 
@@ -280,7 +291,7 @@ def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str
     else:
         verdict = "[bold green]passed[/]" if found.passed else "[bold red]failed[/]"
         say(f"{verdict}  {counted(report.rows, 'row')}, by [bold]{safe(found.contract)}[/]")
-        say(f"  [dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
+        say_wrapped(f"[dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
         show_all(report)
         show_skipped_checks(report.skipped)
         show_evidence([*report.failures, *report.warnings])
