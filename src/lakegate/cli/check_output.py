@@ -130,11 +130,10 @@ def show_examples(result: CheckResult) -> None:
         return
     marked = failing_cells(rows[0], result.columns)
     files = tuple(dict.fromkeys(row[_FILE_COLUMN] for row in rows if isinstance(row.get(_FILE_COLUMN), str)))
-    shown = [_with_marks(row, marked, files) for row in rows]
+    shown = [_with_file(row, marked, files) for row in rows]
     columns, cells = fit_columns(shown, (*marked, _FILE_COLUMN), width_or(_DEFAULT_WIDTH) - 2)
     say("", f"Rows that fail [bold]{safe(result.name)}[/]")
-    styles = [_failing if name in marked else null for name in columns]
-    show_rows(columns, ([style(text) for style, text in zip(styles, row, strict=True)] for row in cells), indent=2)
+    show_rows(columns, (tuple(map(styled, row)) for row in cells), indent=2)
     for number, file in enumerate(files, start=1):
         label = "File" if len(files) == 1 else f"File {number}"
         path = clip_path(one_line(file), console().width - len(f"  {label}: "))
@@ -148,19 +147,25 @@ def show_examples(result: CheckResult) -> None:
         say(f"  [dim]… {' and '.join(more)}[/]")
 
 
-def _with_marks(row: Mapping[str, Any], marked: Sequence[str], files: Sequence[str]) -> dict[str, Any]:
+def _with_file(row: Mapping[str, Any], marked: Sequence[str], files: Sequence[str]) -> dict[str, Any]:
     """Return a row with its failing cells marked, and the number of its file if not all rows are in the same one."""
-    shown = {name: f"{_MARK}{cell(value)}" if name in marked else value for name, value in row.items()}
+    shown = with_marks(row, marked)
     file = shown.pop(_FILE_COLUMN, None)
     if file is not None and len(files) != 1:
         shown[_FILE_COLUMN] = files.index(file) + 1 if file in files else file
     return shown
 
 
-def _failing(text: str) -> Any:
+def with_marks(row: Mapping[str, Any], marked: Sequence[str]) -> dict[str, Any]:
+    """Return a row with the cells of some columns marked as failing."""
+    return {name: f"{_MARK}{cell(value)}" if name in marked else value for name, value in row.items()}
+
+
+def styled(text: str) -> Any:
+    """Return a cell, in red if it's marked, dimmed if it's ``NULL``."""
     from rich.text import Text
 
-    return Text(text, style="red")
+    return Text(text, style="red") if text.startswith(_MARK) else null(text)
 
 
 def fit_columns(

@@ -68,6 +68,20 @@ def test_show_explains_why_a_row_is_quarantined_and_escapes_values() -> None:
     assert row["_reasons"][0] == {"check": "low", "column": "fare", "value": "-1.0"}
 
 
+def test_show_marks_the_cells_that_fail_in_each_row_and_counts_what_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    reasons = [{"check": "low", "column": "fare", "value": "-1.0"}, {"check": "odd", "column": None, "value": None}]
+    rows = [ROW | {"fare": -1.0}, ROW | {"fare": -2.0, "_reasons": reasons}]
+    shown = invoke("quarantine show nyc.trips", FakeLake(quarantine_show=rows)).stdout.splitlines()
+    assert [line.split() for line in shown[2:4]] == [
+        ["low,", "odd", "✗", "3", "✗", "-1.0"],
+        ["low,", "odd", "3", "✗", "-2.0"],
+    ]
+    assert shown[4] == "  … 3 more columns"
+
+
 def test_release_fix_and_drop_pass_the_chosen_rows_on() -> None:
     lake = FakeLake(quarantine_release=RUN)
     assert invoke(["quarantine", "release", "nyc.trips", "--where", "id = 3"], lake).exit_code == 0

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from lakegate.cli.app import App, group
-from lakegate.cli.check_output import fit_columns
+from lakegate.cli.check_output import fit_columns, styled, with_marks
 from lakegate.cli.options import complete_runs, complete_tables, limit_option, table_argument, with_options
-from lakegate.cli.output import cell, count, counted, echo_json, null, safe, say, show_rows, width_or
+from lakegate.cli.output import cell, count, counted, echo_json, safe, say, show_rows, width_or
 from lakegate.cli.run_output import run_payload, show_run
+from lakegate.model.checks import failing_cells
 from lakegate.model.quarantine import COLUMNS, POSITION, REASONS, RUN_ID, SOURCE_FILE
 from lakegate.model.rows import json_safe
 
@@ -97,10 +99,15 @@ def show_quarantined_rows(app: App, /, *, table: str, limit: int, **chosen: Any)
     if not found:
         say(f"{safe(table)} has no quarantined rows.")
         return
-    shown = [_shown(row) for row in found]
-    first = [next(iter(shown[0])), *dict.fromkeys(str(reason["column"]) for row in found for reason in row[REASONS])]
+    failing = [
+        failing_cells(row, [one["column"] for one in row[REASONS] if one["column"] is not None]) for row in found
+    ]
+    shown = [with_marks(_shown(row), own) for row, own in zip(found, failing, strict=True)]
+    first = [next(iter(shown[0])), *chain.from_iterable(failing)]
     columns, cells = fit_columns(shown, first, width_or(_DEFAULT_WIDTH))
-    show_rows(columns, (tuple(map(null, row)) for row in cells))
+    show_rows(columns, (tuple(map(styled, row)) for row in cells))
+    if left := len(shown[0]) - len(columns):
+        say(f"  [dim]… {counted(left, 'more column')}[/]")
     if len(found) == limit:
         say(f"  [dim]There may be more: --limit {limit * 10}[/]")
 
