@@ -79,7 +79,7 @@ def hides_quarantined(context: Context, pointer: TablePointer) -> bool:
 
     Today's checks may be others. A run that the journal doesn't know may have hidden its rows.
     """
-    run_ids: set[str] = set()
+    run_ids: set[Any] = set()
     try:
         for batch in context.reader.read_rows(pointer, columns=[RUN_ID]):
             run_ids.update(batch.column(RUN_ID).unique().to_pylist())
