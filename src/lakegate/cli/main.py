@@ -304,11 +304,11 @@ def _wants_json(words: Sequence[str]) -> bool:
 
 
 def _wrapped(message: str) -> str:
-    """Break an error's long lines between words, where a terminal would break within one.
+    """Break an error's long lines between words on a terminal, which would break within one.
 
-    Hints stay whole, because people copy commands from them.
+    Hints stay whole, because people copy commands from them, and so does what programs read.
     """
-    if "COLUMNS" not in os.environ and not (sys.stderr and sys.stderr.isatty()):
+    if not (sys.stderr and sys.stderr.isatty()):
         return message
     width = max(get_terminal_size().columns - _MARGIN, _NARROWEST)
     lines = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import click
 import pytest
 
 from lakegate.cli import main, options
+from lakegate.cli.app import App
 from lakegate.cli.main import cli
 from lakegate.errors import AuditFailedError, ConflictError, NotFoundError, OutcomeUnknownError, QueryError
 from support.cli_support import FakeLake, invoke
@@ -50,18 +52,23 @@ def test_errors_become_exit_codes_without_traceback(error: BaseException, code: 
     assert "Traceback" in invoke("publish b --debug", FakeLake(publish=error)).stderr
 
 
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def test_errors_break_between_words_where_a_terminal_would_break_within_one(monkeypatch: pytest.MonkeyPatch) -> None:
     path = "s3://lake/warehouse/" + "x" * 80
     error = QueryError(f"Column 'fare' of {path} isn't what the table's schema says:\n- a double", hint="Look. " * 20)
-    plain = invoke("query SELECT", FakeLake(query=error)).stderr
-    assert plain.startswith(f"error: {error.message}\n")
     monkeypatch.setenv("COLUMNS", "60")
-    narrow = invoke("query SELECT", FakeLake(query=error)).stderr
-    message, _, hint = narrow.partition("hint:")
+    assert invoke("query SELECT", FakeLake(query=error)).stderr == f"error: {error.message}\nhint:  {error.hint}\n"
+    monkeypatch.setattr("sys.stderr", terminal := _Terminal())
+    main.report(error, App())
+    message, _, hint = terminal.getvalue().partition("hint:")
     assert message.split() == ["error:", *error.message.split()]
     assert [line for line in message.splitlines() if len(line) > 60] == [f"       {path}"]
     assert "\n- a double\n" in message
-    assert hint == plain.partition("hint:")[2]
+    assert hint == f"  {error.hint}\n"
 
 
 def test_hints_and_interruptions_are_printed() -> None:
