@@ -412,7 +412,10 @@ class _Quality:
                 self.draft.lose(mark, f"quality {key}", "lakegate has no such key")
         if kind == "library" and metric is not None:
             self._subject = metric
-            self._library(metric)
+            if self._unit in ("rows", "percent"):
+                self._library(metric)
+            else:
+                self._lose(f"the unit {self._unit!r} is neither rows nor percent")
         elif kind == "sql":
             self._subject = "quality of type sql"
             self._sql()
@@ -439,7 +442,7 @@ class _Quality:
 
     def _row_count(self) -> None:
         operator, value = self._operator()
-        if text_of(self.node.get("unit")) == "percent":
+        if self._unit == "percent":
             self._lose("rows are counted, not their share")
             return
         whole = _ints(value)
@@ -536,7 +539,7 @@ class _Quality:
             query = query.replace(placeholder, self._sql_name)
         count = _COUNT.fullmatch(query.strip())
         is_ours = count is not None and count["table"].strip("`") in {*_TABLE_PLACEHOLDERS, *self.tables}
-        is_share = text_of(self.node.get("unit")) == "percent"  # of what, only the query says
+        is_share = self._unit == "percent"  # of what, only the query says
         is_nested = count is not None and re.search(r"\bselect\b", count["where"], re.IGNORECASE)
         if count is not None and is_ours and not is_share and not is_nested:
             self._counted("sql", (), {"predicate": count["where"]}, f"count_if({count['where']})")
@@ -585,7 +588,7 @@ class _Quality:
 
     def _compare(self, count: str) -> str | None:
         """Add a check that compares a row count or share by the operators; return its kind."""
-        is_percent = text_of(self.node.get("unit")) == "percent"
+        is_percent = self._unit == "percent"
         condition = self._condition("100 * value", "rows") if is_percent else self._condition("value")
         if condition is None:
             self._lose("it needs an operator and a number")
@@ -614,7 +617,7 @@ class _Quality:
     def _tolerance(self) -> int | str | None:
         """Return the tolerance that the operator expresses; ``None`` if it isn't 'at most'."""
         operator, value = self._operator()
-        is_percent = text_of(self.node.get("unit")) == "percent"
+        is_percent = self._unit == "percent"
         number = value[-1] if isinstance(value, list) and value else value
         if operator is None or not _is_number(number):
             return None
@@ -641,6 +644,10 @@ class _Quality:
     @property
     def _name(self) -> str:
         return self.column.name if self.column is not None else ""
+
+    @property
+    def _unit(self) -> str:
+        return (text_of(self.node.get("unit")) or "rows").lower()
 
     @property
     def _type(self) -> str:

@@ -153,6 +153,8 @@ def test_what_can_not_be_said_is_listed_with_its_line() -> None:
         ("metric: rowCount, mustNotBeBetween: [5, 9]", COUNTED.format("value NOT BETWEEN 5 AND 9")),
         ("metric: rowCount, mustBeGreaterThan: 5, mustBeLessThan: 9", COUNTED.format("value > 5 AND value < 9")),
         ("metric: rowCount, mustBe: 5, unit: percent", None),
+        ("metric: rowCount, mustBe: 5, unit: Rows", "row_count(min=5, max=5)"),
+        ("metric: rowCount, mustBe: 5, unit: dozens", None),
         ("metric: rowCount, mustBe: many", None),
         ("rule: rowCount, mustBe: 5", "row_count(min=5, max=5)"),
         ("metric: duplicateValues, mustBe: 0, arguments: {properties: [a]}", "unique(a, scope='table')"),
