@@ -100,6 +100,36 @@ def test_a_model_becomes_a_contract() -> None:
             "mutually_exclusive_ranges(a, b, partition_by='k', gaps=False)",
         ),
         ("dbt_expectations.expect_column_mean_to_be_between: {min_value: 1}", "mean(c, min=1)"),
+        ("dbt_expectations.expect_column_sum_to_be_between: {min_value: 1, strictly: false}", "sum(c, min=1)"),
+        (
+            "dbt_expectations.expect_column_mean_to_be_between: {min_value: 1, max_value: 2.5, strictly: true}",
+            (
+                "custom_sql(query='SELECT * FROM (SELECT avg(`c`) AS value FROM batch) WHERE value <= 1 OR value >= "
+                "2.5')"
+            ),
+        ),
+        (
+            "dbt_expectations.expect_column_max_to_be_between: {max_value: 2, strictly: true}",
+            "custom_sql(query='SELECT * FROM (SELECT max(`c`) AS value FROM batch) WHERE value >= 2')",
+        ),
+        (
+            "dbt_expectations.expect_column_proportion_of_unique_values_to_be_between: {max_value: 1, strictly: true}",
+            (
+                "custom_sql(query='SELECT * FROM (SELECT coalesce(try_divide(count(DISTINCT `c`), count(`c`)), 1D) AS "
+                "share FROM batch) WHERE share >= 1')"
+            ),
+        ),
+        (
+            (
+                "dbt_expectations.expect_column_unique_value_count_to_be_between: "
+                "{min_value: 1, max_value: 4, strictly: true}"
+            ),
+            "distinct_count(c, min=2, max=3)",
+        ),
+        (
+            "dbt_expectations.expect_table_row_count_to_be_between: {min_value: 1, strictly: true}",
+            "row_count(min=2)",
+        ),
         ("dbt_expectations.expect_column_median_to_be_between: {max_value: 9}", "quantile(c, q=0.5, max=9)"),
         (
             "dbt_expectations.expect_column_quantile_values_to_be_between: {quantile: 0.95, max_value: 9}",
@@ -312,6 +342,7 @@ def test_numbers_that_dbt_counts_in_another_way_are_listed(test: str, what: str)
         ("dbt_expectations.expect_column_values_to_match_like_pattern_list: {like_pattern_list: a}", "isn't a list"),
         ("dbt_expectations.expect_column_proportion_of_unique_values_to_be_between: {min_value: x}", "aren't numbers"),
         ("dbt_expectations.expect_multicolumn_sum_to_equal: {sum_total: 4}", "isn't a list"),
+        ("dbt_expectations.expect_column_max_to_be_between: {max_value: x, strictly: true}", "aren't numbers"),
         ("dbt_expectations.expect_column_values_to_match_regex: {regex: a, flags: s}", "write them into the pattern"),
         (
             "dbt_expectations.expect_column_values_to_match_regex_list: {regex_list: [a], match_on: most}",
