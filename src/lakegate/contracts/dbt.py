@@ -54,7 +54,7 @@ def read_dbt(document: Document, *, namespace: str | None = None) -> list[Draft]
     ]
     sources: list[tuple[Node, list[_DbtTable]]] = []
     for source in root.items_of("sources"):
-        schema = text_of(source.get("schema")) or text_of(source.get("name")) or "default"
+        schema = _name_of(source, "schema") or text_of(source.get("name")) or "default"
         named = [one for one in source.items_of("tables") if text_of(one.get("name"))]
         sources.append((source, [_DbtTable(one, schema, namespace, source) for one in named]))
     every = [*models, *(table for _, tables in sources for table in tables)]
@@ -67,6 +67,8 @@ def read_dbt(document: Document, *, namespace: str | None = None) -> list[Draft]
         for key, mark in [*source.keys.items(), *config.keys.items()] if tables else ():
             if key not in known_keys:
                 drafts[-1].lose(mark, f"source {key}", "about dbt, not about the table")
+        for draft in drafts[len(drafts) - len(tables) :]:
+            _lose_jinja(draft, source, "schema")
     for key, mark in root.keys.items():
         if key not in (*_RESOURCES, "sources", "version") and drafts:
             drafts[0].lose(mark, key, "about dbt, not about a table")
@@ -75,7 +77,19 @@ def read_dbt(document: Document, *, namespace: str | None = None) -> list[Draft]
 
 def _config(node: Node, key: str) -> str | None:
     config = node.get("config")
-    return None if config is None else text_of(config.get(key))
+    return None if config is None else _name_of(config, key)
+
+
+def _name_of(node: Node, key: str) -> str | None:
+    """Return the name at ``key``; ``None`` if there is none, or only dbt can render it."""
+    name = text_of(node.get(key))
+    return None if _has_jinja(name) else name
+
+
+def _lose_jinja(draft: Draft, node: Node, *keys: str) -> None:
+    for key in keys:
+        if _has_jinja(node.value_of(key)):
+            draft.lose(node.keys[key], key, f"it contains Jinja, which only dbt can render; the table is {draft.table}")
 
 
 def _freshness_of(source: Node) -> Node | None:
@@ -95,7 +109,7 @@ class _DbtTable:
         self._node = node
         self._source_freshness = None if source is None else _freshness_of(source)
         self._namespace = namespace or "default"
-        name = text_of(node.get("identifier")) or _config(node, "alias") or text_of(node.get("name")) or ""
+        name = _name_of(node, "identifier") or _config(node, "alias") or text_of(node.get("name")) or ""
         self.name = f"{schema}.{name}"
         self.reference = ".".join(text_of(one.get("name")) or "" for one in (source, node) if one is not None)
         self._names: Mapping[str, str] = {}
@@ -133,6 +147,8 @@ class _DbtTable:
             draft.lose_unknown_keys(one, _COLUMN_KEYS)
         self._rules(node, None)
         draft.lose_unknown_keys(node, _TABLE_KEYS)
+        _lose_jinja(draft, node, "identifier")
+        _lose_jinja(draft, config, "schema", "alias")
         for key, mark in config.keys.items():
             if key not in ("schema", "alias", "tags", "meta", "freshness", "loaded_at_field"):
                 draft.lose(mark, f"config {key}", "about dbt, not about the table")

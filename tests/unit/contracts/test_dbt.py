@@ -422,6 +422,19 @@ def test_freshness_may_be_in_a_source_s_config_and_switched_off_for_a_table() ->
     assert [one.what for one in third.untranslated] == ["source event_time"]
 
 
+def test_names_that_only_dbt_can_render_are_replaced_and_listed() -> None:
+    first, second = read(
+        """\
+        models: [{name: orders, config: {schema: "{{ target.schema }}", alias: "{{ var('x') }}"}}]
+        sources:
+          - {name: crm, schema: "{{ var('raw') }}_crm", tables: [{name: people, identifier: "{{ var('people') }}"}]}
+        """
+    )
+    assert (first.table, second.table) == ("default.orders", "crm.people")
+    assert [(one.line, one.what) for one in first.untranslated] == [(1, "schema"), (1, "alias")]
+    assert [(one.line, one.what) for one in second.untranslated] == [(3, "identifier"), (3, "schema")]
+
+
 def test_tables_of_the_same_file_have_their_own_names_in_tests_of_others() -> None:
     first, _, third = read(
         """\
