@@ -128,21 +128,22 @@ class _DbtTable:
         self._freshness(node, config)
         meta = node.get("meta") or config.get("meta")
         draft.owner = None if meta is None else text_of(meta.get("owner"))
-        listed = []
+        listed: list[tuple[Node, DraftColumn]] = []
         for one in draft.listed(node, "columns"):
             name, kind = text_of(one.get("name")), text_of(one.get("data_type"))
             if name is None:
                 draft.lose(one.mark, "a column", "its name is missing, or isn't text")
                 continue
-            listed.append(one)
-            column = DraftColumn(name, description=text_of(one.get("description")))
-            column.type, column.tags = None if kind is None else sql_type(kind), words_of(one.get("tags"))
+            column = draft.column(one.mark, name)
+            listed.append((one, column))
+            column.description = column.description or text_of(one.get("description"))
+            column.tags = column.tags or words_of(one.get("tags"))
+            column.type = column.type or (None if kind is None else sql_type(kind))
             if kind is not None and column.type is None:
                 draft.lose(one.keys["data_type"], f"data_type {kind}", "not an Iceberg type; the column may have any")
             elif kind is not None:
                 draft.lose_length(one.keys["data_type"], kind, column.type)
-            draft.columns.append(column)
-        for one, column in zip(listed, list(draft.columns), strict=True):
+        for one, column in listed:
             self._rules(one, column)
             draft.lose_unknown_keys(one, _COLUMN_KEYS)
         self._rules(node, None)

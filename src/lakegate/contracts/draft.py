@@ -71,6 +71,15 @@ class Draft:
     checks: list[Check] = field(default_factory=list)
     untranslated: list[Untranslated] = field(default_factory=list)
 
+    def column(self, mark: Mark, name: str) -> DraftColumn:
+        """Return the column of this name: a new one, or the one that the file has listed before."""
+        found = next((one for one in self.columns if one.name.lower() == name.lower()), None)
+        if found is not None:
+            self.lose(mark, f"column {name}", "it's listed twice; this one only adds to the first")
+            return found
+        self.columns.append(DraftColumn(name))
+        return self.columns[-1]
+
     def lose(self, mark: Mark, what: str, why: str) -> None:
         """Note that something can't be translated."""
         self.untranslated.append(Untranslated(mark.line, what, why))

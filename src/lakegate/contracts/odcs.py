@@ -203,8 +203,9 @@ class _OdcsTable:
                 draft.lose(one.mark, "a property", "it has no name")
                 continue
             self._columns[_logical_name(one)] = name
-            columns.append((one, DraftColumn(name, description=text_of(one.get("description")))))
-        draft.columns += [column for _, column in columns]
+            column = draft.column(one.mark, name)
+            column.description = column.description or text_of(one.get("description"))
+            columns.append((one, column))
         for one, column in columns:
             self._column(one, column)
         self._keys(properties)
@@ -221,9 +222,9 @@ class _OdcsTable:
         return draft
 
     def _column(self, node: Node, column: DraftColumn) -> None:
-        column.tags = words_of(node.get("tags"))
-        column.required = node.value_of("required") is True
-        column.type = self._type(node)
+        column.tags = column.tags or words_of(node.get("tags"))
+        column.required = column.required or node.value_of("required") is True
+        column.type = column.type or self._type(node)
         if node.value_of("unique") is True:
             self._draft.add(node.keys["unique"], "unique", "unique", [column.name], {})
         self._options(node, column)

@@ -422,6 +422,21 @@ def test_freshness_may_be_in_a_source_s_config_and_switched_off_for_a_table() ->
     assert [one.what for one in third.untranslated] == ["source event_time"]
 
 
+def test_a_column_that_is_listed_twice_is_one_with_the_tests_of_both() -> None:
+    (draft,) = read(
+        """\
+        models:
+          - name: orders
+            columns:
+              - {name: id, tests: [not_null]}
+              - {name: ID, data_type: int, description: The key., tests: [unique, not_null]}
+        """
+    )
+    assert checks(draft) == ["not_null(id)", "unique(id, scope='table')"]
+    assert [(one.name, one.type, one.description) for one in draft.columns] == [("id", "int", "The key.")]
+    assert [(one.line, one.what) for one in draft.untranslated] == [(5, "column ID")]
+
+
 def test_names_that_only_dbt_can_render_are_replaced_and_listed() -> None:
     first, second = read(
         """\

@@ -311,6 +311,24 @@ def test_rules_of_a_struct_s_fields_are_checks_and_those_in_a_list_are_listed() 
     ]  # fmt: skip
 
 
+def test_a_property_that_is_listed_twice_is_one_column_with_the_rules_of_both() -> None:
+    (draft,) = read(
+        """\
+        schema:
+          - name: t
+            properties:
+              - {name: a, logicalType: integer, required: true}
+              - {name: b, physicalName: A, unique: true, logicalTypeOptions: {minimum: 1}}
+        """
+    )
+    assert [str(one) for one in loaded(draft).checks] == [
+        "not_null(a)",
+        "unique(a, scope='table')",
+        "in_range(a, min=1)",
+    ]
+    assert [(one.line, one.what) for one in draft.untranslated if "column" in one.what] == [(10, "column A")]
+
+
 def test_what_should_be_a_list_is_not_dropped() -> None:
     (draft,) = read(
         """\
