@@ -44,7 +44,8 @@ _CONDITIONS = {
     "mustNotBeBetween": "NOT BETWEEN {} AND {}",
 }  # fmt: skip
 _COUNT = re.compile(
-    r"select\s+count\s*\(\s*(?:\*|1)\s*\)\s+from\s+(?P<table>\S+)\s+where\s+(?P<where>.+?)\s*;?\s*",
+    r"select\s+count\s*\(\s*(?:\*|1)\s*\)(?:\s+as\s+\w+)?\s+from\s+(?P<table>[^\s;]+)"
+    r"(?:\s+where\s+(?P<where>.+?))?\s*;?\s*",
     re.IGNORECASE | re.DOTALL,
 )
 _TABLE_KEYS = frozenset(
@@ -540,11 +541,15 @@ class _Quality:
             query = query.replace(placeholder, self._sql_name)
         count = _COUNT.fullmatch(query.strip())
         is_ours = count is not None and count["table"].strip("`") in {*_TABLE_PLACEHOLDERS, *self.tables}
-        is_share = self._unit == "percent"  # of what, only the query says
-        is_nested = count is not None and re.search(r"\bselect\b", count["where"], re.IGNORECASE)
-        if count is not None and is_ours and not is_share and not is_nested:
-            self._counted("sql", (), {"predicate": count["where"]}, f"count_if({count['where']})")
-            return
+        # A percentage is compared as the query returns it: only the query says of what it's one.
+        if count is not None and is_ours and self._unit != "percent":
+            where = count["where"]
+            if where is None:
+                self._row_count()
+                return
+            if not re.search(r"\bselect\b", where, re.IGNORECASE):
+                self._counted("sql", (), {"predicate": where}, f"count_if({where})")
+                return
         for placeholder in _TABLE_PLACEHOLDERS:
             query = query.replace(placeholder, "batch")
         for name in filter(None, self.tables):

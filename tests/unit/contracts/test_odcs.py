@@ -465,6 +465,15 @@ def test_the_value_of_a_query_may_be_true_or_false() -> None:
     assert [one.what for one in draft.untranslated if "number" in one.why] == ["nullValues"]
 
 
+@pytest.mark.parametrize(
+    "query", ["SELECT COUNT(*) FROM {object}", "select count(1) as n\nfrom `t`;", "SELECT count(*) FROM ${table} ;\n"]
+)
+def test_a_query_that_counts_all_rows_is_a_row_count(query: str) -> None:
+    rule = f"{{type: sql, query: {json.dumps(query)}, mustBeGreaterThan: 1000, unit: rows}}"
+    (draft,) = read(f"schema: [{{name: t, quality: [{rule}]}}]")
+    assert [str(one) for one in loaded(draft).checks] == ["row_count(min=1001)"]
+
+
 def test_a_query_s_share_is_compared_as_it_is() -> None:
     rule = "{type: sql, query: select count(*) from t where a > 0, mustBeLessOrEqualTo: 5, unit: percent}"
     (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, quality: [{rule}]}}]}}]")
