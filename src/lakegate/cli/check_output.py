@@ -125,7 +125,7 @@ def show_evidence(results: Sequence[CheckResult]) -> None:
 
 def show_examples(result: CheckResult) -> None:
     """Print a few failing rows: the cells that fail, marked, then as many others as fit, and the rows' data files."""
-    rows = result.examples[:_EXAMPLES]
+    rows = result.examples[: result.most_rows(_EXAMPLES)]
     if not rows:
         return
     marked = failing_cells(rows[0], result.columns)

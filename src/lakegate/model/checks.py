@@ -23,6 +23,8 @@ Tolerance: TypeAlias = int | str
 """How many rows may fail: a number of rows, or a share of the judged rows as text, such as ``0.1%``."""
 
 _TOLERANCE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%|rows?)?")
+_ASKED = re.compile(r"\bexamples=([0-9]+)")
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 _ALL = 100  # percent
 SHOW_VALUES = frozenset({"max", "mean", "min", "quantile", "recency", "sum"})
 """Checks whose results show, or come close to, a value of the column."""
@@ -148,6 +150,11 @@ class CheckResult(Value):
     def warns(self) -> bool:
         """Whether it failed without preventing the publish."""
         return self.verdict == "fail" and self.severity == "warn"
+
+    def most_rows(self, default: int) -> int:
+        """Return how many failing rows to show: ``default``, or more if the check asks for more by ``examples=``."""
+        asked = _ASKED.search(_QUOTED.sub("", self.check))
+        return default if asked is None else max(default, int(asked[1]))
 
     @property
     def remarks(self) -> tuple[str, ...]:

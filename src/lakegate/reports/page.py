@@ -290,18 +290,18 @@ class Examples:
     """Renders example rows of one page as far as the settings allow, and stops before the page gets too large.
 
     Args:
-        rows: Most rows to show per check; 0 shows none.
+        rows: Most rows to show per check, if it asks for so many; 0 shows none.
         masked: Patterns, in any case, of columns whose values are never shown.
     """
 
     def __init__(self, *, rows: int = ROWS, masked: Sequence[str] = ()) -> None:
-        self._rows = min(rows, ROWS)
+        self._rows = rows
         self._masked = masked
         self._left = _BUDGET
 
     def permitted(self, result: CheckResult) -> CheckResult:
         """Return a result with its permitted rows: masked values hidden, failing cells first, files by their names."""
-        shown = result.shown(rows=self._rows, masked=self._masked)
+        shown = result.shown(rows=min(self._rows, result.most_rows(ROWS)), masked=self._masked)
         rows = tuple(_ordered(row, failing_cells(row, result.columns)) for row in shown.examples)
         return shown.model_copy(update={"examples": rows})
 

@@ -175,3 +175,11 @@ def test_what_a_check_found_is_broken_between_words(monkeypatch: pytest.MonkeyPa
     lines = _audit(monkeypatch, result(NOT_NULL, 1003).model_copy(update={"sentence": sentence}))
     start = next(at for at, line in enumerate(lines) if "1,003 of" in line)
     assert " ".join(line.strip() for line in lines[start : start + 2]) == f"not_null_passenger_count: {sentence}"
+
+
+def test_more_rows_are_shown_if_a_check_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"passenger_count": None, "trip_id": at} for at in range(10)]
+    for options, shown in (({}, 5), ({"examples": 8}, 8), ({"examples": 3}, 5), ({"label": "examples=9"}, 5)):
+        lines = _audit(monkeypatch, result(NOT_NULL.model_copy(update=options), 40, rows))
+        assert sum("✗ NULL" in line for line in lines) == shown
+        assert f"  … {40 - shown} more rows" in lines

@@ -160,6 +160,15 @@ def test_rows_name_their_file_and_mark_the_struct_of_a_field_that_fails() -> Non
     assert "… and 9 more columns" in words(page)
 
 
+def test_a_check_that_asks_for_more_rows_gets_them() -> None:
+    rows = [{"passenger_count": None, "trip_id": f"trip {at}"} for at in range(9)]
+    check = Check(kind="not_null", columns=("passenger_count",), examples=8)
+    run = make_run("rejected", reports=(report(result(check, 40, rows)),))
+    assert words(run_page(run, examples=Examples(rows=10))).count("trip ") == 8
+    assert words(run_page(run, examples=Examples(rows=3))).count("trip ") == 3
+    assert words(run_page(run)).count("trip ") == 5
+
+
 def test_examples_can_be_left_out_or_masked() -> None:
     assert "trip_id" not in run_page(REJECTED, examples=Examples(rows=0))
     page = run_page(HOSTILE_RUN, examples=Examples(rows=1, masked=("LONG", "heb*")))
