@@ -49,6 +49,7 @@ class DraftColumn:
     required: bool = False
     description: str | None = None
     tags: tuple[str, ...] = ()
+    was: tuple[str, ...] = ()
     checks: list[Check] = field(default_factory=list)
 
 
@@ -57,6 +58,7 @@ class Draft:
     """One table of a file in another format.
 
     Attributes:
+        options: The contract's other keys.
         untranslated: What the contract lacks or says differently.
     """
 
@@ -67,6 +69,7 @@ class Draft:
     tags: tuple[str, ...] = ()
     freshness: str | None = None
     partition_by: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
     columns: list[DraftColumn] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     untranslated: list[Untranslated] = field(default_factory=list)
@@ -149,7 +152,8 @@ class Draft:
         texts = {"description": self.description, "owner": self.owner, "freshness": self.freshness}
         lines += [f"{key}: {scalar(value)}" for key, value in texts.items() if value is not None]
         lists = {"tags": self.tags, "partition_by": self.partition_by}
-        lines += [f"{key}: {_flow(list(values))}" for key, values in lists.items() if values]
+        lines += [f"{key}: {flow(list(values))}" for key, values in lists.items() if values]
+        lines += [f"{key}: {flow(value)}" for key, value in self.options.items()]
         if self.untranslated:
             lines.append("# Not translated:")
             lines += [f"# - {comment(str(one))}" for one in gathered(self.untranslated)]
@@ -181,8 +185,9 @@ def _column(column: DraftColumn) -> Iterator[str]:
     for key in ("type", "description"):
         if (value := getattr(column, key)) is not None:
             yield f"  {key}: {scalar(value)}"
-    if column.tags:
-        yield f"  tags: {_flow(list(column.tags))}"
+    for key in ("was", "tags"):
+        if values := getattr(column, key):
+            yield f"  {key}: {flow(list(values))}"
     if column.required:
         yield "  required: true"
     if column.checks:
@@ -201,14 +206,15 @@ def entry(check: Check, *, in_column: bool) -> str:
     # A check without column parameters finds its columns in its arguments.
     columns = {"columns": list(check.columns)} if definition.columns and not in_column else {}
     arguments = {**columns, **check.arguments, **definition.options_of(check)}
-    return f"{{{check.kind}: {_flow(arguments)}}}" if arguments else check.kind
+    return f"{{{check.kind}: {flow(arguments)}}}" if arguments else check.kind
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
+    """Return a value as YAML in one line."""
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{scalar(key)}: {_flow(one)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{scalar(key)}: {flow(one)}' for key, one in value.items())}}}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_flow, value))}]"
+        return f"[{', '.join(map(flow, value))}]"
     return scalar(value)
 
 

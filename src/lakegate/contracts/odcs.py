@@ -30,7 +30,8 @@ _EXACT = ("int", "long", "decimal")
 _NUMERIC = (*_EXACT, "float", "double")
 _WARNS = frozenset({"warning", "warn", "info", "low", "minor", "medium"})
 _BLOCKS = frozenset({"error", "critical", "high", "blocker", "major"})
-_UNITS = {"d": "d", "day": "d", "days": "d", "h": "h", "hr": "h", "hour": "h", "hours": "h", "m": "m", "min": "m",
+_UNITS = {"s": "s", "sec": "s", "second": "s", "seconds": "s",
+          "d": "d", "day": "d", "days": "d", "h": "h", "hr": "h", "hour": "h", "hours": "h", "m": "m", "min": "m",
           "minute": "m", "minutes": "m", "w": "w", "week": "w", "weeks": "w"}  # fmt: skip
 _FRESHNESS = ("freshness", "frequency", "latency")
 """Service-level properties about freshness, the closest to ours first."""
@@ -55,7 +56,7 @@ _TABLE_KEYS = frozenset(
 _COLUMN_KEYS = frozenset(
     {"name", "physicalName", "description", "tags", "quality", "relationships", "logicalType", "physicalType",
      "logicalTypeOptions", "required", "unique", "primaryKey", "primaryKeyPosition", "partitioned",
-     "partitionKeyPosition", "properties", "items"}
+     "partitionKeyPosition", "properties", "items", "customProperties"}
 )  # fmt: skip
 _QUALITY_KEYS = frozenset(
     {"id", "name", "description", "type", "metric", "rule", "arguments", "unit", "query", "severity", "tags",
@@ -66,6 +67,13 @@ _SIZE_OPTIONS = {
     "maxItems": ("array_size", ">"),
 }  # fmt: skip
 _CHECKED_FORMATS = {"email": "valid_email", "uuid": "valid_uuid"}
+OWN = "lakegate."
+"""What the names of lakegate's own custom properties begin with."""
+OWN_OPTIONS = frozenset(
+    {"extra_columns", "format_version", "schema", "write_mode", "key", "delete_when", "csv", "maintenance",
+     "quarantine_limit"}
+)  # fmt: skip
+"""Keys of contracts that ODCS has no words for."""
 _CONTRACT_KEYS = frozenset({"apiVersion", "kind", "schema", "slaProperties", "tags"})
 
 
@@ -214,9 +222,11 @@ class _OdcsTable:
         for one in draft.listed(node, "relationships"):
             self._relationship(one)
         for one in draft.listed(node, "customProperties"):
-            value = text_of(one.get("value"))
-            if text_of(one.get("property")) == "partition_by" and value is not None:
+            name, value = text_of(one.get("property")) or "", text_of(one.get("value"))
+            if name == "partition_by" and value is not None:
                 draft.partition_by = (*draft.partition_by, value)
+            elif name.startswith(OWN) and name.removeprefix(OWN) in OWN_OPTIONS and "value" in one.mapping:
+                draft.options[name.removeprefix(OWN)] = one.mapping["value"].plain()
             else:
                 draft.lose(one.mark, "customProperties", "lakegate has no such key")
         draft.lose_unknown_keys(node, _TABLE_KEYS)
@@ -228,6 +238,11 @@ class _OdcsTable:
         column.type = column.type or self._type(node)
         if node.value_of("unique") is True:
             self._draft.add(node.keys["unique"], "unique", "unique", [column.name], {})
+        for one in self._draft.listed(node, "customProperties"):
+            if text_of(one.get("property")) == f"{OWN}was":
+                column.was = words_of(one.get("value"))
+            else:
+                self._draft.lose(one.mark, "customProperties", "lakegate has no such key")
         self._options(node, column)
         self._quality(node, column)
         self._fields(node, column)

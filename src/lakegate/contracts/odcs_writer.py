@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lakegate.checks.registry import find_check
-from lakegate.contracts.draft import entry
+from lakegate.contracts.draft import entry, flow
+from lakegate.contracts.odcs import OWN, OWN_OPTIONS
 from lakegate.contracts.propose import scalar
 from lakegate.contracts.reader import LoadedContract
 from lakegate.model.checks import Check
@@ -40,16 +41,22 @@ def write_odcs(contract: LoadedContract) -> str:
     listed = {column.name for column in terms.columns}
     rest = [one for one in contract.checks if len(one.columns) != 1 or one.columns[0] not in listed]
     lines += _rules(rest, None, terms.owner, indent=4)
-    left = [("partition_by", one) for one in terms.partition_by if "(" in one]
-    left += [("extra_columns", "refuse")] * (terms.extra_columns == "refuse")
-    if left:
-        lines.append("    customProperties:")
-    for key, value in left:
-        lines += [f"      - property: {key}", f"        value: {scalar(value)}"]
+    left: list[tuple[str, object]] = [("partition_by", one) for one in terms.partition_by if "(" in one]
+    options = terms.model_dump(mode="json", include=set(OWN_OPTIONS), exclude_defaults=True)
+    left += [(f"{OWN}{key}", value) for key, value in options.items()]
+    lines += _custom(left, indent=4)
     if terms.freshness is not None:
         number, unit = re.fullmatch(r"([0-9]+)\s*([a-z])", terms.freshness.strip()).groups()  # type: ignore[union-attr]
         lines += ["slaProperties:", "  - property: frequency", f"    value: {int(number)}", f"    unit: {unit}"]
     return "\n".join(lines) + "\n"
+
+
+def _custom(properties: Sequence[tuple[str, object]], *, indent: int) -> list[str]:
+    space = " " * indent
+    lines = [f"{space}customProperties:"] if properties else []
+    for key, value in properties:
+        lines += [f"{space}  - property: {key}", f"{space}    value: {flow(value)}"]
+    return lines
 
 
 def _properties(contract: LoadedContract) -> Iterator[str]:
@@ -63,6 +70,7 @@ def _properties(contract: LoadedContract) -> Iterator[str]:
                 yield from ["        logicalTypeOptions:", "          timezone: true"]
         if column.required:
             yield "        required: true"
+        yield from _custom([(f"{OWN}was", list(column.was))] if column.was else [], indent=8)
         if column.name in partitions:
             position = partitions.index(column.name) + 1
             yield from ["        partitioned: true", f"        partitionKeyPosition: {position}"]

@@ -528,6 +528,33 @@ def test_what_is_written_is_read_back_as_the_same_contract() -> None:
         assert getattr(after.contract, key) == getattr(before.contract, key)
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        "extra_columns: refuse",
+        "format_version: 3",
+        "schema: evolve",
+        "write_mode: upsert, key: [a, b], delete_when: \"a = 'x: # y'\"",
+        "csv: {header: false, delimiter: ';', null_values: ['-', 'n/a']}",
+        "maintenance: {average_file: 64m, expire: 7d, keep: 3}",
+        "quarantine_limit: 5%",
+        "quarantine_limit: 7",
+        "freshness: 90s",
+        "freshness: 2w",
+        "partition_by: [a, 'days(b)']",
+    ],
+)
+def test_what_else_a_contract_says_is_written_and_read_back(option: str) -> None:
+    columns = "[{name: a, was: [old a, '1']}, {name: b, type: date}]"
+    before = parse_contract(f"{{version: 1, table: a.b, columns: {columns}, {option}}}")
+    (draft,) = read_odcs(parse_document(write_odcs(before), name="x"))
+    assert not [one for one in draft.untranslated if "document" not in one.why and "freshness" not in one.why]
+    after = loaded(draft)
+    assert after.contract.model_dump(exclude={"columns"}) == before.contract.model_dump(exclude={"columns"})
+    assert after.terms.columns == before.terms.columns
+    assert [one.was for one in after.contract.columns] == [("old a", "1"), ()]
+
+
 _KEPT_TYPES = [one for one in TYPES if one != "uuid"]  # a database's uuid is a string in Iceberg
 
 
