@@ -206,9 +206,11 @@ def _require_revertable(history: BranchHistory, commit: Commit, run_id: str) -> 
         )
     by = [history.reverter(run_id, table) for table in tables]
     if all(by):
+        last = history.commit_of(by[0]) if by[0] else commit
+        back = f"table restore {tables[0]} --at {last.parent}" if kind_of(last) == "restore" else f"revert {by[0]}"
         raise InputError(
             f"Run {run_id} is already reverted, by run {by[0]}.",
-            hint=f"You can ingest its source files again. To restore its rows: lakegate revert {by[0]}",
+            hint=f"You can ingest its source files again. To restore its rows: lakegate {back}",
             run_id=run_id,
             reverted_by=by[0],
         )

@@ -187,8 +187,10 @@ def test_a_revert_goes_on_after_a_restore(house: House) -> None:
     restore(house, then)
     house.undo("r2")
     assert house.rows() == A
-    with pytest.raises(InputError, match="Run r3 is already reverted, by run y"):
+    restored = next(one for one in house.catalog.history("main") if "y" in one.properties.values())
+    with pytest.raises(InputError, match="Run r3 is already reverted, by run y") as caught:
         house.undo("r3")
+    assert f"lakegate table restore nyc.trips --at {restored.parent}" in str(caught.value.hint)
 
 
 def test_a_branch_is_reset(house: House) -> None:
