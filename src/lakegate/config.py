@@ -71,7 +71,7 @@ def _read_json(value: Any) -> Any:
     try:
         return json.loads(value)
     except ValueError:
-        raise ValueError("must be JSON when set by an environment variable") from None
+        raise ValueError("mustn't be text in lakegate.toml, and must be JSON in an environment variable") from None
 
 
 def _duration(value: str) -> str:
@@ -1035,6 +1035,15 @@ def _put(tree: dict[str, Any], key: tuple[str, ...], value: Any) -> None:
     tree[key[-1]] = value
 
 
+_EXPECTED = {
+    "dict_type": "must be a table",
+    "model_attributes_type": "must be a section",
+    "model_type": "must be a section",
+    "tuple_type": 'must be a list, such as ["a", "b"]',
+}
+"""What Pydantic's kinds of errors expect, in TOML's terms."""
+
+
 def _explain(error: ValidationError, path: Path) -> ConfigurationError:
     lines = []
     hint = None
@@ -1050,7 +1059,7 @@ def _explain(error: ValidationError, path: Path) -> ConfigurationError:
             lines.append(f"unknown key '{dotted}'" + (f"; did you mean '{guess}'?" if guess else ""))
             hint = hint or f"Known keys there: {', '.join(sorted(_known_keys(location[:-1])))}."
         else:
-            message = problem["msg"].removeprefix("Value error, ")
+            message = _EXPECTED.get(problem["type"]) or problem["msg"].removeprefix("Value error, ")
             lines.append(f"'{dotted}': {message}" if dotted else message)
     return ConfigurationError(f"Settings ({path} and variables): {'; '.join(lines)}.", hint=hint, file=str(path))
 

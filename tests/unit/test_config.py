@@ -115,11 +115,26 @@ def test_the_section_openlineage_is_a_downstream_system(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("catalog = 1", "'catalog': must be a section"),
+        ("[ui]\nmasked = 'email'", "mustn't be text in lakegate.toml"),
+        ("[tables.'nyc.trips']\nchecks = 'not_null(id)'", "must be a list, such as"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named_in_the_files_terms(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / FILE_NAME).write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(tmp_path, env={})
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
         ("[openlineage]\nendpoint = 'x'", "'openlineage': OpenLineage events need either 'url' or 'file'"),
         ("[openlineage]\nurl = 'http://a.example'\napi_key = 'env:K'", "must start with https://"),
         ("[openlineage]\nurl = 'https://a.example'\napi_key = 'secret'", "openlineage.api_key"),
         ("[openlineage]\nfil = 'x'", "did you mean 'file'?"),
-        ("openlineage = 'x'", "'openlineage': Input should be a valid dictionary"),
+        ("openlineage = 'x'", "'openlineage': must be a section"),
         (
             "[openlineage]\nfile = 'a'\n[downstream.openlineage]\ntype = 'openlineage'\nfile = 'b'",
             "[openlineage] and [downstream.openlineage] are the same system",
