@@ -200,7 +200,7 @@ class _DbtTable:
         if name is None:
             self._draft.lose(node.mark, "a test", "it isn't a name, nor a name with arguments")
             return
-        own = {key: value for key, value in arguments.items() if key not in _OPTIONS}
+        own = {key: value for key, value in arguments.items() if key not in (*_OPTIONS, *_RUN_OPTIONS)}
         # dbt 1.10 takes the arguments of a test below a key of their own.
         own = own.pop("arguments") if isinstance(own.get("arguments"), dict) and len(own) == 1 else own
         config = arguments.get("config") if isinstance(arguments.get("config"), dict) else {}

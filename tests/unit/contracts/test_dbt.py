@@ -422,6 +422,15 @@ def test_freshness_may_be_in_a_source_s_config_and_switched_off_for_a_table() ->
     assert [one.what for one in third.untranslated] == ["source event_time"]
 
 
+@pytest.mark.parametrize(
+    "test", ["not_null: {limit: 5}", "not_null: {arguments: {}, limit: 5, config: {where: a > 1}}"]
+)
+def test_how_dbt_runs_a_test_is_listed_and_the_test_translated(test: str) -> None:
+    (draft,) = read(f"models: [{{name: m, columns: [{{name: c, tests: [{{{test}}}]}}]}}]")
+    assert [one.partition(",")[0].rstrip(")") for one in checks(draft)] == ["not_null(c"]
+    assert [one.what for one in draft.untranslated] == ["not_null: limit"]
+
+
 def test_a_column_that_is_listed_twice_is_one_with_the_tests_of_both() -> None:
     (draft,) = read(
         """\
