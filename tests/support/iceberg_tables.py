@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -35,6 +36,7 @@ from pyroaring import BitMap64
 from lakegate.iceberg.files import local_path
 from lakegate.iceberg.manifests import (
     SCHEMA_KEY,
+    FileEntry,
     ManifestList,
     encode,
     iceberg_schema,
@@ -205,13 +207,44 @@ def _add_deletes(table: Table, files: Sequence[DataFile]) -> None:
     after = ManifestList(before.meta, (*before.manifests, line))
     parent = snapshot.parent_snapshot_id
     local_path(snapshot.manifest_list).write_bytes(write_list(after, snapshot.snapshot_id, parent, number))
+    metadata = local_path(table.metadata_location)
+    document = json.loads(metadata.read_text())
+    (summary,) = (one["summary"] for one in document["snapshots"] if one["snapshot-id"] == snapshot.snapshot_id)
+    summary["total-delete-files"] = str(int(summary["total-delete-files"]) + len(files))
+    metadata.write_text(json.dumps(document))
 
 
-def listing_files_of(other: Table, own: Table, what: str) -> TablePointer:
+def merge_deletes(table: Table, change: Callable[[FileEntry], FileEntry | None]) -> None:
+    """Rewrite the delete manifests of the newest snapshot into one of that snapshot, as appends may.
+
+    Args:
+        change: Changes an entry, or leaves it out.
+    """
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    number, path = snapshot.sequence_number or 0, local_path(snapshot.manifest_list)
+    known = read_list(path.read_bytes())
+    lines = [one for one in known.manifests if one.file.content == ManifestContent.DATA]
+    entries = list[FileEntry]()
+    for line in known.manifests:
+        if line not in lines:
+            container = read_container(local_path(line.file.manifest_path).read_bytes())
+            entries += [one.existing() for one in read_entries(container, line.file)]
+    kept = [one for one in map(change, entries) if one is not None]
+    merged = path.with_name(f"{uuid4()}-m0.avro")
+    content = write_entries(container.meta, kept)
+    merged.write_bytes(content)
+    written = (merged.as_uri(), len(content), kept, 0, snapshot.snapshot_id, number, None, ManifestContent.DELETES)
+    after = ManifestList(known.meta, (*lines, new_listed_manifest(*written)))
+    path.write_bytes(write_list(after, snapshot.snapshot_id, snapshot.parent_snapshot_id, number))
+
+
+def listing_files_of(other: Table, own: Table, what: str, *, under: str | None = None) -> TablePointer:
     """Return a state of ``own``, in its own folder, that lists files of another table instead of its own.
 
     Args:
         what: Which: ``manifest list``, ``manifests`` or ``data files``.
+        under: The folder that data files are said to be in.
     """
     pointer = pointer_to(own)
     document, theirs = (json.loads(local_path(one.metadata_location).read_text()) for one in (own, other))
@@ -223,6 +256,8 @@ def listing_files_of(other: Table, own: Table, what: str) -> TablePointer:
         for at, line in enumerate(lines):
             container = read_container(local_path(line.file.manifest_path).read_bytes())
             entries = [one.existing() for one in read_entries(container, line.file)]
+            if under is not None:
+                entries = [_moved(one, under) for one in entries]
             content, path = write_entries(container.meta, entries), folder / f"{uuid4()}-m0.avro"
             path.write_bytes(content)
             lines[at] = new_listed_manifest(path.as_uri(), len(content), entries, 0, 7, number, None)
@@ -235,6 +270,15 @@ def listing_files_of(other: Table, own: Table, what: str) -> TablePointer:
     path = folder / f"00009-{uuid4()}.metadata.json"
     path.write_text(json.dumps(document))
     return pointer.model_copy(update={"metadata_location": path.as_uri(), "snapshot_id": 7})
+
+
+def _moved(entry: FileEntry, folder: str) -> FileEntry:
+    """Return the entry of a data file with its path in another folder."""
+    path = entry.file.file_path.encode()
+    moved = f"{folder}/{entry.file.file_path.rpartition('/')[2]}".encode()
+    old, new = (encode(lambda encoder, one: encoder.write_bytes(one), one) for one in (path, moved))
+    assert old in entry.raw
+    return replace(entry, raw=entry.raw.replace(old, new, 1))
 
 
 def ids_at(pointer: TablePointer, **filters: Any) -> list[int]:

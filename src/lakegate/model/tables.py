@@ -116,6 +116,13 @@ class SchemaVersion(Value):
 
 DELETING_PROPERTIES = frozenset({"gc.enabled", "write.metadata.delete-after-commit.enabled"})
 """Table properties that make Spark delete files, even ones that other branches need."""
+FOLDER_PROPERTIES = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+"""Table properties that say where new files go, if not below the table's location."""
 
 
 def is_on(properties: Mapping[str, Any], key: str) -> bool:

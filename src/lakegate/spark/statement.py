@@ -18,6 +18,7 @@ from sqlglot.errors import SqlglotError
 from lakegate.errors import IdentifierError, QueryError
 from lakegate.model.identifiers import RESERVED_NAMESPACES, TableIdentifier
 from lakegate.model.sqltext import SqlToken, sql_skeleton, sql_text
+from lakegate.model.tables import FOLDER_PROPERTIES
 from lakegate.spark.guard import parenthesized, statement_tokens
 from lakegate.spark.sessions import CATALOG
 
@@ -51,11 +52,8 @@ _PROPERTIES_REFUSED = frozenset(
         "location",
         "nessie.commit.id",
         "path",
-        "write.data.path",
-        "write.folder-storage.path",
         "write.metadata.delete-after-commit.enabled",
-        "write.metadata.path",
-        "write.object-storage.path",
+        *FOLDER_PROPERTIES,
     }
 )
 _PROPERTY_LISTS = frozenset({"OPTIONS", "SERDEPROPERTIES", "TBLPROPERTIES"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -40,7 +40,7 @@ from lakegate.wap import failpoints
 from lakegate.wap.branches import store_request
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for, made_all_commits
-from lakegate.wap.reachable import canonical
+from lakegate.wap.own_files import require_own_files, tables_beside
 
 _VERSION = 2
 """The Iceberg format version that new tables get by default."""
@@ -187,82 +187,6 @@ def _checked_change(
     if change.kind != "append":  # an append leaves the format version and the properties unchanged
         require_safe_properties(context, before, pointer, branch.name)
     return change
-
-
-def _require_own_files(
-    context: Context,
-    before: TablePointer | None,
-    pointer: TablePointer,
-    branch: Ref,
-    tables: Callable[[], Sequence[TablePointer]],
-    *,
-    by_anyone: bool,
-) -> None:
-    """Refuse a table that is another one under a second name: what is written to either lands among the other's files.
-
-    Args:
-        tables: Returns the branch's tables.
-        by_anyone: Whether its metadata may have been written by hand, and list another table's files.
-
-    Raises:
-        InputError: When the branch points it at a state of another table, or at metadata in another table's folder, or
-            at metadata that lists files there which the table didn't have before.
-    """
-    now = context.reader.metadata(pointer)
-    then = None if before is None else context.reader.metadata(before)
-    folder, beside = f"{canonical(now.location)}/", _parent(pointer)
-    if then is None or (then.uuid, then.location) != (now.uuid, now.location):
-        for other in tables():
-            # By its path first: reading the metadata of all tables takes long.
-            near = _parent(other) == beside or _parent(other).startswith(folder)
-            if other.table == pointer.table or not near:
-                continue
-            known = context.reader.metadata(other)
-            if known.uuid == now.uuid or canonical(known.location) == canonical(now.location):
-                what = f"its metadata file {pointer.metadata_location} has that table's UUID or location"
-                raise _not_its_own(pointer, branch, other, what)
-    if not by_anyone:
-        return
-    elsewhere = {canonical(path): path for path in context.reader.new_files(before, pointer)}
-    elsewhere = {
-        key: path
-        for key, path in elsewhere.items()
-        if not key.startswith(folder) and not _is_in_folder_of(pointer, key)
-    }
-    for other in tables() if elsewhere else ():
-        if other.table != pointer.table:
-            theirs = [key for key in elsewhere if _is_in_folder_of(other, key)]
-            if theirs and before is not None:
-                known_files = set(map(canonical, context.reader.reach(before)))
-                theirs = [key for key in theirs if key not in known_files]
-            if theirs:
-                what = f"it lists {counted(len(theirs), 'file')} of that table, such as {elsewhere[min(theirs)]}"
-                raise _not_its_own(pointer, branch, other, what)
-
-
-def _not_its_own(pointer: TablePointer, branch: Ref, other: TablePointer, what: str) -> InputError:
-    return InputError(
-        f"Table {pointer.table} on branch '{branch.name}' is made of the files of {other.table}: {what}. "
-        "It isn't published.",
-        hint="Copy the rows into a table of its own on another branch, and drop this one: "
-        f"lakegate discard {branch.name}",
-        branch=branch.name,
-        table=str(pointer.table),
-        other=str(other.table),
-    )
-
-
-def _is_in_folder_of(table: TablePointer, path: str) -> bool:
-    """Return whether a file is where the table's files usually are; ``gc`` deletes nothing elsewhere."""
-    beside = _parent(table)
-    folder = beside.removesuffix("/metadata/")
-    if folder == beside:  # all tables may have their metadata there
-        return f"{path.rpartition('/')[0]}/" == beside
-    return path.startswith((beside, f"{folder}/data/"))
-
-
-def _parent(pointer: TablePointer) -> str:
-    return canonical(pointer.metadata_location).rpartition("/")[0] + "/"
 
 
 def require_safe_properties(
@@ -526,7 +450,7 @@ def staged_since(
         InputError: When the branch drops a table, or leaves one in a state that can't be published.
     """
     found = []
-    tables = cache(lambda: tuple(context.catalog.list_tables(branch)))
+    tables = cache(lambda: tables_beside(context, base, branch, target))
     for difference in context.catalog.diff(base, branch):
         if difference.kind != "table":
             continue
@@ -538,7 +462,7 @@ def staged_since(
                 table=difference.table,
             )
         change = _checked_change(context, difference.left, difference.right, branch)
-        _require_own_files(context, difference.left, difference.right, branch, tables, by_anyone=run_id is None)
+        require_own_files(context, difference.left, difference.right, branch, tables, by_anyone=run_id is None)
         found.append((difference.left, difference.right, change))
     owners = {one.summary.get(RUN_ID_PROPERTY) for _, _, change in found for one in change.standing}
     owner = run_id or (owners.pop() if len(owners) == 1 else None) or new_run_id()

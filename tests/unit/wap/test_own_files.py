@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 from unittest.mock import patch
@@ -152,3 +153,74 @@ def test_a_branchs_tables_are_listed_once(lake: Lake) -> None:
     with patch.object(lake.catalog, "list_tables", wraps=lake.catalog.list_tables) as listed:
         assert len(find_staged(lake.context, "b")) == 3
     assert listed.call_count == 1
+
+
+@contextmanager
+def _shared_folders(root: Path) -> Iterator[tuple[Table, Table]]:
+    """Two tables whose settings put their files into the same folders."""
+    folders = {"write.data.path": (root / "shared").as_uri(), "write.metadata.path": (root / "meta").as_uri()}
+    with iceberg_tables(root) as tables:
+        made = tables.create(folders), tables.create(folders)
+        for table in made:
+            append(table, [1])
+        yield made
+
+
+@pytest.mark.parametrize("what", ["manifest list", "manifests", "data files"])
+@pytest.mark.parametrize("exists", [False, True], ids=["new", "existing"])
+def test_files_in_folders_that_tables_share_are_told_apart_by_their_tables(
+    lake: Lake, tmp_path: Path, what: str, exists: bool
+) -> None:
+    with _shared_folders(tmp_path) as (one, other):
+        lake.point("main", pointer_to(one), TableIdentifier.parse("nyc.one"))
+        if exists:
+            lake.point("main", pointer_to(other))
+        lake.catalog.create_branch("b", lake.catalog.get_ref("main"))
+        append(other, [2])
+        lake.point("b", pointer_to(other))
+        assert [staged.table for staged in find_staged(lake.context, "b")] == [OTHER]
+        lake.point("b", listing_files_of(one, other, what))
+        with pytest.raises(InputError, match=r"nyc.other on branch 'b' is made of the files of nyc.one: it lists"):
+            find_staged(lake.context, "b")
+
+
+def test_a_table_that_is_only_on_main_keeps_its_files_for_itself(lake: Lake) -> None:
+    own = lake.tables.create()
+    append(own, [7])
+    lake.catalog.create_branch("b", lake.catalog.get_ref("main"))
+    later = lake.tables.create()
+    append(later, [8])
+    lake.point("main", pointer_to(later), TableIdentifier.parse("nyc.later"))
+    lake.point("b", listing_files_of(later, own, "data files"))
+    with pytest.raises(InputError, match=r"nyc.other on branch 'b' is made of the files of nyc.later: it lists"):
+        find_staged(lake.context, "b")
+
+
+@pytest.mark.parametrize("exists", [False, True], ids=["new", "existing"])
+@pytest.mark.parametrize("way", ["a folder above both", "a link to the other's folder", "its metadata in the other's"])
+def test_no_way_of_writing_a_location_makes_another_ones_files_its_own(
+    lake: Lake, tmp_path: Path, way: str, exists: bool
+) -> None:
+    own = lake.tables.create()
+    append(own, [7])
+    if exists:
+        lake.point("main", pointer_to(own))
+    lake.catalog.create_branch("b", lake.catalog.get_ref("main"))
+    pointer = listing_files_of(lake.trips, own, "data files")
+    theirs = local_path(lake.trips.location())
+    path = local_path(pointer.metadata_location)
+    content = path.read_text()
+    if way == "a folder above both":
+        document = json.loads(content) | {"location": theirs.parent.as_uri()}
+        content = json.dumps(document)
+    elif way == "a link to the other's folder":
+        (local_path(own.location()) / "data" / "x").symlink_to(theirs / "data")
+        linked = listing_files_of(lake.trips, own, "data files", under=f"{own.location()}/data/x")
+        path = local_path(linked.metadata_location)
+        content = path.read_text()
+    else:
+        path = theirs / "metadata" / "00077-x.metadata.json"
+    path.write_text(content)
+    lake.point("b", pointer.model_copy(update={"metadata_location": path.as_uri()}))
+    with pytest.raises(InputError, match=r"nyc.other on branch 'b' is made of the files of nyc.trips"):
+        find_staged(lake.context, "b")

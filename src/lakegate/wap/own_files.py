@@ -1,0 +1,156 @@
+"""Refuse a branch with a table that is made of another one's files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from posixpath import dirname, normpath
+
+from lakegate.errors import InputError, NotFoundError
+from lakegate.model.figures import counted
+from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.tables import FOLDER_PROPERTIES
+from lakegate.wap.context import Context
+from lakegate.wap.reachable import canonical
+
+_TABLES_AT_ONCE = 16
+
+
+def tables_beside(context: Context, base: Ref, branch: Ref, target: str) -> Sequence[TablePointer]:
+    """Return the states of all tables on a branch, and on its target if that has moved since ``base``."""
+    head = context.catalog.get_ref(target)
+    refs = (branch,) if head.hash == base.hash else (branch, head)
+    pointers = (pointer for ref in refs for pointer in context.catalog.list_tables(ref))
+    return list({pointer.metadata_location: pointer for pointer in pointers}.values())
+
+
+def require_own_files(
+    context: Context,
+    before: TablePointer | None,
+    pointer: TablePointer,
+    branch: Ref,
+    tables: Callable[[], Sequence[TablePointer]],
+    *,
+    by_anyone: bool,
+) -> None:
+    """Refuse a table that is another one under a second name: what is written to either lands among the other's files.
+
+    Args:
+        tables: Returns the states of other tables, and of this one.
+        by_anyone: Whether its metadata may have been written by hand, and list another table's files.
+
+    Raises:
+        InputError: When the branch points it at a state of another table, or at metadata in another table's folder, or
+            at metadata that lists another table's files which it didn't list before.
+    """
+    now = context.reader.metadata(pointer)
+    then = None if before is None else context.reader.metadata(before)
+    folder, beside = canonical(now.location), _beside(pointer)
+    is_settled = then is not None and (then.uuid, then.location) == (now.uuid, now.location)
+    others = () if is_settled else _others(pointer, tables)
+    for other in others:
+        # By its path first: reading the metadata of all tables takes long.
+        if _beside(other) == beside or f"{_beside(other)}/".startswith(f"{folder}/"):
+            known = context.reader.metadata(other)
+            if known.uuid == now.uuid or canonical(known.location) == folder:
+                what = f"its metadata file {pointer.metadata_location} has that table's UUID or location"
+                raise _not_its_own(pointer, branch, other, what)
+    if not by_anyone:
+        return
+    home = _resolved(now.location)
+    listed = {_resolved(path): path for path in context.reader.new_files(before, pointer)}
+    elsewhere = {path for path in listed if not path.startswith(f"{home}/")}
+    if is_settled:
+        listed = {path: listed[path] for path in elsewhere}
+    if not listed:
+        return
+    others = _others(pointer, tables)
+    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+        held = pool.map(_Claims(context, listed, is_far=bool(elsewhere)), others)
+        for other, theirs in zip(others, held, strict=True):
+            if theirs and before is not None:
+                theirs = theirs.difference(map(_resolved, context.reader.reach(before)))  # noqa: PLW2901
+            if theirs:
+                what = f"it lists {counted(len(theirs), 'file')} of that table, such as {listed[min(theirs)]}"
+                raise _not_its_own(pointer, branch, other, what)
+
+
+class _Claims:
+    """Finds which of a table's files are another table's.
+
+    Args:
+        listed: The files, resolved.
+        is_far: Whether some are outside of the table's own folder, where any table may have files.
+    """
+
+    def __init__(self, context: Context, listed: Collection[str], *, is_far: bool) -> None:
+        self._context = context
+        self._listed = listed
+        self._is_far = is_far
+        self._above = {folder for path in listed for folder in _above(path)}
+
+    def __call__(self, other: TablePointer) -> set[str]:
+        """Return those that are in the folder of ``other``, or that it lists if they're in a folder that it shares."""
+        beside = _resolved(_beside(other))
+        # By its path first: reading the metadata of all tables takes long.
+        if not self._is_far and self._above.isdisjoint((beside, f"{beside.removesuffix('/metadata')}/data")):
+            return set()
+        try:
+            known = self._context.reader.metadata(other)
+        except (NotFoundError, InputError):
+            return set()  # it's damaged, which is no reason to refuse this one
+        home = _resolved(known.location)
+        own = tuple(f"{home}/{name}/" for name in ("data", "metadata"))
+        found = {path for path in self._listed if path.startswith(own)}
+        shared = {beside, *map(_resolved, _folders(known.properties))}
+        if found or self._above.isdisjoint(shared):
+            return found
+        try:
+            return {path for path in map(_resolved, self._context.reader.reach(other)) if path in self._listed}
+        except (NotFoundError, InputError):
+            return set()
+
+
+def _others(pointer: TablePointer, tables: Callable[[], Sequence[TablePointer]]) -> Sequence[TablePointer]:
+    return [other for other in tables() if other.table != pointer.table]
+
+
+def _not_its_own(pointer: TablePointer, branch: Ref, other: TablePointer, what: str) -> InputError:
+    return InputError(
+        f"Table {pointer.table} on branch '{branch.name}' is made of the files of {other.table}: {what}. "
+        "It isn't published.",
+        hint="Copy the rows into a table of its own on another branch, and drop this one: "
+        f"lakegate discard {branch.name}",
+        branch=branch.name,
+        table=str(pointer.table),
+        other=str(other.table),
+    )
+
+
+def _folders(properties: Mapping[str, object]) -> Iterator[str]:
+    """Yield the folders into which a table's properties put its files. Several tables may share one."""
+    yield from (str(properties[key]) for key in FOLDER_PROPERTIES if properties.get(key))
+
+
+def _beside(pointer: TablePointer) -> str:
+    return dirname(canonical(pointer.metadata_location))
+
+
+def _above(path: str) -> Iterator[str]:
+    while path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def _resolved(location: str) -> str:
+    """Return a canonical path without links and dots: some object stores see dots in keys as file systems do.
+
+    Example:
+        >>> _resolved("s3://bucket/a/../t/./data/f")
+        's3:/bucket/t/data/f'
+    """
+    scheme, _, path = canonical(location).partition(":")
+    if scheme == "file":
+        return f"{scheme}:{os.path.realpath(path)}"
+    return f"{scheme}:{normpath(path)}" if "/." in path else f"{scheme}:{path}"
