@@ -352,9 +352,12 @@ def _added_manifests(staged: LoadedTable, snapshot: Document) -> ManifestList:
     everything = staged.manifests_of(snapshot)
     own = [m for m in everything.manifests if m.file.added_snapshot_id == snapshot_id]
     files = sum(manifest.file.added_files_count or 0 for manifest in own)
-    if any(m.file.content != ManifestContent.DATA or m.file.deleted_files_count for m in own) or str(
-        summary.get("added-data-files", 0)
-    ) != str(files):
+    has_deletes = any(m.file.content != ManifestContent.DATA and m.file.added_files_count for m in own)
+    if (
+        has_deletes
+        or any(m.file.deleted_files_count for m in own)
+        or str(summary.get("added-data-files", 0)) != str(files)
+    ):
         _refuse_change(staged.pointer, snapshot_id)
     # A manifest without added files comes from a merge of older manifests.
     return ManifestList(everything.meta, tuple(ListedManifest(m.file) for m in own if m.file.added_files_count))

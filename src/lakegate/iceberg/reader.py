@@ -24,7 +24,7 @@ from lakegate.iceberg.deletion_vectors import deleted_positions
 from lakegate.iceberg.files import TableFiles, metadata_errors, read_errors, unreadable_file_error
 from lakegate.iceberg.inspection import Inspector, footer_flaw, vector_flaw
 from lakegate.iceberg.lineage import TableState, classify, state_of
-from lakegate.iceberg.manifests import read_list, read_manifest, target_data_file
+from lakegate.iceberg.manifests import read_list, read_manifest, target_data_file, vector_span
 from lakegate.iceberg.metadata import Document, MetadataFile
 from lakegate.iceberg.validation import require_loadable
 from lakegate.model.maintenance import Flaw, NeededFile, TableLayout
@@ -45,6 +45,8 @@ _CHANGES_KEPT = 4_096
 _LAYOUTS_KEPT = 10_000
 _Partition: TypeAlias = tuple[int, str]
 """A partition: its spec id and its values."""
+_FileIdentity: TypeAlias = tuple[str, _Partition, tuple[int, int, int], tuple[object, ...]]
+"""A file as a manifest has it: its path, partition, content, sequence number and rows, and what it deletes."""
 
 
 class IcebergTableReader:
@@ -365,23 +367,22 @@ class IcebergTableReader:
         snapshot = metadata.find_snapshot(file.document, snapshot_id)
         assert snapshot is not None  # noqa: S101 - for the type checker; the caller found it
         added: list[DataFile] = []
-        older, carried, only_added = list[ManifestFile](), Counter[str](), True
+        older, carried, only_added = list[ManifestFile](), Counter[_FileIdentity](), True
         for manifest in self._manifests(snapshot, pointer):
             # Format version 1 may leave the snapshot id out; the entries have it then.
             if manifest.added_snapshot_id not in (snapshot_id, None):
                 older.append(manifest)
                 continue
-            if manifest.content != ManifestContent.DATA:
-                only_added = False
-                continue
+            is_data = manifest.content == ManifestContent.DATA
             decoder = FileDecoder(schema, file.specs.get(manifest.partition_spec_id))
             for entry in self._entries(manifest, pointer):
                 # Entries without a snapshot id inherit the manifest's (spec, "Manifest Entry Fields").
                 own = manifest.added_snapshot_id if entry.snapshot_id is None else entry.snapshot_id
                 if own != snapshot_id or entry.status == ManifestEntryStatus.EXISTING:
-                    carried[entry.data_file.file_path] += entry.status != ManifestEntryStatus.DELETED
+                    # An append may merge older manifests, also those of delete files.
+                    carried[_identity(manifest, entry)] += entry.status != ManifestEntryStatus.DELETED
                     continue
-                if entry.status == ManifestEntryStatus.DELETED:
+                if entry.status == ManifestEntryStatus.DELETED or not is_data:
                     only_added = False
                 else:
                     added.append(decoder.decode(entry.data_file))
@@ -393,9 +394,9 @@ class IcebergTableReader:
         snapshot: Document,
         pointer: TablePointer,
         older: Sequence[ManifestFile],
-        carried: Counter[str],
+        carried: Counter[_FileIdentity],
     ) -> bool:
-        """Return whether a snapshot lists each file of its parent exactly once.
+        """Return whether a snapshot lists each file of its parent exactly once, with the rows it had.
 
         The audit of an append doesn't read these files, so a lost or duplicated one would be published unnoticed.
 
@@ -412,7 +413,7 @@ class IcebergTableReader:
         left.subtract(one.manifest_path for one in older if _may_hold_files(one))
         merged = [before[path] for path, number in left.items() if number > 0]
         expected = Counter(
-            entry.data_file.file_path
+            _identity(manifest, entry)
             for manifest in merged
             for entry in self._entries(manifest, pointer)
             if entry.status != ManifestEntryStatus.DELETED
@@ -449,6 +450,18 @@ def _columns_of(schema: IcebergSchema) -> Schema:
     fields = schema.fields
     return Schema(
         columns=tuple(Column(name=one.name, type=type_text(one.field_type), required=one.required) for one in fields)
+    )
+
+
+def _identity(manifest: ManifestFile, entry: ManifestEntry) -> _FileIdentity:
+    """Return what decides which rows a file has, or deletes."""
+    file = entry.data_file
+    number = manifest.sequence_number if entry.sequence_number is None else entry.sequence_number
+    return (
+        file.file_path,
+        (manifest.partition_spec_id, repr(file.partition)),
+        (int(file.content or 0), number or 0, file.record_count),
+        (target_data_file(file), *vector_span(file), *(file.equality_ids or ())),
     )
 
 

@@ -59,7 +59,15 @@ from lakegate.iceberg.snapshot_producer import LoadedTable as TableState
 from lakegate.model.maintenance import Flaw
 from lakegate.model.refs import TablePointer
 from lakegate.model.run import PARTITIONS_LEFT_PROPERTY
-from support.iceberg_tables import IcebergTables, append, iceberg_tables, ids_at, pointer_to
+from support.iceberg_tables import (
+    IcebergTables,
+    append,
+    delete_by_equality,
+    iceberg_tables,
+    ids_at,
+    merge_deletes,
+    pointer_to,
+)
 from support.version_1 import leave_out_counts
 
 
@@ -127,6 +135,26 @@ def appended(tables: IcebergTables, base: TablePointer, ids: Sequence[int], regi
 
 def contents_of(pointer: TablePointer) -> set[str]:
     return {path.name for path in local_path(pointer.metadata_location).parent.iterdir()}
+
+
+def test_an_append_that_merged_manifests_of_delete_files_is_replayed(
+    tables: IcebergTables, editor: IcebergTableEditor
+) -> None:
+    main = tables.create()
+    append(main, [1, 2, 3])
+    for ids in ([1], [2]):
+        delete_by_equality(main, pa.table({"id": ids}), [1])
+    branch = tables.at(pointer_to(main))
+    append(branch, [4])
+    merge_deletes(branch, lambda entry: entry)
+    append(main, [5])
+    staged, onto = pointer_to(branch, "branch"), pointer_to(main)
+    moved = editor.replay(staged, [staged.snapshot_id], onto)
+    data, deletes = split_at(moved)
+    assert data == split_at(staged)[0] | split_at(onto)[0]
+    assert len(data) == 3
+    assert {one.file.file_path for one in deletes} == {one.file.file_path for one in split_at(onto)[1]}
+    assert len(deletes) == 2
 
 
 @pytest.mark.parametrize(

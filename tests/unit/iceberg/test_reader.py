@@ -7,7 +7,8 @@ import random
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,11 @@ from pyiceberg.transforms import (
 )
 
 from lakegate.errors import InputError, NotFoundError
+from lakegate.iceberg.manifests import FileEntry
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.refs import TablePointer
-from support.iceberg_tables import data_file, pointer_to
+from support.iceberg_tables import append as add
+from support.iceberg_tables import data_file, delete_by_equality, iceberg_tables, merge_deletes, pointer_to
 from support.written_tables import NAME, append, catalog_below, create, trips
 
 
@@ -141,6 +144,27 @@ def test_added_files_are_found_after_a_later_commit_merged_their_manifest(
         added = reader.added_files(pointer, [snapshot_id])
         assert [file.columns["id"].lower for file in added.files] == [number]
         assert added.complete
+
+
+_NOT_MERGED: dict[str, Callable[[FileEntry], FileEntry | None]] = {
+    "dropped": lambda entry: None if entry.file.record_count == 2 else entry,
+    "another number": lambda entry: replace(entry, sequence_number=1),
+}
+
+
+@pytest.mark.parametrize("change", [None, *_NOT_MERGED])
+def test_an_append_may_merge_manifests_of_delete_files_but_not_change_them(tmp_path: Path, change: str | None) -> None:
+    with iceberg_tables(tmp_path) as tables:
+        table = tables.create()
+        add(table, [1, 2, 3])
+        add(table, [4])
+        for ids in ([1, 2], [3]):
+            delete_by_equality(table, pa.table({"id": ids}), [1])
+            table.refresh()
+        snapshot_id = add(table, [5])
+        merge_deletes(table, _NOT_MERGED.get(change or "", lambda entry: entry))
+        added = IcebergTableReader().added_files(pointer_to(table), [snapshot_id])
+        assert (len(added.files), added.complete) == (1, change is None)
 
 
 def test_added_files_say_when_something_else_was_done(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
