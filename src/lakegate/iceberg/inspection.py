@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,10 +29,10 @@ from lakegate.iceberg.manifests import (
     read_list,
     read_manifest,
 )
-from lakegate.iceberg.metadata import Document
+from lakegate.iceberg.metadata import Document, find_snapshot, specs
 from lakegate.model.figures import counted
 from lakegate.model.maintenance import DeletionVector, Flaw, NeededFile
-from lakegate.model.refs import TablePointer
+from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ColumnSchema, FileMetaData
@@ -52,6 +52,7 @@ class Inspector:
         self._is_current = True
         self._next_row_id = 0
         self._columns = frozenset[int]()
+        self._specs = frozenset[int]()
         self._row_id_ranges: list[tuple[int, int, str]] = []
         self._live_rows: dict[str, int] = {}
         self._vectors: dict[str, DeletionVector] = {}
@@ -69,6 +70,7 @@ class Inspector:
             return
         current = self._pointer.snapshot_id
         self._next_row_id = document.get("next-row-id") or 0
+        self._specs = frozenset(specs(document))
         self._columns = frozenset(one for schema in _all_schemas(document) for one in _field_ids(schema))
         last, newest = document.get("last-column-id"), max(self._columns, default=0)
         if last is not None and last < newest:
@@ -79,6 +81,7 @@ class Inspector:
             self._row_id_ranges, self._live_rows, self._vectors = [], {}, {}
             yield from self._snapshot(snapshot)
             yield from self._overlapping_row_ids(file)
+            yield from _running_total_flaws(document, snapshot, file)
         for key in ("statistics", "partition-statistics"):
             for one in document.get(key) or ():
                 is_current = one["snapshot-id"] == current
@@ -106,6 +109,8 @@ class Inspector:
             need = NeededFile(line.file.manifest_path, "manifest", size, is_current=self._is_current)
             yield from self._manifest(need, line)
         yield from self._sequence_number_flaws(snapshot, manifests, file)
+        yield from self._list_flaws(manifests, file)
+        yield from _delete_file_flaws(snapshot, manifests, file)
         yield from _operation_flaws(snapshot, manifests, file)
         if snapshot.get("first-row-id") is not None:
             yield from self._row_id_flaws(snapshot, manifests, file)
@@ -117,6 +122,18 @@ class Inspector:
             for problem in count_mismatches(snapshot, manifests):
                 yield Flaw("wrong-count", file, problem)
 
+    def _list_flaws(self, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
+        """Yield a manifest that is listed twice, or has a partition spec that the table doesn't have."""
+        paths = Counter(line.file.manifest_path for line in manifests.manifests)
+        for path, times in paths.items():
+            if times > 1:
+                problem = f"it lists manifest {path} {times} times, so its rows count {times} times"
+                yield Flaw("wrong-count", file, problem)
+        for line in manifests.manifests:
+            if line.file.partition_spec_id not in self._specs:
+                problem = f"manifest {line.file.manifest_path} has partition spec {line.file.partition_spec_id}"
+                yield Flaw("wrong-count", file, f"{problem}, which the table doesn't have")
+
     def _sequence_number_flaws(self, snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
         """Yield a manifest whose sequence number isn't that of the snapshot that added it: deletes depend on it."""
         number = snapshot.get("sequence-number") or 0
@@ -125,6 +142,11 @@ class Inspector:
         if wrong is not None:
             problem = f"manifest {wrong.manifest_path} has sequence number {wrong.sequence_number}"
             yield Flaw("wrong-count", file, f"{problem}, but the snapshot that added it has {number}")
+
+        later = next((one.file for one in manifests.manifests if (one.file.sequence_number or 0) > number), None)
+        if later is not None and wrong is None:
+            problem = f"manifest {later.manifest_path} has sequence number {later.sequence_number}"
+            yield Flaw("wrong-count", file, f"{problem}, but the snapshot itself has {number}")
 
     def _row_id_flaws(self, snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
         first, added = snapshot["first-row-id"], snapshot.get("added-rows") or 0
@@ -223,7 +245,16 @@ class Inspector:
         if other is not None:
             path, at = other.data_file.file_path, other.snapshot_id
             yield Flaw("wrong-count", file, f"snapshot {by} wrote it, but snapshot {at} added or removed {path}")
-        if line.file.content == ManifestContent.DATA:
+        is_data = line.file.content == ManifestContent.DATA
+        for entry in entries:
+            path, number = entry.data_file.file_path, entry.sequence_number or 0
+            if (entry.data_file.content in (None, DataFileContent.DATA)) != is_data:
+                there = "data" if is_data else "delete"
+                yield Flaw("wrong-count", file, f"it's a manifest of {there} files, but {path} isn't one")
+            elif number > (line.file.sequence_number or 0):
+                problem = f"{path} has sequence number {number}"
+                yield Flaw("wrong-count", file, f"{problem}, but the manifest itself has {line.file.sequence_number}")
+        if is_data:
             live = [entry.data_file for entry in entries if entry.status != ManifestEntryStatus.DELETED]
             for data in live:
                 path = data.file_path
@@ -245,6 +276,33 @@ def vector_flaw(file: NeededFile, places: BitMap64) -> Flaw | None:
         problem = f"it deletes row {places.max():,} of a data file with {file.target_rows:,} rows"
         return Flaw("wrong-rows", file, problem)
     return None
+
+
+def _delete_file_flaws(snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
+    """Yield a snapshot that miscounts its delete files: without any, its totals would prove the number of rows."""
+    told = str((snapshot.get("summary") or {}).get("total-delete-files"))
+    lines = [line for line in manifests.manifests if line.file.content == ManifestContent.DELETES]
+    if told.isdecimal() and all(line.has_counts for line in lines):
+        held = sum(line.live_files for line in lines)
+        if int(told) != held:
+            problem = f"snapshot {snapshot['snapshot-id']} counts {told} delete files (total-delete-files)"
+            yield Flaw("wrong-count", file, f"{problem}, but its manifests hold {held}")
+
+
+def _running_total_flaws(document: Document, snapshot: Document, file: NeededFile) -> Iterator[Flaw]:
+    """Yield a snapshot whose totals don't follow from its parent's: a manifest may be gone, and the totals adapted."""
+    parent = find_snapshot(document, snapshot.get("parent-snapshot-id") or NO_SNAPSHOT)
+    before, now = ((one or {}).get("summary") or {} for one in (parent, snapshot))
+    for what in ("records", "data-files"):
+        counts = [str(one) for one in (before.get(f"total-{what}"), now.get(f"total-{what}"))]
+        counts += [str(now.get(f"{way}-{what}", 0)) for way in ("added", "deleted")]
+        if not all(one.isdecimal() for one in counts):
+            continue
+        then, total, added, deleted = map(int, counts)
+        if total != then + added - deleted:
+            problem = f"snapshot {snapshot['snapshot-id']} counts {total} {what.replace('-', ' ')} (total-{what})"
+            why = f"its parent has {then}, and it added {added} and deleted {deleted}"
+            yield Flaw("wrong-count", file, f"{problem}, but {why}")
 
 
 def _operation_flaws(snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:

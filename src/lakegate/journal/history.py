@@ -231,7 +231,7 @@ def record(
         # A run that was published before a rename but hasn't ended yet has claimed its files under the old name.
         settled = tx.values([event.run_id for event in new])
         tx.execute(delete(CLAIMS).where(CLAIMS.c.run_id.in_(settled), CLAIMS.c.state == CLAIMED))
-    _update_runs(tx, net, target)
+    _update_runs(tx, net, target, rebuild=rebuild)
     if first:
         # Nobody knows what was delivered before the journal was lost. Send recent events again; assume that older ones
         # were sent or given up.
@@ -333,10 +333,11 @@ def _publish_files(tx: JournalTransaction, net: NetHistory) -> None:
     tx.insert(CLAIMS, rows, CLAIM_COLUMNS, key="table_name, path, version", replace=("state", "run_id"))
 
 
-def _update_runs(tx: JournalTransaction, net: NetHistory, target: str) -> None:
+def _update_runs(tx: JournalTransaction, net: NetHistory, target: str, *, rebuild: bool) -> None:
     if not net.outcomes:
         return
     columns = RUNS.c.run_id, RUNS.c.status, RUNS.c.reverted_by
+    elsewhere = _published_elsewhere(tx, net) if rebuild else set()
     known_as = {
         run_id: facts
         for run_id, *facts in tx.execute(select(*columns).where(RUNS.c.run_id.in_(tx.values(net.outcomes))))
@@ -344,13 +345,20 @@ def _update_runs(tx: JournalTransaction, net: NetHistory, target: str) -> None:
     differing = [
         run_id
         for run_id, outcome in net.outcomes.items()
-        if known_as.get(run_id) != [outcome.status, outcome.reverted_by]
+        if known_as.get(run_id) != [outcome.status, outcome.reverted_by] or run_id in elsewhere
     ]
     for start in range(0, len(differing), _RUN_BATCH):
         batch = differing[start : start + _RUN_BATCH]
         known = stored.get_all(tx, batch)
         runs = (with_outcome(known.get(run_id), run_id, net.outcomes[run_id], target) for run_id in batch)
         _store(tx, runs)
+
+
+def _published_elsewhere(tx: JournalTransaction, net: NetHistory) -> set[str]:
+    """Return the runs whose documents don't name the commit that published them."""
+    published = {run_id: one.published.commit for run_id, one in net.outcomes.items() if one.published is not None}
+    documents = tx.execute(select(RUNS.c.run_id, RUNS.c.document).where(RUNS.c.run_id.in_(tx.values(published))))
+    return {run_id for run_id, document in documents.tuples() if published[run_id] not in str(document)}
 
 
 class JournalCommits:

@@ -240,8 +240,12 @@ def _differing_runs(context: Context, history: MainCommits, nets: Sequence[NetHi
             now = expected[-1]
             if now is None or not history.is_wanted(now.tables) or any(_is_same(was, one) for one in expected):
                 continue
-            commit = now.publication.commit if now.publication is not None else history.runs.get(run_id)
-            says = f"by the journal, it's {was.status}" if was is not None else "the journal doesn't know it"
+            commit = _commit_of(now) or history.runs.get(run_id)
+            says = "the journal doesn't know it"
+            if was is not None:
+                there = _commit_of(was)
+                other = f" (commit {there[:_SHOWN]})" if there not in (None, commit) else ""
+                says = f"by the journal, it's {was.status}{other}"
             yield VerifyFinding(
                 kind="unknown-run" if was is None else "differing-run",
                 message=f"By main's commits, run {run_id} is {now.status}"
@@ -254,10 +258,15 @@ def _differing_runs(context: Context, history: MainCommits, nets: Sequence[NetHi
 
 
 def _is_same(was: Run | None, now: Run | None) -> bool:
-    """Return whether both have the same status; ``reverted_by`` may differ, if two runs reverted it."""
+    """Return whether both have the same status and commit; ``reverted_by`` may differ, if two runs reverted it."""
     if was is None or now is None:
         return was is now
-    return was.status == now.status
+    # A damaged row, reported as such, may have lost the commit.
+    return was.status == now.status and _commit_of(was) in (None, _commit_of(now))
+
+
+def _commit_of(run: Run) -> str | None:
+    return None if run.publication is None else run.publication.commit
 
 
 def _differing_files(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +21,16 @@ from sqlalchemy import text
 from lakegate.errors import ConfigurationError, EngineError, NotFoundError, SourceError, StorageUnavailableError
 from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import LocalFileStore, TableFiles, local_path
-from lakegate.iceberg.manifests import ListedManifest, ManifestList, read_list, write_list
+from lakegate.iceberg.manifests import (
+    LIST_SCHEMA,
+    ListedManifest,
+    ManifestList,
+    read_container,
+    read_entries,
+    read_list,
+    write_entries,
+    write_list,
+)
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.journal import integrity, runs
 from lakegate.journal.database import JournalTransaction
@@ -244,6 +254,48 @@ def relist(lake: Lake, *, copied: bool) -> None:
     path.write_bytes(write_list(ManifestList(found.meta, lines), snapshot.snapshot_id, parent, number))
 
 
+def count_no_deletes(lake: Lake) -> None:
+    delete_row(lake, VECTOR)
+    lake.edit_metadata(lambda document: document["snapshots"][-1]["summary"].update({"total-delete-files": "0"}))
+
+
+def list_manifests(lake: Lake, change: Callable[[list[ListedManifest]], list[ListedManifest]], rows: int) -> None:
+    """Change what the newest snapshot lists, and its totals to that."""
+    path, snapshot = lake.manifest_list(), lake.table.current_snapshot()
+    assert snapshot is not None
+    found = read_list(path.read_bytes())
+    lines, number = tuple(change(list(found.manifests))), snapshot.sequence_number or 0
+    path.write_bytes(
+        write_list(ManifestList(found.meta, lines), snapshot.snapshot_id, snapshot.parent_snapshot_id, number)
+    )
+    totals = {"total-records": str(rows), "total-data-files": str(rows)}
+    lake.edit_metadata(lambda document: document["snapshots"][-1]["summary"].update(totals))
+
+
+def relabelled(line: ListedManifest, name: str, value: int) -> ListedManifest:
+    """Return a manifest's record in the list with another value of one field."""
+    at = [field.name for field in LIST_SCHEMA.fields].index(name)
+    return ListedManifest(ManifestFile(*(value if n == at else line.file[n] for n in range(len(line.file)))))
+
+
+def rewrite_entry(lake: Lake, *, sequence_number: int = 3, content: int = 0) -> None:
+    """Give the data file of the third run another sequence number or content in its manifest."""
+    snapshot = lake.table.current_snapshot()
+    assert snapshot is not None
+
+    def rewrite(lines: list[ListedManifest]) -> list[ListedManifest]:
+        line = next(one for one in lines if one.file.added_snapshot_id == snapshot.snapshot_id)
+        path = local_path(line.file.manifest_path)
+        container = read_container(path.read_bytes())
+        (entry,) = read_entries(container, line.file)
+        raw = bytes([2 * content]) + entry.raw[1:]
+        written = write_entries(container.meta, [replace(entry, raw=raw, sequence_number=sequence_number)])
+        path.write_bytes(written)
+        return [relabelled(one, "manifest_length", len(written)) if one is line else one for one in lines]
+
+    list_manifests(lake, rewrite, 3)
+
+
 def misnumber(document: dict[str, Any]) -> None:
     document["snapshots"][-1]["sequence-number"] = 1
 
@@ -305,6 +357,23 @@ DAMAGES: Sequence[tuple[str, Callable[[Lake], object], str]] = [
     ("wrong-size", lambda lake: cut(delete_equal(lake, [1])), "table restore nyc.trips --at {1}"),
     ("wrong-count", lambda lake: relist(lake, copied=False), "table restore nyc.trips --at {0}"),
     ("wrong-count", lambda lake: relist(lake, copied=True), "table restore nyc.trips --at {0}"),
+    ("wrong-count", lambda lake: list_manifests(lake, lambda lines: [*lines, lines[0]], 4), "--at {1}"),
+    ("wrong-count", lambda lake: list_manifests(lake, lambda lines: lines[:-1], 2), "--at {1}"),
+    (
+        "wrong-count",
+        lambda lake: list_manifests(lake, lambda lines: [*lines[:-1], lines[-1].with_sequence_number(9)], 3),
+        "--at {1}",
+    ),
+    (
+        "wrong-count",
+        lambda lake: list_manifests(
+            lake, lambda lines: [*lines[:-1], relabelled(lines[-1], "partition_spec_id", 9)], 3
+        ),
+        "--at {1}",
+    ),
+    ("wrong-count", lambda lake: rewrite_entry(lake, sequence_number=9), "table restore nyc.trips --at {1}"),
+    ("wrong-count", lambda lake: rewrite_entry(lake, content=1), "table restore nyc.trips --at {1}"),
+    ("wrong-count", count_no_deletes, "table restore nyc.trips --at {1}"),
     ("wrong-rows", lambda lake: rewrite(lake.data_file(2)), "lakegate revert r2"),
     ("unreadable-file", lambda lake: delete_row(lake, VECTOR[:-1] + b"?"), "table restore nyc.trips --at {1}"),
     ("unreadable-file", lambda lake: delete_row(lake, VECTOR, content_offset=7), "restore nyc.trips --at {1}"),
@@ -548,6 +617,14 @@ JOURNALS: Sequence[tuple[list[str], Callable[[Lake], object], str]] = [
         ["differing-run"],
         lambda lake: lake.damage_journal(
             "UPDATE runs SET status = 'failed', document = replace(document, '\"published\"', '\"failed\"') "
+            "WHERE run_id = 'r2'"
+        ),
+        "lakegate journal rebuild",
+    ),
+    (
+        ["differing-run"],
+        lambda lake: lake.damage_journal(
+            f"UPDATE runs SET document = replace(document, '{lake.commits[1]}', '{lake.commits[0]}') "
             "WHERE run_id = 'r2'"
         ),
         "lakegate journal rebuild",
