@@ -35,7 +35,7 @@ _IGNORED_FIELDS = frozenset(
     }
 )
 """Fields of a metadata file that don't affect how rows are read, or that are compared separately."""
-_COMMIT_PROPERTY = "nessie.commit.id"
+_NESSIE_PROPERTIES = frozenset({"nessie.commit.id", "nessie.gc.no-warning"})
 _COPIED = "spark.merge-into.num-target-rows-copied"
 
 
@@ -83,7 +83,7 @@ def significant_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {
         key: value
         for key, value in properties.items()
-        if key != _COMMIT_PROPERTY and not (key in DELETING_PROPERTIES and not is_on(properties, key))
+        if key not in _NESSIE_PROPERTIES and not (key in DELETING_PROPERTIES and not is_on(properties, key))
     }
 
 
