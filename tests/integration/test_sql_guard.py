@@ -182,6 +182,7 @@ _PASSED_THE_TEXT = (
     "TABLE {n}.`t@main`.files",
     "SELECT TRANSFORM(id) USING 'touch {out}' FROM {t}",
     "SELECT (SELECT reflect('java.lang.System', 'getenv', 'HOME'))",
+    "SELECT (SELECT xpath_string('<a/>', 'a'))",
 )
 _FORGED = (
     "SELECT '\n== Optimized', * FROM {n}.`t@main`",
@@ -196,6 +197,7 @@ _FORGED = (
 )
 _LOOKS_LIKE_A_PLAN = (
     "SELECT 'reflect(x)'",
+    "SELECT 'xpath(x)', 1 AS `xpath_int(`",
     "SELECT id FROM {t} WHERE 'x' <> 'reflect(1)' LIMIT 1",
     "SELECT 1 AS `reflect(`",
     "SELECT 'Call me', 'RelationV2[a', 'ScriptTransformation'",

@@ -19,6 +19,7 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from lakegate.checks.columns import metrics_of
 from lakegate.checks.patterns import EXPLODES, LONG_TEXTS, like_pattern, longest_text, problem
 from lakegate.model.sqltext import (
+    PARSES_XML,
     RUNS_CODE,
     XML_OPTIONS,
     SqlTextError,
@@ -344,7 +345,7 @@ def _query_tokens(text: str) -> tuple[SqlToken, ...]:
     for index, (token, after) in enumerate(pairwise(tokens)):
         name = token.name.lower()
         if after.text == "(" and token.kind in {"word", "quoted"}:
-            if name in RUNS_CODE or token.upper in {"IDENTIFIER", "TRANSFORM", "MAP", "REDUCE"}:
+            if name in RUNS_CODE | PARSES_XML or token.upper in {"IDENTIFIER", "TRANSFORM", "MAP", "REDUCE"}:
                 raise PredicateError(f"calls {name}(), which isn't allowed")
             if may_open_file(name, tokens[index + 1 :]):
                 raise PredicateError(f"calls {name}() with options that aren't allowed")
@@ -481,7 +482,7 @@ def _refuse_functions(tokens: tuple[SqlToken, ...]) -> None:
 def _refuse_function(name: str) -> None:
     if name in _MANY_ROWS:
         raise PredicateError(f"calls {name}(), which takes many rows; a predicate is about one row")
-    if name in RUNS_CODE:
+    if name in RUNS_CODE | PARSES_XML:
         raise PredicateError(f"calls {name}(), which isn't allowed")
 
 

@@ -18,6 +18,11 @@ Kind = Literal["word", "string", "quoted", "symbol", "hint"]
 
 RUNS_CODE = frozenset({"java_method", "reflect", "try_reflect"})
 """Functions that call any Java method in Spark: ``reflect('java.lang.System', 'getenv', …)`` reads its secrets."""
+PARSES_XML = frozenset(
+    f"xpath{ending}"
+    for ending in ("", "_boolean", "_double", "_float", "_int", "_long", "_number", "_short", "_string")
+)
+"""Functions that open the document type definition that an XML text names, by path or over the network."""
 XML_OPTIONS = {"from_xml": 2, "schema_of_xml": 1}
 """Functions with an option that makes Spark open a file, and the number of arguments before the options."""
 _SPACE = " \t\n\f\r\x0b\xa0\u1680\u2000-\u200a\u2028\u202f\u205f\u3000"

@@ -24,7 +24,16 @@ from typing import Any
 
 from lakegate.errors import QueryError
 from lakegate.model.identifiers import TableIdentifier, quote
-from lakegate.model.sqltext import RUNS_CODE, SqlTextError, SqlToken, may_open_file, sql_string, sql_text, sql_tokens
+from lakegate.model.sqltext import (
+    PARSES_XML,
+    RUNS_CODE,
+    SqlTextError,
+    SqlToken,
+    may_open_file,
+    sql_string,
+    sql_text,
+    sql_tokens,
+)
 from lakegate.spark.sessions import CATALOG, is_connect
 
 QUERY_BEGINNINGS = frozenset({"(", "FROM", "SELECT", "TABLE", "VALUES", "WITH"})
@@ -67,7 +76,13 @@ _COMMAND = re.compile(
 )
 _PROGRAM = re.compile(rf"{_NODE}ScriptTransformation\b", re.MULTILINE)
 _CODE = re.compile(rf"\b(?:{'|'.join(sorted(RUNS_CODE))})\(")
-_RUNS = ((_PROGRAM, "a program (TRANSFORM)"), (_CODE, "code inside Spark (reflect)"), (_COMMAND, None))
+_XML = re.compile(rf"\b(?:{'|'.join(sorted(PARSES_XML))})\(")
+_RUNS = (
+    (_PROGRAM, "a program (TRANSFORM)"),
+    (_CODE, "code inside Spark (reflect)"),
+    (_XML, "functions that open files which XML names (xpath)"),
+    (_COMMAND, None),
+)
 _NODES = (_RELATION, _RESOLVED_ANY, _FILES, _COMMAND, _PROGRAM)
 _ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
 _DESCRIPTIONS = frozenset({"DESC", "DESCRIBE"})
@@ -158,6 +173,12 @@ def _require_no_code(tokens: Sequence[SqlToken], wanted: str) -> None:
             raise QueryError(
                 f"A {wanted} can't call {token.name}() ({token.position}), which runs code inside Spark.",
                 hint="Run it in your own Spark session.",
+            )
+        if after.text == "(" and name in PARSES_XML and token.kind in {"word", "quoted"}:
+            raise QueryError(
+                f"A {wanted} can't call {token.name}() ({token.position}), which opens files and addresses that its "
+                "XML names.",
+                hint="Use from_xml(), or parse it in Python: `lake.query(…).to_arrow()`.",
             )
         if after.text == "(" and token.upper == "IDENTIFIER":
             raise QueryError(
@@ -279,7 +300,9 @@ def _inert(token: SqlToken) -> SqlToken:
     if token.kind not in {"string", "quoted"}:
         return token
     text = token.value if token.kind == "string" else token.name
-    inert = _CODE.sub(lambda found: f"{found.group()[:-1]}_", text.replace("\n", "\t").replace("] ", "]\t"))
+    inert = text.replace("\n", "\t").replace("] ", "]\t")
+    for pattern in (_CODE, _XML):
+        inert = pattern.sub(lambda found: f"{found.group()[:-1]}_", inert)
     if any(pattern.search(inert) for pattern in _NODES):
         inert = f".{inert}"  # a plan's first line has the names of columns
     if inert == text:

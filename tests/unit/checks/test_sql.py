@@ -235,6 +235,7 @@ def test_columns_of_a_predicate(text: str, columns: tuple[str, ...]) -> None:
         ("explode(a) > 1", r"explode\(\)"),
         ("reflect('java.lang.System', 'exit', 1) = 1", "isn't allowed"),
         ("from_xml(a, 'b INT', map('rowValidationXSDPath', '/etc/passwd')).b = 1", "that aren't allowed"),
+        ("xpath_boolean(a, 'b')", "isn't allowed"),
         ("a.* IS NULL", r"'\*'"),
         ("a > :p", "placeholder"),
         ("a = '${spark.app.name}'", "settings"),

@@ -57,6 +57,7 @@ def test_what_a_transaction_may_do(lines: tuple[str, ...]) -> None:
         ("CreateTempViewUsing [tableIdentifier:`v` provider:text]", "run CreateTempViewUsing"),
         ("ScriptTransformation touch /tmp/x, [key#1], ScriptInputOutputSchema()", "run a program"),
         ("Project [reflect(java.lang.System, getenv, HOME, true) AS x#1]", "run code"),
+        ("Project [xpath_int(x#1, a) AS y#2]", "open files which XML names"),
     ],
 )
 def test_what_it_may_not(line: str, said: str) -> None:

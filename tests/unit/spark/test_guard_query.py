@@ -85,6 +85,8 @@ _BY_STATEMENT = (
     ("SELECT TRANSFORM(id) using r'cat' FROM nyc.trips", "can't run a program"),
     ("SELECT reflect('java.lang.System', 'getenv', 'HOME')", "runs code inside Spark"),
     ("select * from t where `Try_Reflect` ('x', 'y', a) = java_method('x', 'y')", "runs code inside Spark"),
+    ("SELECT xpath_string(x, 'a') FROM t", "opens files and addresses that its XML names"),
+    ("SELECT `XPath` (x, 'a') FROM t", "opens files and addresses that its XML names"),
     ("SELECT IDENTIFIER('ref' || 'lect')('x', 'y')", "IDENTIFIER() at line 1, column 8"),
     ("SELECT * FROM text.`/etc/passwd`", "is a file"),
     ("SELECT * FROM Parquet . `s3://b/k`", "is a file"),
