@@ -66,7 +66,15 @@ _LONGEST = (
     *("faults_cli", "docs", "prefect", "cli_real", "dbos", "proofs", "s3_ingest", "demo_aws", "s3_warehouse"),
     *("aws_lambda", "local_stack", "ingest", "object_stores", "table_scope", "sql_guard", "lineage", "revert"),
     *("replay", "leases", "sessions", "names", "deployed_nessie", "secured_catalog", "other_journals"),
-    *("values_as_written", "schema_evolution", "manifest_vs_scan", "quarantine_release", "maintenance", "aws_package"),
+    *(
+        "values_as_written",
+        "table_layouts",
+        "schema_evolution",
+        "manifest_vs_scan",
+        "quarantine_release",
+        "maintenance",
+        "aws_package",
+    ),
     *("key_bitmaps", "modes", "any_engine", "spark_lost", "state_machine_nessie", "prefect_ui", "docstrings"),
 )
 _MARKED = re.compile(r"\bmark\.(?:jvm|system)\b")
