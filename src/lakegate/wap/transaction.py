@@ -162,6 +162,10 @@ class Transaction:
             condition = sql_text(sql_tokens(where))
         except SqlTextError as error:
             raise QueryError(f"The condition can't be used: {error}", table=table, where=where) from None
+        if not condition:
+            raise QueryError(
+                "The condition is empty.", hint=f"To delete all rows: lakegate table truncate {table}", table=table
+            )
         # Double parentheses: Spark reads `FROM t WHERE (name)` as an alias with a column name.
         chosen = f"FROM {'.'.join(map(quote, TableIdentifier.parse(table).parts))} WHERE (({condition}))"
         # A DELETE without matching rows would still create a snapshot.

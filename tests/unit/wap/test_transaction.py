@@ -155,6 +155,15 @@ def test_a_failing_transaction_can_drop_its_branch(house: FakeLakehouse) -> None
     assert branches(house) == ["main"]
 
 
+@pytest.mark.parametrize("where", ["", "  ", "-- all"])
+def test_a_deletion_needs_a_condition(house: FakeLakehouse, where: str) -> None:
+    ingest(house.context, ordered(house))
+    with pytest.raises(QueryError, match="The condition is empty") as caught, begun(house) as tx:
+        tx.delete("nyc.trips", where)
+    assert "lakegate table truncate nyc.trips" in str(caught.value.hint)
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+
+
 def test_checks_of_a_table_that_is_not_written_are_a_mistake(house: FakeLakehouse) -> None:
     with pytest.raises(InputError, match=r"nyc\.other"), begun(house) as tx:
         tx.append("nyc.trips", CLEAN)
