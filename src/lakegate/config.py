@@ -8,11 +8,11 @@ import re
 import threading
 import tomllib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from urllib.parse import quote, urlsplit
 
 from pydantic import (
@@ -26,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from lakegate.errors import ConfigurationError
+from lakegate.errors import ConfigurationError, LakegateError
 from lakegate.model.batch import CsvOptions
 from lakegate.model.checks import Tolerance
 from lakegate.model.downstream import DownstreamKind, Event, Level
@@ -52,13 +52,14 @@ _SECRET_IN_URL = re.compile(
     rf"|[?&;,(:]\s*(?:user(?:_?(?:name|id))?|uid|[^=?&;,(:)]*(?:{_SENSITIVE})(?!-id)[^=?&;,(:)]*)\s*=",
     re.IGNORECASE,
 )
+_Parsed = TypeVar("_Parsed")
 _SECRET_OPTION = re.compile(rf"(?:{_SENSITIVE})(?:ord|d)?$", re.IGNORECASE)
 _COORDINATES = re.compile(r"^[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+$")
 _PASSWORD_IN_URL = re.compile(r"^[^:/]+://[^@/]*:[^@]*@|[?&](?:password|passfile)=", re.IGNORECASE)
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 ChannelType = Literal["slack", "webhook", "apprise"]
@@ -74,13 +75,21 @@ def _read_json(value: Any) -> Any:
         raise ValueError("mustn't be text in lakegate.toml, and must be JSON in an environment variable") from None
 
 
+def _parsed(parse: Callable[[str], _Parsed], value: str) -> _Parsed:
+    """Return what ``parse`` makes of a value; its errors become Pydantic's, which name the setting."""
+    try:
+        return parse(value)
+    except LakegateError as error:
+        raise ValueError(" ".join(filter(None, (error.message, error.hint))).rstrip(".")) from None
+
+
 def _duration(value: str) -> str:
-    parse_duration(value)
+    _parsed(parse_duration, value)
     return value
 
 
 def _interval(value: str) -> str:
-    if not parse_duration(value):
+    if not _parsed(parse_duration, value):
         raise ValueError("must be greater than zero")
     return value
 
@@ -106,7 +115,7 @@ def _reference(value: str) -> str:
 
 
 def _table_name(value: str) -> str:
-    TableIdentifier.parse(value)
+    _parsed(TableIdentifier.parse, value)
     return value
 
 
@@ -1048,7 +1057,7 @@ def _explain(error: ValidationError, path: Path) -> ConfigurationError:
     lines = []
     hint = None
     for problem in error.errors():
-        location = tuple(str(part) for part in problem["loc"])
+        location = tuple(str(part) for part in problem["loc"] if part != "[key]")
         # For a section with several types, Pydantic's location includes the type.
         dotted = ".".join((*location[:2], *location[3:]) if location[:1] == ("downstream",) else location)
         if problem["type"].startswith("union_tag"):
