@@ -75,9 +75,9 @@ def quarantined_rows(
 
 
 def hides_quarantined(context: Context, pointer: TablePointer) -> bool:
-    """Return whether an error may quote rows in quarantine that masks or a check's ``examples=0`` hid at the time.
+    """Return whether errors mustn't quote the rows in quarantine, because a run that set some aside hid its values.
 
-    Today's checks may be others. A run that the journal doesn't know may have hidden its rows.
+    Today's checks may be others. A run that the journal doesn't know counts as one that hid them.
     """
     run_ids: set[Any] = set()
     try:
