@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from lakegate.dashboard.ui.page import find_pages
+from lakegate.dashboard.ui.pages import find_pages
 from support.header_proxy import header_proxy
 from support.login_server import CLIENT, METADATA, WHO, login_server
 

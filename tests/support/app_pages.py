@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 from lakegate.config import UiSettings
 from lakegate.dashboard.ui import session, shell
 from lakegate.dashboard.ui.access import Access
-from lakegate.dashboard.ui.page import Page, find_pages
+from lakegate.dashboard.ui.pages import Page, find_pages
 from lakegate.dashboard.ui.session import Shared
 from support.big_lake import BigLake
 from support.dashboard_server import open_lake

@@ -22,8 +22,7 @@ from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
 from lakegate.dashboard.ui.access import Access
-from lakegate.dashboard.ui.page import Page, find_pages
-from lakegate.dashboard.ui.pages import home
+from lakegate.dashboard.ui.pages import Page, find_pages, home
 
 _LIGHT = {
     "backgroundColor": "#ffffff",

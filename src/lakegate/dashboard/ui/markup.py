@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
+from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
 
-from lakegate.dashboard.ui.page import address
 from lakegate.model.figures import age, share
 from lakegate.progress import one_line
 
@@ -95,6 +95,19 @@ def _shown(value: object) -> object:
 def code(value: object) -> Html:
     """Return a name or a command in a code font."""
     return Markup("<code>{}</code>").format(one_line(value))
+
+
+def address(path: str, **parameters: str | int | None) -> str:
+    """Return a relative link to a page, which works wherever the dashboard is served. Skips ``None`` parameters.
+
+    Example:
+        >>> address("run", run="20260131T070509-1a2b3c4d"), address("runs", table="nyc.trips", status=None)
+        ('./run?run=20260131T070509-1a2b3c4d', './runs?table=nyc.trips')
+        >>> address("table", table="nyc.größen & co")
+        './table?table=nyc.gr%C3%B6%C3%9Fen+%26+co'
+    """
+    given = {name: value for name, value in parameters.items() if value is not None}
+    return f"./{path}" + (f"?{urlencode(given)}" if given else "")
 
 
 def link(label: object, path: str, **parameters: str | int | None) -> Html:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from lakegate.dashboard.ui import actions, engine, markup, parts
 from lakegate.dashboard.ui.access import Visitor
 from lakegate.dashboard.ui.document import LOGO, style
-from lakegate.dashboard.ui.page import Page, find_pages
+from lakegate.dashboard.ui.pages import Page, find_pages
 from lakegate.dashboard.ui.session import actor, current_visitor, shared
 from lakegate.errors import LakegateError
 from lakegate.progress import redact

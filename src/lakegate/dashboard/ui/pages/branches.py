@@ -16,7 +16,7 @@ from lakegate.dashboard.ui.actions import has_succeeded, offer_actions, rows_of
 from lakegate.dashboard.ui.checks import show_checks
 from lakegate.dashboard.ui.engine import offer_rows
 from lakegate.dashboard.ui.markup import Html, TableColumn
-from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, NotFoundError
 from lakegate.model.figures import counted, share

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from lakegate.dashboard.runs import FileLine, list_files
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.markup import TableColumn
-from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.model.figures import count, size
 

@@ -11,7 +11,7 @@ from lakegate.dashboard.history import CommitLine, list_commits
 from lakegate.dashboard.model import MAIN
 from lakegate.dashboard.ui import actions, markup, parts
 from lakegate.dashboard.ui.markup import TableColumn
-from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import current_visitor, shared
 from lakegate.model.figures import counted
 

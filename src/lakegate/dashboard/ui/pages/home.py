@@ -10,7 +10,7 @@ from markupsafe import Markup
 from lakegate.dashboard.overview import Overview, TableOverview, overview
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.markup import Group, Html, TableColumn
-from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.parts import show_systems
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from lakegate.dashboard.model import MAIN
 from lakegate.dashboard.queries import LIMITS, QueryJob, Result
 from lakegate.dashboard.ui import charts, engine, markup, parts
-from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.model.figures import counted, duration
 

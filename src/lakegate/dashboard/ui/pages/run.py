@@ -11,8 +11,8 @@ from markupsafe import Markup
 from lakegate.dashboard.runs import RunDetail, RunFile, StepLine, TableDelta, get_run, list_run_files
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.checks import show_checks, show_quarantine
-from lakegate.dashboard.ui.markup import Html, TableColumn
-from lakegate.dashboard.ui.page import Page, address
+from lakegate.dashboard.ui.markup import Html, TableColumn, address
+from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.pages.runs import status_of
 from lakegate.dashboard.ui.parts import show_deliveries
 from lakegate.dashboard.ui.session import shared

@@ -14,7 +14,7 @@ from lakegate.dashboard.model import ResultPage
 from lakegate.dashboard.runs import RunSummary, list_runs
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.markup import Html, TableColumn
-from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError
 from lakegate.journal.pages import RunFilter

@@ -30,7 +30,7 @@ from lakegate.dashboard.tables import (
 from lakegate.dashboard.ui import charts, markup, parts
 from lakegate.dashboard.ui.checks import show_quarantine
 from lakegate.dashboard.ui.markup import TableColumn
-from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, NotFoundError
 from lakegate.model.figures import count, counted, duration, share, size
