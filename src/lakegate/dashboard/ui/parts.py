@@ -1,9 +1,10 @@
-"""Building blocks of the pages: markup, filters, pagination, error boundaries, downstream systems."""
+"""Building blocks of the pages: markup, filters, pagination, error boundaries, queries, downstream systems."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import streamlit as st
@@ -11,17 +12,21 @@ from markupsafe import Markup
 from structlog.stdlib import get_logger
 
 from lakegate.dashboard.model import MAIN, ResultPage
+from lakegate.dashboard.queries import Queries, QueryJob
 from lakegate.dashboard.ui import markup
 from lakegate.dashboard.ui.markup import TableColumn
-from lakegate.dashboard.ui.session import shared
+from lakegate.dashboard.ui.session import Shared, shared
 from lakegate.errors import InputError, LakegateError, RetryableError
+from lakegate.lake import Lake, connect
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamStatus
-from lakegate.model.figures import counted
+from lakegate.model.figures import counted, duration
 from lakegate.model.schema import is_masked as matches_mask
 from lakegate.model.schema import masked_row
+from lakegate.ports import Narrator
 from lakegate.progress import one_line
 
 _FILTERS = "lg-filters"
+_POLL_EVERY_S = 0.5
 _log = get_logger(__name__)
 _TONES: dict[DeliveryState, tuple[markup.Tone, str]] = {
     "sent": ("ok", "✓"),
@@ -209,6 +214,53 @@ def show_page_buttons(
         if following is not None and st.button("Next page", key=f"lg-next-{cursor_name}"):
             st.query_params[cursor_name] = following
             st.rerun()
+
+
+@cache
+def queries(known: Shared) -> Queries:
+    """Return the runner of all visitors' queries."""
+
+    def open_lake(narrator: Narrator) -> Lake:
+        return connect(known.lake.home, settings=known.lake.settings, narrator=narrator)
+
+    return Queries(open_lake)
+
+
+def keep_jobs_alive() -> None:
+    """Keep this visitor's queries running: their page is still open."""
+    for known in st.session_state.values():
+        if isinstance(known, QueryJob):
+            known.seen()
+
+
+def watch(*jobs: QueryJob, key: str) -> None:
+    """Show the progress of queries with a stop button. Redraw the page once all have ended."""
+
+    @st.fragment(run_every=_POLL_EVERY_S)
+    def look() -> None:
+        running = [job for job in jobs if job.state == "running"]
+        if not running:
+            st.rerun()
+        job = running[0]
+        with st.container(border=True):
+            live = markup.badge("running", tone="live", sign="●")
+            html(markup.joined(live, " ", markup.text(job.doing), f" · {duration(job.seconds)}"))
+            if job.progress is not None and job.progress[1]:
+                done, total = job.progress
+                st.progress(min(done / total, 1.0))
+            if st.button("Stop", key=key):
+                for one in running:
+                    one.stop()
+                st.rerun()
+
+    look()
+
+
+def show_error(error: LakegateError) -> None:
+    """Show why rows couldn't be read."""
+    show_alert(error.message, error.hint, tone="warn" if isinstance(error, RetryableError) else "bad")
+    if isinstance(error, RetryableError):
+        html(Markup('<p class="muted">Only queries need Spark; all other pages work without it.</p>'))
 
 
 def show_systems(systems: Sequence[DownstreamStatus]) -> None:

@@ -24,9 +24,9 @@ from streamlit.web import bootstrap
 
 from lakegate.dashboard.ui import session
 from lakegate.dashboard.ui.access import Access, OnlyTrustedProxies, auth_secrets
-from lakegate.dashboard.ui.document import documents, theme_options
 from lakegate.dashboard.ui.pages import home
 from lakegate.dashboard.ui.session import Actions, Shared
+from lakegate.dashboard.ui.shell import documents, theme_options
 from lakegate.errors import ConfigurationError, LakegateError, RetryableError
 from lakegate.model.secrets import is_loopback
 

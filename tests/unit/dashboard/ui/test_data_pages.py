@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakegate.dashboard.queries import Queries
-from lakegate.dashboard.ui import engine, session
+from lakegate.dashboard.ui import parts, session
 from lakegate.errors import EngineUnavailableError, NotRevertableError, QueryError
 from lakegate.lake import Lake
 from lakegate.model.run import Publication, Run, UndoneTable
@@ -198,7 +198,7 @@ class Answers:
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     queries = Queries(lambda narrator: Answers())  # type: ignore[arg-type,return-value]
-    monkeypatch.setattr(engine, "queries", lambda known: queries)
+    monkeypatch.setattr(parts, "queries", lambda known: queries)
     yield
     queries.close()
 

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from lakegate.config import UiSettings
-from lakegate.dashboard.ui import document, session
+from lakegate.dashboard.ui import session, shell
 from lakegate.dashboard.ui.access import Access
 from lakegate.dashboard.ui.pages import home
 from support.app_pages import share
@@ -29,14 +29,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BigLake]:
 
 @pytest.fixture(autouse=True)
 def _shown(made: BigLake, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(document, "_TABLES_TIMEOUT_S", 60)
+    monkeypatch.setattr(shell, "_TABLES_TIMEOUT_S", 60)
     share(made)
     yield
     session.share(None)
 
 
 def asked(path: str = "/", *, access: Access | None = None, host: str = "localhost:8484", **headers: str) -> Any:
-    app = Starlette(routes=document.documents(access or Access(), LOCAL))
+    app = Starlette(routes=shell.documents(access or Access(), LOCAL))
     return TestClient(app, base_url=f"http://{host}").get(path, headers=headers)
 
 
@@ -72,7 +72,7 @@ def test_who_has_to_log_in_reads_nothing_before(made: BigLake) -> None:
 
 def test_a_document_waits_for_no_catalog(made: BigLake, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on = Event()
-    monkeypatch.setattr(document, "_TABLES_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(shell, "_TABLES_TIMEOUT_S", 0.05)
     monkeypatch.setattr(home, "overview", lambda *_, **__: goes_on.wait(60))
     try:
         assert 'class="lg-waiting"' in asked().text

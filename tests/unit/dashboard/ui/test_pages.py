@@ -17,7 +17,7 @@ import uvicorn
 from lakegate.config import Settings, UiSettings
 from lakegate.dashboard.model import ReadModel
 from lakegate.dashboard.queries import Queries
-from lakegate.dashboard.ui import actions, engine, server, session
+from lakegate.dashboard.ui import actions, parts, server, session
 from lakegate.dashboard.ui.access import Access
 from lakegate.dashboard.ui.session import Shared
 from lakegate.errors import CatalogUnavailableError, ConflictError, InputError
@@ -179,7 +179,7 @@ def test_a_lake_with_one_table_shows_its_rows_and_hides_no_branch(tmp_path: Path
 def test_a_branch_shows_its_rows_once_somebody_asks(made: BigLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = Differences()
     queries = Queries(lambda narrator: lake)  # type: ignore[arg-type,return-value]
-    monkeypatch.setattr(engine, "queries", lambda known: queries)
+    monkeypatch.setattr(parts, "queries", lambda known: queries)
     share(made, masked=("id",))
     run = next(one for one in reversed(made.runs) if one.status == "rejected" and one.branch_kept)
     tested = opened("branches", branch=run.branch)

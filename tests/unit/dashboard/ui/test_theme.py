@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lakegate.dashboard.ui import document
-from lakegate.dashboard.ui.document import theme_options
+from lakegate.dashboard.ui import shell
+from lakegate.dashboard.ui.shell import theme_options
 
 _TEXT, _PART = 4.5, 3.0
-_STYLE = (Path(document.__file__).parent / "style.css").read_text(encoding="utf-8")
+_STYLE = (Path(shell.__file__).parent / "style.css").read_text(encoding="utf-8")
 _COLOURS = {
     name: dict(zip(("light", "dark"), pair, strict=True))
     for name, *pair in re.findall(r"--lg-(\w+): light-dark\((#\w{6}), (#\w{6})\)", _STYLE)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import streamlit as st
 from markupsafe import Markup
 
 from lakegate.dashboard.branches import BranchOverview, BranchRows, get_branch, list_branches, rows_by_branch
-from lakegate.dashboard.model import CheckLine, ResultPage
+from lakegate.dashboard.model import MAIN, CheckLine, ResultPage
+from lakegate.dashboard.queries import QueryJob
 from lakegate.dashboard.runs import TableDelta
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.actions import has_succeeded, offer_actions, rows_of
 from lakegate.dashboard.ui.checks import show_checks
-from lakegate.dashboard.ui.engine import offer_rows
 from lakegate.dashboard.ui.markup import Html, TableColumn
 from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, NotFoundError
-from lakegate.model.figures import counted, share
+from lakegate.lake import Lake
+from lakegate.model.figures import counted, duration, share
+from lakegate.table import Query
 
 _LIMIT = 20
 _BARS = 12
@@ -27,6 +30,10 @@ _STATUSES = ("rejected", "failed", "staged", "published", "discarded", "other")
 _FAILING = 3
 _MOST_TABLES = 2_000
 _CHANGES = 4
+_ROWS = 20
+_MOST_COLUMNS = 40
+_SHOWN = "lg-rows"
+_JOBS = ("lg-rows-added", "lg-rows-removed")
 _COLUMNS = (
     TableColumn("Status", "fit"),
     TableColumn("Branch"),
@@ -198,7 +205,7 @@ def _show_one(name: str) -> None:
         parts.html(Markup("<h2>Failing checks</h2>"))
         show_checks(one.failing)
     with parts.boundary("the rows that it changes"):
-        offer_rows(one)
+        _offer_rows(one)
     table = next((change.table for change in one.changes), None)
     if table is not None:
         parts.html(Markup("<h2>Rows of {} on each branch</h2>").format(markup.table_link(table)))
@@ -226,6 +233,115 @@ def _commands(one: BranchOverview) -> Iterator[str]:
     accept = ' --accept "REASON"' if one.run is not None and one.run.status == "rejected" else ""
     yield f"lakegate publish {branch}{accept}"
     yield f"lakegate discard {branch}"
+
+
+# The rows that a branch changes
+
+
+@dataclass(frozen=True)
+class _RowsRequest:
+    """The rows to compare: a table on a branch at one commit, and at the commit that the branch started from."""
+
+    branch: str
+    head: str
+    table: str
+    target: str
+    base: str | None
+
+    def added(self, lake: Lake) -> Query | None:
+        return lake.diff_rows(self.table, self.target, self.branch, left_at=self.base).added
+
+    def removed(self, lake: Lake) -> Query | None:
+        return lake.diff_rows(self.table, self.target, self.branch, left_at=self.base).removed
+
+
+def _offer_rows(one: BranchOverview) -> None:
+    """Show the rows that a branch changes, or a button to read them."""
+    tables = [change.table for change in one.changes]
+    if not tables:
+        return
+    parts.html(Markup("<h2>Rows it changes</h2>"))
+    settings = shared().access.settings
+    if settings.examples == 0 or settings.query is False:
+        name = "ui.examples" if settings.examples == 0 else "ui.query"
+        parts.html(Markup('<p class="muted">Rows of data are hidden by the setting {}.</p>').format(markup.code(name)))
+        return
+    table = tables[0]
+    if len(tables) > 1:
+        table = st.selectbox("Table", tables, key="lg-rows-table", width=340) or table
+    base = None if one.run is None else one.base
+    request = _RowsRequest(one.branch, one.head, table, one.target or MAIN, base)
+    jobs = _jobs(request)
+    if jobs is None:
+        _offer_button(request)
+        return
+    if any(job.state == "running" for job in jobs):
+        parts.watch(*jobs, key="lg-rows-stop")
+        return
+    with parts.boundary("the rows"):
+        _show_result(request, *jobs)
+
+
+def _jobs(request: _RowsRequest) -> tuple[QueryJob, QueryJob] | None:
+    """Return the two queries of a request; ``None`` unless it's the visitor's latest."""
+    if st.session_state.get(_SHOWN) != request:
+        return None
+    added, removed = (st.session_state.get(key) for key in _JOBS)
+    return None if added is None or removed is None else (added, removed)
+
+
+def _offer_button(request: _RowsRequest) -> None:
+    known = parts.queries(shared())
+    about = "Spark reads them." + ("" if known.is_open else " Starting it can take a minute.")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if st.button("Show rows", key="lg-rows-show"):
+            _forget()
+            where = f"{request.branch} against {request.target}"
+            st.session_state[_SHOWN] = request
+            for key, plan in zip(_JOBS, (request.added, request.removed), strict=True):
+                st.session_state[key] = known.read(plan, where=where, limit=_ROWS)
+            st.rerun()
+        parts.html(Markup('<span class="muted">{}</span>').format(about))
+
+
+def _forget() -> None:
+    for key in (_SHOWN, *_JOBS):
+        job = st.session_state.pop(key, None)
+        if isinstance(job, QueryJob):
+            job.stop()
+
+
+def _show_result(request: _RowsRequest, added: QueryJob, removed: QueryJob) -> None:
+    against = request.target + (" as it is now" if request.base is None else " as it was when the run began")
+    seconds = duration(max(job.seconds for job in (added, removed)))
+    parts.html(Markup('<p class="muted">Against {}; read in {}.</p>').format(markup.text(against), seconds))
+    failed = next((job.error for job in (added, removed) if job.error is not None), None)
+    if failed is not None:
+        parts.show_error(failed)
+    elif any(job.state == "stopped" for job in (added, removed)):
+        parts.html(Markup('<p class="muted">Stopped.</p>'))
+    else:
+        _show_changed("Added", added)
+        _show_changed("Removed", removed)
+    if st.button("Read again", key="lg-rows-again"):
+        _forget()
+        st.rerun()
+
+
+def _show_changed(verb: str, job: QueryJob) -> None:
+    found = job.result
+    if found is None or found.table.num_rows == 0:
+        parts.html(Markup("<h3>{}</h3>").format(verb), Markup('<p class="muted">No rows.</p>'))
+        return
+    count, columns = found.table.num_rows, found.table.num_columns
+    about = f"The first {count:,} rows of more" if found.cut else counted(count, "row")
+    if columns > _MOST_COLUMNS:
+        about += f", the first {_MOST_COLUMNS} of {columns:,} columns"
+    rows = [dict(list(row.items())[:_MOST_COLUMNS]) for row in found.page(0, count)]
+    parts.html(
+        Markup("<h3>{}</h3><p class='muted'>{}</p>").format(verb, about),
+        markup.example_rows(parts.unmasked(rows), (), caption=f"{verb} rows"),
+    )
 
 
 # Rows of one table across branches

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from lakegate.dashboard.model import MAIN
 from lakegate.dashboard.queries import LIMITS, QueryJob, Result
-from lakegate.dashboard.ui import charts, engine, markup, parts
+from lakegate.dashboard.ui import charts, markup, parts
 from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.model.figures import counted, duration
@@ -52,14 +52,14 @@ def show() -> None:
         job = st.session_state[_JOB] = asked
         job.wait(_SHORTEST_QUERY_S)  # show a quick result at once
     if job is None:
-        if not engine.queries(shared()).is_open:
+        if not parts.queries(shared()).is_open:
             parts.html(
                 Markup(
                     '<p class="muted">The first query starts Spark, which can take a minute. No other page does.</p>'
                 )
             )
     elif job.state == "running":
-        engine.watch(job, key="query-stop")
+        parts.watch(job, key="query-stop")
     else:
         with parts.boundary("the result"):
             _show(job)
@@ -91,14 +91,14 @@ def _ask(*, is_running: bool) -> QueryJob | None:
             pressed = st.form_submit_button("Run again" if is_running else "Run", type="primary")
     if not pressed or not sql.strip():
         return None
-    return engine.queries(shared()).start(sql, ref=ref.strip() or MAIN, at=at.strip() or None, limit=limit or LIMITS[0])
+    return parts.queries(shared()).start(sql, ref=ref.strip() or MAIN, at=at.strip() or None, limit=limit or LIMITS[0])
 
 
 def _show(job: QueryJob) -> None:
     if job.state == "stopped":
         parts.html(Markup('<p class="muted">Stopped after {}.</p>').format(duration(job.seconds)))
     elif job.error is not None:
-        engine.show_error(job.error)
+        parts.show_error(job.error)
     elif job.result is not None:
         _show_result(job, job.result)
 
