@@ -23,8 +23,7 @@ from lakegate.cli.main import cli
 from lakegate.integrations.aws.building import SPARK_JARS, spark_source
 from lakegate.integrations.aws.clients import open_clients
 from lakegate.integrations.aws.deployment import Deployment
-from lakegate.local.artifacts import cache_folder, prepare, proxy_options
-from lakegate.local.java import ivy_jar, java, trust_options
+from lakegate.local.artifacts import cache_folder, ivy_jar, java, prepare, proxy_options, trust_options
 from lakegate.local.ministack import in_environment
 from lakegate.model.artifacts import ivy_module
 from lakegate.progress import SilentNarrator

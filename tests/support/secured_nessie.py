@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from lakegate.local import archives, artifacts
-from lakegate.local.java import java
+from lakegate.local.artifacts import java
 from lakegate.local.process import environment, free_port
 from lakegate.model.artifacts import NESSIE
 from lakegate.progress import SilentNarrator

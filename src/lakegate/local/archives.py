@@ -25,8 +25,7 @@ from pathlib import Path
 
 from lakegate.errors import LocalStackError
 from lakegate.local import process
-from lakegate.local.artifacts import cache_folder
-from lakegate.local.java import java, user_java_options
+from lakegate.local.artifacts import cache_folder, java, user_java_options
 from lakegate.local.servers import machine_memory
 
 # By then, the command that started the servers has most likely ended, and so has a container that ran only that.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakegate.config import LocalSettings
-from lakegate.local.java import java, spark_jars, spark_version
+from lakegate.local.artifacts import java, spark_jars, spark_version
 from lakegate.local.process import marker_options
 from lakegate.local.state import ServiceName, StackFolder
 from lakegate.local.stores import SparkStores, spark_master, store_artifacts, store_properties, store_variables

@@ -20,7 +20,7 @@ from lakegate.cli.commands.serve import serve
 from lakegate.cli.main import cli
 from lakegate.config import S3Settings, ServeSettings, Settings
 from lakegate.dashboard.ui.access import decide_access
-from lakegate.local.java import spark_version
+from lakegate.local.artifacts import spark_version
 from lakegate.local.stores import s3_properties
 from lakegate.model.artifacts import ICEBERG, S3_ARTIFACTS
 from lakegate.model.secrets import SecretReference, is_loopback

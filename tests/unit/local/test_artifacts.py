@@ -15,9 +15,8 @@ import certifi
 import pytest
 
 from lakegate.errors import LocalStackError
-from lakegate.local import artifacts, java
-from lakegate.local.artifacts import prepare, proxy_options
-from lakegate.local.java import build_trust_store, trust_options
+from lakegate.local import artifacts
+from lakegate.local.artifacts import build_trust_store, prepare, proxy_options, trust_options
 from lakegate.local.servers import machine_memory
 from lakegate.model.artifacts import ARTIFACTS, NESSIE, Artifact, ivy_module
 from lakegate.ports import Step
@@ -150,7 +149,7 @@ def test_the_systems_trust_store_is_next(tmp_path: Path, monkeypatch: pytest.Mon
     store = tmp_path / "cacerts"
     store.touch()
     monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
-    monkeypatch.setattr(java, "_SYSTEM_STORES", (tmp_path / "none", store))
+    monkeypatch.setattr(artifacts, "_SYSTEM_STORES", (tmp_path / "none", store))
     assert trust_options(tmp_path) == (f"-Djavax.net.ssl.trustStore={store}",)
 
 
@@ -160,12 +159,12 @@ def test_java_reads_a_trust_store_made_from_pythons_bundle(tmp_path: Path, monke
     bundle.write_text(broken + Path(certifi.where()).read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
     monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
-    monkeypatch.setattr(java, "_SYSTEM_STORES", ())
+    monkeypatch.setattr(artifacts, "_SYSTEM_STORES", ())
     options = dict(option.split("=", 1) for option in trust_options(tmp_path / "cache"))
     store = options["-Djavax.net.ssl.trustStore"]
     listed = subprocess.run(
         [
-            java.java().with_name("keytool"),
+            artifacts.java().with_name("keytool"),
             "-list",
             "-keystore",
             store,
@@ -193,7 +192,7 @@ def test_pyspark_without_spark_is_a_clear_error(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     with pytest.raises(LocalStackError, match="only the client") as caught:
-        java.spark_jars()
+        artifacts.spark_jars()
     assert caught.value.hint is not None
     assert "pyspark[connect]" in caught.value.hint
 

@@ -19,8 +19,7 @@ from lakegate.config import HOME_NAME
 from lakegate.errors import LakegateError
 
 if TYPE_CHECKING:
-    from lakegate.integrations.aws.demo.cloud import Upload
-    from lakegate.integrations.aws.demo.tour import Tour
+    from lakegate.integrations.aws.demo import Tour, Upload
     from lakegate.model.run import Run
 
 TABLE = "demo.trips"
@@ -82,7 +81,7 @@ def demo(app: App, /, *, on_aws: bool, folder: Path | None, rows: int) -> None:
 
 
 def _demo_on_aws(app: App, folder: Path, rows: int) -> None:
-    from lakegate.integrations.aws.demo.tour import play
+    from lakegate.integrations.aws.demo import play
 
     if app.engine is not None or app.catalog is not None:
         raise click.UsageError(
@@ -148,7 +147,7 @@ def _show(app: App, published: Run, rejected: Run, rows_per_branch: Mapping[str,
 
 
 def _aws_payload(tour: Tour) -> dict[str, Any]:
-    from lakegate.integrations.aws.demo.tour import text_of
+    from lakegate.integrations.aws.demo import text_of
 
     return {
         "home": str(tour.home),
@@ -175,7 +174,7 @@ def _outcome_payload(outcome: Upload) -> dict[str, Any]:
 
 
 def _show_aws(app: App, tour: Tour) -> None:
-    from lakegate.integrations.aws.demo.tour import text_of
+    from lakegate.integrations.aws.demo import text_of
     from lakegate.local.ministack import ACCESS_KEY, SECRET_KEY
 
     say(f"[bold]Three files were uploaded to[/] s3://{safe(tour.bucket)}/landing/{TABLE.replace('.', '/')}/")

@@ -18,17 +18,20 @@ import pytest
 from lakegate.cli.commands import down
 from lakegate.config import load_settings
 from lakegate.errors import ConfigurationError, RetryableError
-from lakegate.integrations.aws.demo import cloud, tour
-from lakegate.integrations.aws.demo.cloud import (
+from lakegate.integrations.aws import demo
+from lakegate.integrations.aws.demo import (
     Cloud,
     DeadLetter,
     DemoFile,
     DemoHome,
     OutcomeWaiter,
+    Tour,
     Upload,
     make_files,
+    play,
+    slack_stand_in,
+    text_of,
 )
-from lakegate.integrations.aws.demo.tour import Tour, play, slack_stand_in, text_of
 from lakegate.lake import Lake
 from lakegate.progress import SilentNarrator
 from lakegate.sources.synthetic import generate
@@ -183,7 +186,7 @@ def outcome(lake: FakeLake, cloud: FakeCloud, timeout_s: float = 30.0) -> Any:
 
 
 def test_a_file_is_waited_for_until_its_run_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakegate.integrations.aws.demo.cloud._POLL_S", 0.0)
+    monkeypatch.setattr("lakegate.integrations.aws.demo._POLL_S", 0.0)
     found = outcome(FakeLake("running", "staged", "published"), FakeCloud())
     assert (found.outcome, found.run.run_id, found.letter) == ("published", "r1", None)
 
@@ -224,7 +227,7 @@ def test_an_unsupported_machine_is_a_clear_error(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     stack = SimpleNamespace()
     with pytest.raises(ConfigurationError, match="riscv64") as caught:
-        cloud.deploy(DemoHome(tmp_path), cast("Any", stack), "http://127.0.0.1/", SilentNarrator())
+        demo.deploy(DemoHome(tmp_path), cast("Any", stack), "http://127.0.0.1/", SilentNarrator())
     assert "lakegate aws deploy" in str(caught.value.hint)
 
 
@@ -257,9 +260,9 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         raise RetryableError("Here the story would begin.")
         yield
 
-    monkeypatch.setattr(tour, "MiniStack", FakeMiniStack)
-    monkeypatch.setattr(tour, "local_stack", lambda *_: fake_stack)
-    monkeypatch.setattr(tour, "_opened", opened)
+    monkeypatch.setattr(demo, "MiniStack", FakeMiniStack)
+    monkeypatch.setattr(demo, "local_stack", lambda *_: fake_stack)
+    monkeypatch.setattr(demo, "_opened", opened)
     return told
 
 
@@ -271,7 +274,7 @@ def test_after_a_killed_ministack_the_demo_starts_over(
     home.write(ENDPOINT, TABLE, CHECKS)
     journal = tmp_path / ".lakegate" / "journal.db"
     journal.write_text("")
-    monkeypatch.setattr(tour, "is_deployed", lambda _: deployed)
+    monkeypatch.setattr(demo, "is_deployed", lambda _: deployed)
     with pytest.raises(RetryableError, match="would begin"):
         play(tmp_path, TABLE, CHECKS, SilentNarrator(), rows=1000, generate=generate)
     assert journal.exists() == is_kept
@@ -282,7 +285,7 @@ def test_after_a_killed_ministack_the_demo_starts_over(
 def test_the_first_demo_does_not_look_for_earlier_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: list[str]
 ) -> None:
-    monkeypatch.delattr(tour, "is_deployed")
+    monkeypatch.delattr(demo, "is_deployed")
     with pytest.raises(RetryableError, match="would begin"):
         play(tmp_path / "new", TABLE, CHECKS, SilentNarrator(), rows=1000, generate=generate)
     assert stopped == []
@@ -315,7 +318,7 @@ def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Path, 
             folder, ENDPOINT, "b", Path("/l/ministack.log"), outcomes, {"text": "r-nulls was rejected"}, (1000, 1000)
         )
 
-    monkeypatch.setattr(tour, "play", play)
+    monkeypatch.setattr(demo, "play", play)
     return plays
 
 
