@@ -363,7 +363,7 @@ class _History:
         with self._lock:
             self._advance_to(self._catalog().get_ref(MAIN).hash)
             if commit not in self._known and self._unread is not None:
-                self._read_older()
+                self._note(list(islice(self._catalog().history(self._unread), self._commits_per_request)))
             if commit in self._known:
                 return True
             if self._unread is not None:
@@ -381,10 +381,6 @@ class _History:
             self._known = {head}
             self._note(added)
         self._head = head
-
-    def _read_older(self) -> None:
-        assert self._unread is not None  # noqa: S101 - for the type checker
-        self._note(list(islice(self._catalog().history(self._unread), self._commits_per_request)))
 
     def _note(self, commits: Sequence[Commit]) -> None:
         self._known.update(commit.hash for commit in commits)

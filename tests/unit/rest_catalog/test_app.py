@@ -1,19 +1,22 @@
-"""The REST catalog's answers: Iceberg's schemas, errors, pages, entity tags, and refused writes."""
+"""The REST catalog: its answers by Iceberg's schemas, refused writes, who may read, and where it listens."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import logging
+import socket
 from copy import copy
 from itertools import product
+from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.rest import ConfigResponse, ListNamespaceResponse, ListTablesResponse, TableResponse
+from starlette.types import Receive, Scope, Send
 
-from lakegate.errors import CatalogUnavailableError, ConfigurationError
+from lakegate.errors import AlreadyExistsError, CatalogUnavailableError, ConfigurationError, InputError
 from lakegate.model.refs import NO_SNAPSHOT
-from lakegate.rest_catalog.app import ENDPOINTS
+from lakegate.rest_catalog.app import ENDPOINTS, ListenAddress, listen, require_safe, run
 from lakegate.testing.memory import MemoryCatalog
 from support.iceberg_tables import append, pointer_to
 from support.rest_world import RestWorld, location_of, valid
@@ -299,3 +302,106 @@ def test_requests_are_logged_without_tokens(world: RestWorld, caplog: pytest.Log
     assert (facts["method"], facts["path"], facts["status"]) == ("GET", TRIPS, 200)
     assert facts["commit"] == world.catalog.get_ref("main").hash
     assert "s3cret" not in json.dumps(facts) + record.getMessage()
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic s3cret", "s3cret", "Bearer s3crét"]
+)
+def test_who_has_no_token_or_another_is_refused(world: RestWorld, header: str | None) -> None:
+    client = world.client(lambda: "s3cret")
+    headers = {} if header is None else {"Authorization": header.encode()}
+    for path in ("/v1/config", "/v1/main/namespaces", "/v1/main/namespaces/x/views", "/", "/health/"):
+        refused = client.get(path, headers=headers)  # type: ignore[arg-type]  # bytes are headers, too
+        assert refused.status_code == 401
+        assert valid("IcebergErrorResponse", refused.json())["error"]["type"] == "NotAuthorizedException"
+        assert refused.headers["WWW-Authenticate"].startswith("Bearer")
+    assert client.post("/v1/main/namespaces", headers=headers).status_code == 401  # type: ignore[arg-type]  # likewise
+
+
+def test_who_has_the_token_may_ask_and_probes_need_none(world: RestWorld) -> None:
+    tokens = iter(["first", "first", "second"])
+    client = world.client(lambda: next(tokens), base_url="http://lake.example.com")
+    assert client.get("/v1/config", headers={"Authorization": "Bearer first"}).status_code == 200
+    assert client.get("/health").status_code == client.get("/ready").status_code == 200
+    assert client.get("/v1/config", headers={"Authorization": "bearer  first"}).status_code == 200
+    # The token is read anew each time: a replaced one is no longer valid.
+    assert client.get("/v1/config", headers={"Authorization": "Bearer first"}).status_code == 401
+
+
+def test_a_token_that_cannot_be_read_lets_nobody_in(world: RestWorld) -> None:
+    def missing() -> str:
+        raise ConfigurationError("Setting serve.token refers to a file that isn't there.")
+
+    response = world.client(missing).get("/v1/config", headers={"Authorization": "Bearer x"})
+    assert (response.status_code, response.json()["error"]["type"]) == (503, "ServiceUnavailableException")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("localhost:8181", 200),
+        ("127.0.0.1:8181", 200),
+        ("[::1]:8181", 200),
+        ("evil.example.com", 403),
+        ("evil.example.com:8181", 403),
+        ("127.0.0.1.evil.example.com", 403),
+        ("localhost@evil.example.com", 403),
+        ("127.0.0.1:8181@evil.example.com", 403),
+        ("LOCALHOST:8181", 200),
+        ("", 403),
+    ],
+)
+def test_without_a_token_only_this_machines_names_are_answered(world: RestWorld, host: str, status: int) -> None:
+    assert world.client().get("/v1/config", headers={"Host": host}).status_code == status
+
+
+def test_a_port_that_is_taken_is_said_so() -> None:
+    with listen(ListenAddress("127.0.0.1", 0)) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(AlreadyExistsError, match=f"Port {port} on 127.0.0.1 is in use") as error:
+            listen(ListenAddress("127.0.0.1", port))
+    assert "--port" in (error.value.hint or "")
+
+
+def test_a_body_does_not_wait_for_the_receipt_of_its_headers() -> None:
+    with listen(ListenAddress("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()):
+        connection, _ = listening.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1", "a b", "x" * 300, "127.0.0.1:80"])
+def test_an_address_of_another_machine_is_said_so(host: str) -> None:
+    with pytest.raises(InputError, match="Can't listen on"):
+        listen(ListenAddress(host, 0))
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        (ListenAddress("127.0.0.1", 8181), "http://127.0.0.1:8181"),
+        (ListenAddress("::1", 8181), "http://[::1]:8181"),
+        (ListenAddress("lake.example.com", 443, Path("c"), Path("k")), "https://lake.example.com:443"),
+    ],
+)
+def test_the_address_as_clients_spell_it(address: ListenAddress, url: str) -> None:
+    assert address.url == url
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "lake.example.com"])
+def test_other_machines_need_a_token(host: str) -> None:
+    with pytest.raises(ConfigurationError, match="without a token"):
+        require_safe(ListenAddress(host, 8181), has_token=False)
+    require_safe(ListenAddress(host, 8181), has_token=True)
+    require_safe(ListenAddress("localhost", 8181), has_token=False)
+
+
+def test_a_certificate_that_is_none_is_said_so(tmp_path: Path) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError
+
+    (tmp_path / "c.pem").write_text("no certificate")
+    address = ListenAddress("127.0.0.1", 0, tmp_path / "c.pem", tmp_path / "c.pem")
+    with socket.socket() as unused, pytest.raises(ConfigurationError, match="Can't use the certificate"):
+        run(app, unused, address)
