@@ -16,7 +16,7 @@ import pytest
 
 from lakegate.config import LocalSettings
 from lakegate.errors import LocalStackError
-from lakegate.local import LocalStack, StackState, archives, java, prepare, process
+from lakegate.local import LocalStack, StackState, archives, artifacts, prepare, process
 from lakegate.local.archives import Archive
 from lakegate.local.servers import SERVERS
 from lakegate.local.state import StackFolder
@@ -122,7 +122,7 @@ def test_java_goes_on_without_an_archive_that_is_damaged(tmp_path: Path) -> None
         options = Archive(damaged, ()).options(tmp_path)
         done = subprocess.run(
             # Without a program: Java looks at the archive first.
-            [java.java(), *options, *server.classes(jars)[:-2], "-cp", server.classes(jars)[-1], "-version"],
+            [artifacts.java(), *options, *server.classes(jars)[:-2], "-cp", server.classes(jars)[-1], "-version"],
             capture_output=True,
             text=True,
             check=False,
@@ -204,7 +204,7 @@ def test_a_heap_that_does_not_fit_is_explained(tmp_path: Path) -> None:
 @pytest.mark.parametrize("system_store", [True, False])
 def test_a_damaged_jar_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, system_store: bool) -> None:
     if not system_store:
-        monkeypatch.setattr(java, "_SYSTEM_STORES", ())
+        monkeypatch.setattr(artifacts, "_SYSTEM_STORES", ())
     path = tmp_path / "jars" / _INJECT.file_name
     path.parent.mkdir()
     path.write_bytes(b"damaged")
