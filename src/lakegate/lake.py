@@ -77,7 +77,7 @@ from lakegate.telemetry.metrics import Sample
 from lakegate.wap import review
 from lakegate.wap.alerting import alert_counted, alert_given_up, alert_late, find_late
 from lakegate.wap.audit import audit_state
-from lakegate.wap.claims import RowsTakenError
+from lakegate.wap.claims import RowsTakenError, rows_left
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import Deadline
 from lakegate.wap.discard import discard, discard_run
@@ -101,7 +101,6 @@ from lakegate.wap.review import accepted
 from lakegate.wap.stage import changes_between
 from lakegate.wap.transaction import Transaction, transaction
 from lakegate.wap.trial import ContractOutcome, ContractTrial, outcome_of, try_contract
-from lakegate.wap.watermark import rows_left
 
 if TYPE_CHECKING:
     from lakegate.snippets.snippet import Snippet
@@ -1443,7 +1442,7 @@ class Lake:
         """
         from lakegate.checks.predicates import PredicateError, read_predicate
         from lakegate.wap.optimistic_commit import with_priority
-        from lakegate.wap.optimize import optimize, partitions_left, sort_order
+        from lakegate.wap.table_changes import optimize, partitions_left, sort_order
         from lakegate.wap.table_changes import rewrite_manifests as rewrite
 
         identifier = TableIdentifier.parse(table)

@@ -367,7 +367,7 @@ def test_a_compaction_that_was_beaten_once_is_waited_for(house: FakeLakehouse, m
         if len(held) < 3:
             raise NotReplayableError("Somebody took rows back.")
 
-    monkeypatch.setattr("lakegate.wap.optimize.optimize", beaten)
+    monkeypatch.setattr("lakegate.wap.table_changes.optimize", beaten)
     assert open_lake(house).optimize_table(TABLE).status == "skipped"
     assert held == [False, True, True]
     assert not is_held()

@@ -1,21 +1,29 @@
-"""Claims: reserve a batch's files for one run, so that each version of a file is published once."""
+"""Claims: reserve a batch's files for one run, so that each version of a file is published once.
+
+For another system's table that is read by watermark, a version is a set of ranges of its watermark column. It's
+claimed, committed and reverted like the version of a file, so the commits say which rows were taken. After a revert,
+its rows are left to ingest again, even if the journal was lost.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
 from lakegate.errors import InputError, RetryableError
 from lakegate.model.batch import Claim, KnownFile, SourceFile
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import Ref
-from lakegate.model.request import IngestRequest
-from lakegate.model.source import WatermarkRanges, overlapping
+from lakegate.model.request import IngestRequest, WriteMode
+from lakegate.model.source import Source, WatermarkRanges, allowed_range, kind_of, overlapping, untaken_ranges
 from lakegate.telemetry.metrics import WAIT_SECONDS, measure
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
-from lakegate.wap.history import MODE_PROPERTY, files_in, find_commit, published_to, tables_in
+from lakegate.wap.history import MODE_PROPERTY, files_in, find_commit, published_to, sync, tables_in
 from lakegate.wap.optimistic_commit import give_up_priority
 from lakegate.wap.recover import recover
 
@@ -72,6 +80,53 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
     return ClaimedFiles(files, skipped, claim.same_content, bool(claim.busy), replaces, again)
 
 
+def rows_left(
+    context: Context,
+    table: TableIdentifier,
+    source: Source,
+    frame: Any,
+    *,
+    run_id: str,
+    mode: WriteMode,
+    wait_s: float | None,
+) -> tuple[Any, str]:
+    """Return the rows of a source that no run has published to ``table``, and their version.
+
+    The highest mark is fixed before any row is read, so rows that arrive meanwhile are left to the next run.
+
+    Args:
+        wait_s: Seconds to wait for another run that is taking rows of the source; ``None`` for a plan, which neither
+            waits nor settles the runs of dead processes.
+
+    Raises:
+        InputError: When there's no such column, it can't be a watermark, or earlier runs took rows in another way.
+        RetryableError: When another run took longer than ``wait_s``.
+    """
+    column = source.watermark or ""
+    if mode.needs_all_files:
+        raise InputError(
+            f"Mode {mode.name} would replace the rows that earlier runs took by watermark.",
+            hint="Use --mode append or upsert. Or leave out --watermark to take all rows each time.",
+        )
+    file = SourceFile(uri=source.uri, size_bytes=0, version="", rows=0)
+    if wait_s is not None:
+        recover(context)
+    sync(context, "main")
+    if wait_s is not None:
+        _wait_for_source(context, str(table), file, run_id, wait_s)
+
+    def within(spark_type: str) -> str | None:
+        kind = kind_of(spark_type, column)
+        limit = allowed_range(column, kind, until=source.until, now=datetime.now(UTC))
+        return None if limit is None else limit.where(spark_type)
+
+    spark_type, highest = context.engine().highest_watermark(frame, column, within)
+    kind = kind_of(spark_type, column)
+    published = context.journal.earlier(str(table), [file])
+    taken = untaken_ranges(column, kind, highest, _taken_ranges(table, published, column, kind))
+    return (frame.where("false"), "") if taken is None else (frame.where(taken.where(spark_type)), taken.version)
+
+
 def _claim(context: Context, request: IngestRequest, token: str) -> Claim:
     return context.journal.claim(
         request.run_id,
@@ -106,11 +161,11 @@ def _wait(context: Context, request: IngestRequest, claim: Claim, token: str, de
         claim = _claim(context, request, token)
         return next(iter(claim.busy), None)
 
-    wait_for_file(context, str(request.table), claim.busy[0], next_busy, wait_s=request.wait_s, deadline=deadline)
+    _wait_for_file(context, str(request.table), claim.busy[0], next_busy, wait_s=request.wait_s, deadline=deadline)
     return claim
 
 
-def wait_for_file(
+def _wait_for_file(
     context: Context,
     table: str,
     busy: KnownFile,
@@ -166,6 +221,37 @@ def _require_rows_left(context: Context, request: IngestRequest, files: Sequence
                 file=own.uri,
                 other_run_id=known.run_id,
             )
+
+
+def _taken_ranges(
+    table: TableIdentifier, published: Sequence[KnownFile], column: str, kind: str
+) -> Sequence[WatermarkRanges]:
+    """Return the ranges that were taken; all must be of the same watermark column."""
+    found = []
+    for one in published:
+        ranges = WatermarkRanges.parse(one.file.version)
+        if ranges is None or not ranges.is_like(column, kind):
+            how = "as a whole" if ranges is None else f"by {ranges.column} ({ranges.kind})"
+            raise InputError(
+                f"Run {one.run_id} took rows of {one.file.uri} for {table} {how}, not by {column} ({kind}), so "
+                "lakegate can't tell which rows are left.",
+                hint=f"Use the same watermark as that run. Or revert it and start over: lakegate revert {one.run_id}",
+                table=str(table),
+                other_run_id=one.run_id,
+            )
+        found.append(ranges)
+    return found
+
+
+def _wait_for_source(context: Context, table: str, file: SourceFile, run_id: str, wait_s: float) -> None:
+    """Wait until no other run is taking rows of the source: only then is it known which rows are left."""
+
+    def other() -> KnownFile | None:
+        return next((one for one in context.journal.known(table, [file]).busy if one.run_id != run_id), None)
+
+    busy = other()
+    if busy is not None:
+        _wait_for_file(context, table, busy, other, wait_s=wait_s)
 
 
 def _note_same_content(context: Context, request: IngestRequest, files: Sequence[KnownFile]) -> None:

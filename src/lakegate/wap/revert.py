@@ -1,4 +1,4 @@
-"""Revert runs, restore tables, and reset branches.
+"""Revert runs, restore and rename tables, and reset branches.
 
 A revert undoes a publish in one commit across its tables, and keeps later publishes: see
 :mod:`lakegate.wap.revert_plan`. Reverts and restores are runs of their own, in the journal like all others.
@@ -11,11 +11,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from lakegate.errors import InputError, NotFoundError, NotReplayableError, NotRevertableError, OutcomeUnknownError
+from lakegate.errors import (
+    AlreadyExistsError,
+    IdentifierError,
+    InputError,
+    NotFoundError,
+    NotReplayableError,
+    NotRevertableError,
+    OutcomeUnknownError,
+)
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import is_quarantine, table_of
+from lakegate.model.quarantine import is_quarantine, quarantine_of, table_of
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKind, UndoneTable, new_run_id
+from lakegate.points import unknown_table
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
@@ -42,9 +51,8 @@ from lakegate.wap.history import (
 )
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.optimistic_commit import commit_on_head, publish_lock, wait_for_priority_runs
-from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, quarantine_table
+from lakegate.wap.quarantine import QUARANTINE_OF_PROPERTY, quarantine_table, require_not_reserved
 from lakegate.wap.reachable import keep_files, keep_files_of
-from lakegate.wap.rename import plan_rename
 from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_restore, plan_revert
 from lakegate.wap.stage import namespaces_for
 
@@ -168,6 +176,62 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
         return plan_restore(f"Restore {table} as at commit {at.hash[:12]}", history, changed)
 
     return run_plan(context, plan_at, run_id=new_run_id, kind="restore", target=target, text=f"Restoring {table}")
+
+
+def plan_rename(
+    context: Context, old: TableIdentifier, new: TableIdentifier, head: Ref, *, reverts: tuple[str, ...] = ()
+) -> RevertPlan:
+    """Plan to rename a table together with its quarantine table.
+
+    Args:
+        reverts: The run whose rename this reverts.
+
+    Raises:
+        AlreadyExistsError: When the new name, or that of its quarantine table, is taken.
+        ConfigurationError: When the new name is reserved.
+        IdentifierError: When there's a quarantine table, and its new name would be too long.
+        InputError: When the table is a quarantine table itself.
+    """
+    require_not_reserved(new)
+    tables: dict[TableIdentifier, TablePlan] = {}
+    renames = {old: new}
+    try:
+        renames[quarantine_of(old)] = quarantine_of(new)
+    except IdentifierError:  # a name is too long to have one
+        if quarantine_table(context, old, head) is not None:
+            raise
+    found = context.catalog.get_tables([*renames, *renames.values()], head)
+    for then, name in renames.items():
+        pointer = found[then]
+        if pointer is None and then == old:
+            raise unknown_table(context.catalog, str(old), head)
+        if found[name] is not None:
+            raise AlreadyExistsError(
+                f"{old} can't be renamed: table {name} exists already.",
+                hint=f"Choose another name, or drop that table first: lakegate table drop {name}",
+                table=str(name),
+            )
+        if pointer is not None:
+            metadata = context.reader.metadata(pointer)
+            if then == old and QUARANTINE_OF_PROPERTY in metadata.properties:
+                table = metadata.properties[QUARANTINE_OF_PROPERTY]
+                raise InputError(
+                    f"{old} can't be renamed: it's the quarantine table of {table}, and is renamed with it.",
+                    hint=f"Rename the table: lakegate table rename {table} NAME",
+                    table=str(old),
+                )
+            tables[then] = TablePlan(None, dropped_table(context, pointer))
+            if then != old:
+                pointer = context.editor.with_properties(pointer, {QUARANTINE_OF_PROPERTY: str(new)})
+            moved = pointer.model_copy(update={"table": name, "content_id": None})
+            kept = UndoneTable(table=str(name), rows=metadata.rows, data_files=metadata.data_files or 0)
+            tables[name] = TablePlan(moved, kept)
+    return RevertPlan(
+        message=f"Rename {old} to {new}",
+        reverts=reverts,
+        tables=tables,
+        renames=tuple((str(then), str(name)) for then, name in renames.items() if then in tables),
+    )
 
 
 def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False, main: str = "main") -> Ref:

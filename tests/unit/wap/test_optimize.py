@@ -13,7 +13,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, TablePointer
 from lakegate.testing import MemoryCatalog
 from lakegate.wap.context import Context
-from lakegate.wap.optimize import optimize
+from lakegate.wap.table_changes import optimize
 from lakegate.wap.transaction import Transaction
 
 TABLE = TableIdentifier.parse("nyc.trips")

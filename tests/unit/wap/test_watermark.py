@@ -12,10 +12,9 @@ from lakegate.errors import InputError, RetryableError
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.request import IngestRequest, WriteMode
 from lakegate.model.source import Source, WatermarkRanges, allowed_range, untaken_ranges
-from lakegate.wap.claims import RowsTakenError
+from lakegate.wap.claims import RowsTakenError, rows_left
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.revert import revert
-from lakegate.wap.watermark import rows_left
 from support.fakes import FakeLakehouse
 from support.flow_support import TRIPS, when_reached
 
