@@ -419,7 +419,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
             connection.row_factory = sqlite3.Row
             connection.execute(f"CREATE TABLE batch ({', '.join(map(quote, version.schema.names))})")
             marks = ", ".join("?" * len(version.schema.names))
-            values = [[row[name] for name in version.schema.names] for row in wanted]
+            values = [[row.get(name) for name in version.schema.names] for row in wanted]  # new columns are NULL
             connection.executemany(f"INSERT INTO batch VALUES ({marks})", values)
             connection.execute(f"CREATE TEMP VIEW {OWN_BATCH} AS SELECT * FROM batch")
             found = connection.execute(sql).fetchall()

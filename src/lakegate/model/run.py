@@ -63,6 +63,8 @@ class StagedTable(Value):
         reason: Why it isn't an append, in words that follow "because".
         schema_changes: Changes to the table's columns.
         compacted: Whether lakegate proved, by comparing them, that it only put the same rows into other files.
+        by_anyone: Whether it was found on a branch that anybody may have written to. What its metadata says about the
+            values in its files proves nothing then.
     """
 
     run_id: str
@@ -82,6 +84,7 @@ class StagedTable(Value):
     reason: str | None = None
     schema_changes: tuple[SchemaChange | ColumnChange, ...] = ()
     compacted: bool = False
+    by_anyone: bool = False
 
     @property
     def only_adds(self) -> bool:

@@ -289,8 +289,8 @@ def require_readable(table: TableIdentifier, branch: str, schema: Schema) -> Non
 
 
 def _added(context: Context, staged: StagedTable) -> AddedFiles:
-    """Return the files whose metrics the audit may use: those that the run added, if it did nothing else."""
-    if not staged.keeps_rows:
+    """Return the files whose metrics the audit may use: those that the run itself added, if it did nothing else."""
+    if staged.by_anyone or not staged.keeps_rows:
         return AddedFiles(files=(), complete=False)
     return measured_files(context, staged.pointer, staged.snapshot_ids)
 

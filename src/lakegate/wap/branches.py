@@ -27,7 +27,12 @@ FORMAT: Final = 2
 _OLDEST_FORMAT: Final = 1
 
 _UNKNOWN_TO_OLDER: Final[dict[str, Any]] = {
-    "run": {"orchestrator": True, "actions": True, "adopted": True, "staged": {"__all__": {"compacted": True}}},
+    "run": {
+        "orchestrator": True,
+        "actions": True,
+        "adopted": True,
+        "staged": {"__all__": {"compacted": True, "by_anyone": True}},
+    },
 }
 """Fields that branches leave out: nobody needs them there, and older releases that read this format reject them."""
 _NAMED_BY_A_RUN = re.compile(r"(?:.*/)?[^/]+_(\d{8}T\d{6}-[0-9a-f]{8})")

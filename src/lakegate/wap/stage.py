@@ -468,7 +468,7 @@ def staged_since(
     owner = run_id or (owners.pop() if len(owners) == 1 else None) or new_run_id()
     return tuple(
         staged_table(owner, target, base.hash, branch, before, after, change).model_copy(
-            update={"schema_changes": changes_between(context.reader, before, after)}
+            update={"schema_changes": changes_between(context.reader, before, after), "by_anyone": run_id is None}
         )
         for before, after, change in found
     )

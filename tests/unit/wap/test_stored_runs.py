@@ -171,6 +171,15 @@ def test_two_runs_on_one_branch_are_refused(house: FakeLakehouse) -> None:
         publish(house, "wap/nyc.trips_r1")
 
 
+def test_metrics_on_a_branch_are_no_evidence_whichever_run_they_name(house: FakeLakehouse) -> None:
+    kept = ingest(house.context, ordered(house, checks=("row_count(min=3)",), on_failure="keep"))
+    write_by_hand(house, kept.branch, MORE, **{RUN_ID_PROPERTY: kept.run_id})
+    report = review.audit_branch(
+        house.context, TRIPS, kept.branch, checks=parsed("not_null(passengers)"), configured=lambda _: (), explain=True
+    )
+    assert [one.method for one in report.explanations] == ["scan"]
+
+
 def test_an_unknown_run_is_refused_unless_accepted(house: FakeLakehouse) -> None:
     main = house.catalog.get_ref("main")
     ingest(house.context, ordered(house))
