@@ -352,14 +352,14 @@ class TableReader(Protocol):
         """
 
     def inspect(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
-        """Yield each file that :meth:`reach` yields, and each flaw that the metadata alone shows.
+        """Yield each file that the state needs, and each flaw that the metadata alone shows.
 
         A missing or damaged file is yielded as a flaw, and the inspection goes on. Files that the current snapshot
         needs come first.
 
         Args:
-            walked: Metadata files, manifest lists and manifests to skip, because they were inspected before, damaged or
-                not. Those that are inspected now are added.
+            walked: Metadata files, manifest lists and manifests that were inspected before, damaged or not. They're
+                yielded, but not read again. Those that are inspected now are added.
 
         Raises:
             ConfigurationError: When the store doesn't accept the credentials, or denies access to a file.

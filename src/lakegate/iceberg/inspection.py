@@ -40,6 +40,12 @@ if TYPE_CHECKING:
 
 _PARQUET = "PARQUET"
 _OPERATIONS = ("append", "replace", "overwrite", "delete")
+_RUNNING_TOTALS = (
+    ("total-records", "added-records", "deleted-records"),
+    ("total-data-files", "added-data-files", "deleted-data-files"),
+    ("total-files-size", "added-files-size", "removed-files-size"),
+)
+"""Keys of a snapshot's summary (spec, "Optional Snapshot Summary Fields"): a total, and what changed it."""
 
 
 class Inspector:
@@ -60,9 +66,9 @@ class Inspector:
     def inspect(self) -> Iterator[NeededFile | Flaw]:
         """Yield the files and flaws of the state, those of its current snapshot first."""
         file = NeededFile(self._pointer.metadata_location, "metadata file")
+        yield file
         if self._was_walked(file.path):
             return
-        yield file
         try:
             document = self._files.metadata(self._pointer).document
         except InputError as error:
@@ -95,9 +101,9 @@ class Inspector:
                 yield from self._manifest(NeededFile(path, "manifest", is_current=self._is_current), None)
             return
         file = NeededFile(location, "manifest list", is_current=self._is_current)
+        yield file
         if self._was_walked(location):
             return
-        yield file
         try:
             manifests: ManifestList = self._files.read("Manifest list", location, self._pointer, read_list)
         except InputError as error:
@@ -180,9 +186,9 @@ class Inspector:
                 self._row_id_ranges.append((first, first + file.record_count, file.file_path))
 
     def _manifest(self, file: NeededFile, line: ListedManifest | None) -> Iterator[NeededFile | Flaw]:
+        yield file
         if self._was_walked(file.path):
             return
-        yield file
         try:
             entries = self._files.read("Manifest", file.path, self._pointer, read_manifest)
         except InputError as error:
@@ -233,6 +239,7 @@ class Inspector:
             vector,
             None if vector is None else self._live_rows.get(vector.target),
             keys,
+            dict(data.null_value_counts or {}) if has_rows else {},
         )
 
     def _entry_flaws(self, entries: Sequence[ManifestEntry], line: ListedManifest, file: NeededFile) -> Iterator[Flaw]:
@@ -293,15 +300,15 @@ def _running_total_flaws(document: Document, snapshot: Document, file: NeededFil
     """Yield a snapshot whose totals don't follow from its parent's: a manifest may be gone, and the totals adapted."""
     parent = find_snapshot(document, snapshot.get("parent-snapshot-id") or NO_SNAPSHOT)
     before, now = ((one or {}).get("summary") or {} for one in (parent, snapshot))
-    for what in ("records", "data-files"):
-        counts = [str(one) for one in (before.get(f"total-{what}"), now.get(f"total-{what}"))]
-        counts += [str(now.get(f"{way}-{what}", 0)) for way in ("added", "deleted")]
+    for total_key, added_key, removed_key in _RUNNING_TOTALS:
+        counts = [str(one) for one in (before.get(total_key), now.get(total_key))]
+        counts += [str(now.get(key, 0)) for key in (added_key, removed_key)]
         if not all(one.isdecimal() for one in counts):
             continue
-        then, total, added, deleted = map(int, counts)
-        if total != then + added - deleted:
-            problem = f"snapshot {snapshot['snapshot-id']} counts {total} {what.replace('-', ' ')} (total-{what})"
-            why = f"its parent has {then}, and it added {added} and deleted {deleted}"
+        then, total, added, removed = map(int, counts)
+        if total != then + added - removed:
+            problem = f"snapshot {snapshot['snapshot-id']} says {total_key} is {total}"
+            why = f"its parent has {then}, {added_key} is {added} and {removed_key} is {removed}"
             yield Flaw("wrong-count", file, f"{problem}, but {why}")
 
 
@@ -330,22 +337,26 @@ def footer_flaw(file: NeededFile, footer: FileMetaData) -> Flaw | None:
 
     Comparing bounds finds a file that was replaced by one of the same size and number of rows. It's limited to types
     that manifests and footers encode the same way, whoever wrote them: integers, dates, microsecond timestamps and
-    strings.
+    strings. Numbers of NULLs are compared for all types, because audits answer ``not_null`` from them.
     """
     if footer.num_rows != file.rows:
         return Flaw("wrong-rows", file, f"it holds {footer.num_rows:,} rows, not {file.rows:,}")
     if file.keys and (lacking := _missing_field_ids(file.keys, footer)):
         return Flaw("wrong-rows", file, f"it lacks the column with field id {lacking[0]}, by which it deletes rows")
-    for place, bounds in _columns_with_bounds(file, footer):
+    for place, field_id in _flat_columns(footer):
         column = footer.schema.column(place)
-        decode = _bound_decoder(column)
         held = [footer.row_group(number).column(place).statistics for number in range(footer.num_row_groups)]
+        nulls = file.nulls.get(field_id)
+        counts = [one.null_count for one in held if one is not None and one.null_count is not None]
+        if nulls is not None and len(counts) == len(held) and sum(counts) != nulls:
+            return Flaw("wrong-rows", file, f"its column {column.path} holds {sum(counts):,} NULLs, not {nulls:,}")
+        decode = _bound_decoder(column) if field_id in file.bounds else None
         values: list[Any] = [
             value for one in held if one is not None and one.has_min_max for value in (one.min_raw, one.max_raw)
         ]
         if decode is None or not values or len(values) < 2 * len(held):
             continue
-        least, most = map(decode, bounds)
+        least, most = map(decode, file.bounds[field_id])
         if not least <= min(values) <= max(values) <= most:
             return Flaw("wrong-rows", file, f"its column {column.path} has values outside the bounds in its manifest")
     return None
@@ -387,8 +398,8 @@ def _field_ids(type_: Any) -> Iterator[int]:
             yield from _field_ids(type_[part])
 
 
-def _columns_with_bounds(file: NeededFile, footer: FileMetaData) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
-    """Yield the index and the manifest's bounds of each column that isn't nested."""
+def _flat_columns(footer: FileMetaData) -> Iterator[tuple[int, int]]:
+    """Yield the index and the field id of each column that isn't nested."""
     import pyarrow as pa
 
     places = defaultdict[str, list[int]](list)
@@ -400,9 +411,8 @@ def _columns_with_bounds(file: NeededFile, footer: FileMetaData) -> Iterator[tup
         return  # Arrow doesn't know one of its types
     for field in fields:
         field_id = (field.metadata or {}).get(b"PARQUET:field_id")
-        bounds = None if field_id is None else file.bounds.get(int(field_id))
-        if bounds is not None and len(places[field.name]) == 1 and not pa.types.is_nested(field.type):
-            yield places[field.name][0], bounds
+        if field_id is not None and len(places[field.name]) == 1 and not pa.types.is_nested(field.type):
+            yield places[field.name][0], int(field_id)
 
 
 def _bound_decoder(column: ColumnSchema) -> Callable[[bytes], Any] | None:

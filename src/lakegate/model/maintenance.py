@@ -246,6 +246,7 @@ class NeededFile(NamedTuple):
         vector: For Puffin files: a deletion vector in it. A file with several is yielded once for each.
         target_rows: Number of rows in the vector's data file, if known.
         keys: For equality deletes: field ids of the columns that are compared.
+        nulls: For data files: numbers of NULLs by field id.
     """
 
     path: str
@@ -258,6 +259,7 @@ class NeededFile(NamedTuple):
     vector: DeletionVector | None = None
     target_rows: int | None = None
     keys: tuple[int, ...] = ()
+    nulls: Mapping[int, int] = MappingProxyType({})
 
 
 class Flaw(NamedTuple):

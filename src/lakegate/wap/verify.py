@@ -7,7 +7,7 @@ problem with a file is reported for the newest state that needs the file.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -167,7 +167,7 @@ class _Inspection:
         self._names[pointer.content_id or str(pointer.table)].add(str(pointer.table))
         self.states += 1
         unread: Flaw | None = None
-        for one in self._inspected(pointer, _Walked(walked, lambda path: self._claim(path, pointer))):
+        for one in self._inspected(pointer, walked):
             if isinstance(one, NeededFile):
                 self._need(one, pointer)
                 yield one.path
@@ -315,23 +315,6 @@ class _Inspection:
                     f"lakegate table restore {table} --at {commit[:_SHOWN]}"
                 )
         return f"{_BACKUP}: {table} has no intact state to go back to."
-
-
-class _Walked(set[str]):
-    """The metadata files that were inspected. Says which a state needs, even if they were inspected before."""
-
-    def __init__(self, known: set[str], needed: Callable[[str], object]) -> None:
-        super().__init__()
-        self._known, self._needed = known, needed
-
-    def __contains__(self, path: object) -> bool:
-        if path not in self._known:
-            return False
-        self._needed(str(path))
-        return True
-
-    def add(self, path: str) -> None:
-        self._known.add(path)
 
 
 @dataclass(frozen=True)

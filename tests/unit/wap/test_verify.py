@@ -220,6 +220,10 @@ def miscount(document: dict[str, Any]) -> None:
     document["snapshots"][-1]["summary"]["total-records"] = "7"
 
 
+def missize(document: dict[str, Any]) -> None:
+    document["snapshots"][-1]["summary"]["total-files-size"] = "7"
+
+
 def say(operation: str) -> Callable[[dict[str, Any]], None]:
     return lambda document: document["snapshots"][-1]["summary"].update(operation=operation)
 
@@ -328,6 +332,7 @@ def reuse_ids(document: dict[str, Any]) -> None:
     document["last-column-id"] = 1
 
 
+FIELDS = (("id", pa.int64(), "1"), ("fare", pa.float64(), "2"))
 _ID = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})
 VECTOR = vector_blob([0])
 DAMAGES: Sequence[tuple[str, Callable[[Lake], object], str]] = [
@@ -344,6 +349,7 @@ DAMAGES: Sequence[tuple[str, Callable[[Lake], object], str]] = [
     ("unreadable-file", lambda lake: renumber(lake.manifest_list()), "table restore nyc.trips --at {1}"),
     ("unreadable-file", lambda lake: local_path(lake.table.metadata_location).write_text("{}"), "--at {1}"),
     ("wrong-count", lambda lake: lake.edit_metadata(miscount), "table restore nyc.trips --at {1}"),
+    ("wrong-count", lambda lake: lake.edit_metadata(missize), "table restore nyc.trips --at {1}"),
     ("unloadable-table", lambda lake: lake.edit_metadata(forget_snapshot), "table restore nyc.trips --at {1}"),
     ("wrong-count", lambda lake: lake.edit_metadata(say("shuffle")), "table restore nyc.trips --at {1}"),
     ("wrong-count", lambda lake: lake.edit_metadata(say("delete")), "table restore nyc.trips --at {1}"),
@@ -445,6 +451,21 @@ def test_a_bit_that_flipped_in_a_page_is_found_by_its_checksum(tmp_path: Path) -
     (flaw,) = reader.footer_flaws([file], pages=True)
     assert flaw is not None
     assert "CRC" in flaw.message
+
+
+def test_numbers_of_nulls_are_compared_with_the_footer(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    ids, fares = (pa.field(name, kind, metadata={"PARQUET:field_id": key}) for name, kind, key in FIELDS)
+    rows = pa.table({"id": [1, 2, 3], "fare": [0.5, None, None]}, schema=pa.schema([ids, fares]))
+    pq.write_table(rows, path, row_group_size=2)
+    reader, file = IcebergTableReader(), NeededFile(path.as_uri(), "data file", rows=3)
+    counts: Sequence[dict[int, int]] = ({}, {2: 2}, {1: 0, 2: 2}, {1: 1, 2: 2}, {2: 0})
+    flaws = reader.footer_flaws([file._replace(nulls=one) for one in counts], pages=False)
+    assert [flaw and flaw.message for flaw in flaws] == [
+        *[None] * 3,
+        "its column id holds 0 NULLs, not 1",
+        "its column fare holds 2 NULLs, not 0",
+    ]
 
 
 def test_metadata_that_cannot_be_followed_or_opened_is_a_finding_too(lake: Lake) -> None:
