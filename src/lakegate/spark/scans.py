@@ -125,7 +125,7 @@ def _value(value: Any, kind: str) -> Any:
 
 
 def _json_safe(value: Any) -> Any:  # noqa: PLR0911 - a line for each type
-    """Convert a collect_rows value to a JSON-safe one: times to ISO 8601, decimals to text, bytes to hexadecimal."""
+    """Convert a collected value to a JSON-safe one: times to ISO 8601, decimals to text, bytes to hexadecimal."""
     if isinstance(value, Mapping):
         return {str(key): _json_safe(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -154,7 +154,7 @@ def end_session(session: Any) -> None:
             session.client.set_retry_policies([])
             session.stop()
         with suppress(Exception):
-            # PySpark closes a session again, under a lock, when it's garbage-collect_rows. In a thread that the lock's
+            # PySpark closes a session again, under a lock, when it's garbage-collected. In a thread that the lock's
             # holder is just starting, that would deadlock. Ours is closed already.
             session.client.close = _nothing
 

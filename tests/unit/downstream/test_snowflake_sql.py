@@ -181,6 +181,9 @@ def test_a_volume_on_s3_needs_a_role_and_its_trust() -> None:
     permissions = json.dumps(needed.documents["permissions"])
     assert "arn:aws:s3:::lake/wh/*" in permissions
     assert not any(word in permissions for word in ("Put", "Delete", "s3:*"))
+    words = shlex.split(needed.what[0])
+    assert words[:5] == ["aws", "iam", "put-role-policy", "--role-name", "snowflake-lake"]
+    assert json.loads(words[-1]) == needed.documents["permissions"]
     words = shlex.split(needed.what[1])
     assert words[:5] == ["aws", "iam", "update-assume-role-policy", "--role-name", "snowflake-lake"]
     assert json.loads(words[-1]) == needed.documents["trust"]

@@ -221,7 +221,7 @@ def _aws_permissions(location: VolumeLocation, described: Mapping[str, Any]) -> 
     return RequiredPermissions(
         (
             (
-                f"aws iam sync_table-role-policy --role-name {name} --policy-name lakegate-snowflake "
+                f"aws iam put-role-policy --role-name {name} --policy-name lakegate-snowflake "
                 f"--policy-document {permissions}"
             ),
             f"aws iam update-assume-role-policy --role-name {name} --policy-document {trusted}",
