@@ -1,6 +1,5 @@
 """The checks that come with lakegate. Made by ``tests/e2e/docs_checks.py``: don't edit it."""
 
-from lakegate.checks.builtin.accepted_values import accepted_values
 from lakegate.checks.builtin.aggregates import (
     column_max,
     column_min,
@@ -14,25 +13,29 @@ from lakegate.checks.builtin.aggregates import (
     stddev,
 )
 from lakegate.checks.builtin.columns import column_exists, column_type, columns_match, schema_changes
-from lakegate.checks.builtin.in_range import in_range
-from lakegate.checks.builtin.matches import matches
-from lakegate.checks.builtin.not_null import not_null
-from lakegate.checks.builtin.queries import custom_sql, mutually_exclusive_ranges, outliers, recency, sequential_values
-from lakegate.checks.builtin.relationships import relationships, relationships_where
+from lakegate.checks.builtin.keys import relationships, relationships_where, unique
+from lakegate.checks.builtin.queries import mutually_exclusive_ranges, outliers, recency, sequential_values
 from lakegate.checks.builtin.row_count import equal_rowcount, fewer_rows_than, row_count, volume_anomalies
-from lakegate.checks.builtin.rows import column_pair_greater, expression_is_true, not_accepted_values, not_in_future
-from lakegate.checks.builtin.sql import sql
+from lakegate.checks.builtin.sql import custom_sql, expression_is_true, sql
 from lakegate.checks.builtin.texts import (
     casing,
     json_schema,
     length_between,
     match_like,
+    matches,
     not_empty_string,
     not_match_regex,
     valid_email,
     valid_uuid,
 )
-from lakegate.checks.builtin.unique import unique
+from lakegate.checks.builtin.values import (
+    accepted_values,
+    column_pair_greater,
+    in_range,
+    not_accepted_values,
+    not_in_future,
+    not_null,
+)
 
 __all__ = [
     "accepted_values",

@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Unpack
 
-from lakegate.checks.builtin.in_range import Range, range_of, require_end
+from lakegate.checks.builtin.values import Range, range_of, require_end
 from lakegate.checks.columns import NUMBERS, ColumnType, Family, QuotedColumn, count_nulls, literal
 from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
 from lakegate.checks.history import MeasureOptions, band_of, prepare_band

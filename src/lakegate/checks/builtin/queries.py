@@ -1,4 +1,4 @@
-"""Checks that need a query of their own: sequences, ranges, outliers, recency, and users' SQL."""
+"""Checks that need a query of their own: sequences, ranges, outliers and recency."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Unpack
 
 from lakegate.checks.builtin.aggregates import numeric_column
-from lakegate.checks.builtin.rows import moment
+from lakegate.checks.builtin.values import moment
 from lakegate.checks.columns import Family, compare_exactly
 from lakegate.checks.definition import CheckOptions, ColumnName, ExtraColumns, audited
 from lakegate.checks.questions import Aggregates, CheckProblem, Finding, QueryRows, audit_time
@@ -17,7 +17,6 @@ from lakegate.model.checks import Check
 from lakegate.model.tables import OWN_BATCH
 
 _DURATION = re.compile(r"([1-9][0-9]{0,5})\s*(minute|hour|day|week)s?")
-_LONGEST = 20_000  # characters of a query
 _INFINITY = "CAST('Infinity' AS DOUBLE)"
 _LONGEST_SPAN = timedelta(days=365_000)
 
@@ -157,45 +156,6 @@ def recency(column: ColumnName, within: str, **options: Unpack[CheckOptions]) ->
 def _prepare_recency(check: Check) -> Check:
     _duration(check.arguments["within"])
     return check
-
-
-@check(
-    example="custom_sql('SELECT id FROM batch GROUP BY id HAVING count(*) > 1')",
-    nulls="as SQL",
-    nans="as Spark SQL",
-    evidence="scan (a job of its own)",
-)
-def custom_sql(query: str, **options: Unpack[CheckOptions]) -> QueryRows:
-    """``query`` returns no rows.
-
-    A read-only Spark SQL query over ``batch``, the rows that are checked (those that ``where`` leaves). Each row of its
-    result is a failure. It may aggregate, join ``batch`` with itself and use WITH; it can't read other tables, so that
-    its answer holds whatever is published meanwhile: use ``relationships`` and ``equal_rowcount`` for these.
-
-    Example:
-        >>> str(custom_sql("SELECT 1 FROM batch HAVING count(*) > 5"))
-        "custom_sql(query='SELECT 1 FROM batch HAVING count(*) > 5')"
-    """
-    return QueryRows(_query(query), by_user=True)
-
-
-@custom_sql.prepare
-def _prepare_query(check: Check) -> Check:
-    _query(check.arguments["query"])
-    return check
-
-
-def _query(text: str) -> str:
-    from lakegate.checks.predicates import PredicateError, read_query
-
-    if len(text) > _LONGEST:
-        raise ValueError(f"the query has more than {_LONGEST:,} characters.")
-    try:
-        return read_query(text, "batch")
-    except PredicateError as error:
-        raise ValueError(f"the query {error}.") from None
-    except RecursionError:
-        raise ValueError("the query is nested too deeply.") from None
 
 
 def _rows_where(query: str, failing: str) -> QueryRows:

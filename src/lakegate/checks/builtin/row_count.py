@@ -1,3 +1,5 @@
+"""Checks of the number of rows: limits, earlier batches, and other tables."""
+
 from __future__ import annotations
 
 import operator

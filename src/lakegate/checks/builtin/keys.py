@@ -1,15 +1,53 @@
+"""Checks of keys: unique ones, and those that refer to another table."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Unpack
 
 from lakegate.checks.definition import CheckOptions, ColumnName, OtherColumns, audited
-from lakegate.checks.questions import OrphanRows, read_filter
+from lakegate.checks.questions import DuplicateRows, OrphanRows, read_filter
 from lakegate.checks.registry import check
 from lakegate.errors import IdentifierError
-from lakegate.model.checks import Check
+from lakegate.model.checks import Check, Scope
 from lakegate.model.figures import counted
 from lakegate.model.identifiers import TableIdentifier
+
+
+@check(
+    example="unique(vendor_id, trip_id)",
+    aliases=("unique_combination_of_columns",),
+    scopes=("batch", "table"),
+    nans="equals NaN",
+    evidence="scan (a job of its own)",
+)
+def unique(
+    column: ColumnName, *more: ColumnName, scope: Scope = "batch", **options: Unpack[CheckOptions]
+) -> DuplicateRows:
+    """No two rows of the batch have the same key: the combination of these columns.
+
+    Rows with a NULL in the key are ignored, as in SQL (dbt_utils treats NULLs as equal). All rows that share a key
+    fail: a key that occurs three times makes three. Examples are keys with their number of rows. Maps can't be
+    compared.
+
+    Rows that the table already has only count with ``scope='table'``. Then, a row of the batch also fails if the table
+    has its key. Each failing row of the batch counts once, whether its key is in the table, repeats in the batch, or
+    both. The report says how many of them the table has, and examples are rows. Older duplicates in the table don't
+    count.
+
+    Example:
+        >>> str(unique("vendor_id", "trip_id", severity="warn"))
+        "unique(vendor_id, trip_id, severity='warn')"
+    """
+    return DuplicateRows(tuple(audited(name).name for name in (column, *more)), scope)
+
+
+@unique.claim
+def _claim_unique(check: Check) -> str:
+    where = " in the whole table" if check.scope == "table" else ""
+    if len(check.columns) == 1:
+        return f"{check.columns[0]} is unique{where}"
+    return f"{', '.join(check.columns[:-1])} and {check.columns[-1]} together are unique{where}"
 
 
 @check(
@@ -82,7 +120,7 @@ def _orphans(
 
 @relationships_where.prepare
 @relationships.prepare
-def _prepare(check: Check) -> Check:
+def _prepare_relationship(check: Check) -> Check:
     others = _others(check)
     if len(others) != len(check.columns):
         ours, theirs = counted(len(check.columns), "column"), counted(len(others), "column")
@@ -100,7 +138,7 @@ def _prepare(check: Check) -> Check:
 
 @relationships_where.claim
 @relationships.claim
-def _claim(check: Check) -> str:
+def _claim_relationship(check: Check) -> str:
     table, others = check.arguments["to"], _others(check)
     given = check.arguments.get("to_condition")
     condition = f" with {given}" if given else ""

@@ -1,7 +1,11 @@
+"""Checks of single values: NULL, lists of values, ranges, pairs of columns, and times."""
+
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, Unpack
 
@@ -10,6 +14,8 @@ from lakegate.checks.columns import (
     Family,
     QuotedColumn,
     TypedValue,
+    compare_exactly,
+    count_nulls,
     exact_number,
     literal,
     none_outside,
@@ -17,11 +23,100 @@ from lakegate.checks.columns import (
     typed,
 )
 from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
-from lakegate.checks.questions import CheckProblem, FailingRows
+from lakegate.checks.questions import CheckProblem, FailingRows, audit_time
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 
 _ON_GRID = (Family.INTEGER, Family.DECIMAL)
+_TIMES = (Family.DATE, Family.TIMESTAMP, Family.TIMESTAMPTZ)
+
+
+@check(
+    example="not_null(passenger_count)",
+    each_column=True,
+    nulls="fails",
+    nans="passes",
+    evidence="manifest, both ways",
+)
+def not_null(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRows:
+    """``column`` is never NULL.
+
+    NaN is a value, not NULL. As text, ``not_null(a, b)`` makes one check for each column. File metrics give the exact
+    count.
+
+    Example:
+        >>> str(not_null("passenger_count"))
+        'not_null(passenger_count)'
+    """
+    return FailingRows(f"{column} IS NULL", metrics=lambda added: count_nulls(added, audited(column)))
+
+
+@check(
+    example="accepted_values(payment_type, ['cash', 'card'])", nans="fails", evidence="manifest for a pass, else scan"
+)
+def accepted_values(
+    column: ColumnName, values: Sequence[Limit | bool | None], **options: Unpack[CheckOptions]
+) -> FailingRows:
+    """``column`` is one of ``values``.
+
+    NULL passes, so a ``None`` in the list is ignored. Text is compared exactly, including case. Write dates and times
+    as ISO 8601 text, as for `in_range`.
+
+    Example:
+        >>> str(accepted_values("payment_type", ["cash", "card"]))
+        "accepted_values(payment_type, values=['cash', 'card'])"
+    """
+    found = audited(column)
+    kind, accepted = found.type, typed_values(found, values)
+
+    def only_accepted(low: object, high: object) -> bool:
+        known = kind.holds(low) and kind.holds(high)
+        return known and ((low == high and low in accepted) or _all_between(low, high, accepted))
+
+    return FailingRows(
+        values_of=column,
+        text=found if kind.family is Family.TEXT else None,
+        passing=tuple(value for value in accepted if isinstance(value, str)),
+        predicate=f"{column} NOT IN ({', '.join(literal(value, kind) for value in accepted)})",
+        metrics=lambda added: none_outside(added, found, one=lambda value: value in accepted, bounds=only_accepted),
+    )
+
+
+def typed_values(column: QuotedColumn, values: Sequence[object]) -> dict[TypedValue, None]:
+    """Return a user's values as ones that can occur in a column, each once.
+
+    Raises:
+        CheckProblem: If one can't.
+    """
+    if column.type.family is Family.OTHER:
+        raise CheckProblem(
+            f"column '{column.name}' is of type {column.type.text}, which has no literals.", "Use sql('…')."
+        )
+    try:
+        return dict.fromkeys(typed(value, column.type) for value in values)
+    except ValueError as error:
+        raise CheckProblem(
+            f"column '{column.name}' is of type {column.type.text}, and {error}.", "Give values of the column's type."
+        ) from None
+
+
+@accepted_values.prepare
+def prepare_values(check: Check) -> Check:
+    """Return the check without NULL among its values. At least one must remain."""
+    values = [value for value in check.arguments["values"] if value is not None]
+    if any(isinstance(value, list) for value in values):
+        raise ValueError("a value can't be a list.")
+    if not values:
+        only_null = " but for None, and NULL passes in any case" if check.arguments["values"] else ""
+        raise ValueError(f"the list is empty{only_null}.")
+    return check.model_copy(update={"arguments": {"values": values}})
+
+
+def _all_between(low: Any, high: Any, accepted: dict[TypedValue, None]) -> bool:
+    """Return whether every value from ``low`` to ``high`` is accepted; ``False`` for types with too many values."""
+    if type(low) in (bool, int):
+        return 0 <= high - low < len(accepted) and all(value in accepted for value in range(low, high + 1))
+    return False
 
 
 @check(
@@ -78,7 +173,7 @@ def require_end(check: Check) -> Check:
 
 
 @in_range.claim
-def _claim(check: Check) -> str:
+def _claim_range(check: Check) -> str:
     inclusive = check.arguments.get("inclusive", True)
     low, high = (check.arguments.get(end) for end in ("min", "max"))
     parts = [] if low is None else [f"{'at least' if inclusive else 'more than'} {low}"]
@@ -187,3 +282,83 @@ def _end(value: object, column: ColumnType, *, up: bool) -> TypedValue:
     if not math.isfinite(found):
         raise ValueError(f"{value!r} is beyond every {column.text}")
     return found
+
+
+@check(example="not_accepted_values(status, ['test', 'void'])", nans="passes")
+def not_accepted_values(
+    column: ColumnName, values: Sequence[Limit | bool | None], **options: Unpack[CheckOptions]
+) -> FailingRows:
+    """``column`` is none of ``values``.
+
+    Write values as for ``accepted_values``. NULL passes, so a ``None`` in the list is ignored.
+
+    Example:
+        >>> str(not_accepted_values("status", ["test", "void"]))
+        "not_accepted_values(status, values=['test', 'void'])"
+    """
+    found = audited(column)
+    refused = ", ".join(literal(value, found.type) for value in typed_values(found, values))
+    return FailingRows(f"{column} IN ({refused})", values_of=column)
+
+
+not_accepted_values.prepare(prepare_values)
+
+
+@check(example="column_pair_greater(dropoff, pickup)", nans="NaN is greater than any number, and equals NaN")
+def column_pair_greater(
+    column: ColumnName, other: ColumnName, *, or_equal: bool = False, **options: Unpack[CheckOptions]
+) -> FailingRows:
+    """``column`` is greater than ``other`` in every row.
+
+    With ``or_equal=True``, they may be equal. Rows with a NULL in either column pass. The types must be comparable:
+    both numbers, text, booleans, dates or times (with or without a time zone, but not mixed).
+
+    Example:
+        >>> str(column_pair_greater("dropoff", "pickup"))
+        'column_pair_greater(dropoff, pickup)'
+    """
+    left, right = audited(column), audited(other)
+    if left.type.family is Family.OTHER or not compare_exactly(left.type, right.type):
+        raise CheckProblem(
+            f"column '{left.name}' is of type {left.type.text}, '{right.name}' of type {right.type.text}; they don't "
+            "compare exactly.",
+            "Use expression_is_true('…') with a cast.",
+        )
+    return FailingRows(f"{left} {'<' if or_equal else '<='} {right}")
+
+
+@column_pair_greater.claim
+def _claim_pair(check: Check) -> str:
+    equal = " or equal to" if check.arguments.get("or_equal") else ""
+    return f"{check.columns[0]} is greater than{equal} {check.columns[1]}"
+
+
+@check(example="not_in_future(pickup)", each_column=True, nans="–")
+def not_in_future(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRows:
+    """``column`` is never later than the time of the audit (UTC).
+
+    For dates and times. Times without a time zone are taken as UTC. Today's date passes.
+
+    Example:
+        >>> str(not_in_future("pickup"))
+        'not_in_future(pickup)'
+    """
+    found = audited(column)
+    return FailingRows(f"{found} > {moment(found, audit_time())}")
+
+
+def moment(column: QuotedColumn, time: datetime) -> str:
+    """Return a time (UTC) as a literal of a column's type.
+
+    Raises:
+        CheckProblem: If the column has neither dates nor times.
+    """
+    kind = column.type.family
+    if kind not in _TIMES:
+        raise CheckProblem(
+            f"column '{column.name}' is of type {column.type.text}, neither a date nor a time.",
+            "Use it for columns of dates and times.",
+        )
+    if kind is Family.DATE:
+        return literal(time.date(), column.type)
+    return literal(time if kind is Family.TIMESTAMPTZ else time.replace(tzinfo=None), column.type)
