@@ -521,8 +521,7 @@ class Lake:
             >>> print(lake.propose_contract("nyc.trips").splitlines()[1])
             version: 1
         """
-        from lakegate.contracts.profile import profile  # Arrow
-        from lakegate.contracts.propose import propose
+        from lakegate.contracts.propose import profile, propose  # Arrow
 
         identifier = TableIdentifier.parse(table)
         narrator = self._components.narrator

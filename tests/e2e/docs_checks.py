@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from lakegate.checks.registry import built_in, find_check
-from lakegate.contracts.schema import contract_schema
+from lakegate.contracts.model import contract_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "checks.md"

@@ -23,8 +23,7 @@ from e2e.docs_pages import ROOT, Block
 from lakegate import __version__
 from lakegate.cli.main import INTERNAL
 from lakegate.config import FILE_NAME, Settings
-from lakegate.contracts.reader import parse_contract
-from lakegate.contracts.store import FOLDER
+from lakegate.contracts.store import FOLDER, parse_contract
 from lakegate.errors import ExitCode
 from lakegate.local.state import StackState
 from lakegate.model.checks import CheckResult

@@ -1,6 +1,5 @@
 """Contracts: what a table must look like, in one YAML file per table.
 
 Where to look: :mod:`~lakegate.contracts.model` (a contract's fields), :mod:`~lakegate.contracts.store` (where contracts
-are found), :mod:`~lakegate.contracts.reader` (from file to contract), :mod:`~lakegate.contracts.document` (YAML with
-line numbers).
+are found and how they are read), :mod:`~lakegate.contracts.document` (YAML with line numbers).
 """

@@ -1,4 +1,4 @@
-"""Parses a YAML file into nodes that know their lines. Nothing in it is constructed or executed.
+"""Parses a YAML file into nodes that know their lines, and writes YAML values. Nothing in a file is executed.
 
 PyYAML (with libyaml, if available) only splits the text into events. This module interprets them by YAML 1.2's core
 schema, where ``no`` and ``12:30`` are text rather than ``False`` and ``750``, and refuses tags and duplicate keys.
@@ -6,6 +6,7 @@ schema, where ``no`` and ``12:30`` are text rather than ``False`` and ``750``, a
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ _INTEGER = re.compile(r"[-+]?[0-9]{1,4000}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _SPECIAL_FLOAT = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
+_WORDS_OF_YAML = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Path_: TypeAlias = Sequence[str | int]
@@ -317,3 +319,32 @@ def walk(node: Node) -> Iterator[Node]:
     yield node
     for one in node.items or node.mapping.values():
         yield from walk(one)
+
+
+def scalar(value: object) -> str:
+    """Return a value as YAML that YAML 1.1 parsers also read as the same value.
+
+    Example:
+        >>> scalar("cash"), scalar("no"), scalar("1: x"), scalar(2.5), scalar(None)
+        ('cash', '"no"', '"1: x"', '2.5', 'null')
+    """
+    if not isinstance(value, str):
+        return json.dumps(value)
+    if value.lower() in _WORDS_OF_YAML or not value.replace("_", "").replace(" ", "").replace(".", "").isalnum():
+        return _quoted(value)
+    try:
+        is_same = value.isascii() and value[0].isalpha() and parse_document(value, name="").root.value == value
+    except ConfigurationError:
+        is_same = False
+    return value if is_same and value == value.strip() else _quoted(value)
+
+
+def _quoted(text: str) -> str:
+    """Return text in double quotes. YAML has JSON's escapes, but no surrogate pairs."""
+    written = "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in text.replace("\\", "\\\\"))
+    return '"' + written.replace('"', '\\"') + '"'
+
+
+def comment(text: str) -> str:
+    """Return text for a comment, which data can't break out of."""
+    return "".join(one if one.isprintable() else "�" for one in text)

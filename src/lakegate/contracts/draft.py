@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakegate.checks.registry import find_check
-from lakegate.contracts.document import Mark, Node
+from lakegate.contracts.document import Mark, Node, comment, scalar
 from lakegate.contracts.model import SQL_TYPES, VERSION, column_type
-from lakegate.contracts.propose import comment, scalar
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 

@@ -1,19 +1,39 @@
-"""Finds a project's contracts: ``contracts/NAMESPACE.TABLE.yaml`` in its folder."""
+"""Finds a project's contracts, ``contracts/NAMESPACE.TABLE.yaml`` in its folder, and reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from lakegate.config import FILE_NAME, Settings, TableSettings
-from lakegate.contracts.reader import LoadedContract, read_contract
-from lakegate.errors import ConfigurationError, IdentifierError, NotFoundError
+from pydantic import BaseModel, ValidationError
+
+from lakegate.config import FILE_NAME, Settings, TableSettings, inner_models
+from lakegate.contracts.document import Document, Mark, parse_document, read_document
+from lakegate.contracts.entries import EntryError, read_entry
+from lakegate.contracts.model import VERSION, Contract
+from lakegate.errors import ConfigurationError, IdentifierError, InputError, NotFoundError
+from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.words import did_you_mean
+from lakegate.model.request import ContractTerms
+from lakegate.model.schema import Column, PartitionTransform
+from lakegate.model.words import did_you_mean, nearest
 
 FOLDER = "contracts"
 """The folder of a project that holds its contracts."""
 _SUFFIXES = (".yaml", ".yml")
+_MOST_PROBLEMS = 20
+_IN_LIST = 2
+"""Parts of the path of a list's entry."""
+_EXPECTED = {
+    "string_type": "text", "bool_type": "true or false", "bool_parsing": "true or false", "tuple_type": "a list",
+    "model_type": "a mapping", "model_attributes_type": "a mapping", "int_type": "a whole number",
+    "string_too_short": "longer",
+}  # fmt: skip
+"""What Pydantic's kinds of errors expect, in YAML's terms."""
 
 
 def is_contract(path: Path) -> bool:
@@ -166,3 +186,248 @@ class Contracts:
 
     def _name(self, path: Path) -> str:
         return f"{FOLDER}/{path.name}"
+
+
+@dataclass(frozen=True)
+class LoadedContract:
+    """A contract that was read, and what follows from it.
+
+    Attributes:
+        checks: All its checks in the file's order, including ``not_null`` for required columns.
+    """
+
+    file: str
+    contract: Contract
+    checks: tuple[Check, ...]
+    lines: tuple[int, ...]
+
+    @property
+    def table(self) -> TableIdentifier:
+        """The table that it's about."""
+        return TableIdentifier.parse(self.contract.table)
+
+    @property
+    def terms(self) -> ContractTerms:
+        """What it says about the table's columns."""
+        return ContractTerms(
+            file=self.file,
+            columns=tuple(Column(name=one.name, type=one.type or "") for one in self.contract.columns),
+            extra_columns=self.contract.extra_columns == "allow",
+        )
+
+    @cached_property
+    def settings(self) -> TableSettings:
+        """The equivalent section of ``lakegate.toml``, without checks, which are values here."""
+        shared = TableSettings.model_fields.keys() & Contract.model_fields.keys() - {"checks", "columns"}
+        given = {name: getattr(self.contract, name) for name in shared & self.contract.model_fields_set}
+        names = {old: column.name for column in self.contract.columns for old in column.was}
+        return TableSettings(**given, columns=names)
+
+
+def read_contract(path: Path, *, name: str | None = None) -> LoadedContract:
+    """Read a contract's file.
+
+    Args:
+        name: Its name in messages. Default: its path.
+
+    Raises:
+        ConfigurationError: If it can't be read or isn't a contract. One error names all problems, with file, line and
+            column.
+    """
+    return _load(read_document(path, name=name))
+
+
+def parse_contract(text: str, *, name: str = "contract") -> LoadedContract:
+    """Parse a contract's text.
+
+    Example:
+        >>> text = "{version: 1, table: nyc.trips, columns: [{name: id, required: true}]}"
+        >>> [str(check) for check in parse_contract(text).checks]
+        ['not_null(id)']
+    """
+    return _load(parse_document(text, name=name))
+
+
+def _load(document: Document) -> LoadedContract:
+    _require_lakegate_contract(document)
+    try:
+        # Strict, like the JSON Schema: 1 isn't true. As JSON, because strict Python input must have tuples, not lists.
+        contract = Contract.model_validate_json(json.dumps(document.root.plain()), strict=True)
+    except ValidationError as error:
+        raise _combined(document, list(_problems(document, error))) from None
+    checks: list[Check] = []
+    lines: list[int] = []
+    problems = list(_column_problems(document, contract))
+    try:
+        for mark, read in _checks(document, contract, problems):
+            checks += read
+            lines += [mark.line] * len(read)
+    except RecursionError:
+        raise document.error(Mark(1, 1), "a check is nested too deeply.") from None
+    if problems:
+        raise _combined(document, problems)
+    return LoadedContract(document.name, contract, tuple(checks), tuple(lines))
+
+
+def _require_lakegate_contract(document: Document) -> None:
+    root = document.root
+    if root.value is None:
+        raise document.error(root.mark, "the file is empty.", hint="Begin with: lakegate check init TABLE")
+    if not isinstance(root.value, dict):
+        raise document.error(root.mark, "a contract is a mapping: 'version: 1', 'table: nyc.trips' …")
+    for key, what in (
+        ("apiVersion", "an Open Data Contract Standard (ODCS) contract"),
+        ("models", "a properties file of dbt"),
+        ("sources", "a properties file of dbt"),
+        ("dataContractSpecification", "a Data Contract Specification, which became ODCS"),
+    ):
+        if key in root.mapping and "table" not in root.mapping:
+            raise document.error(
+                root.keys[key],
+                f"this is {what}, not a contract of lakegate.",
+                hint=f"To convert it: lakegate check import {document.name}",
+            )
+    version = root.mapping.get("version")
+    if version is None:
+        raise document.error(root.mark, "'version' is missing.", hint=f"Write as the first line: version: {VERSION}")
+    if version.value != VERSION or type(version.value) is not int:
+        raise document.error(
+            version.mark,
+            f"this lakegate reads version {VERSION} of contracts, not {version.plain()!r}.",
+            hint="Upgrade lakegate, if a newer one wrote the file.",
+        )
+
+
+def _checks(
+    document: Document, contract: Contract, problems: list[EntryError]
+) -> Iterator[tuple[Mark, tuple[Check, ...]]]:
+    root = document.root
+    for column, node in zip(contract.columns, root.items_of("columns"), strict=False):
+        read: list[tuple[Mark, tuple[Check, ...]]] = []
+        for entry in node.items_of("checks"):
+            try:
+                read.append((entry.mark, read_entry(entry, column.name, owner=contract.owner)))
+            except EntryError as error:
+                problems.append(error)
+        is_written = any(_is_required_check(check, column.name) for _, checks in read for check in checks)
+        if column.required and not is_written:
+            yield node.keys["required"], (Check(kind="not_null", columns=(column.name,), owner=contract.owner),)
+        yield from read
+    for entry in root.items_of("checks"):
+        try:
+            checks = read_entry(entry, owner=contract.owner)
+        except EntryError as error:
+            problems.append(error)
+            continue
+        problems += _unlisted(contract, checks, entry.mark)
+        yield entry.mark, checks
+
+
+def _is_required_check(check: Check, column: str) -> bool:
+    """Return whether a check is the one that ``required`` stands for, perhaps with another severity."""
+    return check.kind == "not_null" and check.columns == (column,) and check.where is None and check.tolerance is None
+
+
+def _unlisted(contract: Contract, checks: tuple[Check, ...], mark: Mark) -> Iterator[EntryError]:
+    """Yield an error for each unlisted column in a check that looks like a typo, or that the contract doesn't allow."""
+    listed = [one.name for one in contract.columns]
+    known = {name.lower() for name in listed}
+    for check in checks:
+        for name in check.columns:
+            if not listed or name.lower() in known or name.partition(".")[0].lower() in known:
+                continue
+            guess = nearest(name, listed)
+            if guess is not None or contract.extra_columns == "refuse":
+                also = f"Did you mean '{guess}'? " if guess else ""
+                yield EntryError(
+                    mark,
+                    f"{check}: column '{name}' isn't among the contract's columns.",
+                    f"{also}List the column, or correct the name.",
+                )
+
+
+def _column_problems(document: Document, contract: Contract) -> Iterator[EntryError]:
+    seen: set[str] = set()
+    for index, column in enumerate(contract.columns):
+        is_known = column.name.lower() in seen
+        seen.add(column.name.lower())
+        if is_known:
+            _, mark = document.root.find(("columns", index, "name"))
+            yield EntryError(mark, f"column '{column.name}' is listed twice.", "List each column once, in any case.")
+    for index, text in enumerate(contract.partition_by):
+        try:
+            PartitionTransform.parse(text)
+        except InputError as error:
+            yield EntryError(document.root.find(("partition_by", index))[0].mark, error.message, error.hint)
+    owners: dict[str, str] = {}
+    for index, column in enumerate(contract.columns):
+        for position, old in enumerate(column.was):
+            owner = owners.setdefault(old.lower(), column.name)
+            if owner != column.name:
+                _, mark = document.root.find(("columns", index, "was", position))
+                problem = f"'{old}' can't have been both '{owner}' and '{column.name}'."
+                yield EntryError(mark, problem, "Leave it in 'was' of only one of them; case doesn't matter.")
+
+
+def _problems(document: Document, error: ValidationError) -> Iterator[EntryError]:
+    for problem in error.errors():
+        path = problem["loc"]
+        node, mark = document.root.find(path)
+        if problem["type"] == "extra_forbidden":
+            known = _known_keys(path[:-1])
+            guess = nearest(str(path[-1]), known)
+            also = f"; did you mean '{guess}'?" if guess else "."
+            yield EntryError(mark, f"unknown key '{path[-1]}'{also}", f"Known keys there: {', '.join(known)}.")
+        elif problem["type"] == "missing":
+            yield EntryError(mark, f"'{path[-1]}' is missing.")
+        else:
+            key = next((f"'{one}': " for one in reversed(path) if isinstance(one, str)), "")
+            # People who know dbt or JSON Schema list columns in other ways.
+            hint = "List each column as: - name: COLUMN" if path[:1] == ("columns",) and len(path) <= _IN_LIST else None
+            yield EntryError(node.mark, f"{key}{_explain(problem, node.value)}", hint)
+
+
+def _explain(problem: Any, value: object) -> str:
+    """Return what is wrong with a value, as one sentence."""
+    kind, message = problem["type"], problem["msg"]
+    if kind == "value_error":
+        return f"{message.removeprefix('Value error, ').rstrip('.?')}{'?' if message.endswith('?') else '.'}"
+    expected = _EXPECTED.get(kind) or message.removeprefix("Input should be ")
+    shown = "" if isinstance(value, (dict, list)) else f", not {value!r}"
+    guess = None
+    if kind == "literal_error" and isinstance(value, str):
+        guess = nearest(value, [one.strip("' ") for one in expected.replace(" or ", ",").split(",")])
+    return f"must be {expected}{shown}" + (f"; did you mean '{guess}'?" if guess else ".")
+
+
+def _known_keys(path: tuple[str | int, ...]) -> list[str]:
+    model: type[BaseModel] = Contract
+    for step in path:
+        field = model.model_fields.get(str(step))
+        model = model if field is None else next(inner_models(field.annotation), model)
+    return list(model.model_fields)
+
+
+def _suggestion(problem: EntryError) -> str:
+    """Return the "Did you mean …?" of a problem's hint, to show next to the problem."""
+    start, mark, _ = (problem.hint or "").partition("? ")
+    return f" {start}?" if mark and start.startswith("Did you mean") else ""
+
+
+def _combined(document: Document, problems: list[EntryError]) -> ConfigurationError:
+    problems.sort(key=lambda one: (one.mark.line, one.mark.column))
+    first = problems[0]
+    if len(problems) == 1:
+        return document.error(first.mark, first.problem, hint=first.hint)
+    shown = [f"{document.at(one.mark)}: {one.problem}{_suggestion(one)}" for one in problems[:_MOST_PROBLEMS]]
+    more = [f"and {len(problems) - _MOST_PROBLEMS} more"] * (len(problems) > _MOST_PROBLEMS)
+    hints = dict.fromkeys(
+        (one.hint or "").removeprefix(_suggestion(one).strip()).strip() for one in problems[:_MOST_PROBLEMS]
+    )
+    return ConfigurationError(
+        "\n".join([f"{len(problems)} problems in {document.name}:", *shown, *more]),
+        hint="\n".join(filter(None, hints)) or None,
+        file=document.name,
+        line=first.mark.line,
+        column=first.mark.column,
+    )

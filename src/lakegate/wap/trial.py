@@ -12,7 +12,7 @@ from lakegate.checks import row_tests, run_audit
 from lakegate.checks.questions import OrphanRows, TotalBeside, as_of
 from lakegate.checks.registry import find_check
 from lakegate.checks.validation import validate_checks
-from lakegate.contracts.reader import LoadedContract
+from lakegate.contracts.store import LoadedContract
 from lakegate.errors import CheckError, LakegateError, RetryableError
 from lakegate.model.base import Value
 from lakegate.model.batch import Batch

@@ -10,8 +10,8 @@ import pytest
 from lakegate.contracts.dbt import read_dbt
 from lakegate.contracts.document import parse_document
 from lakegate.contracts.draft import Draft
-from lakegate.contracts.foreign import read_foreign
-from lakegate.contracts.reader import parse_contract
+from lakegate.contracts.interchange import read_foreign
+from lakegate.contracts.store import parse_contract
 from lakegate.errors import ConfigurationError
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from lakegate.contracts.document import parse_document
 from lakegate.contracts.draft import Draft
+from lakegate.contracts.interchange import write_odcs
 from lakegate.contracts.model import TYPES
 from lakegate.contracts.odcs import read_odcs
-from lakegate.contracts.odcs_writer import write_odcs
-from lakegate.contracts.reader import LoadedContract, parse_contract
+from lakegate.contracts.store import LoadedContract, parse_contract
 from lakegate.errors import ConfigurationError
 from lakegate.model.checks import is_tolerated
-from unit.contracts.test_reader import CONTRACT
+from unit.contracts.test_store import CONTRACT
 
 HEAD = "apiVersion: v3.1.0\nkind: DataContract\nid: x\nversion: 1.0.0\nstatus: active\n"
 SHOP = """

@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakegate.checks.patterns import longest_text
-from lakegate.contracts.document import parse_document
-from lakegate.contracts.profile import PATTERNS, profile
-from lakegate.contracts.propose import propose, scalar
-from lakegate.contracts.reader import LoadedContract, parse_contract
+from lakegate.contracts.document import parse_document, scalar
+from lakegate.contracts.propose import PATTERNS, profile, propose
+from lakegate.contracts.store import LoadedContract, parse_contract
 from lakegate.model.checks import Check, is_tolerated
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from lakegate.config import Settings
-from lakegate.contracts.reader import parse_contract
+from lakegate.contracts.store import parse_contract
 from lakegate.dashboard.history import list_commits
 from lakegate.dashboard.model import ReadModel
 from lakegate.errors import (

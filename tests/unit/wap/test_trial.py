@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lakegate.contracts.reader import parse_contract
+from lakegate.contracts.store import parse_contract
 from lakegate.model.run import RunStep
 from lakegate.wap.ingest import ingest
 from lakegate.wap.trial import ContractOutcome, outcome_of

@@ -101,7 +101,7 @@ def schema(app: App) -> None:
     It includes the checks that are installed here. Editors with a YAML language server use it for files that start with
     "# yaml-language-server: $schema=contract.schema.json".
     """
-    from lakegate.contracts.schema import contract_schema
+    from lakegate.contracts.model import contract_schema
 
     del app
     click.echo(json_text(contract_schema()))
@@ -132,7 +132,7 @@ def init(app: App, /, *, sources: tuple[str, ...], table: str | None, file_forma
     rows that were read pass it. Writes contracts/TABLE.yaml, and beside it the JSON Schema for editors. Never
     overwrites a contract.
     """
-    from lakegate.contracts.schema import contract_schema
+    from lakegate.contracts.model import contract_schema
     from lakegate.contracts.store import FOLDER
 
     files = sources if table is not None or len(sources) > 1 or _is_file(sources[0]) else None
@@ -200,7 +200,7 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
     contract.
     """
     from lakegate.contracts.draft import gathered
-    from lakegate.contracts.foreign import read_foreign
+    from lakegate.contracts.interchange import read_foreign
     from lakegate.contracts.store import FOLDER
 
     drafts = read_foreign(file, namespace=namespace)
@@ -248,7 +248,7 @@ def export(app: App, /, *, contract: str) -> None:
 
     Nothing is left out: checks without a metric in ODCS get the type custom and the engine lakegate.
     """
-    from lakegate.contracts.odcs_writer import write_odcs
+    from lakegate.contracts.interchange import write_odcs
     from lakegate.contracts.store import Contracts
 
     click.echo(write_odcs(Contracts(app.folder(), app.settings()).named(contract)), nl=False)
