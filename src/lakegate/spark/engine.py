@@ -25,8 +25,8 @@ from lakegate.model.sqltext import sql_string, sql_tokens
 from lakegate.model.tables import OWN_BATCH, AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
 from lakegate.model.words import did_you_mean
 from lakegate.ports import Step
-from lakegate.spark import quarantine, upsert
-from lakegate.spark.dataframes import to_batches
+from lakegate.spark import quarantine
+from lakegate.spark.dataframes import merge, require_unique, to_batches
 from lakegate.spark.failures import spark_errors
 from lakegate.spark.guard import PLAN_SETTINGS, query_text, require_harmless
 from lakegate.spark.reader import cast_to, iceberg_schema, read_as, read_batch, spark_ddl
@@ -197,7 +197,7 @@ class SparkEngine:
             if table is not None:
                 wanted = Schema(columns=(*table.columns, *extra))
                 frame = read_as(self.session, batch, wanted, frame=frame, source=source)
-            upsert.require_unique(frame, mode.key, target.table, target.ref, masked=target.masked)
+            require_unique(frame, mode.key, target.table, target.ref, masked=target.masked)
             columns = frame.columns[: len(frame.columns) - len(extra)]
             deletes = None
             if mode.delete_when is not None:
@@ -213,7 +213,7 @@ class SparkEngine:
             changed = [name for name in columns if name not in mode.key and source.find(name) is not None]
             with self._with_snapshot_properties(target.snapshot_properties):
                 name = target.table.sql(CATALOG, ref=target.ref)
-                upsert.merge(self.session, name, frame, mode.key, changed, deletes)
+                merge(self.session, name, frame, mode.key, changed, deletes)
 
     @contextmanager
     def _with_snapshot_properties(self, properties: Mapping[str, str]) -> Iterator[None]:

@@ -16,14 +16,13 @@ from lakegate.model.schema import Column, Schema, reserved_names
 from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import CreateTable
 from lakegate.model.words import unknown_column
-from lakegate.spark.dataframes import to_frame
+from lakegate.spark.dataframes import merge, require_unique, to_frame
 from lakegate.spark.failures import LOSES, cause_of, condition_of, first_sentence, is_iceberg_refusal, spark_errors
 from lakegate.spark.guard import PLAN_SETTINGS, require_harmless, statement_tokens
 from lakegate.spark.reader import iceberg_schema, read_batch, with_fields
 from lakegate.spark.scans import collect_rows
 from lakegate.spark.sessions import CATALOG, SNAPSHOT_PROPERTY, always_true, end_session, is_connect, plan_now
 from lakegate.spark.statement import Statement, parse_statement
-from lakegate.spark.upsert import merge, require_unique
 
 BATCH = "batch"
 """Name of the batch's rows in a user's ``MERGE``."""
