@@ -2769,7 +2769,7 @@ class Lake:
         drop_copies(self.home, run_id)
         uploaded = {*self._uploaded.pop(run_id, ()), *files}
         if any(file.copy_uri is not None for file in uploaded):
-            from lakegate.sources.uploads import drop_uploads
+            from lakegate.sources.copies import drop_uploads
 
             drop_uploads(tuple(uploaded), self.settings.storage)
 
@@ -2778,7 +2778,7 @@ class Lake:
         parts = self._components
         if parts.shares_files or not is_remote(parts.warehouse):
             return batch
-        from lakegate.sources.uploads import upload
+        from lakegate.sources.copies import upload
 
         uploaded = upload(batch, parts.warehouse, run_id, self.settings.storage, parts.narrator)
         self._uploaded[run_id] = (*self._uploaded.get(run_id, ()), *uploaded.files)

@@ -307,7 +307,7 @@ def test_copies_of_rows_that_another_run_took_are_dropped(
     """Otherwise, the next attempt would find them, and wouldn't check which rows remain."""
     lake, order = lake_in(tmp_path, house), ordered(house, [{"id": 1}], run="r-1", checks=())
     dropped: list[Any] = []
-    monkeypatch.setattr("lakegate.sources.uploads.drop_uploads", lambda files, _: dropped.extend(files))
+    monkeypatch.setattr("lakegate.sources.copies.drop_uploads", lambda files, _: dropped.extend(files))
     copies = order.batch.only((order.batch.files[0].model_copy(update={"copy_uri": "s3://lake/.lakegate-sources/a"}),))
     lake._request = lambda *_: order.model_copy(update={"batch": copies})
 

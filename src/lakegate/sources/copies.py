@@ -1,12 +1,15 @@
-"""Convert files of other formats to parquet for the engine to read.
+"""Copies of source files for the engine to read: as parquet, or in the warehouse's object store.
 
-So each format has a single reader, and exactly the values that were checked are written. Nothing depends on how another
-reader, on another machine, would parse the same text. The copies are deleted with their run.
+With parquet copies, each format has a single reader, and exactly the values that were checked are written. Nothing
+depends on how another reader, on another machine, would parse the same text. Copies in the object store are for an
+engine on another machine. All copies are deleted with their run.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import sha256
@@ -19,15 +22,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakegate.errors import InputError, SchemaError, SourceError
-from lakegate.model.batch import ColumnText, FileFormat, SourceColumn
+from lakegate.config import StorageSettings
+from lakegate.errors import InputError, LakegateError, SchemaError, SourceError
+from lakegate.model.batch import Batch, ColumnText, FileFormat, SourceColumn, SourceFile
 from lakegate.model.types import common_type, type_differences
+from lakegate.ports import Narrator
 from lakegate.private import private_folder
 from lakegate.sources.csv_types import MANY, Inference, infer, whole_numbers
-from lakegate.sources.files import Located, shown
+from lakegate.sources.files import Located, from_uri, shown
 from lakegate.sources.inspection import unreadable
 from lakegate.sources.parquet import schema_problems
 from lakegate.sources.rows import Rows
+from lakegate.storage import open_store
 
 _INEXACT_IN_DOUBLE = 2**53
 _EXACT_DIGITS = 15
@@ -38,6 +44,9 @@ _WIDER = {
 }
 _TEXTS = frozenset({"string", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]"})
 """Types that text in JSON may have."""
+_UPLOADS = ".lakegate-sources"
+"""Folder in the warehouse for the uploads. ``lakegate gc`` deletes what killed processes left there."""
+_ENDINGS = re.compile(r"(?:\.[A-Za-z0-9]{1,8}){1,2}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,3 +254,41 @@ def inexact(files: Sequence[CopiedFile], wide: Sequence[Sequence[SourceColumn]])
                     path=path,
                     column=name,
                 )
+
+
+def upload(batch: Batch, warehouse: str, run_id: str, storage: StorageSettings, narrator: Narrator) -> Batch:
+    """Copy the batch's local files to ``warehouse`` (a URI), and return the batch with the copies' URIs."""
+    if not any(map(_is_local, batch.files)):
+        return batch
+    store, files = open_store(warehouse, storage), []
+    with narrator.step(f"Copying {sum(map(_is_local, batch.files)):,} files to where the engine reads them") as step:
+        for done, file in enumerate(batch.files, start=1):
+            if _is_local(file):
+                path = from_uri(file.copy_uri or file.uri)
+                ending = _ENDINGS.search(path)  # tells Spark the compression
+                target = f"{warehouse.rstrip('/')}/{_UPLOADS}/{run_id}/{token_hex(8)}{ending[0] if ending else ''}"
+                try:
+                    store.create(target, Path(path).read_bytes())
+                except OSError as error:
+                    raise SourceError(
+                        f"'{shown(path)}' can't be copied to {target}: {error.strerror or error}.",
+                        hint="The engine runs on another machine, and reads it there. Check your permissions on the "
+                        "warehouse.",
+                        path=shown(path),
+                    ) from error
+                file = file.model_copy(update={"copy_uri": target})  # noqa: PLW2901 - the same file
+            files.append(file)
+            step.progress(done, len(batch.files), "files")
+    return batch.only(tuple(files))
+
+
+def drop_uploads(files: Sequence[SourceFile], storage: StorageSettings) -> None:
+    """Delete the uploaded copies. If that fails, ``lakegate gc`` deletes them later."""
+    uris = [file.copy_uri for file in files if file.copy_uri is not None and f"/{_UPLOADS}/" in file.copy_uri]
+    if uris:
+        with suppress(LakegateError, OSError):
+            open_store(uris[0], storage).delete(uris)
+
+
+def _is_local(file: SourceFile) -> bool:
+    return (file.copy_uri or file.uri).startswith("file:")

@@ -9,14 +9,14 @@ import pytest
 from lakegate.config import StorageSettings
 from lakegate.errors import SourceError
 from lakegate.progress import SilentNarrator
-from lakegate.sources import changed_files, discover, uploads
-from lakegate.sources.uploads import drop_uploads, upload
+from lakegate.sources import changed_files, copies, discover
+from lakegate.sources.copies import drop_uploads, upload
 from support.memory_store import MemoryStore
 
 
 def test_files_of_this_machine_are_copied_for_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, stores = MemoryStore(), StorageSettings()
-    monkeypatch.setattr(uploads, "open_store", lambda *_: store)
+    monkeypatch.setattr(copies, "open_store", lambda *_: store)
     monkeypatch.setattr("lakegate.sources.files.open_store", lambda *_: store)
     (tmp_path / "a b.csv").write_text("n\n1\n", encoding="utf-8")
     batch = discover([str(tmp_path / "a b.csv")])
