@@ -52,7 +52,7 @@ TYPES: Mapping[str, DownstreamType] = {
     "command": DownstreamType("command"),
     "webhook": DownstreamType("webhook"),
     "glue": DownstreamType("glue", extra="aws", mirrors=True),
-    "snowflake": DownstreamType("snowflake.target", extra="snowflake", mirrors=True),
+    "snowflake": DownstreamType("snowflake", extra="snowflake", mirrors=True),
     "openlineage": DownstreamType("openlineage", extra="openlineage"),
 }
 """The types, by the ``type`` of a section ``[downstream.NAME]``."""

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lakegate.config import Settings, SnowflakeDownstream
+from lakegate.downstream.snowflake import SnowflakeTarget
 from lakegate.downstream.snowflake.storage import volume_location
-from lakegate.downstream.snowflake.target import SnowflakeTarget
 from lakegate.errors import LakegateError
 from lakegate.model.downstream import ChangedTable, Delivery, DownstreamEvent, DownstreamStatus
 from lakegate.model.identifiers import TableIdentifier

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lakegate.downstream.snowflake import SnowflakeTarget
 from lakegate.downstream.snowflake.storage import volume_location
-from lakegate.downstream.snowflake.target import SnowflakeTarget
 from lakegate.ports import Downstream
 from support.downstream_contract import LAKE, DownstreamContract
 from support.snowflake_server import SnowflakeAccount

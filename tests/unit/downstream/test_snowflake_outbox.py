@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from lakegate.downstream.snowflake import SnowflakeTarget
 from lakegate.downstream.snowflake.storage import VolumeLocation
-from lakegate.downstream.snowflake.target import SnowflakeTarget
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.ports import Downstream
 from lakegate.storage.objects import ObjectAddress

@@ -15,8 +15,8 @@ from pyiceberg.types import LongType, NestedField
 
 from lakegate.config import Settings
 from lakegate.downstream import DownstreamContext, open_downstream
+from lakegate.downstream.snowflake import SnowflakeTarget
 from lakegate.downstream.snowflake.setup import SnowflakeSetup
-from lakegate.downstream.snowflake.target import SnowflakeTarget
 from lakegate.errors import ConfigurationError, DownstreamError, DownstreamUnavailableError, NotFoundError
 from lakegate.model.downstream import ChangedTable, DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier
