@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,7 +29,7 @@ from lakegate.sources.csv import (
     line_end_problems,
     normalise_options,
 )
-from lakegate.sources.files import Located, shown, stamp_now, to_uri
+from lakegate.sources.files import Located, find_now, shown, to_uri
 from lakegate.sources.inspection import (
     FORMATS,
     Inspected,
@@ -131,18 +132,20 @@ def require_csv(csv: CsvOptions | None, batch: Batch) -> None:
 
 
 def changed_files(batch: Batch, storage: StorageSettings | None = None) -> Sequence[SourceFile]:
-    """Return the files of ``batch`` whose stamp has changed, or that are gone."""
+    """Return the files of ``batch`` whose content may have changed, or that are gone."""
     stores = storage or StorageSettings()
-    # Concurrently, because each stamp is a request in an object store.
+
+    def has_changed(file: SourceFile) -> bool:
+        if file.copy_uri is not None and find_now(file.copy_uri, stores) is None:
+            return True
+        if file.uri.startswith(SCHEME):
+            return False
+        now = find_now(file.uri, stores)
+        return now is None or now.stamp != file.stamp or not now.has_version(file.version)
+
+    # Concurrently, because each look is a request in an object store.
     with ThreadPoolExecutor(_STAMP_THREADS, thread_name_prefix="lakegate-stamps") as pool:
-        stamps = pool.map(
-            lambda file: file.stamp if file.uri.startswith(SCHEME) else stamp_now(file.uri, stores), batch.files
-        )
-        return [
-            file
-            for file, stamp in zip(batch.files, stamps, strict=True)
-            if stamp != file.stamp or (file.copy_uri is not None and stamp_now(file.copy_uri, stores) is None)
-        ]
+        return list(compress(batch.files, pool.map(has_changed, batch.files)))
 
 
 def _resolve(
@@ -273,13 +276,18 @@ def _copied_batch(
 def _changed(inspections: Sequence[Inspected], storage: StorageSettings) -> Iterator[SourceError]:
     """Yield an error for each file that changed while it was read."""
     for file in (each.file for each in inspections):
-        if stamp_now(file.uri, storage) != file.stamp:
-            path = shown(file.path)
-            yield SourceError(
-                f"'{path}' changed while it was read.",
-                hint="Nothing was ingested. Wait until the file is complete, then try again.",
-                path=path,
-            )
+        now = find_now(file.uri, storage)
+        if now is None or now.stamp != file.stamp:
+            yield _changed_error(file)
+
+
+def _changed_error(file: Located) -> SourceError:
+    path = shown(file.path)
+    return SourceError(
+        f"'{path}' changed while it was read.",
+        hint="Nothing was ingested. Wait until the file is complete, then try again.",
+        path=path,
+    )
 
 
 def _variants(
@@ -311,6 +319,8 @@ def _described(
                 version = file.content_version()
             except OSError as error:
                 raise unreadable(shown(file.path), error) from error
+            if file.has_changed():  # so its rows and its version may be those of different contents
+                raise _changed_error(file)
             advance(file.size_bytes)
             return SourceFile(
                 uri=file.uri,

@@ -72,16 +72,27 @@ class Located(ABC):
     def content_version(self) -> str:
         """Return an id of its content. Raises what :meth:`open` does."""
 
+    def has_changed(self) -> bool:
+        """Return whether it may have been written to, replaced or deleted since it was found."""
+        return False  # every read of an object names its version
+
+    def has_version(self, version: str) -> bool:
+        """Return whether its content is still ``version``, given that its stamp is still the same."""
+        return self.content_version() == version
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalFile(Located):
     """A regular file; ``real`` is its absolute path with all links resolved.
 
     Its stamp is ``<bytes>-<nanoseconds>``, its identity device and inode, and its lasting identity
-    ``<device>-<inode>-<nanoseconds>``: the time differs if the inode is reused for another file.
+    ``<device>-<inode>-<nanoseconds>``: the time differs if the inode is reused for another file. Programs can set the
+    modification time, but not ``changed_ns``, the time of the inode's last change.
     """
 
     real: str
+    modified_ns: int
+    changed_ns: int
 
     @property
     def uri(self) -> str:
@@ -101,6 +112,25 @@ class LocalFile(Located):
         """Return the SHA-256 of its bytes, so that a new copy counts as the same content."""
         with self.open() as stream:
             return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+
+    def has_changed(self) -> bool:
+        """Return whether it may have been written to, replaced or deleted since it was found."""
+        try:
+            now = stat_file(self.real)
+        except OSError:
+            return True
+        return now is None or (now.stamp, now.identity, now.changed_ns) != (self.stamp, self.identity, self.changed_ns)
+
+    def has_version(self, version: str) -> bool:
+        """Return whether its content is still ``version``, given that its stamp is still the same.
+
+        Writing sets both of a file's times. If they're equal, its modification time wasn't set back, and the stamp is
+        proof. Otherwise (it was copied with its time, moved or linked), its bytes are read.
+        """
+        try:
+            return self.changed_ns == self.modified_ns or self.content_version() == version
+        except OSError:
+            return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +182,8 @@ def stat_file(path: str, partition_keys: tuple[str, ...] = ()) -> LocalFile | No
         stamp=f"{status.st_size}-{status.st_mtime_ns}",
         identity=(status.st_dev, status.st_ino),
         lasting_identity=f"{status.st_dev}-{status.st_ino}-{status.st_mtime_ns}",
+        modified_ns=status.st_mtime_ns,
+        changed_ns=status.st_ctime_ns,
         partition_keys=partition_keys,
     )
 
@@ -167,13 +199,12 @@ def stat_object(uri: str, storage: StorageSettings) -> RemoteFile | None:
         return None
 
 
-def stamp_now(uri: str, storage: StorageSettings) -> str | None:
-    """Return the current stamp of the file at ``uri``; ``None`` if it's gone or inaccessible."""
+def find_now(uri: str, storage: StorageSettings) -> Located | None:
+    """Return the file at ``uri`` as it is now; ``None`` if it's gone or inaccessible."""
     try:
-        found: Located | None = stat_object(uri, storage) if is_remote(uri) else stat_file(from_uri(uri))
+        return stat_object(uri, storage) if is_remote(uri) else stat_file(from_uri(uri))
     except OSError:
         return None
-    return None if found is None else found.stamp
 
 
 def to_uri(path: str | Path) -> str:

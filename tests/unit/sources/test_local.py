@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakegate.errors import InputError, SourceError
 from lakegate.sources import changed_files, discover, from_uri, to_uri
-from lakegate.sources.files import is_ignored
+from lakegate.sources.files import LocalFile, is_ignored
 from lakegate.sources.local import resolve
 
 SUFFIXES = (".csv", ".parquet")
 CSV = "a,b\n1,2\n"
+_TICK_S = 0.02
+"""Longer than the file system's clock takes to advance."""
 
 
 def write(path: Path, text: str = CSV) -> Path:
@@ -211,6 +216,56 @@ def test_the_version_changes_with_the_content_and_the_stamp_with_a_touch(tmp_pat
     assert discover([str(file)]).files[0].version != before.version
     file.unlink()
     assert list(changed_files(batch)) == [before]
+
+
+@pytest.mark.parametrize("renames", [False, True])
+def test_a_file_whose_content_was_replaced_has_changed_even_if_its_time_was_set_back(
+    tmp_path: Path, *, renames: bool
+) -> None:
+    file = write(tmp_path / "a.csv")
+    batch = discover([str(file)])
+    before = file.stat()
+    other = tmp_path / "other.csv" if renames else file
+    time.sleep(_TICK_S)
+    other.write_bytes(file.read_bytes()[::-1])
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(file)
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert list(changed_files(batch)) == list(batch.files)
+
+
+def test_a_file_that_was_only_touched_has_not_changed(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv")
+    batch = discover([str(file)])
+    file.chmod(0o600)
+    (tmp_path / "b.csv").hardlink_to(file)
+    assert not changed_files(batch)
+    file.chmod(0o400)
+    assert not changed_files(batch)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.json"])
+def test_a_file_that_is_replaced_between_its_rows_and_its_version_is_refused(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / name
+    rows = pa.table({"n": [1, 2, 3]})
+    if name.endswith("parquet"):
+        pq.write_table(rows, file)
+    else:
+        file.write_text("n\n1\n2\n" if name.endswith("csv") else '{"n": 1}\n')
+    read = LocalFile.content_version
+
+    def replaced(found: LocalFile) -> str:
+        was = file.stat()
+        time.sleep(_TICK_S)
+        file.write_bytes(file.read_bytes().replace(b"1", b"7"))
+        os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+        return read(found)
+
+    monkeypatch.setattr(LocalFile, "content_version", replaced)
+    with pytest.raises(SourceError, match=f"'{file}' changed while it was read"):
+        discover([str(file)])
 
 
 def test_all_names_of_a_file_are_that_file(tmp_path: Path) -> None:
