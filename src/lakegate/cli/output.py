@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
@@ -29,13 +30,31 @@ __all__ = ["count", "counted", "duration", "moment", "share", "size"]
 
 
 @contextmanager
-def writing(file: Path, what: str) -> Iterator[None]:
-    """Turn an OS error in the body, which writes ``what`` to ``file``, into an error that says so."""
+def writing(file: Path, what: str) -> Iterator[Path]:
+    """Yield a path for the body to write ``what`` to, and move it to ``file`` at the end. Nobody sees a partial file.
+
+    If the body fails, ``file`` stays as it was. A pipe, a device, or a file in a folder that this user can't write to
+    is written in place.
+
+    Raises:
+        InputError: The file can't be written.
+    """
+    target = file.resolve()
+    replaceable = target.is_file() and os.access(target, os.W_OK) and os.access(target.parent, os.W_OK)
+    draft = target.with_name(f".lakegate-{os.getpid()}") if replaceable or not target.exists() else target
     try:
-        yield
+        yield draft
+        if replaceable:
+            shutil.copymode(target, draft)
+        if draft != target:
+            draft.replace(target)
     except OSError as error:
         message = f"Can't write the {what} to {file}: {error.strerror or error}"
         raise InputError(message, hint="Choose another --file.", file=str(file)) from error
+    finally:
+        if draft != target:
+            with suppress(OSError):
+                draft.unlink()
 
 
 def clip(text: str, width: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import re
@@ -357,6 +358,35 @@ def test_query_writes_a_file(output: str, tmp_path: Path) -> None:
     refused = invoke(nowhere, FakeLake(query=FakeQuery(ROWS)))
     assert refused.exit_code == 2
     assert "Can't write the " in refused.stderr
+
+
+@pytest.mark.parametrize("before", ["earlier\n", None])
+def test_a_file_of_rows_is_whole_or_as_it_was(
+    before: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out" / "rows.csv"
+    path.parent.mkdir()
+    if before is not None:
+        path.write_text(before)
+
+    def fill_disk(_: pa.Table, file: Any) -> None:
+        file.write("id\n")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("lakegate.cli.commands.query._write_csv", fill_disk)
+    cut = invoke(["query", "SELECT 1", "-o", "csv", "--file", str(path)], FakeLake(query=FakeQuery(ROWS)))
+    assert (cut.exit_code, f"Can't write the rows to {path}: No space left" in cut.stderr) == (2, True)
+    assert [(one.name, one.read_text()) for one in path.parent.iterdir()] == ([("rows.csv", before)] if before else [])
+
+
+def test_rows_go_through_a_link_and_keep_the_files_mode(tmp_path: Path) -> None:
+    target, link = tmp_path / "rows.csv", tmp_path / "link.csv"
+    target.touch(mode=0o640)
+    link.symlink_to(target)
+    invoke(["query", "SELECT 1", "-o", "csv", "--file", str(link)], FakeLake(query=FakeQuery(ROWS)))
+    assert (link.is_symlink(), target.stat().st_mode & 0o777, target.stat().st_size > 0) == (True, 0o640, True)
+    assert invoke("query SELECT -o csv --file /dev/null", FakeLake(query=FakeQuery(ROWS))).exit_code == 0
+    assert Path("/dev/null").is_char_device()
 
 
 def test_query_file_needs_a_format() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -51,18 +49,6 @@ def metrics(app: App, /, *, file: Path | None) -> None:
         raise missing_package("Metrics for Prometheus need", error.name, "metrics") from None
     if file is None:
         click.echo(text(samples), nl=False)
-    else:
-        _replace(file, text(samples))
-
-
-def _replace(file: Path, text: str) -> None:
-    """Write a file atomically, so that nobody reads half of it."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    with writing(file, "metrics"):
-        try:
-            draft.write_text(text, encoding="utf-8")
-            draft.replace(file)
-        except OSError:
-            with suppress(OSError):
-                draft.unlink()
-            raise
+        return
+    with writing(file, "metrics") as draft:
+        draft.write_text(text(samples), encoding="utf-8")

@@ -147,13 +147,13 @@ def print_table(
 
 
 def _write_file(app: App, result: pa.Table, file: Path) -> None:
-    with writing(file, "rows"):
+    with writing(file, "rows") as draft:
         if app.output == "parquet":
-            file.write_bytes(_parquet(result))
+            draft.write_bytes(_parquet(result))
         else:
-            with file.open("w", encoding="utf-8", newline="") as text:
+            with draft.open("w", encoding="utf-8", newline="") as text:
                 (_write_json if app.json else _write_csv)(result, text)
-        written = file.stat().st_size
+        written = draft.stat().st_size
     if not app.quiet:
         click.echo(f"Wrote {counted(result.num_rows, 'row')} to {file} ({size(written)}).", err=True)
 

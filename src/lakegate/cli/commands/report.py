@@ -74,8 +74,8 @@ def write(app: App, text: str, file: Path | None, *, page: str | None = None) ->
     if file is None:
         click.echo(data, nl=False)
         return
-    with writing(file, "report"):
-        file.write_bytes(data)
+    with writing(file, "report") as draft:
+        draft.write_bytes(data)
     if not app.quiet:
         click.echo(f"Wrote {file} ({size(len(data))}). Open it: {file.absolute().as_uri()}", err=True)
 
