@@ -27,7 +27,7 @@ from pydantic import (
 )
 
 from lakegate.errors import ConfigurationError, LakegateError
-from lakegate.model.batch import CsvOptions
+from lakegate.model.batch import DELIMITERS, CsvOptions, is_csv_character
 from lakegate.model.checks import Tolerance
 from lakegate.model.downstream import DownstreamKind, Event, Level
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
@@ -55,6 +55,7 @@ _SECRET_IN_URL = re.compile(
 _Parsed = TypeVar("_Parsed")
 _SECRET_OPTION = re.compile(rf"(?:{_SENSITIVE})(?:ord|d)?$", re.IGNORECASE)
 _COORDINATES = re.compile(r"^[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+$")
+_JOURNAL_URL = re.compile(r"(?:sqlite|postgresql(?:\+pg8000)?)://")
 _PASSWORD_IN_URL = re.compile(r"^[^:/]+://[^@/]*:[^@]*@|[?&](?:password|passfile)=", re.IGNORECASE)
 
 
@@ -81,6 +82,12 @@ def _parsed(parse: Callable[[str], _Parsed], value: str) -> _Parsed:
         return parse(value)
     except LakegateError as error:
         raise ValueError(" ".join(filter(None, (error.message, error.hint))).rstrip(".")) from None
+
+
+def _refuse_boolean(value: Any) -> Any:
+    if value is True or value is False:  # Pydantic would take them for 1 and 0
+        raise ValueError("must be a number")
+    return value
 
 
 def _duration(value: str) -> str:
@@ -126,6 +133,8 @@ def _snowflake_name(value: str) -> str:
 
 
 _JSON = BeforeValidator(_read_json)
+Number = Annotated[float, BeforeValidator(_refuse_boolean)]
+Count = Annotated[int, BeforeValidator(_refuse_boolean)]
 FormatVersion = Annotated[Literal[2, 3], _JSON]
 Duration = Annotated[str, AfterValidator(_duration)]
 Interval = Annotated[str, AfterValidator(_interval)]
@@ -188,7 +197,7 @@ class CatalogSettings(_Section):
     """The client's secret, by reference; required with the endpoint."""
     oauth2_scope: str | None = None
     """Scopes to request, separated by spaces. Default: the server's."""
-    timeout_s: float = Field(default=30.0, gt=0)
+    timeout_s: Number = Field(default=30.0, gt=0)
     """Seconds to wait for one response."""
 
 
@@ -222,11 +231,11 @@ class JournalSettings(_Section):
     """Whether to use TLS with Postgres and check its certificate. Default: TLS if the server offers it, unchecked."""
     ca_file: Path | None = None
     """CA certificates (PEM) to verify Postgres's with, instead of the usual ones."""
-    max_connections: int = Field(default=30, ge=2)
+    max_connections: Count = Field(default=30, ge=2)
     """Maximum number of Postgres connections per process."""
-    lease_s: float = Field(default=60.0, gt=0)
+    lease_s: Number = Field(default=60.0, gt=0)
     """Seconds without renewal after which a run's lease can be taken over."""
-    park_s: float = Field(default=3600.0, gt=0)
+    park_s: Number = Field(default=3600.0, gt=0)
     """Seconds that a suspended run is left alone before it's finished or undone."""
     keep_detail: Duration | None = None
     """How long to keep steps, reports and alerts of runs that have ended, such as ``90d``. Default: forever.
@@ -239,6 +248,8 @@ class JournalSettings(_Section):
     def _refuse_password(cls, value: str | None) -> str | None:
         if value is not None and _PASSWORD_IN_URL.search(value):
             raise ValueError('must not contain a password; set journal.password = "env:NAME_OF_THE_VARIABLE"')
+        if value is not None and not _JOURNAL_URL.match(value):
+            raise ValueError("must be postgresql://user@host:5432/database or sqlite:///journal.db")
         return value
 
 
@@ -249,7 +260,7 @@ class LocalSettings(_Section):
     """Nessie's maximum heap: a number and ``m`` or ``g``."""
     spark_memory: Memory | None = None
     """Spark's maximum heap. Default: a quarter of the machine's memory, between 1g and 8g."""
-    start_timeout_s: float = Field(default=120.0, gt=0)
+    start_timeout_s: Number = Field(default=120.0, gt=0)
     """Seconds to wait for a server to respond after its start."""
     idle_stop: Duration = "1h"
     """Stop the servers when nothing has used them for this long. The next command restarts them. ``0s`` for never."""
@@ -262,19 +273,19 @@ class MaintenancePolicy(_Section):
 
     enabled: bool = True
     """Whether to maintain tables at all."""
-    small_files: int = Field(default=20, ge=2)
+    small_files: Count = Field(default=20, ge=2)
     """Compact when there are this many small files, counted in partitions with at least five."""
     small_file: Memory = "64m"
     """Files smaller than this are small: a number and ``m`` or ``g``."""
     average_file: Memory | None = None
     """Also compact when the average file is smaller than this. Default: whatever the average is."""
-    delete_files: int = Field(default=10, ge=1)
+    delete_files: Count = Field(default=10, ge=1)
     """Also compact when a table has this many delete files."""
-    manifests: int = Field(default=100, ge=2)
+    manifests: Count = Field(default=100, ge=2)
     """Rewrite the manifests of a table that has this many."""
     expire: Duration = "30d"
     """Age at which snapshots expire. ``0s`` for never."""
-    keep: int = Field(default=10, ge=1)
+    keep: Count = Field(default=10, ge=1)
     """Number of newest snapshots to keep, whatever their age."""
 
 
@@ -315,7 +326,7 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         ``strict`` refuses it. ``evolve`` adds new columns to the table, widens types where nothing is lost, and writes
         NULL where a column is missing. ``ignore_extra`` leaves out columns that the table lacks.
         """
-        wait_s: float = Field(default=600.0, gt=0)
+        wait_s: Number = Field(default=600.0, gt=0)
         """Seconds to wait for another run with the same file."""
         format_version: FormatVersion = 2
         """Iceberg format version of new tables: ``2``, which every engine reads, or ``3``."""
@@ -356,6 +367,14 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         Default: any number.
         """
 
+        @field_validator("csv")
+        @classmethod
+        def _check_csv(cls, value: CsvOptions) -> CsvOptions:
+            for name, text in (("delimiter", DELIMITERS.get(value.delimiter, value.delimiter)), ("quote", value.quote)):
+                if not is_csv_character(text) and (text or name == "delimiter"):
+                    raise ValueError(f"'{name}' must be one ASCII character, not {text!r}")
+            return value
+
         @property
         def mode(self) -> WriteMode:
             """What a batch does to existing rows."""
@@ -378,9 +397,9 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
 class PublishSettings(_Section):
     """How long to keep trying while others publish to the same tables."""
 
-    attempts: int = Field(default=40, ge=1)
+    attempts: Count = Field(default=40, ge=1)
     """How often to try the commit, if other commits to its tables keep getting in first."""
-    timeout_s: float = Field(default=120.0, gt=0)
+    timeout_s: Number = Field(default=120.0, gt=0)
     """Seconds after which to stop trying. The branch is kept, and ``lakegate publish`` tries again."""
 
 
@@ -398,13 +417,13 @@ class WatchSettings(_Section):
 
     every: Interval = "5m"
     """How often to scan everything; local folders also report new files through events."""
-    settle_s: float = Field(default=5.0, ge=0)
+    settle_s: Number = Field(default=5.0, ge=0)
     """Seconds without changes before a file is ingested."""
-    max_files: int = Field(default=100, ge=1)
+    max_files: Count = Field(default=100, ge=1)
     """Maximum number of files in one run."""
-    max_bytes: int = Field(default=1 << 30, ge=1)
+    max_bytes: Count = Field(default=1 << 30, ge=1)
     """Maximum number of bytes in one run, unless a single file is larger."""
-    max_tries: int = Field(default=3, ge=1)
+    max_tries: Count = Field(default=3, ge=1)
     """How often to try a file before giving it up until it changes."""
     routes: Annotated[tuple[str, ...] | None, _JSON] = None
     """Which table each file goes to: ``["landing/{namespace}/{table}/*.parquet"]``. As a variable, JSON."""
@@ -415,7 +434,7 @@ class ServeSettings(_Section):
 
     host: str = "127.0.0.1"
     """Address to listen on. Any but this machine's own needs ``serve.token``."""
-    port: int = Field(default=8181, ge=0, le=65_535)
+    port: Count = Field(default=8181, ge=0, le=65_535)
     """Port to listen on; 0 for any free one."""
     token: Reference | None = None
     """Bearer token that clients must send, by reference. Default: none, for clients on this machine only."""
@@ -457,14 +476,14 @@ class S3Settings(_Section):
 class FunctionSettings(_Section):
     """The AWS Lambda function that ingests the files that events announce."""
 
-    margin_s: float = Field(default=15.0, gt=0)
+    margin_s: Number = Field(default=15.0, gt=0)
     """How many seconds before its timeout the function stops and leaves its work to the next call.
 
     Keep it above ``notify.timeout_s``, so that there's time for alerts about a run that ends at the last moment.
     """
-    retry_s: int = Field(default=60, ge=0, le=43_200)
+    retry_s: Count = Field(default=60, ge=0, le=43_200)
     """Seconds until SQS delivers the message of a failed file again."""
-    longest_retry_s: int = Field(default=14_400, ge=0, le=43_200)
+    longest_retry_s: Count = Field(default=14_400, ge=0, le=43_200)
     """Maximum seconds until SQS delivers a message again while Spark, Nessie or the journal is unavailable.
 
     The delay starts at 30, grows by half with each delivery up to an hour, and by a tenth from the 30th on.
@@ -639,7 +658,7 @@ class NotifySettings(_Section):
     """Whether alerts may contain rows of data."""
     report_url: str | None = None
     """URL of a run's report; ``{run_id}``, ``{table}`` and ``{branch}`` are filled in."""
-    timeout_s: float = Field(default=10.0, gt=0, le=300)
+    timeout_s: Number = Field(default=10.0, gt=0, le=300)
     """Seconds that all alerts about one run may take, including retries and fetching secrets."""
     group: Duration = "1h"
     """Send one message per kind of alert and table in this time, and count the others. ``0s`` sends each."""
@@ -676,7 +695,7 @@ class DownstreamSettings(_Section):
     """
     tables: Annotated[tuple[str, ...], _JSON] = ("*",)
     """Patterns of the tables it gets events about."""
-    timeout_s: float = Field(default=10.0, gt=0, le=86_400)
+    timeout_s: Number = Field(default=10.0, gt=0, le=86_400)
     """Seconds that one delivery may take. The publishing process waits no longer than that."""
     give_up: Interval = "1d"
     """How long to retry a delivery before giving it up and sending an alert."""
@@ -691,7 +710,7 @@ class CommandDownstream(DownstreamSettings):
     """The program and its arguments, such as ``["dbt", "run"]``. No shell is involved."""
     cwd: Path | None = None
     """Folder to run it in. Default: the project's."""
-    timeout_s: float = Field(default=600.0, gt=0, le=86_400)
+    timeout_s: Number = Field(default=600.0, gt=0, le=86_400)
     """Seconds that one delivery may take. The publishing process waits no longer than that."""
 
 
@@ -723,7 +742,7 @@ class GlueDownstream(DownstreamSettings):
     """What to do with a table that others changed in Glue: ``refuse`` to touch it, or ``overwrite`` their change."""
     on_drop: Literal["drop", "keep"] = "drop"
     """What to do in Glue with a table that was dropped: ``drop`` it, too, or ``keep`` its last state."""
-    timeout_s: float = Field(default=30.0, gt=0, le=86_400)
+    timeout_s: Number = Field(default=30.0, gt=0, le=86_400)
     """Seconds that one delivery may take. The publishing process waits no longer than that."""
 
 
@@ -774,7 +793,7 @@ class SnowflakeDownstream(DownstreamSettings):
     quotes."""
     readers: tuple[SnowflakeName, ...] = ()
     """Roles that may read the tables."""
-    timeout_s: float = Field(default=120.0, gt=0, le=86_400)
+    timeout_s: Number = Field(default=120.0, gt=0, le=86_400)
     """Seconds that one delivery may take. The publishing process waits no longer than that."""
 
     @model_validator(mode="after")
@@ -846,11 +865,11 @@ class UiSettings(_Section):
 
     host: str = "127.0.0.1"
     """Address to listen on."""
-    port: int = Field(default=8484, ge=1, le=65_535)
+    port: Count = Field(default=8484, ge=1, le=65_535)
     """Port to listen on."""
     url: WebUrl | None = None
     """Address at which people reach it, such as ``https://lake.example.com``; required for OpenID Connect."""
-    examples: int = Field(default=10, ge=0)
+    examples: Count = Field(default=10, ge=0)
     """Maximum number of failing rows to show for each check. With 0, the dashboard shows none."""
     masked: Annotated[tuple[str, ...], _JSON] = ()
     """Columns whose values aren't shown: name patterns such as ``["email", "*_name"]``."""

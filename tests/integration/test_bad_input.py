@@ -229,7 +229,9 @@ def test_a_branch_that_exists_is_left_alone(lake: Lake, table: str, tmp_path: Pa
     lake.delete_branch("taken/by-someone")
 
 
-@pytest.mark.parametrize("branch", ["a b", "a..b", "-x", "x/", "a//b", "ä", "x@y", "0123456789abcdef", "x" * 201])
+@pytest.mark.parametrize(
+    "branch", ["a b", "a..b", "-x", "x/", "a//b", "ä", "x@y", "0123456789abcdef", "x" * 201, "HEAD"]
+)
 def test_names_that_no_branch_can_have(lake: Lake, table: str, tmp_path: Path, branch: str) -> None:
     source = write_trips(tmp_path / "a.parquet", 5)
     with unchanged(lake):

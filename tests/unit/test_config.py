@@ -92,6 +92,11 @@ def test_a_run_has_a_link_where_a_setting_names_one(tmp_path: Path, text: str, l
     assert load_settings(tmp_path, env={}).link_to("r/1", "nyc.trips") == link
 
 
+def test_a_delimiter_may_be_spelled_out_and_quotes_left_out(tmp_path: Path) -> None:
+    write(tmp_path, "[tables.'nyc.trips'.csv]\ndelimiter = 'tab'\nquote = ''")
+    assert load_settings(tmp_path, env={}).tables["nyc.trips"].csv.delimiter == "tab"
+
+
 def test_home_is_the_nearest_folder_above(tmp_path: Path) -> None:
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
@@ -120,6 +125,13 @@ def test_the_section_openlineage_is_a_downstream_system(tmp_path: Path) -> None:
         ("[tables.'nyc.trips']\nchecks = 'not_null(id)'", "must be a list, such as"),
         ("[gc]\ngrace = '1y'", "'gc.grace': Invalid duration '1y'. Use a number and a unit"),
         ("[watch]\nsettle_s = inf", "'watch.settle_s': Input should be a finite number"),
+        ("[catalog]\ntimeout_s = true", "'catalog.timeout_s': must be a number"),
+        ("[watch]\nmax_files = true", "'watch.max_files': must be a number"),
+        (
+            "[tables.'nyc.trips'.csv]\ndelimiter = ';;'",
+            "'tables.nyc.trips.csv': 'delimiter' must be one ASCII character",
+        ),
+        ("[tables.'nyc.trips'.csv]\nquote = 'é'", "'tables.nyc.trips.csv': 'quote' must be one ASCII character"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_named_in_the_files_terms(tmp_path: Path, text: str, said: str) -> None:

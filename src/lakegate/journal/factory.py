@@ -107,8 +107,6 @@ def _parse(text: str) -> URL:
             hint='Put it in a variable, and write journal.password = "env:NAME_OF_THE_VARIABLE".',
             setting="journal.url",
         )
-    if url.drivername not in ("sqlite", "postgresql", _DRIVER):
-        raise _not_usable(f"journal.url: lakegate doesn't support journals in '{url.drivername}'.")
     return url
 
 

@@ -22,6 +22,15 @@ In text columns they stay text: ``NA`` is also Namibia. :attr:`CsvOptions.null_v
 """
 
 
+DELIMITERS = {"\\t": "\t", "tab": "\t"}
+"""Delimiters that may be spelled out."""
+
+
+def is_csv_character(text: str) -> bool:
+    """Return whether ``text`` can be the delimiter or the quote of CSV files."""
+    return len(text) == 1 and text.isascii() and text not in "\r\n\0"
+
+
 class CsvOptions(Value):
     """How to read CSV (RFC 4180 by default).
 

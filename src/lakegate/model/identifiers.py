@@ -11,8 +11,8 @@ from lakegate.errors import IdentifierError
 from lakegate.model.base import Value
 
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
-# Nessie's Validation.REF_NAME_PATTERN, without what is awkward in URLs.
-_REF = re.compile(r"[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
+# Nessie's Validation.REF_NAME_PATTERN, without what is awkward in URLs and the names that it reserves in any case.
+_REF = re.compile(r"(?!(?i:head|detached)\Z)[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
 _HASH = re.compile(r"[0-9a-f]{16,64}")
 _RUN_ID = re.compile(r"[A-Za-z0-9](?:(?:(?!\.\.)[A-Za-z0-9._-]){0,98}[A-Za-z0-9])?")
 _ORCHESTRATOR = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
@@ -75,7 +75,7 @@ def validate_ref_name(name: str) -> str:
         raise IdentifierError(
             f"'{name}' can't name a branch or tag.",
             hint="Start with a letter; use letters, digits, '.', '_', '-' and single '/'; end with a letter or digit; "
-            f"at most {_MAX_REF_LENGTH} characters; it mustn't look like a commit hash.",
+            f"at most {_MAX_REF_LENGTH} characters; it mustn't look like a commit hash, or be HEAD or DETACHED.",
             ref=name,
         )
     return name

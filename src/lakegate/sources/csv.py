@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pv
 
 from lakegate.errors import InputError, LakegateError, SchemaError, SourceError
-from lakegate.model.batch import ColumnText, CsvOptions, SourceColumn
+from lakegate.model.batch import DELIMITERS, ColumnText, CsvOptions, SourceColumn, is_csv_character
 from lakegate.model.csvtext import Rewrite, rewrite
 from lakegate.model.words import did_you_mean
 from lakegate.sources.csv_stream import BLOCK_BYTES, QUOTE_HINT, ROW_HINT, CsvStream, csv_reader
@@ -39,8 +39,6 @@ _ENCODINGS = {
     **{f"iso8859-{part}": f"iso-8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 9, 13, 15)},
     "koi8-r": "koi8-r",
 }
-_SPELLED_OUT = {"\\t": "\t", "tab": "\t"}
-_NOT_A_DELIMITER = frozenset("\r\n\0")
 _OTHER_DELIMITERS = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
 # The characters that Java's String.trim removes. Spark skips lines that only have these, unless it reads multi-line.
 _JAVA_WHITESPACE = "".join(map(chr, range(1, 33)))
@@ -65,7 +63,7 @@ def normalise_options(csv: CsvOptions | None, files: Sequence[Located]) -> CsvOp
         CsvOptions(delimiter='\t', encoding='iso-8859-1', null_values=('NA',))
     """
     options = csv or CsvOptions()
-    delimiter = _SPELLED_OUT.get(options.delimiter, options.delimiter)
+    delimiter = DELIMITERS.get(options.delimiter, options.delimiter)
     if "delimiter" not in options.model_fields_set:
         delimiter = _default_delimiter(files)
     _require_character("delimiter", delimiter)
@@ -118,7 +116,7 @@ def _default_delimiter(files: Sequence[Located]) -> str:
 
 
 def _require_character(what: str, text: str) -> None:
-    if len(text) != 1 or not text.isascii() or text in _NOT_A_DELIMITER:
+    if not is_csv_character(text):
         raise InputError(
             f"The CSV {what} must be one ASCII character, not {text!r}.", hint=f"Example: --{what} ';'", option=what
         )

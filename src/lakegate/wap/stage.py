@@ -428,6 +428,12 @@ def find_staged(context: Context, branch_name: str, *, target: str = "main") -> 
     branch = find(context.catalog, branch_name)
     base = find_common_ancestor(context, branch, context.catalog.get_ref(target))
     staged = staged_since(context, base, branch, target=target, run_id=None)
+    if not staged and branch.kind != "branch":
+        raise InputError(
+            f"'{branch_name}' is a {'tag' if branch.kind == 'tag' else 'commit'}, not a branch.",
+            hint="To see the branches: lakegate branch list",
+            branch=branch_name,
+        )
     if not staged:
         raise InputError(
             f"Branch '{branch_name}' changed no table since it left {target}.",

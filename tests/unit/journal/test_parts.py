@@ -102,9 +102,13 @@ def test_a_password_in_the_url_is_refused_and_not_shown(tmp_path: Path, url: str
     assert "cret" not in f"{raised.value} {raised.value.hint} {raised.value.context}"
 
 
-@pytest.mark.parametrize(
-    "url", ["", "journal.db", "sqlite://", "sqlite:///:memory:", "mysql://host/db", "postgresql+psycopg://h/d"]
-)
+@pytest.mark.parametrize("url", ["", "journal.db", "mysql://host/db", "postgresql+psycopg://h/d"])
+def test_a_journal_in_another_database_is_refused_with_the_settings(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"'journal\.url': must be postgresql://user@host:5432/database or"):
+        load_settings(tmp_path, env={}, flags={"journal.url": url})
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "postgresql://host:port/db"])
 def test_what_is_no_url_of_a_journal_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"journal\.url") as raised:
         open_journal(JournalSettings(url=url), tmp_path)

@@ -404,6 +404,9 @@ def test_nothing_is_staged_on_a_fresh_branch_on_main_or_nowhere(house: FakeLakeh
     house.catalog.create_branch("fresh", house.catalog.get_ref("main"))
     with pytest.raises(InputError, match="changed no table"):
         find_staged(house.context, "fresh")
+    house.catalog.create_tag("january", house.catalog.get_ref("main"))
+    with pytest.raises(InputError, match="'january' is a tag, not a branch"):
+        find_staged(house.context, "january")
     with pytest.raises(InputError, match="what everyone reads"):
         find_staged(house.context, "main")
     with pytest.raises(NotFoundError):

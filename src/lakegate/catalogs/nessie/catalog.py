@@ -27,8 +27,9 @@ _TABLE = "ICEBERG_TABLE"
 _NAMESPACE = "NAMESPACE"
 _FIRST_PAGE = 25
 _KINDS: Mapping[str, RefKind] = {"BRANCH": "branch", "TAG": "tag", "DETACHED": "detached"}
-# Nessie's Validation.REF_NAME_PATTERN. Other strings are expressions: "-" is the default branch, "a~1" a parent.
-_REF_NAME = re.compile(r"[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
+# Nessie's Validation.REF_NAME_PATTERN, without the names that it reserves in any case. Other strings are expressions:
+# "-" is the default branch, "a~1" a parent.
+_REF_NAME = re.compile(r"(?!(?i:head|detached)\Z)[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
 
 
 class NessieCatalog:
