@@ -25,10 +25,9 @@ from lakegate.journal import runs as stored
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import PastCommit
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
-from lakegate.model.run import RUN_ID_PROPERTY, Run, new_run_id
+from lakegate.model.run import RUN_ID_PROPERTY, PastCommit, Run, new_run_id
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
     AUDIT_PROPERTY,

@@ -15,9 +15,8 @@ from benchmarks.listing import CREDENTIALS, STORAGE, Pages
 from lakegate.lake import Lake
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Intake
-from lakegate.model.journal import FileCheckpoint
 from lakegate.model.request import WriteMode
-from lakegate.model.run import Run
+from lakegate.model.run import FileCheckpoint, Run
 from lakegate.sources.listing import FoundFile, list_files
 from lakegate.storage.s3 import s3_client
 

@@ -22,7 +22,6 @@ from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplaya
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check, Tolerance
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus, GivenUpFile, LateTable
-from lakegate.model.figures import counted
 from lakegate.model.identifiers import (
     TableIdentifier,
     is_commit_hash,
@@ -31,7 +30,6 @@ from lakegate.model.identifiers import (
     validate_ref_name,
     validate_run_id,
 )
-from lakegate.model.journal import FileCheckpoint
 from lakegate.model.maintenance import (
     GcReport,
     JournalStatus,
@@ -53,11 +51,12 @@ from lakegate.model.request import (
     SchemaMode,
     WriteMode,
 )
-from lakegate.model.run import Action, Notification, Run, RunKind, RunStatus, new_run_id
+from lakegate.model.run import Action, FileCheckpoint, Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.source import SCHEME, Source
 from lakegate.model.tables import AddedRows, Rows, TableMetadata
 from lakegate.model.words import (
+    counted,
     did_you_mean,
     nearest,
     parse_duration,

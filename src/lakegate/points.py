@@ -8,10 +8,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 
 from lakegate.errors import ConfigurationError, IdentifierError, InputError, NotFoundError
-from lakegate.model.figures import moment
 from lakegate.model.identifiers import is_commit_hash, validate_ref_name
 from lakegate.model.refs import Ref
-from lakegate.model.words import did_you_mean, parse_duration
+from lakegate.model.words import did_you_mean, moment, parse_duration
 from lakegate.ports import Catalog, CommitIndex
 
 MAIN = "main"

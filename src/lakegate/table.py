@@ -8,11 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from lakegate.errors import missing_package
-from lakegate.model.figures import counted
 from lakegate.model.refs import TablePointer
 from lakegate.model.schema import Schema
 from lakegate.model.tables import DataFile, Snapshot, TableMetadata
-from lakegate.model.words import suggest_keywords, unknown_keyword
+from lakegate.model.words import counted, suggest_keywords, unknown_keyword
 from lakegate.ports import TableReader
 
 if TYPE_CHECKING:

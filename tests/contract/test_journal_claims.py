@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from lakegate.model.batch import Claim, KnownFile, SourceFile
-from lakegate.model.journal import FileCheckpoint, HistoryEvent
-from lakegate.model.run import Publication
+from lakegate.model.run import FileCheckpoint, HistoryEvent, Publication
 from support.journals import START, Actor, file, run
 
 A, B, C = file("a"), file("b"), file("c")

@@ -13,8 +13,7 @@ from sqlalchemy import Connection, SelectBase, delete
 from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.journal.schema import LEASES
 from lakegate.model.checks import AuditReport, CheckResult
-from lakegate.model.journal import HistoryEvent, PastCommit
-from lakegate.model.run import RunStep
+from lakegate.model.run import HistoryEvent, PastCommit, RunStep
 from support.journals import START, Actor, FakeHolder, Shelf, file, run
 
 

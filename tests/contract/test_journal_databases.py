@@ -21,7 +21,7 @@ from lakegate.journal.factory import open_journal, open_postgres, open_sqlite
 from lakegate.journal.journal import LEASE_S, Journal
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import HEAD
-from lakegate.model.journal import HistoryEvent
+from lakegate.model.run import HistoryEvent
 from support.black_hole import way_to
 from support.journals import START, Actor, FakeHolder, empty, file, run
 from support.postgres import USER, PostgresServer

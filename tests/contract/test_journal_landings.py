@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
-from lakegate.model.journal import FileCheckpoint
+from lakegate.model.run import FileCheckpoint
 from support.journals import START, Actor, Shelf
 
 TABLE = "nyc.trips"

@@ -23,7 +23,7 @@ from lakegate.journal.journal import Journal
 from lakegate.journal.migrations import MIGRATIONS
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import CLAIMS, METADATA, RUNS
-from lakegate.model.journal import FileCheckpoint
+from lakegate.model.run import FileCheckpoint
 from support.journals import START, Actor, Place, file, run
 from support.postgres import PostgresServer
 

@@ -10,8 +10,8 @@ import pytest
 from lakegate.errors import NotFoundError
 from lakegate.model.downstream import Subscription
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import HistoryEvent
 from lakegate.model.refs import TablePointer
+from lakegate.model.run import HistoryEvent
 from support.journals import START, Shelf, run
 
 HOOK = Subscription(name="hook", events=("published", "reverted", "current"))

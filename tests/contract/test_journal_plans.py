@@ -13,8 +13,7 @@ from sqlalchemy import event, make_url
 from lakegate.journal.journal import Journal
 from lakegate.journal.pages import RunFilter
 from lakegate.journal.postgres import PostgresDatabase
-from lakegate.model.journal import HistoryEvent, PastCommit
-from lakegate.model.run import Publication
+from lakegate.model.run import HistoryEvent, PastCommit, Publication
 from support.journals import START, Actor, empty, file, run
 from support.postgres import PostgresServer
 

@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lakegate.model.journal import QueuedPublish
-from lakegate.model.run import Run
+from lakegate.model.run import QueuedPublish, Run
 from support.journals import Actor, Shelf, run
 
 

@@ -17,10 +17,9 @@ from lakegate.errors import RetryableError
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import Batch, Claim, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import HistoryEvent, Lease, PastCommit
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import OnSameContent
-from lakegate.model.run import Run
+from lakegate.model.run import HistoryEvent, Lease, PastCommit, Run
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedFiles, StoredFile
 from lakegate.ports import Catalog

@@ -16,9 +16,8 @@ from lakegate.loading.scan import Intake
 from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.downstream import GivenUpFile
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import FileCheckpoint
 from lakegate.model.request import IngestRequest, WriteMode
-from lakegate.model.run import Run
+from lakegate.model.run import FileCheckpoint, Run
 from lakegate.sources.listing import FoundFile
 from support.cli_support import PUBLICATION, make_run
 

@@ -28,8 +28,7 @@ from lakegate.journal.journal import Journal
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import METADATA
 from lakegate.model.batch import Claim, SourceFile
-from lakegate.model.journal import Lease
-from lakegate.model.run import Run
+from lakegate.model.run import Lease, Run
 from support.memory_journal import MemoryDatabase
 from support.postgres import PostgresServer
 

@@ -60,9 +60,8 @@ from lakegate.loading.file_outcomes import Clock
 from lakegate.model.batch import Batch, KnownFile, SourceFile
 from lakegate.model.downstream import GivenUpFile
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import FileCheckpoint
 from lakegate.model.request import IngestRequest, WriteMode
-from lakegate.model.run import Run
+from lakegate.model.run import FileCheckpoint, Run
 from lakegate.progress import LogNarrator
 from lakegate.sources.listing import FoundFile
 from lakegate.wap import deadline

@@ -11,8 +11,8 @@ import pytest
 from lakegate.errors import InputError, LakegateError, NotFoundError
 from lakegate.journal.journal import Journal
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import PastCommit
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
+from lakegate.model.run import PastCommit
 from lakegate.points import expand_hash, find, parse_at, resolve, unknown_table
 from lakegate.ports import CommitIndex
 from lakegate.testing import MemoryCatalog

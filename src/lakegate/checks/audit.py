@@ -55,11 +55,11 @@ from lakegate.model.checks import (
     Verdict,
     is_tolerated,
 )
-from lakegate.model.figures import counted
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema
 from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import OWN_BATCH, AddedFiles, AddedRows, IntegerKey, Rows, ScanResult
+from lakegate.model.words import counted
 from lakegate.ports import Engine, Narrator
 from lakegate.telemetry.metrics import AUDIT_SECONDS, measure
 

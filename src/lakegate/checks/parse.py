@@ -22,7 +22,7 @@ from lakegate.checks.questions import start_of
 from lakegate.checks.registry import find_check, known_checks
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
-from lakegate.model.figures import rounded
+from lakegate.model.words import rounded
 
 _MAX_LENGTH = 1_000_000  # characters; anything longer is a mistake and slow to parse
 _CONSTANTS = ("None", "True", "False")

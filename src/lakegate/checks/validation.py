@@ -27,11 +27,10 @@ from lakegate.checks.questions import (
 from lakegate.checks.registry import built_in, find_check
 from lakegate.errors import CheckError, QueryError
 from lakegate.model.checks import SHOW_VALUES, Check
-from lakegate.model.figures import counted
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import Column, Schema, is_masked
 from lakegate.model.types import nested_fields, path_parts
-from lakegate.model.words import did_you_mean
+from lakegate.model.words import counted, did_you_mean
 from lakegate.ports import Engine
 
 Schemas: TypeAlias = Callable[[TableIdentifier], Schema | None]

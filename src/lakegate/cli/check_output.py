@@ -20,7 +20,7 @@ from lakegate.cli.output import (
     width_or,
 )
 from lakegate.model.checks import failing_cells
-from lakegate.model.figures import count, counted, share, size
+from lakegate.model.words import count, counted, share, size
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import click
 
 from lakegate.cli.streams import as_json
 from lakegate.errors import InputError
-from lakegate.model.figures import count, counted, duration, moment, share, size
 from lakegate.model.rows import json_safe
+from lakegate.model.words import count, counted, duration, moment, share, size
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from lakegate.cli.output import (
     width_or,
 )
 from lakegate.errors import LakegateError, NotFoundError
-from lakegate.model.figures import age
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import changed_rows
+from lakegate.model.words import age
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeAlias
 import yaml  # type: ignore[import-untyped]
 
 from lakegate.errors import ConfigurationError
-from lakegate.model.figures import rounded
+from lakegate.model.words import rounded
 
 _MAX_BYTES = 16 << 20
 _MAX_DEPTH = 60

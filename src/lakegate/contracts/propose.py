@@ -17,10 +17,10 @@ from pyarrow import types
 
 from lakegate.contracts.document import comment, scalar
 from lakegate.contracts.model import VERSION
-from lakegate.model.figures import counted
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema, is_masked
 from lakegate.model.types import nested_fields
+from lakegate.model.words import counted
 
 pc: Any = pyarrow.compute  # its stubs have a hundred overloads for each function
 _ACCEPTED = 12

@@ -10,9 +10,8 @@ from lakegate.dashboard.runs import RunSummary, TableDelta, checks_of, summary_o
 from lakegate.errors import InputError, LakegateError, NotFoundError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import RunLine
 from lakegate.model.refs import Ref, TableDifference, TablePointer
-from lakegate.model.run import Run, StagedTable
+from lakegate.model.run import Run, RunLine, StagedTable
 
 _ORDER = ("rejected", "failed", "staged", None, "skipped", "discarded", "published", "reverted", "running")
 """Order of branches by their run's status, those that wait for a human first; ``None``: another writer's branch."""

@@ -11,9 +11,8 @@ from lakegate.dashboard.model import MAIN, Problem, ReadModel, ResultPage, inval
 from lakegate.errors import NewerFormatError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import is_commit_hash
-from lakegate.model.journal import RunLine
 from lakegate.model.refs import Commit
-from lakegate.model.run import RunStatus
+from lakegate.model.run import RunLine, RunStatus
 from lakegate.wap.checkpoints import CHECKPOINT_PROPERTY
 from lakegate.wap.history import (
     ACCEPTED_BY_PROPERTY,

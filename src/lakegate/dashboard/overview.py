@@ -12,10 +12,9 @@ from lakegate.dashboard.quarantine import count_waiting
 from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.downstream import DownstreamStatus
-from lakegate.model.journal import RunLine
 from lakegate.model.quarantine import SUFFIX, is_quarantine
 from lakegate.model.refs import TablePointer
-from lakegate.model.run import RunStatus
+from lakegate.model.run import RunLine, RunStatus
 from lakegate.model.words import parse_duration
 
 Need = Literal["unreadable", "failed", "rejected", "late", "interrupted", "quarantined"]

@@ -23,8 +23,17 @@ from lakegate.errors import NotFoundError
 from lakegate.journal.pages import RunFilter, is_in_uri
 from lakegate.model.base import Value
 from lakegate.model.downstream import Delivery
-from lakegate.model.journal import FileRecord, RunLine
-from lakegate.model.run import Acceptance, Action, Notification, Run, RunError, RunStatus, UndoneTable
+from lakegate.model.run import (
+    Acceptance,
+    Action,
+    FileRecord,
+    Notification,
+    Run,
+    RunError,
+    RunLine,
+    RunStatus,
+    UndoneTable,
+)
 from lakegate.model.tables import ChangeKind
 
 _MOST_NAMED = 5

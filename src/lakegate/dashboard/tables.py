@@ -28,9 +28,8 @@ from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.checks import Severity, Verdict
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import CheckRecord, RunLine
 from lakegate.model.refs import TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, RunStatus
+from lakegate.model.run import RUN_ID_PROPERTY, CheckRecord, RunLine, RunStatus
 from lakegate.model.schema import MASK, Column, ColumnChange, column_changes
 from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile, Snapshot
 

@@ -32,10 +32,10 @@ from lakegate.iceberg.manifests import ListedManifest, ManifestList
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.snapshot_producer import Head, LoadedTable, SnapshotProducer
 from lakegate.iceberg.validation import require_loadable
-from lakegate.model.figures import counted
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 from lakegate.model.run import PARTITIONS_LEFT_PROPERTY
 from lakegate.model.tables import REPLACE
+from lakegate.model.words import counted
 
 _COUNT_PREFIXES = (
     "added-",

@@ -30,9 +30,9 @@ from lakegate.iceberg.manifests import (
     read_manifest,
 )
 from lakegate.iceberg.metadata import Document, find_snapshot, specs
-from lakegate.model.figures import counted
 from lakegate.model.maintenance import DeletionVector, Flaw, NeededFile
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
+from lakegate.model.words import counted
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ColumnSchema, FileMetaData

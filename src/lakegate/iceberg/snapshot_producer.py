@@ -39,8 +39,8 @@ from lakegate.iceberg.manifests import (
     write_list,
 )
 from lakegate.iceberg.metadata import Document
-from lakegate.model.figures import counted
 from lakegate.model.refs import TablePointer
+from lakegate.model.words import counted
 
 _MERGE_COUNT_DEFAULT = 100
 _MERGE_BYTES_DEFAULT = 8 * 1024 * 1024

@@ -13,8 +13,8 @@ from sqlalchemy import Column, Row, delete, select, update
 from lakegate.journal.database import JournalTransaction
 from lakegate.journal.schema import CLAIMS, LANDINGS, as_text
 from lakegate.model.batch import Claim, KnownFile, SourceFile
-from lakegate.model.journal import FileCheckpoint
 from lakegate.model.request import OnSameContent
+from lakegate.model.run import FileCheckpoint
 from lakegate.model.source import WatermarkRanges
 
 State = Literal["claimed", "published"]

@@ -16,9 +16,8 @@ from lakegate.journal.files import CLAIM_COLUMNS, CLAIMED, PUBLISHED, lock_name
 from lakegate.journal.integrity import repair
 from lakegate.journal.outbox import queue
 from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LANDINGS, RUN_TABLES, RUNS, as_text
-from lakegate.model.journal import HistoryEvent, PastCommit
 from lakegate.model.quarantine import is_quarantine
-from lakegate.model.run import Publication, Run, RunKind, published_tables, total_removed
+from lakegate.model.run import HistoryEvent, PastCommit, Publication, Run, RunKind, published_tables, total_removed
 
 _RUN_BATCH = 500
 _AFTER_DIGITS = "g"

@@ -22,11 +22,10 @@ from lakegate.journal.outbox import Outbox, PublishQueue, queue_end, withdraw
 from lakegate.journal.pages import JournalPages, RunFilter
 from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUNS, as_text, ensure_schema, is_time
 from lakegate.model.batch import Claim, KnownFile, SourceFile
-from lakegate.model.clocks import fast_clock, is_ahead
 from lakegate.model.downstream import AlertGroup, CountedAlert, Notice
-from lakegate.model.journal import FileCheckpoint, HistoryEvent, Lease, PastCommit
 from lakegate.model.request import OnSameContent
-from lakegate.model.run import Notification, Run
+from lakegate.model.run import FileCheckpoint, HistoryEvent, Lease, Notification, PastCommit, Run
+from lakegate.model.words import fast_clock, is_ahead
 from lakegate.telemetry.metrics import LEASE_LOSSES, Sample
 
 LEASE_S = 60.0

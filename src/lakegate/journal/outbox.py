@@ -20,9 +20,8 @@ from lakegate.errors import NotFoundError
 from lakegate.journal.database import Database, JournalTransaction
 from lakegate.journal.schema import DELIVERIES, DOWNSTREAMS, LEASES, MIRRORED, PUBLISH_QUEUE, as_text
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamKind, DownstreamStatus, Subscription
-from lakegate.model.journal import QueuedPublish
 from lakegate.model.refs import TablePointer
-from lakegate.model.run import Run
+from lakegate.model.run import QueuedPublish, Run
 
 _COLUMNS = ("downstream", "kind", "ref", "commit_hash", "run_id", "tables", "state", "tries", "queued_at", "next_at")
 _WAITING = ("pending", "failed")

@@ -20,9 +20,8 @@ from lakegate.journal.database import Database, JournalTransaction
 from lakegate.journal.files import PUBLISHED
 from lakegate.journal.schema import CHECK_RESULTS, CLAIMS, RUN_TABLES, RUNS, as_text
 from lakegate.model.base import Value
-from lakegate.model.journal import CheckRecord, FileRecord, RunLine
 from lakegate.model.quarantine import is_quarantine
-from lakegate.model.run import Run, RunKind, RunStatus
+from lakegate.model.run import CheckRecord, FileRecord, Run, RunKind, RunLine, RunStatus
 
 _LINE = [column for column in RUNS.c if column.name not in ("document", "branch_kept")]
 _NAMES = [column.name for column in _LINE]

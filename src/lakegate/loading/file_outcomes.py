@@ -16,9 +16,8 @@ from lakegate.errors import EngineError, LakegateError, NotFoundError, OutcomeUn
 from lakegate.loading.routes import location
 from lakegate.model.batch import FileFormat
 from lakegate.model.downstream import GivenUpFile
-from lakegate.model.journal import CheckpointOutcome, FileCheckpoint
 from lakegate.model.request import IngestRequest
-from lakegate.model.run import Run, RunError
+from lakegate.model.run import CheckpointOutcome, FileCheckpoint, Run, RunError
 from lakegate.progress import without_secrets
 from lakegate.sources.files import shown
 from lakegate.sources.inspection import by_name

@@ -29,9 +29,8 @@ from lakegate.loading.file_outcomes import (
     in_chunks,
 )
 from lakegate.loading.routes import Places
-from lakegate.model.journal import FileCheckpoint
 from lakegate.model.request import IngestRequest
-from lakegate.model.run import Run
+from lakegate.model.run import FileCheckpoint, Run
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -21,8 +21,7 @@ from typing import Protocol
 from lakegate.errors import ExitCode, LakegateError, OutcomeUnknownError, RetryableError, SourceError
 from lakegate.lake import Lake
 from lakegate.loading.scan import Chunk, Intake, Scan
-from lakegate.model.journal import FileCheckpoint
-from lakegate.model.run import Run
+from lakegate.model.run import FileCheckpoint, Run
 from lakegate.sources.files import to_uri
 
 EVERYTHING = None

@@ -273,7 +273,7 @@ class GivenUpFile(Value):
     """A source file that failed too often and won't be retried until it changes.
 
     Attributes:
-        stamp: Its fingerprint, as in :class:`lakegate.model.journal.FileCheckpoint`.
+        stamp: Its fingerprint, as in :class:`lakegate.model.run.FileCheckpoint`.
         tries: Number of attempts in this state.
         code: Code of the last error.
         reason: The last error, in one sentence.

@@ -10,8 +10,8 @@ import json
 from xml.etree import ElementTree as ET
 
 from lakegate.model.checks import AuditReport, CheckResult
-from lakegate.model.figures import count
 from lakegate.model.run import Run
+from lakegate.model.words import count
 from lakegate.progress import one_line, without_secrets
 from lakegate.reports.page import CELL, Examples, clipped
 from lakegate.reports.status_text import describe_run, failing

@@ -14,8 +14,8 @@ from typing import Any
 
 from lakegate import __version__
 from lakegate.model.checks import CheckResult, failing_cells
-from lakegate.model.figures import counted
 from lakegate.model.schema import FILE_COLUMN
+from lakegate.model.words import counted
 from lakegate.progress import one_line
 from lakegate.reports.status_text import StatusText, Tone
 

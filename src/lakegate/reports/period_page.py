@@ -12,10 +12,9 @@ from lakegate.dashboard.model import Problem, ReadModel
 from lakegate.dashboard.overview import LakeFacts, read_facts
 from lakegate.journal.pages import RunFilter
 from lakegate.model.base import Value
-from lakegate.model.figures import count, counted
-from lakegate.model.journal import RunLine
 from lakegate.model.quarantine import is_quarantine
-from lakegate.model.run import Run, RunKind
+from lakegate.model.run import Run, RunKind, RunLine
+from lakegate.model.words import count, counted
 from lakegate.reports.page import Child, Html, clipped, commands, figures, page, status, table, tag, when, word
 from lakegate.reports.status_text import StatusText, Tone, describe_run, failing, rows_of
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from lakegate.model.checks import AuditReport, CheckResult
-from lakegate.model.figures import count, counted, duration, size
 from lakegate.model.run import Run, RunStep, StagedTable
+from lakegate.model.words import count, counted, duration, size
 from lakegate.progress import redact, without_secrets
 from lakegate.reports.page import (
     Examples,

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from lakegate.model.checks import CheckResult
-from lakegate.model.figures import count, counted, share
 from lakegate.model.run import Run, changed_rows
+from lakegate.model.words import count, counted, share
 from lakegate.progress import without_secrets
 
 Tone = Literal["good", "bad", "warn", "idle"]

@@ -16,8 +16,15 @@ import pyarrow.compute as pc
 import pyarrow.csv as pv
 
 from lakegate.errors import InputError, LakegateError, SchemaError, SourceError
-from lakegate.model.batch import DELIMITERS, ColumnText, CsvOptions, SourceColumn, is_csv_character
-from lakegate.model.csvtext import Rewrite, rewrite
+from lakegate.model.batch import (
+    DELIMITERS,
+    ColumnText,
+    CsvOptions,
+    SourceColumn,
+    TimeRewrite,
+    is_csv_character,
+    time_rewrite,
+)
 from lakegate.model.words import did_you_mean
 from lakegate.sources.csv_stream import BLOCK_BYTES, QUOTE_HINT, ROW_HINT, CsvStream, csv_reader
 from lakegate.sources.csv_types import Inference, arrow_type, infer, rewritten
@@ -93,10 +100,10 @@ def _written(options: CsvOptions, delimiter: str) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value != CsvOptions.model_fields[name].default}
 
 
-def rules(options: CsvOptions) -> list[Rewrite]:
+def rules(options: CsvOptions) -> list[TimeRewrite]:
     """Return the rules that rewrite dates and times in SQL's notation."""
     forms = {"date-format": options.date_format, "timestamp-format": options.timestamp_format}
-    return [rewrite(form, option=option) for option, form in forms.items() if form is not None]
+    return [time_rewrite(form, option=option) for option, form in forms.items() if form is not None]
 
 
 def splits_by_line(encoding: str) -> bool:

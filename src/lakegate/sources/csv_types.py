@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakegate.errors import SchemaError
-from lakegate.model.batch import MISSING_WORDS
-from lakegate.model.csvtext import DECIMAL_COMMA, LONE_DIGIT, NON_FINITE, Rewrite
+from lakegate.model.batch import DECIMAL_COMMA, LONE_DIGIT, MISSING_WORDS, NON_FINITE, TimeRewrite
 
 Kind = Literal["unknown", "bool", "int64", "double", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]", "string"]
 
@@ -237,7 +236,7 @@ def _digits(fraction: int) -> str:
     return "exponents" if fraction == MANY else f"{fraction} digits after the decimal point"
 
 
-def rewritten(values: Any, rules: Sequence[Rewrite], *, decimal_comma: bool) -> Any:
+def rewritten(values: Any, rules: Sequence[TimeRewrite], *, decimal_comma: bool) -> Any:
     """Rewrite strings in SQL's notation: dates and times by ``rules``, numbers with a decimal point.
 
     With a decimal comma, a value with a decimal point isn't a number. A space is appended so that it doesn't become

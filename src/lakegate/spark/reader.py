@@ -13,8 +13,16 @@ from typing import Any
 from urllib.parse import unquote
 
 from lakegate.errors import SchemaError
-from lakegate.model.batch import MISSING_WORDS, Batch, CsvOptions, SourceColumn
-from lakegate.model.csvtext import DECIMAL_COMMA, LONE_DIGIT, NON_FINITE, rewrite
+from lakegate.model.batch import (
+    DECIMAL_COMMA,
+    LONE_DIGIT,
+    MISSING_WORDS,
+    NON_FINITE,
+    Batch,
+    CsvOptions,
+    SourceColumn,
+    time_rewrite,
+)
 from lakegate.model.identifiers import quote
 from lakegate.model.schema import Column, Schema, merged
 from lakegate.model.sqltext import sql_string
@@ -388,7 +396,7 @@ def _rewritten(value: str, target: str, csv: CsvOptions) -> str:
         forms = {"date-format": csv.date_format, "timestamp-format": csv.timestamp_format}
         for option, form in forms.items():
             if form is not None:
-                rule = rewrite(form, option=option)
+                rule = time_rewrite(form, option=option)
                 pattern = sql_string(rule.pattern)
                 made = f"regexp_replace({value}, {pattern}, {sql_string(rule.replacement('$'))})"
                 made = f"regexp_replace({made}, {sql_string(LONE_DIGIT)}, '0$1')"

@@ -12,10 +12,10 @@ from uuid import uuid4
 
 from lakegate.catalogs import HEAD_MOVED, KeyConflict, commit_conflict, moved_reference
 from lakegate.errors import AlreadyExistsError, InputError, NotFoundError
-from lakegate.model.figures import moment
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.refs import Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, RUN_IDS_PROPERTY
+from lakegate.model.words import moment
 
 Key: TypeAlias = tuple[str, ...]
 Content: TypeAlias = TablePointer | Key

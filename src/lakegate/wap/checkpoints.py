@@ -29,8 +29,8 @@ from pydantic import ValidationError
 
 from lakegate.errors import ConflictError, LakegateError
 from lakegate.model.base import Value
-from lakegate.model.journal import PastCommit
 from lakegate.model.refs import Commit, CommitRequest
+from lakegate.model.run import PastCommit
 from lakegate.model.tables import StoredFile
 from lakegate.wap.context import Context
 
@@ -68,7 +68,7 @@ class CheckpointCommits:
     """Commits as lines of a file: as objects, they'd take ten times the memory.
 
     Attributes:
-        lines: One :class:`~lakegate.model.journal.PastCommit` per line, oldest first.
+        lines: One :class:`~lakegate.model.run.PastCommit` per line, oldest first.
         foreign: Folders of views and other content that these commits put.
     """
 

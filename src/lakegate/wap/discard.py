@@ -17,9 +17,8 @@ from lakegate.errors import (
     NotFoundError,
     RetryableError,
 )
-from lakegate.model.journal import Lease
 from lakegate.model.refs import Commit, Ref
-from lakegate.model.run import RUN_ID_PROPERTY, Action, Run
+from lakegate.model.run import RUN_ID_PROPERTY, Action, Lease, Run
 from lakegate.points import unknown_ref
 from lakegate.wap.context import Context
 from lakegate.wap.group_commit import require_nobody_publishes

@@ -31,12 +31,12 @@ from lakegate.errors import (
     RetryableError,
     StorageUnavailableError,
 )
-from lakegate.model.figures import duration
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import CollectedFolder, ExpiredBranch, GcProblem, GcReport
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.model.tables import StoredFile
+from lakegate.model.words import duration
 from lakegate.points import MAIN
 from lakegate.ports import FileStore, WarehouseFiles
 from lakegate.wap.branches import is_unchanged_since

@@ -16,9 +16,8 @@ from itertools import accumulate, chain, islice
 
 from lakegate.errors import LakegateError, NewerFormatError, OutcomeUnknownError, RetryableError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import HistoryEvent, QueuedPublish
 from lakegate.model.refs import Commit, Ref, TablePointer
-from lakegate.model.run import Run, StagedTable
+from lakegate.model.run import HistoryEvent, QueuedPublish, Run, StagedTable
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import events_of, part_of_run, require_not_published, runs_of

@@ -19,12 +19,13 @@ from lakegate.errors import AlreadyPublishedError, ConflictError, InputError, Ne
 from lakegate.model.base import Value
 from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import HistoryEvent, PastCommit
 from lakegate.model.quarantine import SUFFIX, is_quarantine
 from lakegate.model.refs import NO_SNAPSHOT, Commit, Ref, TablePointer
 from lakegate.model.run import (
     RUN_ID_PROPERTY,
     RUN_IDS_PROPERTY,
+    HistoryEvent,
+    PastCommit,
     Publication,
     Run,
     StagedTable,

@@ -16,9 +16,8 @@ from lakegate.errors import (
     NotReplayableError,
 )
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import Lease
 from lakegate.model.request import IngestRequest
-from lakegate.model.run import Run
+from lakegate.model.run import Lease, Run
 from lakegate.model.source import SCHEME
 from lakegate.wap import failpoints
 from lakegate.wap.claims import ClaimedFiles, claim_files

@@ -19,12 +19,11 @@ from lakegate.errors import (
     NotFoundError,
     RetryableError,
 )
-from lakegate.model.figures import counted, size
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport, MaintenanceAction, MaintenanceReport, MaintenanceStep, TableLayout
 from lakegate.model.refs import TablePointer
 from lakegate.model.run import Run, RunError
-from lakegate.model.words import did_you_mean, parse_duration
+from lakegate.model.words import counted, did_you_mean, parse_duration, size
 from lakegate.points import MAIN
 from lakegate.wap.context import Context
 

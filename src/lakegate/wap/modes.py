@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lakegate.errors import CheckError, InputError, NotFoundError, QueryError, SchemaError
-from lakegate.model.figures import counted
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import RELEASED_BY
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.request import IngestRequest, ModeName, WriteMode
 from lakegate.model.schema import Schema
 from lakegate.model.types import type_differences
-from lakegate.model.words import unknown_column
+from lakegate.model.words import counted, unknown_column
 from lakegate.wap.context import Context
 from lakegate.wap.quarantine import quarantine_table, quarantines_rows
 

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from posixpath import dirname, normpath
 
 from lakegate.errors import InputError, NotFoundError
-from lakegate.model.figures import counted
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.tables import FOLDER_PROPERTIES
+from lakegate.model.words import counted
 from lakegate.wap.context import Context
 from lakegate.wap.reachable import canonical
 

@@ -21,20 +21,20 @@ from lakegate.errors import (
     RetryableError,
 )
 from lakegate.model.checks import AuditReport
-from lakegate.model.clocks import fast_clock, is_ahead
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import QueuedPublish
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import (
     RUN_ID_PROPERTY,
     Publication,
+    QueuedPublish,
     Run,
     StagedTable,
     changed_rows,
     published_tables,
     total_removed,
 )
+from lakegate.model.words import fast_clock, is_ahead
 from lakegate.wap import failpoints
 from lakegate.wap.audit import recheck_table
 from lakegate.wap.branches import store_verdict

@@ -15,9 +15,8 @@ from lakegate.errors import (
     OutcomeUnknownError,
     RetryableError,
 )
-from lakegate.model.journal import Lease
 from lakegate.model.maintenance import RebuiltJournal
-from lakegate.model.run import Run
+from lakegate.model.run import Lease, Run
 from lakegate.progress import bound_to
 from lakegate.telemetry.metrics import measuring
 from lakegate.wap.alerting import alert_run

@@ -18,7 +18,6 @@ from lakegate.errors import (
     LakegateError,
     NotFoundError,
 )
-from lakegate.model.figures import counted, moment
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import MOST_IN_ORDER
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
@@ -34,6 +33,7 @@ from lakegate.model.tables import (
     WriteTarget,
     is_on,
 )
+from lakegate.model.words import counted, moment
 from lakegate.points import find
 from lakegate.ports import TableReader
 from lakegate.wap import failpoints

@@ -13,14 +13,13 @@ from datetime import datetime
 from typing import Any
 
 from lakegate.errors import AuditFailedError, InputError, LakegateError, NotReplayableError
-from lakegate.model.figures import counted, moment
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import is_quarantine, table_of
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import PARTITIONS_LEFT_PROPERTY, RUN_ID_PROPERTY, Run, UndoneTable
 from lakegate.model.schema import Schema
 from lakegate.model.tables import REPLACE
-from lakegate.model.words import unknown_column
+from lakegate.model.words import counted, moment, unknown_column
 from lakegate.points import unknown_table
 from lakegate.wap.context import Context
 from lakegate.wap.history import files_in, kind_of, run_of

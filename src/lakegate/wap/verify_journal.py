@@ -13,11 +13,10 @@ from lakegate.journal.history import NetHistory, net_history, with_outcome
 from lakegate.journal.integrity import BadRow
 from lakegate.journal.pages import PageCursor, RunFilter
 from lakegate.journal.schema import as_text
-from lakegate.model.figures import counted
-from lakegate.model.journal import FileRecord, HistoryEvent
 from lakegate.model.maintenance import VerifyFinding
 from lakegate.model.refs import Commit, Ref
-from lakegate.model.run import Run
+from lakegate.model.run import FileRecord, HistoryEvent, Run
+from lakegate.model.words import counted
 from lakegate.points import MAIN
 from lakegate.ports import Step
 from lakegate.wap.context import Context

@@ -13,9 +13,9 @@ import pytest
 from lakegate.cli.commands.runs import bar, draw
 from lakegate.cli.streams import TO_ASCII
 from lakegate.errors import CatalogUnavailableError
-from lakegate.model.figures import moment
 from lakegate.model.refs import Commit
 from lakegate.model.run import Run, RunStep, UndoneTable
+from lakegate.model.words import moment
 from support.cli_support import (
     BASE,
     BRANCH,

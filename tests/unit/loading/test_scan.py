@@ -23,8 +23,7 @@ from lakegate.lake import IngestOptions
 from lakegate.loading.file_outcomes import ReadyFile, in_chunks
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, Intake, Scan
-from lakegate.model.journal import FileCheckpoint
-from lakegate.model.run import RunError
+from lakegate.model.run import FileCheckpoint, RunError
 from lakegate.sources.listing import FoundFile
 from support.cli_support import known, make_run
 from support.examples import examples

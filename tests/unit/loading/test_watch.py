@@ -18,9 +18,8 @@ from lakegate.lake import IngestOptions
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, Intake, Scan
 from lakegate.loading.watch import EventFeed, Feed, PollingFeed, Summary, Watch
-from lakegate.model.journal import FileCheckpoint
 from lakegate.model.request import WriteMode
-from lakegate.model.run import Run
+from lakegate.model.run import FileCheckpoint, Run
 from lakegate.sources.files import to_uri
 from lakegate.sources.listing import list_files
 from support.intake_support import START, TABLE, FakeClock, FolderLake, SteppedLake, make_intake

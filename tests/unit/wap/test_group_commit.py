@@ -30,9 +30,8 @@ from lakegate.errors import (
 from lakegate.journal.history import JournalCommits
 from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LEASES, PUBLISH_QUEUE, RUNS
 from lakegate.model.downstream import Delivery
-from lakegate.model.journal import QueuedPublish
 from lakegate.model.refs import Commit, CommitRequest, Ref
-from lakegate.model.run import Run
+from lakegate.model.run import QueuedPublish, Run
 from lakegate.wap import failpoints, group_commit
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard_run

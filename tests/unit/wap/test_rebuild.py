@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from lakegate.model.batch import SourceFile
-from lakegate.model.journal import FileCheckpoint
 from lakegate.model.refs import CommitRequest
-from lakegate.model.run import RUN_ID_PROPERTY
+from lakegate.model.run import RUN_ID_PROPERTY, FileCheckpoint
 from lakegate.wap.context import Context
 from lakegate.wap.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files, sync
 from lakegate.wap.recover import rebuild

@@ -14,10 +14,10 @@ from lakegate.catalogs.nessie.answers import NO_SUCH_KEY, Request, key_text
 from lakegate.catalogs.nessie.client import NessieClient, path_of
 from lakegate.credentials.tokens import ClientCredentials, Token
 from lakegate.errors import IdentifierError, InputError, NotFoundError
-from lakegate.model.figures import moment
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.refs import NO_SNAPSHOT, Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, RUN_IDS_PROPERTY
+from lakegate.model.words import moment
 
 if TYPE_CHECKING:
     import httpx

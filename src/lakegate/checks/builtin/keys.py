@@ -10,8 +10,8 @@ from lakegate.checks.questions import DuplicateRows, OrphanRows, read_filter
 from lakegate.checks.registry import check
 from lakegate.errors import IdentifierError
 from lakegate.model.checks import Check, Scope
-from lakegate.model.figures import counted
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.words import counted
 
 
 @check(

@@ -12,8 +12,8 @@ from lakegate.checks.questions import Band, Finding, RowTotal, TotalBeside
 from lakegate.checks.registry import check
 from lakegate.errors import IdentifierError
 from lakegate.model.checks import Check
-from lakegate.model.figures import counted
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.words import counted
 
 
 @check(

@@ -14,8 +14,8 @@ from lakegate.cli.options import complete_tables, file_option, since_option
 from lakegate.cli.output import writing
 from lakegate.cli.streams import as_json
 from lakegate.errors import missing_package
-from lakegate.model.figures import size
 from lakegate.model.rows import json_safe
+from lakegate.model.words import size
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from lakegate.loading.routes import Places, Routes
     from lakegate.loading.scan import Chunk, Scan
     from lakegate.loading.watch import Feed, Summary, Watch
-    from lakegate.model.journal import FileCheckpoint
-    from lakegate.model.run import Run
+    from lakegate.model.run import FileCheckpoint, Run
 
 _STOPPING = b"\nStopping after the current run. Press Ctrl-C again to stop now.\n"
 _SHOWN = 20

@@ -23,8 +23,8 @@ from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.markup import Html, TableColumn
 from lakegate.dashboard.ui.session import BUSY, BackgroundAction, actor, current_visitor, shared
 from lakegate.errors import ConflictError, LakegateError, NotFoundError, NotRevertableError
-from lakegate.model.figures import counted
 from lakegate.model.run import Run
+from lakegate.model.words import counted
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake

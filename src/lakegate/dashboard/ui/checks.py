@@ -15,9 +15,9 @@ from lakegate.dashboard.ui.actions import offer_release
 from lakegate.dashboard.ui.markup import Html, TableColumn
 from lakegate.dashboard.ui.session import shared
 from lakegate.model.checks import failing_cells
-from lakegate.model.figures import count, counted, share
 from lakegate.model.quarantine import REASONS, SOURCE_FILE
 from lakegate.model.schema import FILE_COLUMN
+from lakegate.model.words import count, counted, share
 
 _SHOWN_PASSED = 5
 _ON_A_PAGE = 30

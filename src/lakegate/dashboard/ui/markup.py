@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
 
-from lakegate.model.figures import age, share
+from lakegate.model.words import age, share
 from lakegate.progress import one_line
 
 Tone = Literal["ok", "bad", "warn", "live", "off"]

@@ -19,9 +19,9 @@ from lakegate.dashboard.ui.session import Shared, shared
 from lakegate.errors import InputError, LakegateError, RetryableError
 from lakegate.lake import Lake, connect
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamStatus
-from lakegate.model.figures import counted, duration
 from lakegate.model.schema import is_masked as matches_mask
 from lakegate.model.schema import masked_row
+from lakegate.model.words import counted, duration
 from lakegate.ports import Narrator
 from lakegate.progress import one_line
 

@@ -28,7 +28,7 @@ from lakegate.integrations.aws_lambda.events import EventMessage
 from lakegate.lake import Lake, connect
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, Clock, Intake, Scan
-from lakegate.model.journal import FileCheckpoint
+from lakegate.model.run import FileCheckpoint
 from lakegate.progress import LogNarrator
 from lakegate.wap.deadline import Deadline, DeadlineReachedError
 

@@ -21,7 +21,7 @@ from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, NotFoundError
 from lakegate.lake import Lake
-from lakegate.model.figures import counted, duration, share
+from lakegate.model.words import counted, duration, share
 from lakegate.table import Query
 
 _LIMIT = 20

@@ -12,7 +12,7 @@ from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.markup import TableColumn
 from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
-from lakegate.model.figures import count, size
+from lakegate.model.words import count, size
 
 _ON_A_PAGE = 50
 

@@ -13,7 +13,7 @@ from lakegate.dashboard.ui import actions, markup, parts
 from lakegate.dashboard.ui.markup import TableColumn
 from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import current_visitor, shared
-from lakegate.model.figures import counted
+from lakegate.model.words import counted
 
 _ON_A_PAGE = 50
 _MOST_TABLES = 3

@@ -14,7 +14,7 @@ from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.parts import show_systems
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError
-from lakegate.model.figures import counted, duration
+from lakegate.model.words import counted, duration
 
 _LIMIT = 50
 _DAY_S = 86_400

@@ -12,7 +12,7 @@ from lakegate.dashboard.queries import LIMITS, QueryJob, Result
 from lakegate.dashboard.ui import charts, markup, parts
 from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
-from lakegate.model.figures import counted, duration
+from lakegate.model.words import counted, duration
 
 _JOB = "query-job"
 _ROWS_ON_A_PAGE = 500

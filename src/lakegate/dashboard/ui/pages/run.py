@@ -16,8 +16,8 @@ from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.pages.runs import status_of
 from lakegate.dashboard.ui.parts import show_deliveries
 from lakegate.dashboard.ui.session import shared
-from lakegate.model.figures import count, counted, duration, size
 from lakegate.model.run import UndoneTable
+from lakegate.model.words import count, counted, duration, size
 
 _FILES = 25
 _AGAIN_S = 3.0

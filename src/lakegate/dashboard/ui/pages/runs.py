@@ -18,8 +18,8 @@ from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError
 from lakegate.journal.pages import RunFilter
-from lakegate.model.figures import counted, duration
 from lakegate.model.run import RunKind, RunStatus
+from lakegate.model.words import counted, duration
 
 _LIMIT = 50
 _SINCE = {

@@ -33,10 +33,10 @@ from lakegate.dashboard.ui.markup import TableColumn
 from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, NotFoundError
-from lakegate.model.figures import count, counted, duration, share, size
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.rows import values_of
 from lakegate.model.schema import ColumnChange
+from lakegate.model.words import count, counted, duration, share, size
 
 _ON_A_PAGE = 50
 _PUBLISHES = 60
