@@ -7,9 +7,8 @@ from typing import Any
 
 import httpx
 
-from lakegate.catalogs.nessie.answers import Reference, ReferenceAnswer, Request
 from lakegate.catalogs.nessie.catalog import NessieCatalog
-from lakegate.catalogs.nessie.client import NessieClient
+from lakegate.catalogs.nessie.client import NessieClient, Reference, ReferenceAnswer, Request
 from lakegate.credentials.tokens import Token
 from lakegate.model.refs import CommitRequest, Ref
 

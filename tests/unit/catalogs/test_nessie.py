@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from lakegate.catalogs.nessie.answers import key_text
 from lakegate.catalogs.nessie.catalog import NessieCatalog
+from lakegate.catalogs.nessie.client import key_text
 from lakegate.errors import (
     AlreadyExistsError,
     CatalogUnavailableError,

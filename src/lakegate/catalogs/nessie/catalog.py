@@ -9,9 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from lakegate.catalogs.nessie import answers
-from lakegate.catalogs.nessie.answers import NO_SUCH_KEY, Request, key_text
-from lakegate.catalogs.nessie.client import NessieClient, path_of
+from lakegate.catalogs.nessie import client
+from lakegate.catalogs.nessie.client import NO_SUCH_KEY, NessieClient, Request, key_text, path_of
 from lakegate.credentials.tokens import ClientCredentials, Token
 from lakegate.errors import IdentifierError, InputError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
@@ -63,7 +62,7 @@ class NessieCatalog:
     def __repr__(self) -> str:
         return f"NessieCatalog({self._client.server!r}, {self._warehouse!r})"
 
-    def ping(self) -> answers.ServerConfiguration:
+    def ping(self) -> client.ServerConfiguration:
         """Read the server's configuration, the cheapest proof that it's reachable and accepts the token.
 
         Raises:
@@ -82,13 +81,11 @@ class NessieCatalog:
             self._newest_commit(path_of("", name))
             return Ref(name=name, hash=name, kind="detached")
         request = Request(f"find branch or tag '{name}'", ref=name)
-        return _ref(
-            self._client.read(f"trees/{path_of(_valid_name(name))}", request, answers.ReferenceAnswer).reference
-        )
+        return _ref(self._client.read(f"trees/{path_of(_valid_name(name))}", request, client.ReferenceAnswer).reference)
 
     def list_refs(self) -> Iterator[Ref]:
         """Yield all branches and tags, page by page."""
-        for page in self._client.pages("trees", Request("list branches and tags"), answers.ReferencesPage):
+        for page in self._client.pages("trees", Request("list branches and tags"), client.ReferencesPage):
             yield from map(_ref, page.references)
 
     def create_branch(self, name: str, source: Ref) -> Ref:
@@ -129,7 +126,7 @@ class NessieCatalog:
         # Most callers need only the newest commits. With a filter, the server scans commits until the page is full, so
         # a page of one ends the scan at the first match.
         first = 1 if run_id is not None else _FIRST_PAGE
-        pages = self._client.pages(path, request_info, answers.HistoryPage, parameters, first=first)
+        pages = self._client.pages(path, request_info, client.HistoryPage, parameters, first=first)
         return (_commit(entry) for page in pages for entry in page.log_entries if entry.commit_meta.hash != until)
 
     def resolve(self, ref: str, at: str | datetime | None) -> Ref:
@@ -213,13 +210,13 @@ class NessieCatalog:
             "allProperties": {key: [value] for key, value in request.properties.items()},
         }
         body = {"commitMeta": meta, "operations": _operations(request)}
-        return _ref(self._client.change("POST", path, request_info, answers.CommitAnswer, body=body).target_branch)
+        return _ref(self._client.change("POST", path, request_info, client.CommitAnswer, body=body).target_branch)
 
     def diff(self, left: Ref, right: Ref) -> Iterator[TableDifference]:
         """Yield the keys that differ between two commits."""
         request = Request("compare two commits", ref=left.name)
         for page in self._client.pages(
-            f"trees/{_pinned_path(left)}/diff/{_pinned_path(right)}", request, answers.DiffPage
+            f"trees/{_pinned_path(left)}/diff/{_pinned_path(right)}", request, client.DiffPage
         ):
             yield from map(_difference, page.diffs)
 
@@ -249,17 +246,17 @@ class NessieCatalog:
     def _create(self, kind: str, name: str, at: str) -> Ref:
         request = Request(f"create {kind.lower()} '{name}' at {at[:12]}", ref=name, hash=at)
         parameters = {"name": name, "type": kind}
-        answer = self._client.change("POST", "trees", request, answers.ReferenceAnswer, parameters, _detached(at))
+        answer = self._client.change("POST", "trees", request, client.ReferenceAnswer, parameters, _detached(at))
         return _ref(answer.reference)
 
-    def _move(self, ref: Ref, method: str, task: str, body: answers.JsonObject | None = None) -> Ref:
+    def _move(self, ref: Ref, method: str, task: str, body: client.JsonObject | None = None) -> Ref:
         """Assign or delete ``ref`` if it's still at ``ref.hash``."""
         if ref.kind == "detached":
             raise InputError(f"'{ref.name}' at {ref.hash[:12]} is a bare commit, not a branch or tag.", ref=ref.name)
         path = f"trees/{path_of(_valid_name(ref.name), ref.hash)}"
         request = Request(task, ref=ref.name, hash=ref.hash)
         parameters = {"type": ref.kind.upper()}
-        return _ref(self._client.change(method, path, request, answers.ReferenceAnswer, parameters, body).reference)
+        return _ref(self._client.change(method, path, request, client.ReferenceAnswer, parameters, body).reference)
 
     def _resolve_hash(self, ref: str, commit: str) -> Ref:
         if not is_commit_hash(commit):
@@ -274,14 +271,14 @@ class NessieCatalog:
     def _newest_commit(self, at: str) -> str | None:
         """Return the hash of the newest commit of a history; ``None`` if it's empty."""
         request = Request(f"find commit {at}", ref=at)
-        page = self._client.read(f"trees/{at}/history", request, answers.HistoryPage, {"max-records": "1"})
+        page = self._client.read(f"trees/{at}/history", request, client.HistoryPage, {"max-records": "1"})
         return page.log_entries[0].commit_meta.hash if page.log_entries else None
 
-    def _entries(self, ref: Ref, content_type: str, *, content: bool) -> Iterator[answers.ContentEntry]:
+    def _entries(self, ref: Ref, content_type: str, *, content: bool) -> Iterator[client.ContentEntry]:
         """Yield the keys of one content type, with their contents if ``content``."""
         parameters = {"filter": f"entry.contentType == '{content_type}'", "content": str(content).lower()}
         request = Request("list tables and namespaces", ref=ref.name)
-        for page in self._client.pages(f"trees/{_pinned_path(ref)}/entries", request, answers.EntriesPage, parameters):
+        for page in self._client.pages(f"trees/{_pinned_path(ref)}/entries", request, client.EntriesPage, parameters):
             yield from page.entries
 
     def _tables(
@@ -291,13 +288,13 @@ class NessieCatalog:
         request = Request(f"read {', '.join(map(str, tables))}", ref=at)
         # The keys travel in the body, so no name needs escaping.
         body = {"requestedKeys": [{"elements": list(table.parts)} for table in tables]}
-        answer = self._client.read(f"trees/{at}/contents", request, answers.ContentsAnswer, body=body)
+        answer = self._client.read(f"trees/{at}/contents", request, client.ContentsAnswer, body=body)
         ref = ref or _ref(answer.effective_reference)
         found = {item.key.elements: item.content for item in answer.contents}
         return ref, {table: _required_table(table, found.get(table.parts), ref) for table in tables}
 
 
-def _ref(reference: answers.Reference) -> Ref:
+def _ref(reference: client.Reference) -> Ref:
     return Ref(name=reference.name or reference.hash, hash=reference.hash, kind=_KINDS[reference.type])
 
 
@@ -311,7 +308,7 @@ def _valid_name(name: str) -> str:
     )
 
 
-def _detached(commit: str) -> answers.JsonObject:
+def _detached(commit: str) -> client.JsonObject:
     return {"type": "DETACHED", "hash": commit}
 
 
@@ -338,7 +335,7 @@ def _cel_string(text: str) -> str:
     return "'" + "".join(c if c.isascii() and c.isalnum() else f"\\U{ord(c):08x}" for c in text) + "'"
 
 
-def _commit(entry: answers.LogEntry) -> Commit:
+def _commit(entry: client.LogEntry) -> Commit:
     meta = entry.commit_meta
     operations = entry.operations or ()
     put = [(operation.content, _pointer(operation.key, operation.content)) for operation in operations]
@@ -359,7 +356,7 @@ def _commit(entry: answers.LogEntry) -> Commit:
     )
 
 
-def _pointer(key: answers.ContentKey, content: answers.Content | None) -> TablePointer | None:
+def _pointer(key: client.ContentKey, content: client.Content | None) -> TablePointer | None:
     if content is None or content.type != _TABLE or content.metadata_location is None:
         return None
     *namespace, name = key.elements
@@ -378,7 +375,7 @@ def _pointer(key: answers.ContentKey, content: answers.Content | None) -> TableP
     )
 
 
-def _required_table(table: TableIdentifier, content: answers.Content | None, ref: Ref) -> TablePointer | None:
+def _required_table(table: TableIdentifier, content: client.Content | None, ref: Ref) -> TablePointer | None:
     if content is not None and content.type != _TABLE:
         raise InputError(
             f"'{table}' on '{ref.name}' isn't a table but a {content.type.lower().replace('_', ' ')}.",
@@ -386,10 +383,10 @@ def _required_table(table: TableIdentifier, content: answers.Content | None, ref
             table=str(table),
             ref=ref.name,
         )
-    return _pointer(answers.ContentKey(elements=table.parts), content)
+    return _pointer(client.ContentKey(elements=table.parts), content)
 
 
-def _difference(entry: answers.DiffEntry) -> TableDifference:
+def _difference(entry: client.DiffEntry) -> TableDifference:
     left, right = _pointer(entry.key, entry.from_), _pointer(entry.key, entry.to)
     types = {content.type for content in (entry.from_, entry.to) if content is not None}
     kind: Literal["table", "namespace", "other"] = "other"
@@ -407,11 +404,11 @@ def _author() -> str:
         return "lakegate"
 
 
-def _operations(request: CommitRequest) -> list[answers.JsonObject]:
+def _operations(request: CommitRequest) -> list[client.JsonObject]:
     # Nessie allows one operation per key. A put or delete implies UNCHANGED: it conflicts if the key has changed.
     changed = {pointer.table for pointer in request.puts} | set(request.deletes)
     unchanged = [table.parts for table in dict.fromkeys(request.unchanged) if table not in changed]
-    found: list[tuple[str, tuple[str, ...], answers.JsonObject | None]] = [
+    found: list[tuple[str, tuple[str, ...], client.JsonObject | None]] = [
         *(("PUT", name, {"type": _NAMESPACE, "elements": list(name)}) for name in request.namespaces),
         *(("PUT", pointer.table.parts, _content(pointer)) for pointer in request.puts),
         *(("DELETE", table.parts, None) for table in request.deletes),
@@ -424,8 +421,8 @@ def _operations(request: CommitRequest) -> list[answers.JsonObject]:
     ]
 
 
-def _content(pointer: TablePointer) -> answers.JsonObject:
-    content: answers.JsonObject = {
+def _content(pointer: TablePointer) -> client.JsonObject:
+    content: client.JsonObject = {
         "type": _TABLE,
         "metadataLocation": pointer.metadata_location,
         "snapshotId": pointer.snapshot_id,
