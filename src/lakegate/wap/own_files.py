@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from posixpath import dirname, normpath
 
 from lakegate.errors import InputError, NotFoundError
@@ -67,49 +68,44 @@ def require_own_files(
         return
     others = _others(pointer, tables)
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-        held = pool.map(_Claims(context, listed, is_far=bool(elsewhere)), others)
-        for other, theirs in zip(others, held, strict=True):
-            if theirs and before is not None:
-                theirs = theirs.difference(map(_resolved, context.reader.reach(before)))  # noqa: PLW2901
+        above = {folder for path in listed for folder in _above(path)}
+        files_of = partial(_files_of, context=context, listed=listed, above=above, is_far=bool(elsewhere))
+        for other, files in zip(others, pool.map(files_of, others), strict=True):
+            known = map(_resolved, context.reader.reach(before)) if files and before is not None else ()
+            theirs = files.difference(known)
             if theirs:
                 what = f"it lists {counted(len(theirs), 'file')} of that table, such as {listed[min(theirs)]}"
                 raise _not_its_own(pointer, branch, other, what)
 
 
-class _Claims:
-    """Finds which of a table's files are another table's.
+def _files_of(
+    other: TablePointer, *, context: Context, listed: Collection[str], above: set[str], is_far: bool
+) -> set[str]:
+    """Return those of ``listed`` in the folder of ``other``; if there are none, those that it lists itself.
 
     Args:
-        listed: The files, resolved.
+        listed: A table's files, resolved.
+        above: All folders above them.
         is_far: Whether some are outside of the table's own folder, where any table may have files.
     """
-
-    def __init__(self, context: Context, listed: Collection[str], *, is_far: bool) -> None:
-        self._context = context
-        self._listed = listed
-        self._is_far = is_far
-        self._above = {folder for path in listed for folder in _above(path)}
-
-    def __call__(self, other: TablePointer) -> set[str]:
-        """Return those that are in the folder of ``other``, or that it lists if they're in a folder that it shares."""
-        beside = _resolved(_beside(other))
-        # By its path first: reading the metadata of all tables takes long.
-        if not self._is_far and self._above.isdisjoint((beside, f"{beside.removesuffix('/metadata')}/data")):
-            return set()
-        try:
-            known = self._context.reader.metadata(other)
-        except (NotFoundError, InputError):
-            return set()  # it's damaged, which is no reason to refuse this one
-        home = _resolved(known.location)
-        own = tuple(f"{home}/{name}/" for name in ("data", "metadata"))
-        found = {path for path in self._listed if path.startswith(own)}
-        shared = {beside, *map(_resolved, _folders(known.properties))}
-        if found or self._above.isdisjoint(shared):
-            return found
-        try:
-            return {path for path in map(_resolved, self._context.reader.reach(other)) if path in self._listed}
-        except (NotFoundError, InputError):
-            return set()
+    beside = _resolved(_beside(other))
+    # By its path first: reading the metadata of all tables takes long.
+    if not is_far and above.isdisjoint((beside, f"{beside.removesuffix('/metadata')}/data")):
+        return set()
+    try:
+        known = context.reader.metadata(other)
+    except (NotFoundError, InputError):
+        return set()  # it's damaged, which is no reason to refuse this one
+    home = _resolved(known.location)
+    own = tuple(f"{home}/{name}/" for name in ("data", "metadata"))
+    found = {path for path in listed if path.startswith(own)}
+    shared = {beside, *map(_resolved, _folders(known.properties))}
+    if found or above.isdisjoint(shared):
+        return found
+    try:
+        return {path for path in map(_resolved, context.reader.reach(other)) if path in listed}
+    except (NotFoundError, InputError):
+        return set()
 
 
 def _others(pointer: TablePointer, tables: Callable[[], Sequence[TablePointer]]) -> Sequence[TablePointer]:
