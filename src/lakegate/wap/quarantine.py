@@ -278,7 +278,7 @@ class _QuarantineRound:
         text = f"Quarantining {self.number:,} of {staged.rows:,} rows in {self._name}"
         with context.narrator.step(text):
             rows, others = self._rows_of_failing_files(), self._remaining_rows()
-            with hiding_values(self._hides, f"rows of {staged.table} were quarantined"):
+            with hiding_values(f"rows of {staged.table} were quarantined", hides=self._hides):
                 self._quarantine_rows(rows)
             failpoints.reach("after-quarantine")
             quarantined = self._changes()[self._name]
@@ -291,7 +291,7 @@ class _QuarantineRound:
         return found[staged.table], found[self._name]
 
     def _failing_files(self) -> Mapping[str, FileCount]:
-        with hiding_values(self._hides, f"rows of {self._staged.table} were to be quarantined"):
+        with hiding_values(f"rows of {self._staged.table} were to be quarantined", hides=self._hides):
             found = self._engine.failing_files(self._rows, self._tests)
         total = sum(one.rows for one in found.values())
         if total != self._staged.rows:

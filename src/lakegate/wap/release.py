@@ -177,10 +177,10 @@ def release(
     )
     columns, lost = columns_to_release(table, schema, held, changes)
     mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
-    with hiding_values(hides or bool(context.masked), f"quarantined rows of {table} were released"):
+    with hiding_values(f"quarantined rows of {table} were released", hides=hides or bool(context.masked)):
         _require_rows(context, tx, aside, chosen, lost)
-        engine.sql(f"UPDATE {_name(aside)} SET {mark} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
-        rows = engine.sql(f"SELECT {', '.join(columns)} FROM {_name(aside)} WHERE {mark}")  # noqa: S608 - likewise
+        engine.sql(_update(aside, mark, _condition(chosen)))
+        rows = engine.sql(_select(", ".join(columns), aside, mark))
         engine.append(table, rows, None, fills=True)
 
 
@@ -202,9 +202,8 @@ def release_corrected(
     ids = _ids(rows, table)
     chosen = f"{RELEASED_BY} IS NULL AND {ROW_ID} IN ({', '.join(map(sql_string, ids))})"
     mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
-    with hiding_values(hides or bool(context.masked), f"quarantined rows of {table} were released"):
-        found = engine.fetch(f"SELECT {ROW_ID} FROM {_name(aside)} WHERE {chosen}")  # noqa: S608 - quoted
-        waiting = {row[0] for row in found}
+    with hiding_values(f"quarantined rows of {table} were released", hides=hides or bool(context.masked)):
+        waiting = {row[0] for row in engine.fetch(_select(ROW_ID, aside, chosen))}
         missing = [one for one in ids if one not in waiting]
         if missing:
             raise InputError(
@@ -213,7 +212,7 @@ def release_corrected(
                 hint=f"They may already be released or dropped: lakegate quarantine list {table}",
                 table=str(table),
             )
-        engine.sql(f"UPDATE {_name(aside)} SET {mark} WHERE {chosen}")  # noqa: S608 - likewise
+        engine.sql(_update(aside, mark, chosen))
         engine.append(table, rows.select([name for name in rows.column_names if name not in COLUMNS]), None)
 
 
@@ -303,9 +302,9 @@ def drop(
     """Delete the chosen rows from the quarantine table, unless they're released. Raises as :func:`release`."""
     aside = quarantine_of(table)
     tx.engine.table(aside)  # raises when it isn't there
-    with hiding_values(hides or bool(context.masked), f"quarantined rows of {table} were dropped"):
+    with hiding_values(f"quarantined rows of {table} were dropped", hides=hides or bool(context.masked)):
         _require_rows(context, tx, aside, chosen)
-        tx.engine.sql(f"DELETE FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
+        tx.engine.sql(f"DELETE FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - as below
 
 
 def find_quarantine(catalog: Catalog, at: Ref, table: TableIdentifier) -> TablePointer:
@@ -325,7 +324,7 @@ def _require_rows(
 ) -> None:
     """Check that rows are chosen, and that none of them has a value in a column of ``lost``."""
     counts = ", ".join(("count(1)", *(f"count({quote(name)})" for name in lost)))
-    counted = tx.engine.fetch(f"SELECT {counts} FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - likewise
+    counted = tx.engine.fetch(_select(counts, aside, _condition(chosen)))
     rows, *values = counted[0]
     if not rows:
         raise InputError(
@@ -334,7 +333,7 @@ def _require_rows(
             table=str(aside),
         )
     if chosen.confirmed is not None:
-        by_run = f"SELECT {RUN_ID}, count(1) FROM {_name(aside)} WHERE {_condition(chosen)} GROUP BY {RUN_ID}"  # noqa: S608 - likewise
+        by_run = f"{_select(f'{RUN_ID}, count(1)', aside, _condition(chosen))} GROUP BY {RUN_ID}"
         if dict(tx.engine.fetch(by_run)) != chosen.confirmed or not _only_grew(context, tx, aside, chosen):
             raise InputError(
                 f"The rows in {aside} have changed since they were confirmed ({rows:,} now, "
@@ -399,6 +398,14 @@ def _column(name: str, columns: Sequence[str], table: TableIdentifier) -> str:
     if found is not None:
         return found
     raise unknown_column(f"{table} has no column '{name}'.", name, columns, table=str(table))
+
+
+def _select(columns: str, aside: TableIdentifier, condition: str) -> str:
+    return f"SELECT {columns} FROM {_name(aside)} WHERE {condition}"  # noqa: S608 - each part is validated or quoted
+
+
+def _update(aside: TableIdentifier, assignment: str, condition: str) -> str:
+    return f"UPDATE {_name(aside)} SET {assignment} WHERE {condition}"  # noqa: S608 - likewise
 
 
 def _name(table: TableIdentifier) -> str:

@@ -269,7 +269,7 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
     written, files = counted(request.batch.rows, "row"), counted(len(request.batch.files), "file")
     text = f"Writing {written} of {files} to branch {request.branch}"
     hides = bool(masked) or any(check.examples == 0 for check in request.checks)
-    hiding = hiding_values(hides, f"rows of {request.table} were written")
+    hiding = hiding_values(f"rows of {request.table} were written", hides=hides)
     with context.narrator.step(text) as step, hiding, _adding_times(context, before):
         if request.mode.appends:
             context.engine().append(request.batch, target, step)
@@ -293,12 +293,12 @@ def _adding_times(context: Context, before: TablePointer | None) -> Iterator[Non
 
 
 @contextmanager
-def hiding_values(hides: bool, when: str) -> Iterator[None]:  # noqa: FBT001 - the first word says it
+def hiding_values(when: str, *, hides: bool) -> Iterator[None]:
     """Keep the engine's text out of its errors if it may quote values that must stay hidden.
 
     Args:
-        hides: Whether there are such values.
         when: What the engine was doing, for the message.
+        hides: Whether there are such values.
 
     Raises:
         LakegateError: The engine's error, with only the name of its error condition.

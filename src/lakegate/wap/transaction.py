@@ -305,7 +305,7 @@ class Transaction:
 
     def _hiding(self, table: TableIdentifier) -> AbstractContextManager[None]:
         hides = bool(self._context.masked or self._hiding_checks(table))
-        return hiding_values(hides, f"rows of {table} were written")
+        return hiding_values(f"rows of {table} were written", hides=hides)
 
     def _hiding_checks(self, table: TableIdentifier) -> Sequence[Check]:
         return [check for check in self._all_checks(table) if check.examples == 0]

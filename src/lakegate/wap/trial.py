@@ -21,7 +21,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import FileCount, RowTest
 from lakegate.model.refs import Ref
 from lakegate.model.request import ContractTerms
-from lakegate.model.run import Run, RunStatus, StagedTable
+from lakegate.model.run import Publication, Run, RunStatus, StagedTable
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, AddedRows
 from lakegate.ports import Engine, Narrator
@@ -135,7 +135,7 @@ def _audited_at(run: Run) -> datetime:
 def _report(context: Context, contract: LoadedContract, run: Run) -> tuple[AuditReport, str | None]:
     """Audit a run's rows; return the report, and why too many rows would be quarantined, if so."""
     columns = contract_check(contract.terms)
-    staged = _as_published(context, run) if run.publication is not None else _as_rejected(context, run)
+    staged = _as_rejected(context, run) if run.publication is None else _as_published(context, run, run.publication)
     own = next((one for one in staged if one.table == contract.table), None)
     if own is None:
         checks = contract.checks if columns is None else (*contract.checks, columns)
@@ -164,13 +164,12 @@ def _to_quarantine(checks: Sequence[Check], report: AuditReport) -> list[tuple[s
 
 def _hiding(checks: Sequence[Check], masked: Sequence[str]) -> AbstractContextManager[None]:
     hides = bool(masked) or any(check.examples == 0 for check in checks)
-    return hiding_values(hides, "rows to quarantine were counted")
+    return hiding_values("rows to quarantine were counted", hides=hides)
 
 
-def _as_published(context: Context, run: Run) -> tuple[StagedTable, ...]:
+def _as_published(context: Context, run: Run, publication: Publication) -> tuple[StagedTable, ...]:
     """Return what a run wrote, as published in its commit; nothing if that can't be reconstructed."""
-    assert run.publication is not None  # noqa: S101 - the caller's case
-    commit = next(iter(context.catalog.history(run.publication.commit)))
+    commit = next(iter(context.catalog.history(publication.commit)))
     if commit.parent is None:
         return ()
     found = []

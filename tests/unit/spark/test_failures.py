@@ -29,7 +29,7 @@ def test_a_value_that_does_not_fit_is_not_quoted_where_values_are_hidden(hides: 
     text = "[CAST_INVALID_INPUT] The value '3000000000' of the type \"STRING\" cannot be cast."
     with (
         pytest.raises(SourceError, match="CAST_INVALID_INPUT" if hides else "couldn't read") as caught,
-        hiding_values(hides, "rows of nyc.trips were written"),
+        hiding_values("rows of nyc.trips were written", hides=hides),
         spark_errors("writing", source=True),
     ):
         raise PySparkException(text)
