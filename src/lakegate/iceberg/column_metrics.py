@@ -27,8 +27,9 @@ from lakegate.model.types import struct_text
 
 _Convert: TypeAlias = Callable[[Any], Any]
 
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - "timestamp" has no zone
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = _EPOCH_UTC.replace(tzinfo=None)
+"""The epoch of Iceberg's ``timestamp``, which has no zone."""
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _UNDECODABLE = (ValueError, TypeError, ArithmeticError, LookupError, struct.error)
 _UNKNOWN = ColumnStatistics()

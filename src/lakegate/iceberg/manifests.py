@@ -336,7 +336,7 @@ def write_entries(meta: Mapping[str, str], entries: Iterable[FileEntry], *, inhe
         meta: Avro metadata of the manifest that the entries come from; all must come from manifests of one schema.
         inherit: Leave the sequence numbers out, so that the entries inherit those of the snapshot that adds them.
     """
-    return write_container(meta, [encode(_write_entry, entry, inherit) for entry in entries])
+    return write_container(meta, [encode(_write_entry, entry, inherit=inherit) for entry in entries])
 
 
 def new_listed_manifest(
@@ -450,7 +450,7 @@ def _write_optional_long(encoder: BinaryEncoder, value: int) -> None:
     encoder.write_int(value)
 
 
-def _write_entry(encoder: BinaryEncoder, entry: FileEntry, inherit: bool) -> None:  # noqa: FBT001 - ours alone
+def _write_entry(encoder: BinaryEncoder, entry: FileEntry, *, inherit: bool) -> None:
     encoder.write_int(entry.status)
     encoder.write_int(1)
     encoder.write_int(entry.snapshot_id)
@@ -603,10 +603,10 @@ def write_container(meta: Mapping[str, str], records: Sequence[bytes]) -> bytes:
     return stream.getvalue()
 
 
-def encode(write: Callable[..., None], *values: Any) -> bytes:
-    """Return the bytes that ``write(encoder, *values)`` writes."""
+def encode(write: Callable[..., None], *values: Any, **options: Any) -> bytes:
+    """Return the bytes that ``write(encoder, *values, **options)`` writes."""
     stream = io.BytesIO()
-    write(BinaryEncoder(cast("Any", stream)), *values)
+    write(BinaryEncoder(cast("Any", stream)), *values, **options)
     return stream.getvalue()
 
 

@@ -136,14 +136,15 @@ class IcebergTableReader:
         Manifests are only read if the change looks like an append by its metadata files. :meth:`added_files` caches
         them.
         """
-        return self._change(before, after, evolves, compacted)
+        return self._change(before, after, evolves=evolves, compacted=compacted)
 
     def _classify(
         self,
         before: TablePointer | None,
         after: TablePointer | None,
-        evolves: bool,  # noqa: FBT001 - of a cache
-        compacted: bool,  # noqa: FBT001 - of a cache
+        *,
+        evolves: bool,
+        compacted: bool,
     ) -> TableChange:
         def only_added(snapshot: Snapshot) -> bool:
             return after is not None and self.added_files(after, [snapshot.snapshot_id]).complete

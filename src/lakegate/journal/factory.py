@@ -38,12 +38,11 @@ def open_journal(settings: JournalSettings, home: Path, *, patience_s: float = B
     if url.get_backend_name() == "sqlite":
         return open_sqlite(home / _sqlite_path(url), lease_s=settings.lease_s, patience_s=patience_s)
     password = None if settings.password is None else Secret(settings.password, setting="journal.password")
-    trust = trusted(settings.tls, settings.ca_file)
     return open_postgres(
         url,
         password=password,
         lease_s=settings.lease_s,
-        tls=trust,
+        tls=_trusted(settings),
         max_connections=settings.max_connections,
         patience_s=patience_s,
     )
@@ -82,17 +81,17 @@ def open_postgres(
     return Journal(database, lease_s=lease_s)
 
 
-def trusted(tls: bool | None, ca_file: Path | None) -> ssl.SSLContext | Literal[False] | None:  # noqa: FBT001 - a setting
+def _trusted(settings: JournalSettings) -> ssl.SSLContext | Literal[False] | None:
     """Return how to use TLS by the settings ``journal.tls`` and ``journal.ca_file``; see :func:`open_postgres`."""
-    if ca_file is None and not tls:
-        return tls
-    if tls is False:
+    if settings.ca_file is None and not settings.tls:
+        return settings.tls
+    if settings.tls is False:
         raise ConfigurationError(
             "journal.ca_file is set, but journal.tls is false.",
             hint="Set journal.tls = true, or leave journal.ca_file out.",
             setting="journal.tls",
         )
-    return trusting(ca_file, setting="journal.ca_file")
+    return trusting(settings.ca_file, setting="journal.ca_file")
 
 
 def _parse(text: str) -> URL:

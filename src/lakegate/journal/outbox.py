@@ -253,7 +253,7 @@ def _end(tx: JournalTransaction, which: ColumnElement[bool], state: DeliveryStat
 
 
 def _delivery(row: Row[Any]) -> Delivery:
-    values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's names
+    values = row._asdict()
     commit = values.pop("commit_hash")
     return Delivery.model_validate({**values, "commit": commit, "tables": json.loads(values["tables"])})
 

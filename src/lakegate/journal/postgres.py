@@ -45,9 +45,9 @@ _KEEPALIVE = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_kee
 _NO_TLS = "Server refuses SSL"  # pg8000's words
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _SERVER_GOES = ("57P01", "57P02", "57P03", "08")
-_WRONG_PASSWORD = "28P01"  # noqa: S105 - a code
+_LOGIN_REFUSED = "28P01"
 _NOT_ALLOWED = {
-    _WRONG_PASSWORD: "Check journal.url's user and the secret that journal.password names.",
+    _LOGIN_REFUSED: "Check journal.url's user and the secret that journal.password names.",
     "28000": "Check journal.url's user and the server's pg_hba.conf.",
     "3D000": "Create the database first, for example with createdb.",
     "42501": "The user needs the right to create a schema in the database: GRANT CREATE ON DATABASE … TO …",
@@ -251,7 +251,7 @@ def _connect(password: Secret, dialect: Any, _record: object, given: Sequence[An
     try:
         return dialect.connect(*given, **{**named, "password": sent})
     except dialect.loaded_dbapi.Error as error:
-        if _code_and_text(error)[0] != _WRONG_PASSWORD:
+        if _code_and_text(error)[0] != _LOGIN_REFUSED:
             raise
         password.renew()
         renewed = password.value()
