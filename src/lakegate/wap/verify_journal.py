@@ -279,48 +279,61 @@ def _differing_files(
     left = set(nets[0].files) & set(nets[-1].files) - published.keys()
     for table, uri, _ in sorted(left):
         lacking[table].append(uri)
+    yield from _misattributed_files(history, nets, published)
+    for table, uris in extra.items():
+        if history.is_wanted((table,)):
+            how = f"is published to {table} by the journal, but not by main's commits: an ingest would skip it"
+            yield _difference_in_files(table, uris, how)
+    for table, uris in lacking.items():
+        if history.is_wanted((table,)):
+            how = f"is published to {table} by main's commits, but not by the journal: an ingest might publish it again"
+            yield _difference_in_files(table, uris, how)
+
+
+def _difference_in_files(table: str, uris: Sequence[str], how: str) -> VerifyFinding:
+    return VerifyFinding(
+        kind="source-files",
+        message=f"{counted(len(uris), 'source file')}: {uris[0]} {how}.",
+        fix=_REBUILD,
+        table=table,
+        files=tuple(uris),
+        number=len(uris),
+    )
+
+
+def _misattributed_files(
+    history: MainCommits, nets: Sequence[NetHistory], published: Mapping[tuple[str, str, str], FileRecord]
+) -> Iterator[VerifyFinding]:
+    """Yield published files to which the journal gives another run or identity than the commits do."""
     for key, known in published.items():
-        run_id = known.run_id
+        table, uri, _ = key
         by = {net.files[key] for net in nets if key in net.files}
+        if not by or not history.is_wanted((table,)):
+            continue
         identities = {net.identities[key] for net in nets if net.identities.get(key)}
         # A file that the revert of a revert restored has no identity in the journal.
-        if by and known.identity and identities and known.identity not in identities and history.is_wanted((key[0],)):
+        if known.identity and identities and known.identity not in identities:
             yield VerifyFinding(
                 kind="source-files",
-                message=f"{key[1]} has the identity {known.identity} by the journal, but {min(identities)} by main's "
+                message=f"{uri} has the identity {known.identity} by the journal, but {min(identities)} by main's "
                 "commits. An ingest recognizes renamed or linked files by their identity.",
                 fix=_REBUILD,
-                table=key[0],
-                run_id=run_id,
-                files=(key[1],),
+                table=table,
+                run_id=known.run_id,
+                files=(uri,),
                 number=1,
             )
-        if by and run_id not in by and history.is_wanted((key[0],)):
+        if known.run_id not in by:
             yield VerifyFinding(
                 kind="source-files",
-                message=f"By main's commits, {key[1]} was published to {key[0]} by run {min(by)}; by the journal, it "
-                f"was run {run_id}.",
+                message=f"By main's commits, {uri} was published to {table} by run {min(by)}; by the journal, it was "
+                f"run {known.run_id}.",
                 fix=_REBUILD,
-                table=key[0],
+                table=table,
                 run_id=min(by),
-                files=(key[1],),
+                files=(uri,),
                 number=1,
             )
-    texts: Mapping[str, tuple[Mapping[str, list[str]], str]] = {
-        "is published to {} by the journal, but not by main's commits: an ingest would skip": (extra, "it"),
-        "is published to {} by main's commits, but not by the journal: an ingest might publish": (lacking, "it again"),
-    }
-    for text, (by_table, what) in texts.items():
-        for table, uris in by_table.items():
-            if history.is_wanted((table,)):
-                yield VerifyFinding(
-                    kind="source-files",
-                    message=f"{counted(len(uris), 'source file')}: {uris[0]} {text.format(table)} {what}.",
-                    fix=_REBUILD,
-                    table=table,
-                    files=tuple(uris),
-                    number=len(uris),
-                )
 
 
 def _published_files(context: Context) -> Iterator[tuple[tuple[str, str, str], FileRecord]]:
