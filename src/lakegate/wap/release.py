@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -88,61 +89,76 @@ def hides_quarantined(context: Context, pointer: TablePointer) -> bool:
         return True
 
 
+@dataclass(slots=True)
+class _RunTally:
+    """What a run's rows in a quarantine table add up to."""
+
+    since: datetime
+    rows: int = 0
+    waiting: int = 0
+    checks: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+    released_by: dict[str, None] = field(default_factory=dict)
+
+
 def summaries(reader: TableReader, pointer: TablePointer) -> Iterator[QuarantineSummary]:
     """Yield a summary for each run that quarantined rows: how many, how many aren't released, and why."""
+    runs: dict[str, _RunTally] = {}
+    for batch in reader.read_rows(pointer, columns=_SUMMARISED):
+        _count_rows(batch, runs)
+        _count_reasons(batch, runs)
+    for run_id, tally in runs.items():
+        yield QuarantineSummary(
+            table=str(table_of(pointer.table)),
+            run_id=run_id,
+            quarantined_at=tally.since,
+            rows=tally.rows,
+            waiting=tally.waiting,
+            checks=dict(tally.checks),
+            reasons=tuple(
+                ReasonCount(check=check, column=column, rows=number)
+                for (check, column), number in tally.reasons.most_common()
+            ),
+            released_by=tuple(tally.released_by),
+        )
+
+
+def _count_rows(batch: pa.RecordBatch, runs: dict[str, _RunTally]) -> None:
+    import pyarrow as pa
+
+    grouped = pa.Table.from_batches([batch]).group_by([RUN_ID, RELEASED_BY])
+    for one in grouped.aggregate([([], "count_all"), (QUARANTINED_AT, "min")]).to_pylist():
+        first = one[f"{QUARANTINED_AT}_min"]
+        tally = runs.setdefault(one[RUN_ID], _RunTally(first))
+        tally.since = min(first, tally.since)
+        tally.rows += one["count_all"]
+        if one[RELEASED_BY] is None:
+            tally.waiting += one["count_all"]
+        else:
+            tally.released_by[one[RELEASED_BY]] = None
+
+
+def _count_reasons(batch: pa.RecordBatch, runs: Mapping[str, _RunTally]) -> None:
+    """Count why the rows that aren't released are in quarantine."""
     import pyarrow as pa
     import pyarrow.compute
 
     pc: Any = pyarrow.compute  # its stubs lack half of it
-    rows: Counter[str] = Counter()
-    waiting: Counter[str] = Counter()
-    reasons: Counter[tuple[str, str, str | None]] = Counter()
-    checks: dict[str, Counter[str]] = {}
-    since: dict[str, datetime] = {}
-    released: dict[str, dict[str, None]] = {}
-    for batch in reader.read_rows(pointer, columns=_SUMMARISED):
-        table = pa.Table.from_batches([batch])
-        grouped = table.group_by([RUN_ID, RELEASED_BY]).aggregate([([], "count_all"), (QUARANTINED_AT, "min")])
-        for one in grouped.to_pylist():
-            run_id, by, number, first = (
-                one[name] for name in (RUN_ID, RELEASED_BY, "count_all", f"{QUARANTINED_AT}_min")
-            )
-            rows[run_id] += number
-            since[run_id] = min(first, since.get(run_id, first))
-            if by is None:
-                waiting[run_id] += number
-            else:
-                released.setdefault(run_id, {})[by] = None
-        open_rows = batch.filter(pc.is_null(batch.column(RELEASED_BY)))
-        lists = open_rows.column(REASONS)
-        row, reason = pc.list_parent_indices(lists), pc.list_flatten(lists)
-        why = pa.table(
-            {
-                "run": open_rows.column(RUN_ID).take(row),
-                "row": row,
-                "check": pc.struct_field(reason, "check"),
-                "column": pc.struct_field(reason, "column"),
-            }
-        )
-        for one in why.group_by(["run", "check", "column"]).aggregate([([], "count_all")]).to_pylist():
-            reasons[one["run"], one["check"], one["column"]] += one["count_all"]
-        for one in why.group_by(["run", "check"]).aggregate([("row", "count_distinct")]).to_pylist():
-            checks.setdefault(one["run"], Counter())[one["check"]] += one["row_count_distinct"]
-    for run_id in rows:
-        yield QuarantineSummary(
-            table=str(table_of(pointer.table)),
-            run_id=run_id,
-            quarantined_at=since[run_id],
-            rows=rows[run_id],
-            waiting=waiting[run_id],
-            checks=dict(checks.get(run_id, {})),
-            reasons=tuple(
-                ReasonCount(check=check, column=column, rows=number)
-                for (run, check, column), number in reasons.most_common()
-                if run == run_id
-            ),
-            released_by=tuple(released.get(run_id, ())),
-        )
+    open_rows = batch.filter(pc.is_null(batch.column(RELEASED_BY)))
+    lists = open_rows.column(REASONS)
+    row, reason = pc.list_parent_indices(lists), pc.list_flatten(lists)
+    why = pa.table(
+        {
+            "run": open_rows.column(RUN_ID).take(row),
+            "row": row,
+            "check": pc.struct_field(reason, "check"),
+            "column": pc.struct_field(reason, "column"),
+        }
+    )
+    for one in why.group_by(["run", "check", "column"]).aggregate([([], "count_all")]).to_pylist():
+        runs[one["run"]].reasons[one["check"], one["column"]] += one["count_all"]
+    for one in why.group_by(["run", "check"]).aggregate([("row", "count_distinct")]).to_pylist():
+        runs[one["run"]].checks[one["check"]] += one["row_count_distinct"]
 
 
 def release(
