@@ -87,21 +87,10 @@ def csv_field(value: Any) -> Any:
     return json.dumps(safe, ensure_ascii=False) if isinstance(safe, (list, dict)) else safe
 
 
-class CsvWriter:
-    """Writes CSV (RFC 4180, LF). NULL is an empty field, empty text a quoted one.
-
-    Args:
-        file: Text file to write to.
-    """
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    def row(self, values: Iterable[Any]) -> None:
-        """Write one row."""
-        # Readers would skip an empty line.
-        line = ",".join(_quoted(csv_field(value)) if value is not None else "" for value in values)
-        self._file.write(f"{line or _EMPTY}\n")
+def write_csv_row(values: Iterable[Any], file: TextIO) -> None:
+    """Write one row of CSV (RFC 4180, LF). NULL is an empty field, empty text a quoted one."""
+    line = ",".join(_quoted(csv_field(value)) if value is not None else "" for value in values)
+    file.write(f"{line or _EMPTY}\n")  # readers would skip an empty line
 
 
 def _quoted(field: Any) -> str:
@@ -111,12 +100,11 @@ def _quoted(field: Any) -> str:
 
 def write_csv(table: pa.Table, file: TextIO) -> None:
     """Write an Arrow table as CSV (RFC 4180, LF): a header, then the rows; NULL is an empty field."""
-    writer = CsvWriter(file)
-    writer.row(table.column_names)
+    write_csv_row(table.column_names, file)
     for batch in table.to_batches(max_chunksize=_BATCH):
         columns = [values_of(column) for column in batch.columns]
         for row in zip(*columns, strict=True):
-            writer.row(row)
+            write_csv_row(row, file)
 
 
 def values_of(column: Any) -> list[Any]:

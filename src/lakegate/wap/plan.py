@@ -13,6 +13,7 @@ from lakegate.model.refs import Ref
 from lakegate.model.request import ContractTerms, IngestPlan, IngestRequest, WriteMode
 from lakegate.model.schema import PartitionTransform, Schema
 from lakegate.model.types import type_differences, unknown_as_string, without_unknown
+from lakegate.ports import Engine
 from lakegate.wap.audit import schemas_at
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for
@@ -49,13 +50,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     batch, masked = request.batch, (*context.masked, *request.masked)
     planned: dict[str, object] = {}
     found = Fit()
-    if not engine.shares_files and any(uri.startswith("file:") for uri in batch.read_uris):
-        raise InputError(
-            "The files are on this machine, but the engine runs on another one and can't read them.",
-            hint="If the warehouse is in an object store (catalog.warehouse), lakegate copies the files there for the "
-            "run. Or use the local engine (leave engine.url unset).",
-            file=batch.files[0].uri,
-        )
+    _require_shared_files(engine, batch)
     base = base or context.catalog.get_ref(request.target)
     _require_unchanged(context, request, base)
     _require_new_branch(context, request)
@@ -149,6 +144,17 @@ def _require_csv_columns(table: TableIdentifier, batch: Batch, schema: Schema) -
             f"The batch has {len(batch.columns)} columns without names, and {table} has {len(schema.columns)}.",
             hint=f"Add a header line to the files. To see the table's columns: lakegate table show {table}",
             table=str(table),
+        )
+
+
+def _require_shared_files(engine: Engine, batch: Batch) -> None:
+    """Refuse local files that the engine can't read."""
+    if not engine.shares_files and any(uri.startswith("file:") for uri in batch.read_uris):
+        raise InputError(
+            "The files are on this machine, but the engine runs on another one and can't read them.",
+            hint="If the warehouse is in an object store (catalog.warehouse), lakegate copies the files there for the "
+            "run. Or use the local engine (leave engine.url unset).",
+            file=batch.files[0].uri,
         )
 
 

@@ -20,7 +20,7 @@ from lakegate.cli.options import at_option, ref_option
 from lakegate.cli.output import cell, clip, count_fitting, counted, make_table, null, show, size, width_or, writing
 from lakegate.cli.streams import as_json, lost_output
 from lakegate.errors import QueryError
-from lakegate.model.rows import CsvWriter, json_safe, values_of
+from lakegate.model.rows import json_safe, values_of, write_csv_row
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:
@@ -184,10 +184,9 @@ def _write_json(result: pa.Table, file: TextIO) -> None:
 
 
 def _write_csv(result: pa.Table, file: TextIO) -> None:
-    writer = CsvWriter(file)
-    writer.row(result.column_names)
+    write_csv_row(result.column_names, file)
     for row in _rows(result):
-        writer.row(row)
+        write_csv_row(row, file)
 
 
 def _parquet(result: pa.Table) -> bytes:
