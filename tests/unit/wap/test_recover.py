@@ -1,19 +1,26 @@
-"""Recovery, when something goes wrong while it works."""
+"""Recovery, when something goes wrong while it works, and rebuilding the journal from the target's history."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from lakegate.errors import RetryableError
+from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
-from lakegate.model.run import Run
+from lakegate.model.run import RUN_ID_PROPERTY, FileCheckpoint, Run
 from lakegate.wap import failpoints, reachable
+from lakegate.wap.context import Context
+from lakegate.wap.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files, sync
 from lakegate.wap.ingest import ingest
-from lakegate.wap.recover import recover
+from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.revert import restore_table
+from support.fakes import FakeLakehouse
 from support.flow_support import ordered
 from support.revert_support import House
 
@@ -97,3 +104,117 @@ def test_a_run_of_two_tables_stays_reverted_when_one_is_restored() -> None:
     house.undo("b", new="x")
     restore_table(house.context, TableIdentifier.parse("nyc.t1"), at, new_run_id="restore")
     assert house.status("b") == ("reverted", "x")
+
+
+TABLE = "nyc.trips"
+_NUMBERS = itertools.count()
+
+
+def source(name: str, version: str = "1") -> SourceFile:
+    return SourceFile(uri=f"file:///{name}", size_bytes=1, version=version, rows=1)
+
+
+def commit(house: FakeLakehouse, run_id: str | None, *files: SourceFile, reverts: str = "") -> str:
+    properties = {RUN_ID_PROPERTY: run_id, TABLES_PROPERTY: TABLE} if run_id else {}
+    if files:
+        properties[FILES_PROPERTY] = encode_files(files)
+    if reverts:
+        properties[REVERTS_PROPERTY] = reverts
+    base = house.catalog.get_ref("main").hash
+    request = CommitRequest(
+        branch="main", base=base, message="m", namespaces=((f"n{next(_NUMBERS)}",),), properties=properties
+    )
+    return house.catalog.commit(request).hash
+
+
+def test_a_lost_journal_learns_what_is_published() -> None:
+    house = FakeLakehouse()
+    before = len(list(house.catalog.history("main")))
+    commit(house, "run-1", source("a"), source("b"))
+    commit(house, None)
+    head = commit(house, "run-2", source("c"))
+    rebuilt = rebuild(house.context, "main")
+    assert (rebuilt.head.hash, rebuilt.commits - before, rebuilt.runs, rebuilt.files) == (head, 3, 2, 3)
+    known = house.journal.known(TABLE, [source("a"), source("c"), source("d")])
+    assert {(one.file.uri, one.run_id) for one in known.published} == {("file:///a", "run-1"), ("file:///c", "run-2")}
+    assert house.journal.synced("main") == head
+
+
+def test_reverted_files_do_not_count_and_published_again_they_do() -> None:
+    house = FakeLakehouse()
+    commit(house, "run-1", source("a"), source("b"))
+    commit(house, "run-2", reverts="run-1")
+    assert rebuild(house.context, "main").files == 0
+    commit(house, "run-3", source("a"))
+    rebuilt = rebuild(house.context, "main")
+    assert (rebuilt.runs, rebuilt.files) == (3, 1)
+    assert [one.run_id for one in house.journal.known(TABLE, [source("a")]).published] == ["run-3"]
+
+
+def test_what_the_history_does_not_hold_is_forgotten() -> None:
+    house = FakeLakehouse()
+    start = house.catalog.get_ref("main")
+    ref = house.catalog.get_ref("main").model_copy(update={"hash": commit(house, "run-1", source("a"))})
+    rebuild(house.context, "main")
+    house.catalog.assign_ref(ref, start)
+    assert rebuild(house.context, "main").files == 0
+    assert house.journal.known(TABLE, [source("a")]).published == ()
+
+
+@pytest.mark.parametrize("learn", [rebuild, sync])
+def test_runs_whose_commits_are_gone_are_taken_back(learn: Callable[[Context, str], object]) -> None:
+    house = FakeLakehouse()
+    commit(house, "run-1", source("a"))
+    kept = house.catalog.get_ref("main")
+    ref = kept.model_copy(update={"hash": commit(house, "run-2", source("b"))})
+    sync(house.context, "main")
+    about: dict[str, Any] = {"stamp": "1", "outcome": "done", "noted_at": datetime(2026, 1, 1, tzinfo=UTC)}
+    landed = [
+        FileCheckpoint(uri=f"file:///{name}", run_id=f"run-{number}", **about) for number, name in ((1, "a"), (2, "b"))
+    ]
+    house.journal.save_file_checkpoints(TABLE, landed)
+    house.catalog.assign_ref(ref, kept)
+    learn(house.context, "main")
+    first, second = (house.journal.get(f"run-{number}") for number in (1, 2))
+    assert first is not None
+    assert second is not None
+    assert (first.status, second.status, second.publication) == ("published", "discarded", None)
+    assert "isn't in main any more" in str(second.detail)
+    assert list(house.journal.file_checkpoints(TABLE, [one.uri for one in landed])) == ["file:///a"]
+
+
+def test_what_others_record_meanwhile_is_no_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = FakeLakehouse()
+    commit(house, "run-1", source("a"))
+    sync(house.context, "main")
+    synced = house.journal.synced
+
+    def overtaken(target: str) -> str | None:
+        monkeypatch.setattr(house.journal, "synced", synced)
+        commit(house, "run-2", source("b"))
+        sync(house.context, target)
+        return synced(target)
+
+    commit(house, None)
+    monkeypatch.setattr(house.journal, "synced", overtaken)
+    head = sync(house.context, "main")
+    assert head.hash == house.catalog.get_ref("main").hash
+    assert [one.run_id for one in house.journal.known(TABLE, [source("b")]).published] == ["run-2"]
+
+
+def test_a_newer_version_of_a_file_is_one_more() -> None:
+    house = FakeLakehouse()
+    commit(house, "run-1", source("a"))
+    commit(house, "run-2", source("a", "2"), reverts="run-1")
+    assert rebuild(house.context, "main").files == 1
+    commit(house, "run-3", source("a", "3"))
+    assert rebuild(house.context, "main").files == 2
+
+
+def test_a_file_that_two_runs_published_stays_published_when_one_is_reverted() -> None:
+    house = FakeLakehouse()
+    commit(house, "run-1", source("a"))
+    commit(house, "run-2", source("a"))
+    commit(house, "run-3", reverts="run-1")
+    assert rebuild(house.context, "main").files == 1
+    assert [one.run_id for one in house.journal.known(TABLE, [source("a")]).published] == ["run-2"]
