@@ -71,8 +71,8 @@ def require_own_files(
         above = {folder for path in listed for folder in _above(path)}
         files_of = partial(_files_of, context=context, listed=listed, above=above, is_far=bool(elsewhere))
         for other, files in zip(others, pool.map(files_of, others), strict=True):
-            known = map(_resolved, context.reader.reach(before)) if files and before is not None else ()
-            theirs = files.difference(known)
+            earlier = map(_resolved, context.reader.reach(before)) if files and before is not None else ()
+            theirs = files.difference(earlier)
             if theirs:
                 what = f"it lists {counted(len(theirs), 'file')} of that table, such as {listed[min(theirs)]}"
                 raise _not_its_own(pointer, branch, other, what)
