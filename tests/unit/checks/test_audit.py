@@ -209,6 +209,19 @@ def test_a_verdict_is_not_lost_for_want_of_examples() -> None:
     assert result.detail == "No examples can be shown: Spark went away."
 
 
+def test_an_engine_that_is_away_is_asked_for_examples_once() -> None:
+    asked: list[str] = []
+
+    class Away(RecordingEngine):
+        def examples(self, rows: AddedRows, predicate: str, limit: int) -> tuple[dict[str, Any], ...]:
+            asked.append(predicate)
+            raise EngineUnavailableError("Spark went away.")
+
+    report = audit(Away({"(id < 5)": 5}), "not_null(n)", "sql('id < 5')")
+    assert len(asked) == 1
+    assert [result.detail for result in report.results] == ["No examples can be shown: Spark went away."] * 2
+
+
 def test_examples_that_cannot_be_shown_lose_no_others() -> None:
     class Choking(RecordingEngine):
         def examples(self, rows: AddedRows, predicate: str, limit: int) -> tuple[dict[str, Any], ...]:
@@ -364,6 +377,22 @@ def test_keys_are_not_read_row_by_row_for_a_slow_pattern_beside_them() -> None:
     assert engine.slowly == [
         ("rows", True), ("rows", False), ("keys", False), ("examples", True), ("key examples", False)
     ]  # fmt: skip
+
+
+def test_rows_are_read_row_by_row_for_a_slow_pattern_of_a_filter() -> None:
+    engine = ReadingEngine()
+    audit(engine, "expression_is_true('n > 0', where=\"s RLIKE '.*.*x'\")")
+    assert engine.slowly[0] == ("rows", True)
+
+
+def test_a_filter_that_selects_no_row_ends_no_other_question_about_columns() -> None:
+    class Aggregating(RecordingEngine):
+        def aggregate(self, _rows: AddedRows, expressions: Sequence[str]) -> tuple[int, Sequence[Any]]:
+            return self.total, [7.0] * len(expressions)
+
+    engine = Aggregating({"(id > 99)": 0})
+    none, every = audit(engine, "mean(n, max=0.5, where='id > 99')", "mean(n, max=0.5)").results
+    assert (none.verdict, every.verdict) == ("skipped", "fail")
 
 
 MANY = AddedFiles((DataFile(path="f", rows=1_000_000, size_bytes=1),), complete=True)

@@ -180,7 +180,10 @@ def test_many_replays_stay_small_and_right(
         assert len(manifests_at(main)) <= 3 * 4
         document = document_at(main)
         assert len(document["snapshots"]) <= 5
-        assert document["snapshot-log"][-1]["snapshot-id"] == main.snapshot_id
+        assert document["snapshots"][-1]["snapshot-id"] == main.snapshot_id
+        logged = [entry["snapshot-id"] for entry in document["snapshot-log"]]
+        assert logged == [one["snapshot-id"] for one in document["snapshots"]]
+        assert {one["schema-id"] for one in document["snapshots"]} == {document["current-schema-id"]}
     assert ids_at(main) == list(range(41))
     assert ids_at(main, row_filter="region = 'r1'") == list(range(1, 41, 3))
     assert ids_at(main, row_filter="id = 17") == [17]
@@ -1167,6 +1170,7 @@ def test_manifests_are_rewritten_with_the_same_files_sorted_by_partition(
 
     with_fewer = tables.create({"commit.manifest.target-size-bytes": "1"})
     append(with_fewer, [0])
+    append(with_fewer, [1])
     assert editor.rewrite_manifests(pointer_to(with_fewer), {}) == pointer_to(with_fewer)
     empty = pointer_to(tables.create())
     assert editor.rewrite_manifests(empty, {}) == empty
