@@ -29,9 +29,10 @@ from lakegate.errors import (
 )
 from lakegate.journal.history import JournalCommits
 from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LEASES, PUBLISH_QUEUE, RUNS
+from lakegate.model.batch import KnownFile
 from lakegate.model.downstream import Delivery
 from lakegate.model.refs import Commit, CommitRequest, Ref
-from lakegate.model.run import QueuedPublish, Run
+from lakegate.model.run import Acceptance, QueuedPublish, Run
 from lakegate.wap import failpoints, group_commit
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard_run
@@ -344,6 +345,54 @@ def test_two_with_the_same_file_do_not_share_a_commit(house: House) -> None:
     assert [one.run.run_id for one in usable] == ["a", "c"], "who comes after it is taken along all the same"
 
 
+def test_a_run_that_began_too_long_ago_is_passed_over(house: House) -> None:
+    house.add("c", rows_of(3))
+    old, young = (
+        run.model_copy(update={"run_id": run_id}) for run, run_id in zip(_two_of_one_file(house), "xy", strict=True)
+    )
+    offered = [
+        group_commit.queue_entry(old, "", "", "0" * 16),
+        group_commit.queue_entry(young.model_copy(update={"request": None}), "", "", house.head().hash),
+    ]
+    usable = led(house, offered).unpublished(offered, house.head(), ())
+    assert [one.run.run_id for one in usable] == ["y"]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_file_of_any_run_of_a_shared_commit_is_not_published_again(shared: House, number: int) -> None:
+    published = shared.journal.get(f"r{number}")
+    assert published is not None
+    again = published.model_copy(update={"run_id": "again"})
+    offered = [group_commit.queue_entry(again, "", "", commits(shared)[1].hash)]
+    assert led(shared, offered).unpublished(offered, shared.head(), ()) == []
+
+
+def test_a_shared_commit_keeps_the_leaders_own_snapshots(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table may keep fewer than the commit adds; a revert needs each run's."""
+    kept: list[int] = []
+    replay_each = house.replay_each
+
+    def noted(*arguments: Any, at_least: int) -> Any:
+        kept.append(at_least)
+        return replay_each(*arguments, at_least=at_least)
+
+    monkeypatch.setattr(house, "replay_each", noted)
+    stopped = Stopped(house, adds(house, 1, 2))
+    with stopped.waiting():
+        pass
+    assert [run.status for run in stopped.runs()] == ["published"] * 2
+    assert kept == [1]
+
+
+def test_a_leader_that_did_not_wait_includes_those_that_do(house: House) -> None:
+    offered = [group_commit.queue_entry(run, "", "", house.head().hash) for run in _two_of_one_file(house)]
+    leader = led(house, offered)
+    assert leader.changes_queue(offered)
+    assert not leader.changes_queue(())
+    leader.lock_wait.queued = True
+    assert leader.changes_queue(())
+
+
 def test_without_the_journal_no_run_is_included(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who isn't may have been discarded, or taken over by somebody who publishes the run."""
 
@@ -353,6 +402,66 @@ def test_without_the_journal_no_run_is_included(house: House, monkeypatch: pytes
     offered = [group_commit.queue_entry(run, "", "", house.head().hash) for run in _two_of_one_file(house)]
     monkeypatch.setattr(house.journal.publishes, "take", away)
     assert not led(house, offered).renew_leases(offered)
+
+
+def test_a_run_that_cannot_enter_the_queue_publishes_by_itself(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object, **__: object) -> Any:
+        raise RetryableError("The journal isn't available.")
+
+    def reach(reached: str) -> None:
+        if reached == "queued":
+            waits.set()
+
+    waits = threading.Event()
+    monkeypatch.setattr(house.journal.publishes, "join", away)
+    monkeypatch.setattr(failpoints, "reach", reach)
+    with ThreadPoolExecutor(1) as pool:
+        with house.journal.lock(LOCK, timeout_s=0):
+            future = pool.submit(house.add, "r1", rows_of(1))
+            assert waits.wait(60)
+        assert future.result().status == "published"
+    assert [row["id"] for row in house.rows()] == [0, 1]
+
+
+def test_what_may_share_a_commit(house: House) -> None:
+    """Only a small append to one table that depends on nothing else."""
+    run = house.journal.get("r0")
+    assert run is not None
+    assert run.request is not None
+    (staged,), (report,), batch = run.staged, run.reports, run.request.batch
+
+    def may(**changes: object) -> bool:
+        return group_commit.can_share(run.model_copy(update=changes))
+
+    def requested(number: int, **changes: object) -> object:
+        files = batch.model_copy(update={"files": batch.files * number})
+        return run.request and run.request.model_copy(update={"batch": files, **changes})
+
+    assert may()
+    assert may(request=None)
+    assert may(request=requested(500))
+    assert not may(request=requested(501))
+    assert not may(request=requested(1, replaces=("r9",)))
+    assert not may(staged=())
+    assert not may(staged=(staged, staged))
+    assert not may(staged=(staged.model_copy(update={"change": "rewrite"}),))
+    assert not may(staged=(staged.model_copy(update={"snapshot_ids": ()}),))
+    assert not may(reads=("nyc.zones",))
+    assert not may(accepted=Acceptance(reason="known", actor="ann", at=run.started_at))
+    read = report.results[0].model_copy(update={"reads": ("nyc.trips",)})
+    assert not may(reports=(report.model_copy(update={"results": (read,)}),))
+
+
+def test_a_queue_entry_has_only_what_another_process_needs(house: House) -> None:
+    run = house.journal.get("r0")
+    assert run is not None
+    assert run.request is not None
+    file = KnownFile(file=run.request.batch.files[0], run_id="r9")
+    more = {"order": run.request, "checks": {"nyc.trips": run.request.checks}, "skipped_files": (file,)}
+    entry = group_commit.queue_entry(run.model_copy(update={**more, "same_content_as": (file,)}), "t", "1 passed", "c0")
+    assert (run.reports, run.steps) > ((), ())
+    assert entry.run == run.model_copy(update={"order": None, "reports": (), "checks": {}, "steps": ()})
+    assert (entry.token, entry.audit, entry.seen) == ("t", "1 passed", "c0")
 
 
 def led(house: House, offered: Sequence[QueuedPublish]) -> group_commit.CommitGroup:
@@ -418,12 +527,18 @@ def test_a_run_that_is_interrupted_while_it_waits_is_not_published(
     assert [row["id"] for row in house.rows()] == [0, 2]
 
 
+@pytest.mark.parametrize("taken", ["taken", "perhaps"])
 def test_a_run_that_is_interrupted_after_it_was_taken_reports_an_unknown_outcome(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: House, monkeypatch: pytest.MonkeyPatch, taken: str
 ) -> None:
+    def away(*_: object) -> Any:
+        raise RetryableError("The journal isn't available.")
+
     def reach(reached: str) -> None:
         if reached == "queued":
             house.journal.publishes.leave("r1")  # somebody takes it
+            if taken == "perhaps":
+                monkeypatch.setattr(house.journal.publishes, "leave", away)
             raise KeyboardInterrupt
 
     monkeypatch.setattr(failpoints, "reach", reach)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime, timedelta, tzinfo
 from typing import Self
 
@@ -9,7 +11,7 @@ import pytest
 
 from lakegate.errors import ClockError, ConflictError, NotReplayableError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import CommitRequest
+from lakegate.model.refs import CommitRequest, TablePointer
 from lakegate.model.run import Run
 from lakegate.model.schema import SchemaChange
 from lakegate.wap.audit import audit
@@ -110,6 +112,32 @@ def test_of_two_tables_the_one_that_moved_is_rebased_and_the_other_is_published_
     assert tx.run.publication.replayed == ("nyc.trips",)
     assert house.rows_on("main", "nyc.trips") == CLEAN + MOST + MORE
     assert house.rows_on("main", "nyc.totals") == TOTALS
+
+
+@pytest.mark.parametrize(("change", "without"), [("append", {99}), ("rewrite", {98, 99})])
+def test_snapshots_with_rows_that_no_check_read_are_not_published(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, change: str, without: set[int]
+) -> None:
+    """Anybody could read them by their ids."""
+    run = ready(house)
+    [staged] = run.staged
+    version = house.versions[staged.pointer.metadata_location]
+    oldest, own = version.snapshots
+    before = [oldest.model_copy(update={"parent_id": 1})]  # which has expired
+    step, rolled_back = (own.model_copy(update={"snapshot_id": number}) for number in (98, 99))
+    snapshots = (*before, step, rolled_back, own.model_copy(update={"parent_id": 98}))
+    house.versions[staged.pointer.metadata_location] = replace(version, snapshots=snapshots)
+    trimmed: list[tuple[int, set[int]]] = []
+
+    def trim_snapshots(pointer: TablePointer, *, at_least: int, without: Collection[int]) -> TablePointer:
+        trimmed.append((at_least, set(without)))
+        return pointer
+
+    monkeypatch.setattr(house, "trim_snapshots", trim_snapshots)
+    ids = (*staged.snapshot_ids, 97)
+    changed = staged.model_copy(update={"change": change, "snapshot_ids": ids})
+    publish(house.context, run.model_copy(update={"staged": (changed,)}))
+    assert trimmed == [(2, without)]
 
 
 @pytest.mark.parametrize(
