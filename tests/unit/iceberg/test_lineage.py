@@ -128,6 +128,16 @@ def test_snapshots_that_were_forgotten_change_nothing() -> None:
     assert changed(replace(shorter, next_row_id=9), replace(two, next_row_id=7)).kind == "rewrite"
 
 
+@pytest.mark.parametrize(
+    ("copied", "net"), [(7, (3, 1)), (8, (2, 0)), (9, (10, 8)), (0, (10, 8)), ("-1", (10, 8)), (None, (10, 8))]
+)
+def test_rows_that_a_merge_only_copied_were_neither_added_nor_removed(copied: object, net: tuple[int, int]) -> None:
+    counts = {"added_records": 10, "deleted_records": 8}
+    more = {} if copied is None else {"spark.merge-into.num-target-rows-copied": copied}
+    change = changed(table(2, ONE, snapshot(2, 1, "overwrite", **counts, **more)))
+    assert (change.rows_added, change.rows_removed) == net
+
+
 def test_a_rollback_to_an_older_snapshot_is_a_rewrite() -> None:
     two = snapshot(2, 1)
     assert told(changed(table(1, ONE, two), table(2, ONE, two))) == ("rewrite", (), ())
