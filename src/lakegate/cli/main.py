@@ -103,7 +103,8 @@ class Root(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command, or suggest the one with the closest spelling, as click does only since 8.4."""
-        if args and args[0] not in self.summaries and not args[0].startswith("-"):
+        is_typo = bool(args) and args[0] not in self.summaries and not args[0].startswith("-")
+        if is_typo and not ctx.resilient_parsing:  # what completes a command line prints nothing
             from difflib import get_close_matches
 
             close = get_close_matches(args[0], self.summaries, n=1)

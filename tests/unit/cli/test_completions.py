@@ -63,6 +63,10 @@ def test_completion_starts_nothing_and_swallows_errors() -> None:
     assert (down.ups, [name for name, _, _ in lake.calls]) == (0, ["runs"])
 
 
+def test_an_unknown_command_before_the_cursor_is_no_error() -> None:
+    assert "ingest" in complete(["ingst"], "", FakeLake(), FakeStack())
+
+
 def test_a_slow_catalog_does_not_hold_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
