@@ -228,6 +228,7 @@ def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retr
     if not progress.run.staged:
         claimed = claim_files(context, _request_of(progress.run), progress.token, deadline)
         if not claimed.files:
+            _require_table_of(context, _request_of(progress.run), claimed)
             _skip(progress, claimed)
             return False
         batch = _request_of(progress.run).batch.only(claimed.files)
@@ -312,6 +313,23 @@ def _request_of(run: Run) -> IngestRequest:
     if run.request is None:
         raise AssertionError("an ingest has a request")
     return run.request
+
+
+def _require_table_of(context: Context, request: IngestRequest, claimed: ClaimedFiles) -> None:
+    """Refuse to skip files whose rows aren't anywhere, because another writer dropped or renamed their table."""
+    if claimed.busy or context.catalog.get_ref_with_tables(request.target, [request.table])[1][request.table]:
+        return
+    last = context.journal.get(claimed.skipped[-1].run_id)
+    commit = last.publication.commit[:12] if last is not None and last.publication is not None else "TIME"
+    files = "The file was" if len(claimed.skipped) == 1 else f"All {len(claimed.skipped):,} files were"
+    raise InputError(
+        f"{files} already published, but {request.table} doesn't exist on {request.target} any more: another writer "
+        "dropped or renamed it.",
+        hint=f"To bring it back: lakegate table restore {request.table} --at {commit} To ingest the files again "
+        f"instead, drop it then: lakegate table drop {request.table}",
+        table=str(request.table),
+        run_id=request.run_id,
+    )
 
 
 def _skip(progress: Progress, claimed: ClaimedFiles) -> None:

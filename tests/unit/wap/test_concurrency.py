@@ -157,6 +157,19 @@ def test_a_file_is_published_once(house: FakeLakehouse) -> None:
     assert branches(house) == ["main"]
 
 
+def test_a_published_file_is_not_skipped_if_another_writer_dropped_its_table(house: FakeLakehouse) -> None:
+    first = ingest(house.context, ordered(house))
+    assert first.publication is not None
+    head = house.catalog.get_ref("main")
+    house.catalog.commit(CommitRequest(branch="main", base=head.hash, message="drop", deletes=(TRIPS,)))
+    with pytest.raises(
+        InputError, match=r"already published, but nyc\.trips doesn't exist on main any more"
+    ) as refused:
+        ingest(house.context, ordered(house, run="r2", file="r1"))
+    assert refused.value.hint is not None
+    assert f"lakegate table restore nyc.trips --at {first.publication.commit[:12]} " in refused.value.hint
+
+
 def test_a_file_goes_to_two_tables(house: FakeLakehouse) -> None:
     ingest(house.context, ordered(house))
     other = ingest(house.context, ordered(house, run="r2", file="r1", table=TableIdentifier.parse("nyc.copy")))
