@@ -324,8 +324,7 @@ class LakegateCommand(_Documented):
         app = ctx.ensure_object(App)
         app.makes_run = self.makes_run
         app.start_log(ctx)
-        assert self.callback is not None  # noqa: S101 - every command is made from a function
-        return ctx.invoke(self.callback, app, **ctx.params)
+        return None if self.callback is None else ctx.invoke(self.callback, app, **ctx.params)
 
 
 class LakegateGroup(_Documented, click.Group):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from lakegate.cli.output import (
     width_or,
 )
 from lakegate.errors import LakegateError, NotFoundError
+from lakegate.model.identifiers import rows_query, sql_name
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import changed_rows
 from lakegate.model.words import age
@@ -42,7 +42,6 @@ NO_STATUSES: Statuses = {}
 _ON_MAIN = ("published", "reverted")
 _SHOWN = 5
 _LONGEST_NOTE = 60
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 STYLES = {
     "published": "green",
     "rejected": "red",
@@ -276,7 +275,7 @@ def _change(staged: StagedTable) -> str:
 def _after_publication(app: App, run: Run) -> None:
     dropped = {undone.table for undone in run.undone if undone.dropped}
     commands = [
-        (f"Query {table if len(run.tables) > 1 else 'the table'}", app.command("query", _select(table, "", 10)))
+        (f"Query {table if len(run.tables) > 1 else 'the table'}", app.command("query", rows_query(table, limit=10)))
         for table in run.tables
         if table not in dropped and not (run.quarantined and is_quarantine(table))
     ]
@@ -294,29 +293,12 @@ def _after_rejection(app: App, run: Run) -> None:
     failures = ((report.table, result) for report in run.reports for result in report.failures)
     table, failure = next(failures, (run.tables[0], None))
     columns = failure.columns if failure is not None and failure.check.startswith("not_null(") else ()
-    query = _select(table, " OR ".join(f"{sql_name(column)} IS NULL" for column in columns), 20)
+    query = rows_query(table, " OR ".join(f"{sql_name(column)} IS NULL" for column in columns), limit=20)
     next_commands(
         ("See the rows", app.command("query", query, "--ref", branch)),
         ("See what the branch changes", app.command("diff", "main", branch)),
         ("Discard it", app.command("discard", branch)),
         ("Or publish it anyway", app.command("publish", branch, "--accept", "REASON")),
-    )
-
-
-def _select(table: str, condition: str, limit: int) -> str:
-    where = f" WHERE {condition}" if condition else ""
-    return f"SELECT * FROM {sql_name(table)}{where} LIMIT {limit}"  # noqa: S608 - shown, not run; names are quoted
-
-
-def sql_name(name: str) -> str:
-    """Return a table's or a column's name for SQL, quoted only if it must be.
-
-    Example:
-        >>> sql_name("nyc.trips"), sql_name("nyc.trips-2026")
-        ('nyc.trips', 'nyc.`trips-2026`')
-    """
-    return ".".join(
-        part if _PLAIN_NAME.fullmatch(part) else "`" + part.replace("`", "``") + "`" for part in name.split(".")
     )
 
 

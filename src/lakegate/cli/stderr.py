@@ -16,6 +16,7 @@ from lakegate.cli.output import duration, safe, size
 from lakegate.progress import SHORTEST_SECRET, LogNarrator, SilentNarrator, about, one_line
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.progress import Progress, TaskID
 
     from lakegate.ports import Narrator, Step
@@ -103,9 +104,9 @@ def make_progress(*, average_s: float = 30.0) -> Progress:
     from rich.table import Column
     from rich.text import Text
 
-    class Bar(BarColumn):
-        def render(self, task: Task) -> Text:  # type: ignore[override]  # no bar if the total is unknown
-            return Text() if task.total is None else super().render(task)  # type: ignore[return-value]  # likewise
+    class Bar(ProgressColumn):
+        def render(self, task: Task) -> RenderableType:  # no bar if the total is unknown
+            return Text() if task.total is None else bar.render(task)
 
     class Description(TextColumn):
         def render(self, task: Task) -> Text:  # cut where the other columns leave too little room
@@ -119,10 +120,11 @@ def make_progress(*, average_s: float = 30.0) -> Progress:
             return Text(f"{duration(task.elapsed or 0)}{left}", style="dim")
 
     console, whole = Console(stderr=True), Column(no_wrap=True)
+    bar = BarColumn(bar_width=24 if console.width >= _WIDE else 12)
     return Progress(
         SpinnerColumn(),
         Description("{task.description}", markup=False, table_column=Column()),
-        Bar(bar_width=24 if console.width >= _WIDE else 12, table_column=whole),
+        Bar(table_column=whole),
         TextColumn("{task.fields[amount]}", style="dim", markup=False),
         Times(table_column=whole),
         console=console,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from lakegate.errors import ExitCode
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer  # type: ignore[attr-defined]  # Python 3.12's
+    from _typeshed import ReadableBuffer
 
 CLOSED_PIPE = 141
 """128 + SIGPIPE, as a shell reports a program that died of a closed pipe."""
@@ -50,7 +50,7 @@ class _Descriptor(io.RawIOBase):
     def isatty(self) -> bool:
         return os.isatty(self._descriptor)
 
-    def write(self, data: Buffer, /) -> int:
+    def write(self, data: ReadableBuffer, /) -> int:
         if self._error is None:
             try:
                 return self._write(data)
@@ -59,7 +59,7 @@ class _Descriptor(io.RawIOBase):
         self.lost = self._error
         return memoryview(data).nbytes
 
-    def _write(self, data: Buffer) -> int:
+    def _write(self, data: ReadableBuffer) -> int:
         while True:
             try:
                 return os.write(self._descriptor, data)

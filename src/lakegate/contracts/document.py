@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from lakegate.errors import ConfigurationError
 from lakegate.model.words import rounded

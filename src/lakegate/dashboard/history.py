@@ -83,19 +83,28 @@ def _parts(commit: Commit) -> Sequence[Commit]:
         return (commit,)
 
 
+def _kind(commit: Commit, run_id: str | None) -> CommitKind:
+    if run_id is None:
+        return "checkpoint" if CHECKPOINT_PROPERTY in commit.properties and not commit.tables else "other"
+    match kind_of(commit):
+        case "revert":
+            return "revert"
+        case "restore":
+            return "restore"
+        case _:
+            return "publish"
+
+
 def _line(commit: Commit, runs: Mapping[str, RunLine]) -> CommitLine:
     run_id = run_of(commit)
     run = None if run_id is None else runs.get(run_id)
-    kind: CommitKind = "checkpoint" if CHECKPOINT_PROPERTY in commit.properties and not commit.tables else "other"
-    if run_id is not None:
-        kind = {"revert": "revert", "restore": "restore"}.get(kind_of(commit) or "", "publish")  # type: ignore[assignment]
     return CommitLine(
         hash=commit.hash,
         parent=commit.parent,
         at=commit.time,
         message=commit.message,
         author=commit.author,
-        kind=kind,
+        kind=_kind(commit, run_id),
         tables=commit.tables if run_id is None else tables_in(commit),
         run_id=run_id,
         status=None if run is None else run.status,

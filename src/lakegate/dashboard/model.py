@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Generic, Literal, TypeVar
 
 from lakegate.components import Components
@@ -192,8 +192,10 @@ class ReadModel:
     ) -> None:
         self.settings = settings
         self.now = clock
-        self._open: dict[str, Callable[[], object]] = {"catalog": catalog, "reader": reader, "journal": journal}
-        self._opened: dict[str, object] = {}
+        self._open_catalog = catalog
+        self._opened_catalog: Catalog | None = None
+        self._open_reader = cache(reader)
+        self._open_journal = cache(journal)
         self._unavailable: dict[Part, tuple[float, LakegateError]] = {}
         self._refs: tuple[float, tuple[Ref, ...]] | None = None
         self._lock = threading.RLock()
@@ -207,18 +209,23 @@ class ReadModel:
     def catalog(self) -> Catalog:
         """The catalog. Keeps raising :class:`~lakegate.errors.CatalogUnavailableError` for a while after an outage."""
         self._require_available("catalog")
-        return self._get("catalog")  # type: ignore[return-value]
+        with self._lock:
+            if self._opened_catalog is None:
+                self._opened_catalog = self._open_catalog()
+            return self._opened_catalog
 
     @property
     def reader(self) -> TableReader:
         """The reader of table metadata."""
-        return self._get("reader")  # type: ignore[return-value]
+        with self._lock:
+            return self._open_reader()
 
     @property
     def journal(self) -> Journal:
         """The journal. Its methods raise their own errors."""
         self._require_available("journal")
-        return self._get("journal")  # type: ignore[return-value]
+        with self._lock:
+            return self._open_journal()
 
     @contextmanager
     def reading(self, part: Part, problems: list[Problem]) -> Iterator[None]:
@@ -240,7 +247,7 @@ class ReadModel:
                 if known is None or known[1] is not error:
                     self._unavailable[part] = (time.monotonic() + _RETRY_AFTER_S, error)
                 if part == "catalog":
-                    self._opened.pop("catalog", None)
+                    self._opened_catalog = None
 
     def refresh(self) -> None:
         """Retry what was unavailable, and list the branches again. Called after a visitor acted."""
@@ -337,12 +344,6 @@ class ReadModel:
             return [attempt(key) for key in keys]
         with ThreadPoolExecutor(min(_AT_ONCE, len(keys)), thread_name_prefix="lakegate-dashboard") as pool:
             return list(pool.map(attempt, keys))
-
-    def _get(self, name: str) -> object:
-        with self._lock:
-            if name not in self._opened:
-                self._opened[name] = self._open[name]()
-            return self._opened[name]
 
     def _require_available(self, part: Part) -> None:
         with self._lock:

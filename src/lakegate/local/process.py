@@ -81,7 +81,7 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Pat
     try:
         if log.exists():
             log.replace(log.with_name(f"{log.name}.1"))
-        with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:  # noqa: PTH123 - Path.open takes no mode bits
+        with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:
             child = _SurvivingProcess(
                 command,
                 env=dict(env),

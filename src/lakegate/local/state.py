@@ -194,7 +194,7 @@ class StackFolder:
         draft = self.state_path.with_name(f"{_STATE_NAME}.{os.getpid()}-{secrets.token_hex(4)}")
         text = json.dumps(state.model_dump(mode="json"), indent=2)
         try:
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123 - mode at creation
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())

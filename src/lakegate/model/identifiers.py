@@ -10,6 +10,7 @@ from pydantic import field_validator, model_serializer, model_validator
 from lakegate.errors import IdentifierError
 from lakegate.model.base import Value
 
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
 # Nessie's Validation.REF_NAME_PATTERN, without what is awkward in URLs and the names that it reserves in any case.
 _REF = re.compile(r"(?!(?i:head|detached)\Z)[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
@@ -30,6 +31,27 @@ def quote(name: str) -> str:
         '`odd``name`'
     """
     return "`" + name.replace("`", "``") + "`"
+
+
+def sql_name(name: str) -> str:
+    """Return a table's or a column's name for SQL to show, quoted only if it must be.
+
+    Example:
+        >>> sql_name("nyc.trips"), sql_name("nyc.trips-2026")
+        ('nyc.trips', 'nyc.`trips-2026`')
+    """
+    return ".".join(part if _PLAIN.fullmatch(part) else quote(part) for part in name.split("."))
+
+
+def rows_query(table: str, condition: str = "", *, limit: int | None = None) -> str:
+    """Return a query to show people, for the rows of a table.
+
+    Example:
+        >>> rows_query("nyc.trips", "fare IS NULL", limit=20)
+        'SELECT * FROM nyc.trips WHERE fare IS NULL LIMIT 20'
+    """
+    where = f" WHERE {condition}" if condition else ""
+    return f"SELECT * FROM {sql_name(table)}{where}" + ("" if limit is None else f" LIMIT {limit}")  # noqa: S608 - shown, not run
 
 
 def is_commit_hash(text: str) -> bool:

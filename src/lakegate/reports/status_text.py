@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from lakegate.model.checks import CheckResult
-from lakegate.model.run import Run, changed_rows
+from lakegate.model.identifiers import rows_query
+from lakegate.model.run import Publication, Run, changed_rows
 from lakegate.model.words import count, counted, share
 from lakegate.progress import without_secrets
 
@@ -94,7 +95,7 @@ def _happened(run: Run) -> str:
     batch = "The batch" if rows is None else f"The batch of {counted(rows, 'row')}"
     match run.status:
         case "published" | "reverted" if run.publication is not None:
-            return _published(run)
+            return _published(run, run.publication)
         case "rejected":
             return f"{_failed_checks(run)}, so nothing was published."
         case "failed":
@@ -109,9 +110,7 @@ def _happened(run: Run) -> str:
             return f"{batch} is in progress: {run.steps[-1].name if run.steps else 'just started'}."
 
 
-def _published(run: Run) -> str:
-    publication = run.publication
-    assert publication is not None  # noqa: S101 - the caller checks it
+def _published(run: Run, publication: Publication) -> str:
     tables = run.table
     aside = f" {counted(publication.quarantined, 'row')} of the batch quarantined." if publication.quarantined else ""
     if run.kind == "maintenance":
@@ -178,8 +177,7 @@ def _commands(run: Run) -> Iterator[tuple[str, str]]:
     undecided = run.status in ("rejected", "failed") and bool(run.branch) and run.branch_kept
     if undecided:
         if run.tables:  # a transaction may fail before it writes to a table
-            query = f"SELECT * FROM {_sql(run.tables[0])} LIMIT 20"  # noqa: S608 - shown, not run; the name is quoted
-            yield "See the rows", _join("query", query, "--ref", run.branch)
+            yield "See the rows", _join("query", rows_query(run.tables[0], limit=20), "--ref", run.branch)
         yield "See what the branch changes", _join("diff", run.target, run.branch)
         yield "Discard it", _join("discard", run.branch)
         if run.status == "rejected":
@@ -192,13 +190,6 @@ def _commands(run: Run) -> Iterator[tuple[str, str]]:
         yield "See the quarantined rows", _join("quarantine", "show", run.tables[0], "--run", run.run_id)
     if run.status == "published" and run.kind not in ("revert", "restore"):
         yield "Undo it", _join("revert", run.run_id, "--dry-run")
-
-
-def _sql(name: str) -> str:
-    parts = (
-        part if part.isidentifier() and part.isascii() else f"`{part.replace('`', '``')}`" for part in name.split(".")
-    )
-    return ".".join(parts)
 
 
 def _join(*words: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
@@ -129,7 +129,7 @@ def backfill(app: App, /, *, dry_run: bool, parallel: int, stop_on_failure: bool
         else:
             _show_plan(app, plan, problems)
         raise click.exceptions.Exit(ExitCode.USAGE if problems else ExitCode.OK)
-    with nullcontext() if watcher is None else watcher.over(plan):
+    with watcher.over(plan) if isinstance(watcher, LiveBackfill) else nullcontext():
         report = work.run_all(plan, parallel=parallel, stop_on_failure=stop_on_failure, watcher=watcher)
     if app.json:
         echo_json(_report_payload(report))
@@ -309,10 +309,6 @@ class ChunkLines:
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
         self._print = print_line
-
-    def over(self, plan: BackfillPlan) -> AbstractContextManager[None]:  # noqa: ARG002 - as LiveBackfill
-        """Run the body."""
-        return nullcontext()
 
     def began(self, chunk: BackfillChunk) -> None:
         """Print nothing: one line per chunk is enough."""

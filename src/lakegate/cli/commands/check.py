@@ -125,7 +125,9 @@ def schema(app: App) -> None:
     help="Format of the files. Default: detected from their names.",
 )
 @click.option("--stdout", "prints", is_flag=True, help="Print the contract instead of writing it to contracts/.")
-def init(app: App, /, *, sources: tuple[str, ...], table: str | None, file_format: str | None, prints: bool) -> None:
+def init(
+    app: App, /, *, sources: tuple[str, ...], table: str | None, file_format: FileFormat | None, prints: bool
+) -> None:
     """Propose a contract for TABLE, or for FILEs, from all their rows.
 
     Proposes types, NULLs, ranges, accepted values, keys and patterns, each with a comment on what the data showed. All
@@ -142,7 +144,7 @@ def init(app: App, /, *, sources: tuple[str, ...], table: str | None, file_forma
     if not prints:
         _require_free(app, name, path)
     with _lake(app) as lake:
-        text = lake.propose_contract(name, files, format=file_format, schema=None if prints else _SCHEMA)  # type: ignore[arg-type]  # click's choice
+        text = lake.propose_contract(name, files, format=file_format, schema=None if prints else _SCHEMA)
     if prints:
         click.echo(text, nl=False)
         return
@@ -269,7 +271,7 @@ def export(app: App, /, *, contract: str) -> None:
     type=click.Choice(get_args(FileFormat)),
     help="Format of the files. Default: detected from their names.",
 )
-def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str | None) -> None:
+def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: FileFormat | None) -> None:
     """Test a contract on FILES. Exits with 1 if an ingest of them would be rejected.
 
     Writes nothing and needs no lake: outside a project, it starts Spark just for this. As in an ingest, rows that would
@@ -282,7 +284,7 @@ def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str
         # The temporary lake has none; `check init` wrote it below this folder.
         contract = Contracts(app.folder(), app.settings()).named(contract).file
     with _lake(app) as lake:
-        found = lake.test_contract(contract, files, format=file_format)  # type: ignore[arg-type]  # click's choice
+        found = lake.test_contract(contract, files, format=file_format)
     report = found.report
     if app.json:
         untried = [one.model_dump() for one in found.untried]

@@ -17,6 +17,7 @@ from lakegate.cli.output import Styled, count, count_at_most, duration, echo_jso
 from lakegate.cli.run_output import headline, run_payload
 from lakegate.config import HOME_NAME
 from lakegate.errors import LakegateError
+from lakegate.model.identifiers import rows_query
 
 if TYPE_CHECKING:
     from lakegate.integrations.aws.demo import Tour, Upload
@@ -133,10 +134,9 @@ def _show(app: App, published: Run, rejected: Run, rows_per_branch: Mapping[str,
     )
     show_rows(("branch", "rows"), rows, right=("rows",), indent=2)
     say("", f"The rejected batch stays on branch [bold]{safe(branch)}[/]; main is unchanged.")
-    count_rows = f"SELECT count(*) FROM {TABLE}"  # noqa: S608 - shown, not run
-    nulls = f"SELECT * FROM {TABLE} WHERE passenger_count IS NULL LIMIT 10"  # noqa: S608 - shown, not run
+    nulls = rows_query(TABLE, "passenger_count IS NULL", limit=10)
     next_commands(
-        ("Check that no NULL reached main", app.command("query", count_rows)),
+        ("Check that no NULL reached main", app.command("query", "SELECT count(*) FROM demo.trips")),
         ("See the rejected rows", app.command("query", nulls, "--ref", branch)),
         ("See what the branch changes", app.command("diff", "main", branch)),
         ("Discard it", app.command("discard", branch)),

@@ -300,7 +300,7 @@ _PARAMETERS = {
     "MaximumConcurrency": "2",
     "MaxReceiveCount": "3",
 }
-_SPELLINGS = {"amd64": "x86_64", "aarch64": "arm64"}
+_ARCHITECTURES: dict[str, Architecture] = {"amd64": "x86_64", "x86_64": "x86_64", "aarch64": "arm64", "arm64": "arm64"}
 _DEPLOY_POLL_S = 0.3
 
 
@@ -326,15 +326,15 @@ def is_deployed(narrator: Narrator) -> bool:
 
 
 def _wanted(home: DemoHome) -> FunctionPackage:
-    machine = _SPELLINGS.get(platform.machine().lower(), platform.machine().lower())
-    if sys.platform != "linux" or machine not in get_args(Architecture):
+    architecture = _ARCHITECTURES.get(platform.machine().lower())
+    if sys.platform != "linux" or architecture is None:
         raise ConfigurationError(
             f"The function needs Linux on {' or '.join(get_args(Architecture))}, but this machine runs "
             f"{platform.system()} on {platform.machine()}.",
             hint="Run it on a Linux machine, or deploy to AWS: lakegate aws deploy --help",
         )
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"  # MiniStack runs functions with its own Python
-    return FunctionPackage(python=python, architecture=machine, settings=home.function_settings)  # type: ignore[arg-type]  # checked above
+    return FunctionPackage(python=python, architecture=architecture, settings=home.function_settings)
 
 
 def _secret(clients: Clients, kind: str, value: str) -> str:

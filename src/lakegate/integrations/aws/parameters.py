@@ -135,7 +135,7 @@ NAMES = frozenset({*FILLED_IN, *(parameter.name for parameter in PARAMETERS)})
 @cache
 def template(path: Path = TEMPLATE) -> Mapping[str, Any]:
     """Return a template as data, with short forms expanded: ``!Ref X`` becomes ``{"Ref": "X"}``."""
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc] # untyped, as above
         pass

@@ -95,7 +95,7 @@ class _Options:
 
     def cron(self) -> str | None:
         """Return the schedule's cron expression, ``off``, or ``None``."""
-        from croniter import croniter  # type: ignore[import-untyped]
+        from croniter import croniter
 
         cron: str | None = self._flags["schedule"]
         if cron not in (None, _OFF) and not croniter.is_valid(cron, second_at_beginning=True):

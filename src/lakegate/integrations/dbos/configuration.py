@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator

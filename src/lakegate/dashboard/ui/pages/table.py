@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -33,7 +32,7 @@ from lakegate.dashboard.ui.markup import TableColumn
 from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, NotFoundError
-from lakegate.model.identifiers import TableIdentifier, quote
+from lakegate.model.identifiers import rows_query
 from lakegate.model.rows import values_of
 from lakegate.model.schema import ColumnChange
 from lakegate.model.words import count, counted, duration, share, size
@@ -447,9 +446,8 @@ def _first_columns(one: SchemaLine) -> None:
 
 
 def _before_after(change: ColumnChange) -> tuple[object, object]:
-    return tuple(  # type: ignore[return-value]
-        "" if value is None else markup.code(value) for value in (change.before, change.after)
-    )
+    before, after = ("" if value is None else markup.code(value) for value in (change.before, change.after))
+    return before, after
 
 
 # Files
@@ -529,7 +527,6 @@ def _preview(detail: TableDetail, at: str | None) -> None:
     if rows.num_rows == 0:
         parts.html(markup.empty("The table has no rows here"))
         return
-    sql = f"SELECT * FROM {_sql_name(detail.table)}"  # noqa: S608 - shown, not run
     columns = [values_of(column) for column in rows.columns]
     found = [dict(zip(shown, row, strict=True)) for row in zip(*columns, strict=True)]
     parts.html(
@@ -537,16 +534,10 @@ def _preview(detail: TableDetail, at: str | None) -> None:
         Markup('<p class="muted">{} as they are in commit {}. {}</p>').format(
             counted(len(found), "row"),
             markup.code(detail.commit[:12]),
-            markup.link("Query it", "query", sql=sql, ref=detail.ref, at=at),
+            markup.link("Query it", "query", sql=rows_query(detail.table), ref=detail.ref, at=at),
         ),
     )
     _paginate_columns(start, len(shown), len(names))
-
-
-def _sql_name(table: str) -> str:
-    """Return a table's name for SQL, with backticks where needed."""
-    plain = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-    return ".".join(part if plain.fullmatch(part) else quote(part) for part in TableIdentifier.parse(table).parts)
 
 
 def _properties(detail: TableDetail) -> None:
