@@ -106,7 +106,7 @@ def test_a_fork_gets_the_arguments_folder_and_environment(project: _Project) -> 
     assert "no-such-file.csv" in told
     handed_over, code, _, told = project.run("runs", LAKEGATE_JOURNAL_URL="mysql://localhost/x")
     assert (handed_over, code) == (True, 2)
-    assert "'mysql'" in told
+    assert "'journal.url'" in told
     handed_over, code, _, told = project.run("ingest", "nyc.trips", "no-such-file.csv")
     assert (handed_over, code) == (True, 2)
     assert "no-such-file.csv" in told
