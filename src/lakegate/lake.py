@@ -1439,9 +1439,8 @@ class Lake:
             'skipped'
         """
         from lakegate.checks.predicates import PredicateError, read_predicate
-        from lakegate.wap.optimistic_commit import with_priority
-        from lakegate.wap.table_changes import optimize, partitions_left, sort_order
         from lakegate.wap.table_changes import rewrite_manifests as rewrite
+        from lakegate.wap.table_changes import sort_order
 
         identifier = TableIdentifier.parse(table)
         if rewrite_manifests:
@@ -1461,6 +1460,12 @@ class Lake:
             condition = None if where is None else read_predicate(where).sql
         except PredicateError as error:
             raise InputError(f"--where {where!r} {error}.", hint="Write a condition about one row.") from None
+        return self._compact(identifier, order, condition, attempts)
+
+    def _compact(self, table: TableIdentifier, sort: str | None, where: str | None, attempts: int) -> Run:
+        """Compact a table, then the partitions that others rewrote meanwhile. Return the last run that did anything."""
+        from lakegate.wap.optimistic_commit import with_priority
+        from lakegate.wap.table_changes import optimize, partitions_left
 
         def begin() -> AbstractContextManager[Transaction]:
             run_id = new_run_id()
@@ -1478,16 +1483,16 @@ class Lake:
             )
 
         def work(tx: Transaction) -> Transaction:
-            optimize(self._context, tx, identifier, sort=order, where=condition)
+            optimize(self._context, tx, table, sort=sort, where=where)
             return tx
 
-        run = self._retry_conflicts(attempts, begin, work, compacts=str(identifier)).run
+        run = self._retry_conflicts(attempts, begin, work, compacts=str(table)).run
         with ExitStack() as stack:
             for _ in range(attempts - 1):
                 # With a sort order, it would rewrite all partitions again.
-                if sort is not None or not partitions_left(self._context, run, identifier):
+                if sort is not None or not partitions_left(self._context, run, table):
                     break
-                stack.enter_context(with_priority(self._context, MAIN, str(identifier), compacts=True))
+                stack.enter_context(with_priority(self._context, MAIN, str(table), compacts=True))
                 try:
                     more = self._retry_conflicts(1, begin, work).run
                 except LakegateError as error:
@@ -2650,7 +2655,7 @@ class Lake:
         return self._clean_up_if_ended(run)
 
     def _paths(self, table: str, given: Paths | Frame, options: IngestOptions, *, read_only: bool = False) -> Paths:
-        """Return paths as they were given. Write rows to a file for this run, and return its path."""
+        """Return paths as they were given. Write rows to a file, and return its path."""
         # An earlier call of this run may have had other rows.
         self._origins.pop(options["run_id"] or "", None)
         source = _find_source(given)
@@ -2658,17 +2663,22 @@ class Lake:
             given = source
         if isinstance(given, (str, Path)):
             return given
-        from lakegate.frames import are_rows, spark_frame, to_batches
+        from lakegate.frames import are_rows
 
-        if not are_rows(given):
-            paths = list(given)
-            odd = next((one for one in paths if not isinstance(one, (str, os.PathLike))), None)
-            if odd is not None:
-                raise InputError(
-                    f"Can't ingest a list of {type(odd).__name__}.",
-                    hint='Pass paths, a DataFrame, an Arrow table, or rows as dicts: [{"id": 1}]',
-                )
-            return paths
+        if are_rows(given):
+            return self._copy_rows(table, given, options, read_only=read_only)
+        paths = list(given)
+        odd = next((one for one in paths if not isinstance(one, (str, os.PathLike))), None)
+        if odd is not None:
+            raise InputError(
+                f"Can't ingest a list of {type(odd).__name__}.",
+                hint='Pass paths, a DataFrame, an Arrow table, or rows as dicts: [{"id": 1}]',
+            )
+        return paths
+
+    def _copy_rows(self, table: str, given: Any, options: IngestOptions, *, read_only: bool) -> Path:
+        """Write rows to a file for this run, note which tables they were read from, and return the file's path."""
+        from lakegate.frames import spark_frame, to_batches
         from lakegate.sources.copies import write
         from lakegate.sources.inspection import combine
         from lakegate.sources.parquet import schema_problems

@@ -114,21 +114,10 @@ def apply(app: App, /, *, name: str | None, yes: bool) -> None:
     left = len(to_do) - len(results) + len(errors)
     again = app.command("snowflake", "apply", *_named(name))
     if app.json:
-        payload = {
-            "done": [step.model_dump(mode="json") for step, error in results if error is None],
-            "failed": [
-                {**step.model_dump(mode="json"), "error": error.to_dict()}
-                for step, error in results
-                if error is not None
-            ],
-            "refused": [step.model_dump(mode="json") for step in refused],
-            "left": left,
-            "volume_problem": problem,
-            "rights": _rights_payload(rights),
-        }
-        echo_json(payload)
+        facts = {"left": left, "volume_problem": problem, "rights": _rights_payload(rights)}
+        echo_json({**_applied_payload(results, refused), **facts})
     else:
-        _show_applied([(step, error) for step, error in results], left, refused)
+        _show_applied(results, left, refused)
         if problem is not None and rights is not None:
             say("", f"[yellow]Snowflake can't read the files yet[/]  {safe(problem)}")
         if rights is not None:
@@ -276,6 +265,17 @@ def _show_steps(steps: Sequence[PlanStep]) -> None:
 
 def _safe_lines(text: str) -> str:
     return "\n".join(safe(line) for line in text.split("\n"))
+
+
+def _applied_payload(
+    results: Sequence[tuple[PlanStep, LakegateError | None]], refused: Sequence[PlanStep]
+) -> dict[str, Any]:
+    failed = [(step, error) for step, error in results if error is not None]
+    return {
+        "done": [step.model_dump(mode="json") for step, error in results if error is None],
+        "failed": [{**step.model_dump(mode="json"), "error": error.to_dict()} for step, error in failed],
+        "refused": [step.model_dump(mode="json") for step in refused],
+    }
 
 
 def _show_applied(
