@@ -24,6 +24,7 @@ from lakegate.model.artifacts import ICEBERG, NESSIE, Artifact
 _MIB = 2**20
 _MIN_SPARK_MIB = 1024
 _MAX_SPARK_MIB = 8192
+_FEW_CORES = 4
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 # The options of Spark's own launcher (JavaModuleOptions in Spark 4.1), except `--add-modules=jdk.incubator.vector`,
@@ -165,6 +166,20 @@ def default_spark_memory(total_bytes: int) -> str:
     return f"{min(max(total_bytes // 4 // _MIB, _MIN_SPARK_MIB), _MAX_SPARK_MIB)}m"
 
 
+def compiler_options(cores: int) -> tuple[str, ...]:
+    """Return the options for Spark's compiler: on few cores, the second one waits for code that is ten times as hot.
+
+    Its threads would take the processors from the work. They'd spend more on code than the faster code saves
+    (docs/decisions/0146), until it has run for a long time; then both settings come to the same.
+
+    Example:
+        >>> compiler_options(16)
+        ()
+    """
+    thresholds = {"Invocation": 50_000, "MinInvocation": 6_000, "Compile": 150_000, "BackEdge": 400_000}
+    return tuple(f"-XX:Tier4{name}Threshold={calls}" for name, calls in thresholds.items() if cores <= _FEW_CORES)
+
+
 def machine_memory() -> int:
     """Return the memory that this process may use, in bytes: the machine's, or its container's if that's less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -247,6 +262,7 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
     return (
         str(java()),
         *_java_options(launch, "spark", memory),
+        *compiler_options(cores),
         # JDBC reads times without a zone, and high-water marks in predicates, in Java's default time zone. One with
         # daylight saving time would skip an hour.
         "-Duser.timezone=UTC",
