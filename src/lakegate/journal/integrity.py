@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple, get_args
 
-from sqlalchemy import Column, ColumnElement, Row, Table, and_, delete, select, tuple_
+from sqlalchemy import Column, ColumnElement, Delete, Row, Select, Table, and_, delete, select, tuple_
 
 from lakegate.journal import runs
 from lakegate.journal.database import Database, JournalTransaction
@@ -93,9 +94,8 @@ def repair(tx: JournalTransaction, known: Collection[str]) -> None:
         locked = select(RUNS).where(RUNS.c.run_id.in_(tx.values(suspects))).order_by(RUNS.c.run_id).with_for_update()
         reread = tx.execute(locked).all() if suspects else ()
         runs.store(tx, *{run.run_id: run for run, _ in _mismatches(tx, reread)}.values())
-    for table in _OF_RUNS:
-        tx.execute(delete(table).where(table.c.run_id.not_in(select(RUNS.c.run_id))))
-    tx.execute(delete(CLAIMS).where(*_orphaned_claims()))
+    for statement in _delete_orphans():
+        tx.execute(statement)
 
 
 def _lasting_mismatches(database: Database, page: Sequence[Row[Any]]) -> Iterator[BadRow]:
@@ -132,6 +132,12 @@ def _mismatches(tx: JournalTransaction, page: Sequence[Row[Any]]) -> Iterator[tu
                 yield run, BadRow(table.name, run_id, problem)
 
 
+@cache
+def _delete_orphans() -> Sequence[Delete]:
+    rows = (delete(table).where(table.c.run_id.not_in(select(RUNS.c.run_id))) for table in _OF_RUNS)
+    return (*rows, delete(CLAIMS).where(*_orphaned_claims()))
+
+
 def _orphaned_claims() -> tuple[ColumnElement[bool], ...]:
     """Return the condition for claims that block files for a run that nobody will ever end."""
     under_way = select(RUNS.c.run_id).where(RUNS.c.finished_at.is_(None))
@@ -165,11 +171,15 @@ def _pages_in(tx: JournalTransaction, table: Table) -> Iterator[list[Row[Any]]]:
 
 
 def _page(tx: JournalTransaction, table: Table, after: Row[Any] | None) -> list[Row[Any]]:
-    key = list(table.primary_key)
-    query = select(table).order_by(*key).limit(_AT_ONCE)
+    query = _first_page(table)
     if after is not None:
-        query = query.where(tuple_(*key) > tuple(_key(table, after)))
+        query = query.where(tuple_(*table.primary_key) > tuple(_key(table, after)))
     return list(tx.execute(query))
+
+
+@cache
+def _first_page(table: Table) -> Select[Any]:
+    return select(table).order_by(*table.primary_key).limit(_AT_ONCE)
 
 
 def _key(table: Table, row: Row[Any]) -> list[Any]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import tenacity
-from sqlalchemy import ColumnElement, delete, func, literal, or_, select, union_all, update
+from sqlalchemy import ColumnElement, bindparam, delete, func, literal, or_, select, union_all, update
 from sqlalchemy import Row as SqlRow
 
 from lakegate.errors import LeaseLostError, RetryableError
@@ -494,7 +494,7 @@ class Journal:
     def synced(self, target: str) -> str | None:
         """Return the commit of ``target`` up to which its history is recorded, or ``None``."""
         with self._database.reading() as tx:
-            head = tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target))
+            head = tx.scalar(_HEAD, {"target": target})
             return None if head is None else str(head)
 
     def record(
@@ -593,9 +593,15 @@ class Journal:
         return not expired and (lease.holder == _NOBODY or self._holder.is_alive(lease.holder) is not False)
 
 
+_HEAD = select(HISTORY.c.head).where(HISTORY.c.target == bindparam("target"))
+
+
 def _locked(tx: JournalTransaction, run_id: str) -> SqlRow[Any] | None:
     tx.lock(f"run {run_id}")
-    return tx.execute(select(LEASES).where(LEASES.c.run_id == run_id)).one_or_none()
+    return tx.execute(_LEASE, {"run_id": run_id}).one_or_none()
+
+
+_LEASE = select(LEASES).where(LEASES.c.run_id == bindparam("run_id"))
 
 
 def _lease_of(run_id: str, token: str) -> tuple[ColumnElement[bool], ...]:

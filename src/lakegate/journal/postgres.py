@@ -19,7 +19,6 @@ from sqlalchemy import (
     BindParameter,
     Connection,
     Select,
-    bindparam,
     create_engine,
     event,
     func,
@@ -103,12 +102,15 @@ class PostgresDatabase(Database):
         """Return the SQL for a field of ``value``."""
         return f"CAST(value ->> {at} AS {_TYPES.get(kind, 'TEXT')})"
 
-    def strings(self, values: Collection[str]) -> Select[Any]:
-        """Return a query that yields these strings, from an array.
+    def packed(self, values: Collection[str]) -> Any:
+        """Return strings as the value of one parameter."""
+        return list(values)
+
+    def listed(self, given: BindParameter[Any]) -> Select[Any]:
+        """Return a query that yields the strings in a parameter, an array.
 
         With JSON, Postgres always expects 100 rows, and then scans a whole table to find a few.
         """
-        given: BindParameter[list[str]] = bindparam("given", list(values), unique=True)
         source = text("unnest(CAST(:given AS text[])) AS one(value)").bindparams(given)
         return select(literal_column("one.value")).select_from(source)
 

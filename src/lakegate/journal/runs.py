@@ -10,13 +10,15 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import from_json
-from sqlalchemy import Row, Select, Table, delete, select
+from sqlalchemy import Row, Select, Table, bindparam, select
 
 from lakegate.journal.database import JournalTransaction
 from lakegate.journal.schema import CHECK_RESULTS, RUN_TABLES, RUNS, STEPS, as_text
 from lakegate.model.run import Run, RunStatus
 
 SHOWN = (RUNS.c.run_id, RUNS.c.branch, RUNS.c.status, RUNS.c.started_at, RUNS.c.document)
+_ONE = select(*SHOWN).where(RUNS.c.run_id == bindparam("run_id"))
+_ONE_TO_CHANGE = _ONE.with_for_update()
 _BATCH = 500
 _Row = tuple[str | int | None, ...]
 
@@ -30,9 +32,9 @@ def store(tx: JournalTransaction, *runs: Run) -> None:
     for start in range(0, len(runs), _BATCH):
         batch = runs[start : start + _BATCH]
         store_documents(tx, batch)
-        gone = tx.values([run.run_id for run in batch])
+        run_ids = [run.run_id for run in batch]
         for table in _ROWS:
-            tx.execute(delete(table).where(table.c.run_id.in_(gone)))
+            tx.delete(table.c.run_id, run_ids)
             tx.insert(table, [row for run in batch for row in rows_of(run, table)])
 
 
@@ -60,8 +62,8 @@ def with_history(known: Run | None, run: Run) -> Run:
 
 def get(tx: JournalTransaction, run_id: str, *, to_change: bool = False) -> Run | None:
     """Return the run, or ``None``; ``to_change`` locks it until the transaction ends."""
-    query = select(*SHOWN).where(RUNS.c.run_id == run_id)
-    return next(iter(read(tx, query.with_for_update() if to_change else query)), None)
+    found = tx.execute(_ONE_TO_CHANGE if to_change else _ONE, {"run_id": run_id}).one_or_none()
+    return None if found is None else read_row(found)
 
 
 def get_all(tx: JournalTransaction, run_ids: Sequence[str]) -> Mapping[str, Run]:
