@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,6 +14,7 @@ from lakegate.journal.schema import LEASES
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.run import HistoryEvent, PastCommit, RunStep
 from support.journals import START, Actor, FakeHolder, Shelf, file, run
+from support.waiting import wait_until
 
 
 def ids(journal: Actor, **filters: object) -> list[str]:
@@ -102,9 +102,8 @@ def test_runs_of_dead_processes_are_abandoned_oldest_first_before_their_lease_is
 def test_a_process_that_lives_keeps_no_run_that_it_does_not_renew(shelf: Shelf) -> None:
     living = shelf.open(lease_s=0.001)
     living.begin(run(1))
-    time.sleep(0.01)
     taker = shelf.open()
-    assert [one.run_id for one in living.abandoned()] == ["r01"]
+    assert [one.run_id for one in wait_until(living.abandoned)] == ["r01"]
     assert taker.take_over("r01")
     assert not living.renew("r01")
     assert taker.renew("r01")
@@ -181,10 +180,7 @@ def test_where_life_cannot_be_looked_at_the_lease_counts(shelf: Shelf) -> None:
     shelf.open(FakeHolder("far")).begin(run(1))
     shelf.open(FakeHolder("farther"), lease_s=0.001).begin(run(2))
     other = shelf.open(FakeHolder("b"))
-    deadline = time.monotonic() + 120
-    while not (abandoned := other.abandoned()) and time.monotonic() < deadline:
-        pass
-    assert [one.run_id for one in abandoned] == ["r02"]
+    assert [one.run_id for one in wait_until(other.abandoned)] == ["r02"]
 
 
 def test_a_lease_renewed_lasts_on(shelf: Shelf) -> None:

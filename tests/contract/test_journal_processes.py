@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from lakegate.model.downstream import Notice
 from support.journals import PASSWORD_VARIABLE, START, Actor, Place, empty, run
 from support.postgres import PostgresServer
 from support.slack_server import HOOK, TOKEN, slack_server
+from support.waiting import wait_until
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
@@ -76,12 +76,12 @@ def test_a_killed_process_gives_up_its_lock(place: Place, journal: Actor) -> Non
         with journal.lock("x", timeout_s=0.1) as ours:
             assert not ours
         holder.kill()
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
+
+        def is_free() -> bool:
             with journal.lock("x", timeout_s=5) as ours:
-                if ours:
-                    return
-    pytest.fail("nobody can get the lock any more")
+                return ours
+
+        wait_until(is_free, what="the lock")
 
 
 def test_locks_keep_processes_apart(place: Place, tmp_path: Path) -> None:

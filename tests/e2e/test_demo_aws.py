@@ -6,7 +6,6 @@ MiniStack, the function, Spark, Nessie and the journal are real. Only Slack is t
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from lakegate.local.ministack import ACCESS_KEY, SECRET_KEY
 from support.e2e_support import Cli
+from support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.jvm,
@@ -89,7 +89,4 @@ def test_three_files_have_three_fates_as_often_as_one_likes(demo: Cli, tmp_path:
     stopped = demo.json("down")["stopped"]
     assert set(stopped) == {"spark", "nessie", "ministack"}
     # What watches for idle servers sees within a second that there are none.
-    deadline = time.monotonic() + 120
-    while running_for(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert running_for(tmp_path) == []
+    wait_until(lambda: not running_for(tmp_path))

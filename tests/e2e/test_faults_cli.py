@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from support import warm
 from support.e2e_support import Cli, press_ctrl_c, write, write_trips
 from support.loopback import loopback_client
 from support.served_lake import serving
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.jvm
 
@@ -93,19 +93,10 @@ def kill(pid: int) -> None:
     psutil.wait_procs([process], timeout=120)
 
 
-def wait_until(condition: Callable[[], bool], command: subprocess.Popen[str]) -> None:
-    """Wait for ``condition`` while ``command`` runs."""
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert command.poll() is None, f"the command ended too early: {command.communicate()}"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def wait_for_data(cli: Cli, table: str, command: subprocess.Popen[str]) -> None:
     """Wait until ``command`` is in the middle of writing data files of ``table``."""
     folder = cli.home / ".lakegate" / "warehouse" / table.replace(".", "/")
-    wait_until(lambda: any(folder.parent.glob(f"{folder.name}_*/data/*.parquet")), command)
+    wait_until(lambda: any(folder.parent.glob(f"{folder.name}_*/data/*.parquet")), what="a data file", process=command)
 
 
 def require_works(cli: Cli, table: str, source: Path) -> None:

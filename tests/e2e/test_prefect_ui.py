@@ -65,7 +65,7 @@ def rejected(server: PrefectServer, home: Path, stack: StackState, tmp_path: Pat
     )
     assert done.returncode == 1, done.stderr
     flow_run_id = str(json.loads(done.stdout)["flow_run_id"])
-    server.awaited(lambda: True if len(server.task_states(flow_run_id)) == 2 else None, what="the tasks")
+    server.wait_until(lambda: len(server.task_states(flow_run_id)) == 2, what="the tasks")
     return flow_run_id
 
 

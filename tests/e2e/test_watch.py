@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from lakegate.lake import Lake
 from lakegate.local.state import StackState
 from lakegate.sources.files import to_uri
 from support.e2e_support import Cli, write_trips
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.jvm
 
@@ -53,14 +53,6 @@ def outcomes(lake: Lake, table: str, landing: Path) -> Mapping[str, str]:
     return {uris[uri]: landed.outcome for uri, landed in lake.file_checkpoints(table, tuple(uris)).items()}
 
 
-def wait_until(condition: Callable[[], bool], command: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + BOUND_S
-    while not condition():
-        assert command.poll() is None, f"the command ended too early: {command.communicate()}"
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @contextmanager
 def watching(cli: Cli, landing: Path, table: str) -> Iterator[subprocess.Popen[str]]:
     words = ("--table", table, "-c", "not_null(passengers)", "--settle", "0s", "--max-tries", "1")
@@ -83,13 +75,15 @@ def test_watched_killed_and_watched_again(cli: Cli, lake: Lake, landing: Path, t
     assert cli.count(table) is None
 
     with watching(cli, landing, table) as command:
-        wait_until(lambda: outcomes(lake, table, landing) == {"clean.parquet": "done"}, command)
+        wait_until(
+            lambda: outcomes(lake, table, landing) == {"clean.parquet": "done"}, within_s=BOUND_S, process=command
+        )
         land(landing, "nulls.parquet", nulls=3, start=100)
         land(landing, "cut.parquet", cut=True)
         land(landing, "late.parquet", start=200)
         expected = {"clean": "done", "nulls": "rejected", "cut": "failed", "late": "done"}
         wanted = {f"{name}.parquet": outcome for name, outcome in expected.items()}
-        wait_until(lambda: outcomes(lake, table, landing) == wanted, command)
+        wait_until(lambda: outcomes(lake, table, landing) == wanted, within_s=BOUND_S, process=command)
         os.kill(command.pid, signal.SIGTERM)
         _, err = command.communicate(timeout=BOUND_S)
 

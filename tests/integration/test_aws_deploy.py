@@ -8,9 +8,8 @@ so the network is brought, and lists resources in a plan whose condition does no
 from __future__ import annotations
 
 import json
-import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from lakegate.local.ministack import in_environment
 from lakegate.progress import SilentNarrator
 from support.deploy_files import DEPLOY
 from support.ministack import ministack
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.system
 
@@ -190,14 +190,6 @@ def _names() -> dict[str, list[str]]:
     }
 
 
-def _eventually(find: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not (found := find()):
-        assert time.monotonic() < deadline, "it didn't come about"
-        time.sleep(0.1)
-    return found
-
-
 def test_from_plan_to_nothing(aws: None, package: Path) -> None:
     before = _names()
     demo = Deployment("demo", open_clients(), SilentNarrator(), poll_s=0.1)
@@ -271,7 +263,7 @@ def test_a_file_that_lands_calls_the_function(demo: Deployment, package: Path) -
         bodies = [json.loads(s3.get_object(Bucket=bucket, Key=one["Key"])["Body"].read()) for one in found]
         return [record["s3"]["object"]["key"] for body in bodies for record in body.get("Records", ())]
 
-    assert _eventually(told) == ["landing/nyc/trips/a+b.parquet"]
+    assert wait_until(told, within_s=_PATIENCE_S) == ["landing/nyc/trips/a+b.parquet"]
 
 
 def test_smoke_sends_a_file_through_and_takes_it_away(demo: Deployment, package: Path) -> None:

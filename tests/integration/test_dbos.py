@@ -7,9 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from proofs import dbos_matrix
 from support import warm
 from support.e2e_support import Cli, write_trips
 from support.postgres import PostgresServer, running_postgres
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("postgres")]
 
@@ -88,11 +89,7 @@ def has_ended(process: subprocess.Popen[str]) -> bool:
     return process.poll() is not None
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it didn't come to that"
-        time.sleep(0.2)
+until = partial(wait_until, within_s=_PATIENCE_S, poll_s=0.2)
 
 
 def stopped(process: subprocess.Popen[str]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from lakegate.lake import Lake
 from lakegate.model.run import Run
 from lakegate.wap.history import parts_of, run_of
 from support.iceberg_tables import as_pyiceberg_has_it
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.jvm
 
@@ -95,11 +95,12 @@ def _ingest_together(lake: Lake, components: Components, table: str, files: list
         with journal.lock(f"main/{table}", timeout_s=0) as locked:
             assert locked
             futures = [pool.submit(lake.ingest, table, one, checks=["not_null(id)"]) for one in files]
-            deadline = time.monotonic() + 240
-            while len(journal.publishes.waiting("main", table, limit=len(files))) < len(files):
-                assert time.monotonic() < deadline
+
+            def all_wait() -> bool:
                 assert not any(one.done() for one in futures)
-                time.sleep(0.05)
+                return len(journal.publishes.waiting("main", table, limit=len(files))) == len(files)
+
+            wait_until(all_wait, within_s=240, poll_s=0.05)
         return [one.result() for one in futures]
 
 

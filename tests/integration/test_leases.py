@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -27,6 +28,7 @@ from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
 from support import warm
 from support.e2e_support import Cli
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.jvm
 
@@ -49,6 +51,10 @@ NessieCatalog.commit = interrupted
 sys.argv = ["lakegate", *sys.argv[1:]]
 main()
 """
+
+
+def _is_stopped(process: subprocess.Popen[str]) -> bool:
+    return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
 
 
 class World:
@@ -90,16 +96,12 @@ class World:
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         ) as owner:
             try:
-                deadline = time.monotonic() + 120
-                while psutil.Process(owner.pid).status() != psutil.STATUS_STOPPED:
-                    assert owner.poll() is None, f"the owner never came to {point}: {owner.communicate()}"
-                    assert time.monotonic() < deadline
-                    time.sleep(0.05)
+                wait_until(partial(_is_stopped, owner), what=point, process=owner)
                 if lease_s == LEASE_S:
                     time.sleep(LEASE_S * 1.5)
                 yield owner
             finally:
-                if owner.poll() is None and psutil.Process(owner.pid).status() == psutil.STATUS_STOPPED:
+                if owner.poll() is None and _is_stopped(owner):
                     owner.kill()
 
     def ingest(self, number: int) -> tuple[str | Path, ...]:
@@ -110,12 +112,12 @@ class World:
 
 
 def goes_on(owner: subprocess.Popen[str]) -> tuple[int, str]:
-    deadline = time.monotonic() + 180
-    while owner.poll() is None:  # it stops at the point each time it comes by
-        assert time.monotonic() < deadline
-        if psutil.Process(owner.pid).status() == psutil.STATUS_STOPPED:
-            os.kill(owner.pid, signal.SIGCONT)
-        time.sleep(0.02)
+    def has_ended() -> bool:
+        if owner.poll() is None and _is_stopped(owner):
+            os.kill(owner.pid, signal.SIGCONT)  # it stops at the point each time it comes by
+        return owner.poll() is not None
+
+    wait_until(has_ended, within_s=180)
     _, err = owner.communicate(timeout=180)
     return owner.returncode, err
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import os
 import signal
-import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from lakegate.local import process
 from lakegate.local.ministack import MiniStack
 from lakegate.progress import SilentNarrator
 from support.ministack import ministack
+from support.waiting import wait_until
 
 _TIMEOUT_S = 60
 # Says where it is, and is busy then, as one that Spark keeps waiting.
@@ -70,10 +71,12 @@ def pid_of(home: Path) -> int:
 
 
 def until_gone(pid: int) -> None:
-    deadline = time.monotonic() + _TIMEOUT_S
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline, f"{pid} does not end"
-        time.sleep(0.05)
+    def is_gone() -> bool:
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        return True
+
+    wait_until(is_gone, within_s=_TIMEOUT_S, what=f"the end of {pid}")
 
 
 def test_it_is_started_once_and_listens_on_this_machine_only(server: MiniStack) -> None:
@@ -122,10 +125,7 @@ def test_stopped_it_takes_busy_functions_with_it_and_keeps_what_it_has(tmp_path:
         make_function(server)
         client(server, "lambda").invoke(FunctionName="f", InvocationType="Event", Payload=b'{"busy_s": 100}')
         tmp = tmp_path / ".lakegate" / "ministack" / "tmp"
-        deadline = time.monotonic() + _TIMEOUT_S
-        while not (workers := process.find_below(tmp)):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        workers = wait_until(lambda: process.find_below(tmp), within_s=_TIMEOUT_S)
     finally:
         server.stop()
     for worker in workers:

@@ -23,7 +23,8 @@ from lakegate.local.state import StackState
 from lakegate.model.run import Run
 from support import warm
 from support.e2e_support import write_trips
-from support.prefect_server import ENDS_S, IMPATIENT, PrefectServer, awaited
+from support.prefect_server import ENDS_S, IMPATIENT, PrefectServer
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("prefect")]
 
@@ -103,7 +104,7 @@ def test_a_clean_batch_is_published(server: PrefectServer, lake: Lake, table: st
     flow_run = server.flow_run(said["flow_run_id"])
     assert (flow_run["state_name"], flow_run["state_type"]) == ("Published", "COMPLETED")
     done = dict.fromkeys(("write", "audit", "publish"), "Completed")
-    server.awaited(lambda: True if server.task_states(flow_run["id"]) == done else None, what="the tasks")
+    server.wait_until(lambda: server.task_states(flow_run["id"]) == done, what="the tasks")
     key = f"lakegate-{re.sub('[^a-z0-9]+', '-', table)}"
     assert set(server.artifacts(flow_run["id"])) == {f"{key}-audit", f"{key}-checks", f"{key}-publish"}
 
@@ -129,7 +130,7 @@ def rejected(
     flow_run_id = run.run_id.removeprefix("prefect-")
     flow_run = server.flow_run(flow_run_id)
     assert (flow_run["state_name"], flow_run["state_type"]) == ("Rejected", "FAILED")
-    assert awaited(lambda: found if len(found := server.task_states(flow_run_id)) == 2 else None)
+    assert wait_until(lambda: found if len(found := server.task_states(flow_run_id)) == 2 else None)
     report = next(text for key, text in server.artifacts(flow_run_id).items() if key.endswith("-audit"))
     assert "| `not_null(passengers)` | ✗ fail | 3 | 50 |" in report
     assert (f"lakegate publish {run.branch}" in report) == (left == 1)
@@ -183,11 +184,11 @@ def test_a_process_that_is_told_to_end_undoes_its_run(
 def paused(process: subprocess.Popen[str]) -> None:
     stat = Path(f"/proc/{process.pid}/stat")
 
-    def stopped() -> bool | None:
+    def stopped() -> bool:
         assert process.poll() is None
-        return stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T" or None
+        return stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T"
 
-    awaited(stopped, what="the pause")
+    wait_until(stopped, within_s=ENDS_S, poll_s=0.2, what="the pause")
 
 
 def test_a_server_that_goes_away_loses_nothing(
@@ -247,10 +248,10 @@ def test_served_it_takes_in_what_is_new_and_what_is_announced(
     serving = ("serve", landing, "--table", table, "--every", "30s", "--name", table, *NOT_NULL)
     process = server.begin(lake.home, *serving)
     try:
-        server.awaited(lambda: server.deployment(f"lakegate-intake/{table}"), what="the deployment")
+        server.wait_until(lambda: server.deployment(f"lakegate-intake/{table}"), what="the deployment")
         # As a schedule does that overlaps itself.
         looks = [server.post(create_flow_run(server, f"lakegate-intake/{table}"))["id"] for _ in range(2)]
-        server.awaited(lambda: True if rows(lake, table) == 20 else None, what="the file that is right")
+        server.wait_until(lambda: rows(lake, table) == 20, what="the file that is right")
         assert "CANCELLED" in {server.flow_run(look)["state_type"] for look in looks}
         write_trips(landing / "c.parquet", 5, start=200)
         elsewhere = write_trips(tmp_path / "elsewhere" / "d.parquet", 7, start=300)
@@ -265,7 +266,7 @@ def test_served_it_takes_in_what_is_new_and_what_is_announced(
         other = write_trips(tmp_path / "elsewhere" / "e.parquet", 3, start=400)
         assert server.run(lake.home, "announce", table, other).returncode == 0
         what = "the file that came later, that of the posted event, and the one that was announced"
-        server.awaited(lambda: True if rows(lake, table) == 35 else None, what=what)
+        server.wait_until(lambda: rows(lake, table) == 35, what=what)
         cancel_in_mid_write(server, lake, table, tmp_path)
         with pytest.raises(httpx.HTTPStatusError, match=r"409|422"):
             server.post(create_flow_run(server, f"lakegate-wap/{table}"), {"parameters": {"table": 5, "path": "x"}})
@@ -287,14 +288,14 @@ def cancel_in_mid_write(server: PrefectServer, lake: Lake, table: str, tmp_path:
     parameters = {"parameters": {"table": table, "path": str(big)}}
     flow_run = server.post(create_flow_run(server, f"lakegate-wap/{table}"), parameters)
     branch = f"wap/{table}_prefect-{flow_run['id']}"
-    server.awaited(lambda: True if branch in branches(lake, table) else None, what="the branch")
+    server.wait_until(lambda: branch in branches(lake, table), what="the branch")
     server.post(f"flow_runs/{flow_run['id']}/set_state", {"state": {"type": "CANCELLING"}})
 
     def ended() -> str | None:
         state = server.flow_run(flow_run["id"])["state_type"]
         return str(state) if state in ("CANCELLED", "CRASHED", "COMPLETED", "FAILED") else None
 
-    assert server.awaited(ended, what="the end of the cancelled flow run") == "CANCELLED"
+    assert server.wait_until(ended, what="the end of the cancelled flow run") == "CANCELLED"
     assert branch not in branches(lake, table)
     assert lake.run(f"prefect-{flow_run['id']}").status == "failed"
 

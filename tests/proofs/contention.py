@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from lakegate.errors import SchemaError
@@ -26,11 +27,12 @@ from lakegate.spark.engine import SparkEngine
 from lakegate.spark.sessions import CATALOG
 from lakegate.wap.context import Context
 from lakegate.wap.history import before_commit, published_files
-from proofs.harness import Workers, ids, ids_by_spark, journal_problems, known_runs, wait_for
+from proofs.harness import Workers, ids, ids_by_spark, journal_problems, known_runs
 from proofs.result import ProofResult
 from proofs.worker import Answer, Job
 from support.e2e_support import write_trips
 from support.lakes import components_of
+from support.waiting import wait_until
 
 ROWS = 5
 _TRIES = 50
@@ -131,9 +133,12 @@ class _Outsider:
         for number, statements in enumerate(rounds, start=1):
             due = number * self._total // (len(rounds) + 1)
             with suppress(TimeoutError):
-                wait_for(lambda due=due: self._over.is_set() or len(self._contest.answers) >= due, timeout_s=3600)  # type: ignore[misc]
+                wait_until(partial(self._is_due, due), within_s=3600)
             for statement in statements:
                 self._run(statement)
+
+    def _is_due(self, answers: int) -> bool:
+        return self._over.is_set() or len(self._contest.answers) >= answers
 
     def _run(self, statement: str) -> None:
         """Run a statement as often as it takes: Iceberg's own retries are too few among so many writers."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,11 +16,12 @@ from lakegate.errors import LakegateError
 from lakegate.lake import MAIN, Lake, connect
 from lakegate.wap.failpoints import FaultPoint, GroupPoint
 from lakegate.wap.history import events_of
-from proofs.harness import Worker, WorkerDiedError, Workers, ids, journal_problems, wait_for
+from proofs.harness import Worker, WorkerDiedError, Workers, ids, journal_problems
 from proofs.result import ProofResult
 from proofs.worker import Job
 from support.e2e_support import trips, write_trips
 from support.lakes import components_of
+from support.waiting import wait_until
 
 Case = tuple[FaultPoint | GroupPoint, Literal["kill", "pause"]]
 
@@ -133,10 +135,13 @@ class _Groups:
         for begun, worker in enumerate(order, start=1):
             worker.begin({**self._job(), "fault": fault} if worker is first else self._job())
             if worker is first or begun == RUNS:
-                wait_for(lambda wanted=begun: len(self._queued(lake)) == wanted)  # type: ignore[misc]
+                wait_until(partial(self._has_queued, lake, begun))
         # A run joins the queue a moment before it waits for the lock. If the lock were released between the two, the
         # last one would find it free before the first one, whose turn it is, has woken up.
-        wait_for(lambda: all(worker.waits_for_lock() for worker in (others if is_last else order)))
+        wait_until(lambda: all(worker.waits_for_lock() for worker in (others if is_last else order)))
+
+    def _has_queued(self, lake: Lake, runs: int) -> bool:
+        return len(self._queued(lake)) == runs
 
     def _job(self) -> Job:
         number = self._files

@@ -10,11 +10,10 @@ import signal
 import sqlite3
 import subprocess
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import IO, Any, Generic, Self, TypeVar, cast
+from typing import IO, Generic, Self, TypeVar, cast
 
 import psutil
 import pyarrow as pa
@@ -30,12 +29,12 @@ from lakegate.wap.history import events_of
 from proofs.worker import Answer, Job
 from support import warm
 from support.lakes import components_of
+from support.waiting import wait_until
 
 _TESTS = Path(__file__).resolve().parents[1]
 _LOCKS = Path("/proc/locks")
 """Linux's list of file locks; a line with an arrow is somebody who waits (proc_locks(5))."""
 _PATIENCE_S = 240.0
-_POLL_S = 0.01
 
 
 class WorkerDiedError(Exception):
@@ -106,15 +105,14 @@ class Worker:
     def wait_stopped(self) -> bool:
         """Wait until the process has stopped itself; ``False`` when it ended, or answered, without doing so."""
         process = psutil.Process(self._process.pid)
-        deadline = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline:
+
+        def has_stopped() -> bool:
             with contextlib.suppress(psutil.NoSuchProcess):
-                if process.status() == psutil.STATUS_STOPPED:
-                    return True
-            if not self._lines.empty():
-                return False
-            time.sleep(_POLL_S)
-        raise TimeoutError("the worker neither stopped nor answered")
+                return process.status() == psutil.STATUS_STOPPED
+            return False
+
+        wait_until(lambda: has_stopped() or not self._lines.empty(), within_s=_PATIENCE_S, what="a stop or an answer")
+        return has_stopped()
 
     def waits_for_lock(self) -> bool:
         """Return whether the process waits for a file lock; where the system doesn't show that, ``True``."""
@@ -277,16 +275,3 @@ def _unsettled(home: Path, tables: Collection[str], runs: Collection[str]) -> It
         claims = journal.execute("SELECT table_name, run_id, path FROM claims WHERE state = 'claimed'").fetchall()
     yield from (f"the lease of run {run_id} is left" for (run_id,) in leases if run_id in runs)
     yield from (f"the claim of run {run_id} on {path} is left" for table, run_id, path in claims if table in tables)
-
-
-def wait_for(condition: Callable[[], Any], timeout_s: float = _PATIENCE_S) -> None:
-    """Wait until ``condition`` is true.
-
-    Raises:
-        TimeoutError: When that takes too long.
-    """
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        time.sleep(_POLL_S)

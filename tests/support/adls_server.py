@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import httpx
@@ -16,6 +15,7 @@ import platformdirs
 from azure.storage.blob import BlobServiceClient
 
 from support.loopback import loopback_client
+from support.waiting import wait_ready
 
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -72,11 +72,7 @@ class AdlsServer:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        deadline = time.monotonic() + _TIMEOUT_S
-        while not self._is_ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError("Azurite does not start")
-            time.sleep(0.05)
+        wait_ready(self._process, self._is_ready, within_s=_TIMEOUT_S)
 
     def remove(self) -> None:
         if self._process is not None:

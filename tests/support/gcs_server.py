@@ -11,7 +11,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
@@ -19,6 +18,7 @@ import httpx
 
 from support.loopback import loopback_client
 from support.s3_proxy import Proxy
+from support.waiting import wait_ready
 
 _TIMEOUT_S = 60
 _CONTENT_PART = b"\r\n--end\r\nContent-Type: application/octet-stream\r\n\r\n"
@@ -68,11 +68,7 @@ class GcsServer:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        deadline = time.monotonic() + _TIMEOUT_S
-        while not self._is_ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError("gcp-storage-emulator does not start")
-            time.sleep(0.05)
+        wait_ready(self._process, self._is_ready, within_s=_TIMEOUT_S)
         self._proxy.__enter__()
 
     def remove(self) -> None:

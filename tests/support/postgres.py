@@ -14,13 +14,14 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pg8000.native
+
+from support.waiting import wait_until
 
 USER = "lakegate"
 # A busy machine is no reason to fail: a server that doesn't start fails every test that shares it.
@@ -76,14 +77,9 @@ class PostgresServer:
                 start_new_session=True,
                 **self._account,
             )
-        deadline = time.monotonic() + _TIMEOUT_S
-        while not self._is_ready():
-            if self._process.poll() is not None:
-                return False
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"Postgres does not answer: {(self._folder / 'log').read_text()[-2000:]}")
-            time.sleep(0.02)
-        return True
+        process = self._process
+        wait_until(lambda: process.poll() is not None or self._is_ready(), within_s=_TIMEOUT_S, what="Postgres")
+        return process.poll() is None
 
     def stop(self) -> None:
         """End all sessions at once, in order."""

@@ -8,7 +8,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from importlib.metadata import version
@@ -19,6 +18,7 @@ import httpx
 
 from support import warm
 from support.loopback import loopback_client
+from support.waiting import wait_until
 
 PROGRAM = (sys.executable, "-m", warm.PREFECT)
 START_S = 180
@@ -30,21 +30,6 @@ _MIGRATED = Path(__file__).parents[2] / ".pytest_cache" / f"prefect-{version('pr
 """The first server's new database: making one runs a hundred migrations, six seconds of a processor."""
 
 _Found = TypeVar("_Found")
-
-
-def awaited(look: Callable[[], _Found | None], *, within_s: float = ENDS_S, what: str = "it") -> _Found:
-    """Return what ``look`` finds, as soon as that is something.
-
-    Raises:
-        AssertionError: When there is nothing for so long.
-    """
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        found = look()
-        if found is not None:
-            return found
-        time.sleep(0.2)
-    raise AssertionError(f"{what} did not come within {within_s} s")
 
 
 def fill(database: Path) -> None:
@@ -107,7 +92,7 @@ class PrefectServer:
             self._process = subprocess.Popen(
                 command, env={**os.environ, **self.variables}, stdout=log, stderr=log, start_new_session=True
             )
-        awaited(self._answers, within_s=START_S, what="Prefect's server")
+        wait_until(self._answers, within_s=START_S, poll_s=0.2, what="Prefect's server")
         if is_new:
             keep(database)
 
@@ -151,11 +136,11 @@ class PrefectServer:
                 start_new_session=True,
             )
 
-    def awaited(self, look: Callable[[], _Found | None], *, what: str) -> _Found:
-        """Return what ``look`` finds, as :func:`awaited` does; when nothing comes, say what is known of the reasons."""
+    def wait_until(self, find: Callable[[], _Found | None], *, what: str) -> _Found:
+        """Return what ``find`` finds, as :func:`wait_until`; if nothing comes, say what is known of the reasons."""
         try:
-            return awaited(look, what=what)
-        except AssertionError as error:
+            return wait_until(find, within_s=ENDS_S, poll_s=0.2, what=what)
+        except TimeoutError as error:
             raise AssertionError(f"{error}\n{self._story()}") from None
 
     def post(self, path: str, body: Any = None) -> Any:
@@ -165,7 +150,7 @@ class PrefectServer:
             answer = httpx.post(f"{self.url}/api/{path}", json={} if body is None else body, timeout=60)
             return None if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE else answer
 
-        answer = awaited(ask, what=f"an answer from {path}")
+        answer = wait_until(ask, within_s=ENDS_S, poll_s=0.2, what=f"an answer from {path}")
         answer.raise_for_status()
         return answer.json() if answer.content else None
 
@@ -207,10 +192,10 @@ class PrefectServer:
         # The project's folder is an option of each command.
         return [*program, *map(str, words), *(() if "announce" in words else ("--home", str(home)))]
 
-    def _answers(self) -> bool | None:
+    def _answers(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, (self.folder / "server.log").read_text(encoding="utf-8")[-2000:]
         try:
-            return httpx.get(f"{self.url}/api/health", timeout=2).is_success or None
+            return httpx.get(f"{self.url}/api/health", timeout=2).is_success
         except httpx.HTTPError:
-            return None
+            return False

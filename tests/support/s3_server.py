@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +19,7 @@ import boto3
 from botocore.config import Config
 
 from support.loopback import loopback_client
+from support.waiting import wait_ready
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -119,11 +119,7 @@ class S3Server:
                 },
                 start_new_session=True,
             )
-        deadline = time.monotonic() + _TIMEOUT_S
-        while not self._is_ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"SeaweedFS does not start: {(self._folder / 'log').read_text()[-2000:]}")
-            time.sleep(0.05)
+        wait_ready(self._process, self._is_ready, within_s=_TIMEOUT_S, log=self._folder / "log")
 
     def remove(self) -> None:
         if self._process is not None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -16,6 +15,7 @@ from lakegate.local.process import environment, free_port
 from lakegate.model.artifacts import NESSIE
 from lakegate.progress import SilentNarrator
 from support.loopback import loopback_client
+from support.waiting import wait_ready
 
 _TIMEOUT_S = 300
 
@@ -69,7 +69,7 @@ def nessie(
             env=environment({"TMPDIR": str(folder), **(variables or {})}),
         )
         try:
-            _wait(process, port, log_file)
+            wait_ready(process, lambda: _is_ready(port), within_s=_TIMEOUT_S, log=log_file)
             yield f"http://127.0.0.1:{port}/api/v2"
         finally:
             process.terminate()
@@ -81,14 +81,8 @@ def _archived(jar: Path) -> tuple[str, ...]:
     return () if archive is None else archive.options(Path("loaded.classes"))
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + _TIMEOUT_S
-    with loopback_client(timeout_s=5) as client:
-        while process.poll() is None and time.monotonic() < deadline:
-            try:
-                client.get(f"http://127.0.0.1:{port}/api/v2/config")
-            except httpx.HTTPError:
-                time.sleep(0.1)
-            else:
-                return
-    raise RuntimeError(f"Nessie does not start: {log.read_text(errors='replace')[-3000:]}")
+def _is_ready(port: int) -> bool:
+    with loopback_client(timeout_s=5) as client, suppress(httpx.HTTPError):
+        client.get(f"http://127.0.0.1:{port}/api/v2/config")
+        return True
+    return False

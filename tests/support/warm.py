@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from support import warm_client
+from support.waiting import wait_ready
 
 CLI = "lakegate"
 DBOS = "lakegate.integrations.dbos"
@@ -79,11 +80,7 @@ class Server:
             start_new_session=True,  # Ctrl+C is for the tests
             env={**os.environ, "PYTHONPATH": str(_TESTS)},
         )
-        deadline = time.monotonic() + _START_S
-        while not self.address.exists():
-            assert self._process.poll() is None, f"no warm {program}"
-            assert time.monotonic() < deadline, f"no warm {program}"
-            time.sleep(0.02)
+        wait_ready(self._process, self.address.exists, within_s=_START_S)
 
     def close(self) -> None:
         assert self._process.stdin is not None

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ import pytest
 import lakegate
 from lakegate.cli import preload
 from lakegate.cli.main import cli
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="preloads on Linux only")
 # The modules loaded in the client show whether the command ran there.
@@ -79,23 +79,16 @@ class _Project:
         return None
 
 
-def until(is_so: object, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Project]:
     made = _Project(tmp_path_factory.mktemp("lake"))
     handed_over, *ended = made.run("runs")
     assert not handed_over
     assert ended == [0, "", "No runs.\n"]
-    until((made.home / ".lakegate" / preload.SOCKET).exists)
+    wait_until((made.home / ".lakegate" / preload.SOCKET).exists)
     yield made
     made.state.unlink()  # as when the servers were stopped
-    until(lambda: made.server() is None)
+    wait_until(lambda: made.server() is None)
 
 
 def test_a_fork_gets_the_arguments_folder_and_environment(project: _Project) -> None:
@@ -199,7 +192,7 @@ def test_signals_end_the_fork(project: _Project, number: int, code: int, text: s
             _, told = running.communicate(timeout=60)
     assert running.returncode == code
     assert text in told
-    until(lambda: not command.is_running())
+    wait_until(lambda: not command.is_running())
 
 
 def test_the_settings_can_turn_it_off(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from lakegate.cli import preload
 from lakegate.local import process
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="preloads on Linux only")
 # A program that loads instantly and runs its last argument. Its output shows which process ran it.
@@ -86,7 +86,7 @@ class _Lake:
     def serve(self, *shell: str) -> psutil.Process:
         server = self.start(SERVER, *shell)
         self.servers.append(server)
-        until(self._answers)
+        wait_until(self._answers)
         return psutil.Process(server.pid)
 
     def close(self) -> None:
@@ -99,13 +99,6 @@ class _Lake:
             asking.connect(str(self.folder / preload.SOCKET))
             return True
         return False
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def is_gone(process_: psutil.Process) -> bool:
@@ -133,7 +126,7 @@ def own(tmp_path: Path) -> Iterator[_Lake]:
 def lake(served: tuple[_Lake, psutil.Process]) -> Iterator[_Lake]:
     lake, server = served
     yield lake
-    until(lambda: not server.children())
+    wait_until(lambda: not server.children())
     lake.log.unlink(missing_ok=True)
 
 
@@ -165,7 +158,7 @@ def test_nothing_runs_for_a_client_that_died_before_the_start(lake: _Lake, serve
         gone = lake.start(last + RAW, code=lake.note)
         gone.communicate(timeout=60)
         assert gone.returncode == 0
-    until(lambda: not server.children())
+    wait_until(lambda: not server.children())
     assert not lake.log.exists()
 
 
@@ -177,7 +170,7 @@ def test_a_fork_ends_with_its_supervisor_and_the_client_knows(lake: _Lake) -> No
     supervisor.kill()
     running.communicate(timeout=60)
     assert running.returncode == -signal.SIGKILL
-    until(lambda: is_gone(fork))
+    wait_until(lambda: is_gone(fork))
 
 
 def test_a_fork_is_stopped_while_its_client_is(lake: _Lake) -> None:
@@ -185,13 +178,13 @@ def test_a_fork_is_stopped_while_its_client_is(lake: _Lake) -> None:
     assert running.stdout is not None
     fork = psutil.Process(int(running.stdout.readline()))
     running.send_signal(signal.SIGSTOP)
-    until(lambda: fork.status() == psutil.STATUS_STOPPED)
+    wait_until(lambda: fork.status() == psutil.STATUS_STOPPED)
     running.send_signal(signal.SIGCONT)
-    until(lambda: fork.status() != psutil.STATUS_STOPPED)
+    wait_until(lambda: fork.status() != psutil.STATUS_STOPPED)
     running.send_signal(signal.SIGSTOP)
     running.kill()
     running.communicate(timeout=60)
-    until(lambda: is_gone(fork))
+    wait_until(lambda: is_gone(fork))
 
 
 def test_untyped_writes_from_another_control_group_are_not_handed_over(lake: _Lake) -> None:
@@ -225,7 +218,7 @@ def test_a_hanging_process_is_not_waited_for(lake: _Lake, server: psutil.Process
     finally:
         server.resume()
     assert lake.run() == (0, "fork")  # after it checked the other descriptor
-    until(lambda: not server.children())
+    wait_until(lambda: not server.children())
     assert lake.log.read_text() == "ran "
 
 
@@ -287,7 +280,7 @@ def test_changed_settings_or_programs_end_the_process(own: _Lake, changed: str) 
     (own.home / changed).touch()
     os.utime(own.home / changed, (1, 1))
     assert own.run() == (0, "cold")
-    until(lambda: is_gone(server))
+    wait_until(lambda: is_gone(server))
     assert (own.folder / "preload.lock").read_bytes() == b""  # so that the next command leaves another one behind
 
 
@@ -371,7 +364,7 @@ def test_a_process_left_by_a_script_is_replaced_by_one_from_a_terminal(own: _Lak
     assert own.run() == (0, "fork")
     typed = own.start("preload._is_typed = lambda: True; preload.main()", LC_ALL="C.UTF-8", LANG="x")
     assert typed.communicate(timeout=60)[0] == "cold"
-    until(lambda: is_gone(server))
+    wait_until(lambda: is_gone(server))
     assert (own.folder / "preload.lock").read_bytes() == b""
 
 
@@ -392,7 +385,7 @@ def test_a_fork_doesn_t_hold_the_lock_of_the_preloaded_process(own: _Lake) -> No
     assert running.stdout is not None
     running.stdout.readline()
     server.kill()
-    until(lambda: is_gone(server))
+    wait_until(lambda: is_gone(server))
     with (own.folder / "preload.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     running.kill()

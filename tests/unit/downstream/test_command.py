@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -19,6 +16,7 @@ from lakegate.errors import DownstreamError, DownstreamUnavailableError
 from lakegate.model.downstream import DownstreamEvent
 from lakegate.progress import hide
 from support.downstream_contract import changed, dropped, event
+from support.waiting import wait_until
 
 COPY = """
 import json, os, sys
@@ -94,21 +92,14 @@ child.wait()
     told, wait = tmp_path / "pid", subprocess.Popen.wait
 
     def wait_once_it_hangs(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
-        until(told.exists)
+        wait_until(told.exists)
         return wait(process, timeout)
 
     monkeypatch.setattr(subprocess.Popen, "wait", wait_once_it_hangs)
     with pytest.raises(DownstreamUnavailableError, match="longer than"):
         command(code, tmp_path, timeout_s=0.1).deliver(event(), None)
     pid = int(told.read_text(encoding="utf-8"))
-    until(lambda: has_ended(pid))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        os.sched_yield()
+    wait_until(lambda: has_ended(pid))
 
 
 def has_ended(pid: int) -> bool:

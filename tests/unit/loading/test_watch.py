@@ -23,6 +23,7 @@ from lakegate.model.run import FileCheckpoint, Run
 from lakegate.sources.files import to_uri
 from lakegate.sources.listing import list_files
 from support.intake_support import START, TABLE, FakeClock, FolderLake, SteppedLake, make_intake
+from support.waiting import wait_until
 
 BOUND_S = 120.0
 
@@ -339,13 +340,6 @@ def running(watch: Watch) -> Iterator[None]:
         assert not thread.is_alive()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + BOUND_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_events_of_a_real_folder(tmp_path: Path) -> None:
     landing, staging = tmp_path / "landing", tmp_path / "staging"
     landing.mkdir()
@@ -378,11 +372,7 @@ def test_a_new_or_recreated_folder_is_watched(tmp_path: Path, monkeypatch: pytes
             landing.mkdir()
             assert feed.wait() is None
             (landing / "1.csv").write_text("x", encoding="utf-8")
-            named: set[str] = set()
-            deadline = time.monotonic() + BOUND_S
-            while to_uri(landing / "1.csv") not in named:
-                assert time.monotonic() < deadline
-                named.update(feed.wait(1.0) or ())
+            wait_until(lambda: to_uri(landing / "1.csv") in (feed.wait(1.0) or ()), within_s=BOUND_S)
             landing.rename(tmp_path / f"gone{time.monotonic_ns()}")
             assert feed.wait() is None
     finally:
@@ -395,8 +385,6 @@ def test_a_flood_of_events_requests_a_full_scan(tmp_path: Path, monkeypatch: pyt
     try:
         for number in range(50):
             (tmp_path / f"{number}.csv").write_text("x", encoding="utf-8")
-        deadline = time.monotonic() + BOUND_S
-        while feed.wait(1.0) is not None:
-            assert time.monotonic() < deadline
+        wait_until(lambda: feed.wait(1.0) is None, within_s=BOUND_S)
     finally:
         feed.close()

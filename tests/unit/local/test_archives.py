@@ -18,6 +18,7 @@ import pytest
 
 from lakegate.local import archives, process
 from lakegate.local.archives import Archive, ArchiveJob, find, make, make_later
+from support.waiting import wait_until
 
 # Stands in for Java: writes what it is told to, where it is told to.
 _JAVA = """#!{python}
@@ -170,10 +171,7 @@ def test_leftovers_of_a_killed_builder_are_removed(jars: Path, tmp_path: Path, m
     code += "archives.make(archives.ArchiveJob(sys.argv[2], ('-cp', 'x'), sys.argv[3]))"
     words = (sys.executable, "-c", code, str(program), job.path, job.class_list)
     with subprocess.Popen(words) as maker:
-        deadline = time.monotonic() + 120
-        while not list(archive.path.parent.glob("*.draft")):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: list(archive.path.parent.glob("*.draft")))
         dumping = psutil.Process(maker.pid).children()
         maker.kill()
     assert not archive.path.exists()

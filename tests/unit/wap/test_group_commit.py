@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -57,6 +56,7 @@ from lakegate.wap.trial import outcome_of
 from support.fakes import Died
 from support.flow_support import TRIPS, branches, ordered, when_reached
 from support.revert_support import House
+from support.waiting import wait_until
 
 LOCK = f"main/{TRIPS}"
 
@@ -82,11 +82,13 @@ class Stopped:
         return [future.result() for future in self.futures]
 
     def _wait_for(self, number: int) -> None:
-        deadline = time.monotonic() + 120
-        while len(queued(self._house)) < number:
-            assert time.monotonic() < deadline
+        def is_queued() -> bool:
+            if len(queued(self._house)) >= number:
+                return True
             assert not self.futures[-1].done(), self.futures[-1]  # a result would raise what ended it, Ctrl+C, too
-            time.sleep(0.002)
+            return False
+
+        wait_until(is_queued, poll_s=0.002)
 
 
 def queued(house: House) -> list[str]:

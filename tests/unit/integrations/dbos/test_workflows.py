@@ -25,6 +25,7 @@ from lakegate.lake import Lake
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.maintenance import MaintenanceReport, MaintenanceStep
 from lakegate.model.run import Run, RunError, RunStatus
+from support.waiting import wait_until
 
 ORDER = Order(table="nyc.trips", paths=["trips.parquet"], checks=["not_null(id)"])
 AWAY = CatalogUnavailableError("The catalog is away.")
@@ -279,10 +280,10 @@ def test_a_cancelled_workflow_leaves_no_run_behind(lake: FakeLake) -> None:
     lake.gate.clear()
     with SetWorkflowID("cancelled"):
         DBOS.start_workflow(workflows.wap, ORDER)
-    eventually(lambda: lake.steps("cancelled") == ["write"])
+    wait_until(lambda: lake.steps("cancelled") == ["write"])
     DBOS.cancel_workflow("cancelled")
     lake.gate.set()
-    eventually(lambda: lake.runs.get("cancelled", run("cancelled", "staged")).status == "failed")
+    wait_until(lambda: lake.runs.get("cancelled", run("cancelled", "staged")).status == "failed")
     assert lake.steps("cancelled") == ["write", "undo"]
     with pytest.raises(LakegateError, match="was cancelled"):
         program.run_one(ORDER, "cancelled")
@@ -292,10 +293,10 @@ def test_a_workflow_started_twice_in_a_process_runs_sequentially(lake: FakeLake)
     lake.gate.clear()
     with SetWorkflowID("crowded"):
         handle = DBOS.start_workflow(workflows.wap, ORDER)
-    eventually(lambda: lake.steps("crowded") == ["write"])
+    wait_until(lambda: lake.steps("crowded") == ["write"])
     # What another process does that takes this one for dead.
     DBOS.resume_workflow("crowded")
-    eventually(lambda: (DBOS.get_workflow_status("crowded") or SimpleNamespace(status="")).status == "PENDING")
+    wait_until(lambda: (DBOS.get_workflow_status("crowded") or SimpleNamespace(status="")).status == "PENDING")
     lake.gate.set()
     assert handle.get_result()["status"] == "published"
     assert lake.crowd == 1
@@ -330,7 +331,7 @@ def test_a_backfill_limits_concurrent_chunks(lake: FakeLake) -> None:
     lake.gate.clear()
     orders = [Order(table="nyc.trips", paths=[f"{number}.parquet"]) for number in range(5)]
     handles = [queues.enqueue(order, queue=queues.BACKFILL) for order in orders]
-    eventually(lambda: len(lake.calls) == 2)
+    wait_until(lambda: len(lake.calls) == 2)
     pending = DBOS.list_workflows(status="PENDING", queue_name=queues.BACKFILL)
     assert len(pending) == 2
     lake.gate.set()
@@ -363,12 +364,3 @@ def test_the_database_holds_names_and_numbers_and_nothing_of_the_rows(lake: Fake
         dump = "\n".join(line for line in connection.iterdump() if "stored" in line)
     assert '"status":"rejected"' in dump
     assert "customer" not in dump
-
-
-def eventually(condition: Any) -> None:
-    done = threading.Event()
-    for _ in range(3000):
-        if condition():
-            return
-        done.wait(0.01)
-    raise TimeoutError

@@ -23,7 +23,8 @@ from lakegate.integrations.prefect import intake
 from lakegate.integrations.prefect.flows import REJECTED, wap_flow
 from lakegate.integrations.prefect.intake import LANDED, announce
 from lakegate.lake import Lake
-from support.prefect_server import awaited
+from support.prefect_server import ENDS_S
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("prefect")
 
@@ -62,7 +63,12 @@ def deployment(prefect_harness: None) -> UUID:
     with get_client(sync_client=True) as client:
         client.request("POST", "/events", json=[*events, {**event("nyc.nothing"), "payload": {"table": 5}}])
         kept = EventFilter(event=EventNameFilter(name=[LANDED]))
-        awaited(lambda: client.read_events(kept, limit=1).total > len(events) or None, what="the events")
+        wait_until(
+            lambda: client.read_events(kept, limit=1).total > len(events),
+            within_s=ENDS_S,
+            poll_s=0.2,
+            what="the events",
+        )
     return deployment_id
 
 
@@ -169,7 +175,7 @@ def test_an_announced_file_becomes_an_event_on_the_server(deployment: UUID) -> N
     announce("nyc.told", "told.parquet")
     with get_client(sync_client=True) as client:
         kept = EventFilter(resource=EventResourceFilter(id=["lakegate.table.nyc.told"]))
-        page = awaited(lambda: found if (found := client.read_events(kept, limit=2)).total else None)
+        page = wait_until(lambda: found if (found := client.read_events(kept, limit=2)).total else None)
     assert [one.payload for one in page.events] == [{"table": "nyc.told", "path": "told.parquet"}]
 
 
