@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,11 +78,11 @@ def test_a_killed_process_gives_up_its_lock(place: Place, journal: Actor) -> Non
             assert not ours
         holder.kill()
 
-        def is_free() -> bool:
+        def takes_it() -> Any:
             with journal.lock("x", timeout_s=5) as ours:
                 return ours
 
-        wait_until(is_free, what="the lock")
+        wait_until(takes_it, what="the lock")
 
 
 def test_locks_keep_processes_apart(place: Place, tmp_path: Path) -> None:

@@ -64,4 +64,4 @@ def wait_ready(
         if process.poll() is None:
             return
     said = "" if log is None else log.read_text(encoding="utf-8", errors="replace")[-3000:]
-    raise RuntimeError(f"{process.args} doesn't start: {said}")
+    raise RuntimeError(f"{process.args!r} doesn't start: {said}")
