@@ -42,11 +42,11 @@ def measure(components: Components, engine: SparkEngine, rounds: int) -> Iterato
 
 def _in_one_plan(audit: Callable[[], object]) -> Callable[[], object]:
     def run() -> object:
-        kept = scans._PASS  # noqa: SLF001 - what is measured
-        scans._PASS = _COLUMNS  # noqa: SLF001
+        kept = scans.PREDICATES_PER_PASS
+        scans.PREDICATES_PER_PASS = _COLUMNS
         try:
             return audit()
         finally:
-            scans._PASS = kept  # noqa: SLF001
+            scans.PREDICATES_PER_PASS = kept
 
     return run

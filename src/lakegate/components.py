@@ -95,7 +95,7 @@ class Components:
             suspend_s=self.settings.journal.park_s,
             notifier=self.notifier,
             downstreams=self.downstreams,
-            require_writable=self._require_writable,
+            require_writable=self.require_writable,
             orchestrator=self.orchestrator,
             publish_attempts=self.settings.publish.attempts,
             publish_within_s=self.settings.publish.timeout_s,
@@ -253,7 +253,7 @@ class Components:
         sessions = self._user_sessions()
         if sessions is None:
             return SparkEngine(
-                self._local_session, self._spark_options, shares_files=True, before_reading=self._make_readable
+                self._local_session, self.spark_options, shares_files=True, before_reading=self.make_readable
             )
         if not self.shares_files and self.settings.catalog.uri is None:
             raise ConfigurationError(
@@ -262,7 +262,7 @@ class Components:
                 "only the local engine can read files on this machine.",
                 setting="catalog.uri",
             )
-        return SparkEngine(sessions, self._spark_options, shares_files=self.shares_files)
+        return SparkEngine(sessions, self.spark_options, shares_files=self.shares_files)
 
     @cached_property
     def file_engine(self) -> FileEngine:
@@ -271,7 +271,7 @@ class Components:
 
         sessions = self._user_sessions()
         if sessions is None:
-            return FileEngine(self._local_session, shares_files=True, before_reading=self._make_readable)
+            return FileEngine(self._local_session, shares_files=True, before_reading=self.make_readable)
         return FileEngine(sessions, shares_files=self.shares_files)
 
     @property
@@ -406,7 +406,7 @@ class Components:
 
         return remote_sessions(self.stack.use().spark_url)(options)
 
-    def _make_readable(self, batch: Batch, in_transaction: bool) -> bool:  # noqa: FBT001 - a callback
+    def make_readable(self, batch: Batch, in_transaction: bool) -> bool:  # noqa: FBT001 - a callback
         """Give the local Spark access to the batch's stores. Return whether it was restarted for that."""
         stores = stores_of(batch.read_uris, self.settings.storage)
         if stores.adls:
@@ -417,7 +417,8 @@ class Components:
             )
         return bool(stores) and self.stack.switch(stores, in_transaction=in_transaction)
 
-    def _spark_options(self, ref: Ref | None) -> Mapping[str, str]:
+    def spark_options(self, ref: Ref | None) -> Mapping[str, str]:
+        """Return the settings of a Spark catalog that reads and writes ``ref``, or ``main``."""
         from lakegate.iceberg.files import spark_file_io
 
         return {**self.catalog.spark_options(ref), **spark_file_io(self.warehouse, self._spark_storage)}
@@ -437,8 +438,11 @@ class Components:
 
         require_same_catalog(self.warehouse, self.settings.storage, self.catalog.identity())
 
-    def _require_writable(self) -> None:
-        # Once is enough: if the permission is revoked later, the write itself fails.
+    def require_writable(self) -> None:
+        """Raise if files can't be written to the warehouse.
+
+        It's checked once: if the permission is revoked later, the write itself fails.
+        """
         if not self._is_writable:
             from lakegate.iceberg.files import require_writable
 

@@ -257,7 +257,7 @@ def test_a_lock_ends_with_an_error_too(journal: Actor) -> None:
         assert ours
 
 
-def test_runs_and_published_files_are_counted(journal: Actor) -> None:
+def test_runs_and_published_files_are_counted(journal: Actor, shelf: Shelf) -> None:
     assert journal.count() == ({}, 0)
     journal.begin(run(1))
     journal.claim("r01", "a.b", [file("a"), file("b")])
@@ -271,7 +271,7 @@ def test_runs_and_published_files_are_counted(journal: Actor) -> None:
     # Of a lost lease nothing is known, but what it claimed isn't published.
     journal.begin(run(3))
     journal.claim("r03", "a.b", [file("c")])
-    with journal.journal._database.writing() as tx:  # noqa: SLF001
+    with shelf.databases[0].writing() as tx:
         tx.execute(delete(LEASES))
     assert journal.count() == ({"published": 1, "failed": 1, "running": 1}, 3)
 

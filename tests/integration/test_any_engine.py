@@ -139,7 +139,7 @@ def spark_alone(lake: Lake, stack: StackState, published: str) -> Iterator[tuple
     """A branch, and a session on it of a writer other than lakegate, which refuses to write version 3."""
     branch = lake.create_branch("any-engine-v3").name
     components: Any = components_of(lake)
-    options = components._spark_options(lake._resolve(branch, None))  # noqa: SLF001
+    options = components.spark_options(components.catalog.get_ref(branch))
     spark: Any = remote_sessions(stack.spark_url)(session_settings(options))
     try:
         yield branch, spark

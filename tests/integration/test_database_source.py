@@ -136,7 +136,9 @@ def test_two_at_once_take_each_row_once(shop: Shop, namespace: str) -> None:
     assert lake.table(f"{namespace}.t").rows == 9
 
 
-def test_a_whole_table_is_as_a_file_and_a_query_reads_no_more_than_its_source(shop: Shop, namespace: str) -> None:
+def test_a_whole_table_is_as_a_file_and_a_query_reads_no_more_than_its_source(
+    shop: Shop, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     lake, postgres, components = shop
     postgres.run(
         f"CREATE SCHEMA {namespace}",
@@ -153,7 +155,9 @@ def test_a_whole_table_is_as_a_file_and_a_query_reads_no_more_than_its_source(sh
     # The database does what it can, and no plan names its address or a secret.
     catalog, engine = components.source_catalog("shop"), components.engine
     frame = engine.read_source(catalog, source).where("id > 1 AND id <= 3").selectExpr("max(id)")
-    plan = frame._explain_string(extended=True)  # noqa: SLF001 - explain() prints it
+    capsys.readouterr()
+    frame.explain(extended=True)
+    plan = capsys.readouterr().out
     assert "PushedAggregates: [MAX(id)]" in plan
     assert "PushedFilters: [id IS NOT NULL, id > 1, id <= 3]" in plan
     assert not any(word in plan for word in (postgres.password, str(postgres.port), "jdbc:"))

@@ -25,7 +25,7 @@ from lakegate.wap import reachable
 from lakegate.wap.context import Context
 from lakegate.wap.gc import gc
 from support import warm
-from support.lakes import components_of
+from support.lakes import components_of, session_of
 
 pytestmark = pytest.mark.jvm
 
@@ -88,7 +88,7 @@ def ours(report: GcReport, namespace: str) -> list[str]:
 
 
 def sql(components: Components, statement: str) -> list[Any]:
-    rows: list[Any] = components.engine.session.sql(statement).collect()  # type: ignore[attr-defined]
+    rows: list[Any] = session_of(components).sql(statement).collect()
     return rows
 
 
@@ -311,7 +311,7 @@ def test_nobody_goes_back_to_what_is_being_deleted(
             found[when].append(f"{caught.value.code}: {caught.value.message}")
 
     # What is kept: a collection that begins when we have announced where we go back to.
-    look, kept = reachable._require_no_gc, list[int]()  # noqa: SLF001 - the moment in between
+    look, kept = reachable.require_no_gc, list[int]()
 
     def collect(files: FileStore) -> GcReport:
         none = timedelta(0)
@@ -325,7 +325,7 @@ def test_nobody_goes_back_to_what_is_being_deleted(
         look(context)
 
     with monkeypatch.context() as patch:
-        patch.setattr(reachable, "_require_no_gc", collect_first)
+        patch.setattr(reachable, "require_no_gc", collect_first)
         lake.create_tag(name, at=old)
     assert count(lake, table, ref=name) == 40
     assert len(kept) == 1

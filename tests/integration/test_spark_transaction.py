@@ -158,12 +158,13 @@ def test_an_upsert_needs_no_active_session_and_takes_nobody_elses(
     from pyspark.sql.connect.session import SparkSession
 
     monkeypatch.setattr(SparkSession, "_default_session", None)
-    monkeypatch.setattr(SparkSession, "_active_session", threading.local())
+    active = threading.local()
+    monkeypatch.setattr(SparkSession, "_active_session", active)
     filled.tx.upsert(filled.name(), [{"id": 2, "v": "B"}], ["id"], None)
     assert SparkSession.getActiveSession() is None
     other = components.engine.transaction(filled.branch, RUN)
     users = other.table(filled.name()).sparkSession
-    SparkSession._active_session.session = users  # noqa: SLF001 - as a session that its user made in this thread
+    active.session = users  # as a session that its user made in this thread
     filled.tx.upsert(filled.name(), [{"id": 3, "v": "c"}], ["id"], None)
     assert SparkSession.getActiveSession() is users
     other.close()

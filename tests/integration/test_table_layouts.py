@@ -44,7 +44,7 @@ class Writer:
         self.branch = branch
         self.warehouse = self.components.warehouse
         lake.create_branch(branch)
-        options = self.components._spark_options(lake._resolve(branch, None))  # noqa: SLF001
+        options = self.components.spark_options(self.catalog.get_ref(branch))
         self.session: Any = remote_sessions(stack.spark_url)(session_settings(options))
         self.session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{NAMESPACE}").collect()
 

@@ -326,7 +326,7 @@ def test_only_files_that_can_hold_a_key_are_read(bench: Bench, partition_by: str
 
     table = bench.spark.table(rows.table.sql(CATALOG))
     for column in ("id", "word", "at"):
-        bounds = KeyLookup(batch, [column], [table], [column])._bounds()  # noqa: SLF001 - the filter itself
+        bounds = KeyLookup(batch, [column], [table], [column]).bounds()
         assert bounds is not None
         read = table.selectExpr(f"{column} AS __lakegate_key_0").where(bounds)
         assert len(read.collect()) == 10

@@ -28,7 +28,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.progress import SilentNarrator
 from lakegate.spark.engine import SparkEngine
-from lakegate.spark.sessions import CATALOG, end_session, session_settings
+from lakegate.spark.sessions import CATALOG, end_session, remote_sessions, session_settings
 from lakegate.wap.transaction import Transaction
 from proofs.result import ProofResult
 from proofs.sql_steps import (
@@ -532,9 +532,9 @@ class Case:
     def _session(self, lake: Lake, branch: str) -> Any:
         """Return a plain Spark session whose catalog is bound to a branch, as everybody may have one."""
         if branch not in self._sessions:
-            engine = _engine(lake)
-            options = engine._catalog_options(Ref(name=branch, hash="", kind="branch"))  # noqa: SLF001
-            session = self._sessions[branch] = engine._sessions(session_settings(options))  # noqa: SLF001
+            components = components_of(lake)
+            settings = session_settings(components.spark_options(Ref(name=branch, hash="", kind="branch")))
+            session = self._sessions[branch] = remote_sessions(components.stack.use().spark_url)(settings)
             session.sql(f"SET CATALOG {CATALOG}")
         return self._sessions[branch]
 

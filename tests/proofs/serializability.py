@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from copy import copy
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise, product
@@ -228,7 +227,7 @@ class _Search:
         if anomalies:
             return Verdict(anomalies)
         self.edges = {(before, after): label for before, after, label in known}
-        return self._decide(_Reach(len(self.nodes), self.edges))
+        return self._decide(_Reach.of(len(self.nodes), self.edges))
 
     def _edge(self, before: Node, after: Node, label: str) -> None:
         known = self.edges.get((before, after))
@@ -481,21 +480,25 @@ class _Labelled:
 class _Reach:
     """Which operations come before which, as far as is known: for each a number whose bits are those behind it."""
 
-    def __init__(self, nodes: int, edges: dict[tuple[Node, Node], str]) -> None:
+    def __init__(self, behind: Sequence[int], edges: Mapping[tuple[Node, Node], str]) -> None:
         self.edges = dict(edges)
-        self._behind = [1 << node for node in range(nodes)]
+        self._behind = list(behind)
+
+    @classmethod
+    def of(cls, nodes: int, edges: Mapping[tuple[Node, Node], str]) -> _Reach:
+        """Return which of so many operations come before which by ``edges``."""
+        behind = [1 << node for node in range(nodes)]
         followers: dict[Node, list[Node]] = {node: [] for node in range(nodes)}
         for before, after in edges:
             followers[before].append(after)
         for node in TopologicalSorter(followers).static_order():
             for after in followers[node]:
-                self._behind[node] |= self._behind[after]
+                behind[node] |= behind[after]
+        return cls(behind, edges)
 
     def copy(self) -> _Reach:
         """Return a copy to try choices on; the edges that led here stay behind."""
-        other = copy(self)
-        other.edges, other._behind = {}, list(self._behind)  # noqa: SLF001 - its own
-        return other
+        return _Reach(self._behind, {})
 
     def order(self) -> list[Node]:
         """Return all, each before those behind it."""

@@ -71,6 +71,7 @@ class BigLake:
         home: Its folder; the journal is in ``.lakegate/``.
         catalog: Its catalog.
         journal: Its journal.
+        database: The journal's database.
         settings: Settings with ``notify.late`` for some of its tables.
         tables: Names of its tables.
         runs: Its runs, oldest first.
@@ -79,6 +80,7 @@ class BigLake:
     home: Path
     catalog: Catalog
     journal: Journal
+    database: SqliteDatabase
     settings: Settings
     tables: Sequence[str] = ()
     runs: Sequence[Run] = field(default_factory=list)
@@ -137,8 +139,7 @@ class _State:
 class _Maker:
     def __init__(self, home: Path, catalog: Catalog, now: datetime, chance: random.Random) -> None:
         database = SqliteDatabase(home / HOME_NAME / "journal.db")
-        self.lake = BigLake(home, catalog, Journal(database), Settings())
-        self._database = database
+        self.lake = BigLake(home, catalog, Journal(database), database, Settings())
         self._warehouse = home / HOME_NAME / "warehouse"
         self._now = now
         self._chance = chance
@@ -154,7 +155,7 @@ class _Maker:
         self.lake.settings = Settings(notify=NotifySettings(late=every))
         self._create(names)
         made = list(self._runs(runs, branches, commits))
-        with self._database.writing() as tx:
+        with self.lake.database.writing() as tx:
             stored.store(tx, *made)
             tx.insert(CLAIMS, list(_claims(made)), CLAIM_COLUMNS, key="table_name, path, version")
         self.lake.runs = made

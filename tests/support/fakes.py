@@ -52,7 +52,7 @@ from support.fakes_transaction import FakeTransaction
 from support.memory_journal import MemoryDatabase
 
 Row = Mapping[str, Any]
-_TYPES = {int: ("int64", "long"), float: ("double", "double"), str: ("string", "string"), bool: ("bool", "boolean")}
+TYPES = {int: ("int64", "long"), float: ("double", "double"), str: ("string", "string"), bool: ("bool", "boolean")}
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         self.layouts: dict[str, TableLayout] = {}
         self.publish_attempts = 40
         self.masked: tuple[str, ...] = ()
-        self._ids = itertools.count(1)
+        self.snapshot_ids = itertools.count(1)
 
     @property
     def context(self) -> Context:
@@ -147,7 +147,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         """Register ``rows`` as a source file and return the batch of it."""
         uri = f"file:///{name}.parquet"
         self.sources[uri] = rows
-        columns = tuple(SourceColumn(name=key, type=_TYPES[_kind(rows, key)][0]) for key in rows[0])
+        columns = tuple(SourceColumn(name=key, type=TYPES[_kind(rows, key)][0]) for key in rows[0])
         file = SourceFile(uri=uri, size_bytes=len(rows), version=version, rows=len(rows))
         return Batch(format="parquet", files=(file,), columns=columns)
 
@@ -155,7 +155,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
 
     def source_schema(self, batch: Batch) -> Schema:
         rows = self.sources[batch.uris[0]]
-        return Schema(columns=tuple(Column(name=key, type=_TYPES[_kind(rows, key)][1]) for key in rows[0]))
+        return Schema(columns=tuple(Column(name=key, type=TYPES[_kind(rows, key)][1]) for key in rows[0]))
 
     def read_source(self, catalog: SourceCatalog, source: Source) -> Any:
         raise NotImplementedError
@@ -171,7 +171,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         rows = [row for uri in batch.uris for row in self.sources[uri]]
         before = self._before(pointer, batch, target)
         snapshot = Snapshot(
-            snapshot_id=next(self._ids),
+            snapshot_id=next(self.snapshot_ids),
             parent_id=before.snapshots[-1].snapshot_id if before.snapshots else None,
             time=datetime.now(UTC),
             operation="append",
@@ -224,7 +224,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
     ) -> ScanResult:
         self.scans += 1
         counts = "".join(f", coalesce(sum(CASE WHEN {p} THEN 1 ELSE 0 END), 0)" for p in predicates)
-        total, *failing = self._select(rows, f"SELECT count(*){counts} FROM batch")[0]
+        total, *failing = self.select(rows, f"SELECT count(*){counts} FROM batch")[0]
         if key is not None and key.others:
             is_unique = self.count_known(rows, key.columns, key.others).failing[0] == 0
         else:
@@ -236,15 +236,15 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
         assert isinstance(rows, AddedRows)
-        total, *values = self._select(rows, f"SELECT {', '.join(['count(*)', *expressions])} FROM batch")[0]
+        total, *values = self.select(rows, f"SELECT {', '.join(['count(*)', *expressions])} FROM batch")[0]
         return total, tuple(values)
 
     def count_query(self, rows: AddedRows, sql: str, *, computed: bool = False) -> ScanResult:
-        (failing,) = self._select(rows, f"SELECT count(*) FROM ({sql})")[0]
-        return ScanResult(total=self._select(rows, "SELECT count(*) FROM batch")[0][0], failing=(failing,))
+        (failing,) = self.select(rows, f"SELECT count(*) FROM ({sql})")[0]
+        return ScanResult(total=self.select(rows, "SELECT count(*) FROM batch")[0][0], failing=(failing,))
 
     def query_examples(self, rows: AddedRows, sql: str, limit: int) -> tuple[dict[str, Any], ...]:
-        found = self._select(rows, f"SELECT * FROM ({sql}) LIMIT {limit}")
+        found = self.select(rows, f"SELECT * FROM ({sql}) LIMIT {limit}")
         return tuple({f"c{index}": value for index, value in enumerate(row)} for row in found)
 
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
@@ -252,12 +252,12 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         present = " AND ".join(f"{quote(c)} IS NOT NULL" for c in columns)
         groups = f"SELECT count(*) n FROM batch WHERE {present} GROUP BY {names}"
         sql = f"SELECT coalesce(sum(n), 0) FROM ({groups}) WHERE n > 1"
-        duplicated = self._select(rows, sql)[0][0]
-        return ScanResult(total=self._select(rows, "SELECT count(*) FROM batch")[0][0], failing=(duplicated,))
+        duplicated = self.select(rows, sql)[0][0]
+        return ScanResult(total=self.select(rows, "SELECT count(*) FROM batch")[0][0], failing=(duplicated,))
 
     def examples(self, rows: AddedRows, predicate: str, limit: int) -> tuple[dict[str, Any], ...]:
         sql = f"SELECT *, 'mem://file' AS _file FROM batch WHERE {predicate} LIMIT {limit}"
-        return tuple(dict(row) for row in self._select(rows, sql))
+        return tuple(dict(row) for row in self.select(rows, sql))
 
     def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
         names = ", ".join(map(quote, columns))
@@ -266,7 +266,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
             f"SELECT {names}, count(*) AS `rows` FROM batch WHERE {present} GROUP BY {names}"
             f" HAVING count(*) > 1 ORDER BY count(*) DESC LIMIT {limit}"
         )
-        return tuple(dict(row) for row in self._select(rows, sql))
+        return tuple(dict(row) for row in self.select(rows, sql))
 
     def transaction(self, branch: str, run_id: str) -> FakeTransaction:
         return FakeTransaction(self, branch, run_id)
@@ -410,7 +410,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
             schema=self.source_schema(batch), location=create.location, properties={**create.properties}
         )
 
-    def _select(self, rows: AddedRows, sql: str) -> list[sqlite3.Row]:
+    def select(self, rows: AddedRows, sql: str) -> list[sqlite3.Row]:
         pointer = self.catalog.get_table(rows.table, self.catalog.get_ref(rows.hash or rows.ref))
         assert pointer is not None
         version = self.versions[pointer.metadata_location]

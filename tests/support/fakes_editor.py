@@ -19,7 +19,7 @@ class TableEdits:
     """The methods of :class:`~lakegate.ports.TableEditor`."""
 
     versions: Any
-    _ids: Iterator[int] = itertools.count(1)
+    snapshot_ids: Iterator[int] = itertools.count(1)
 
     def replay(
         self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer, *, keep_row_ids: bool = False
@@ -118,7 +118,7 @@ class TableEdits:
         then = () if before is None else self.versions[before.metadata_location].snapshots
         rows = [row for one in left for row in staged.rows[one]]
         snapshot = next(one for one in staged.snapshots if one.snapshot_id == snapshot_ids[0]).model_copy(
-            update={"snapshot_id": next(self._ids), "parent_id": then[-1].snapshot_id if then else None}
+            update={"snapshot_id": next(self.snapshot_ids), "parent_id": then[-1].snapshot_id if then else None}
         )
         counts = {"added-records": str(len(rows)), "added-data-files": str(len(left))}
         snapshot = snapshot.model_copy(update={"summary": {**snapshot.summary, **counts}})
@@ -137,7 +137,7 @@ class TableEdits:
         dropped = {live[path] for path in paths}
         rows = sum(len(version.rows[snapshot_id]) for snapshot_id in dropped)
         snapshot = Snapshot(
-            snapshot_id=next(self._ids),
+            snapshot_id=next(self.snapshot_ids),
             parent_id=version.snapshots[-1].snapshot_id,
             time=datetime.now(UTC),
             operation="delete",
@@ -150,7 +150,7 @@ class TableEdits:
         """Change a table beside any catalog: append ``rows``, or remove all there are for ``None``."""
         version = self.versions[pointer.metadata_location]
         snapshot = Snapshot(
-            snapshot_id=next(self._ids),
+            snapshot_id=next(self.snapshot_ids),
             parent_id=version.snapshots[-1].snapshot_id if version.snapshots else None,
             time=datetime.now(UTC),
             operation=operation,

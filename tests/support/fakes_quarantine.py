@@ -24,7 +24,7 @@ class SettingAside:
 
     catalog: Any
     versions: dict[str, Any]
-    _ids: Any
+    snapshot_ids: Any
 
     def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, FileCount]:
         reasons = self._judge(rows, tests)
@@ -108,7 +108,7 @@ class SettingAside:
         else:
             version = self.versions[pointer.metadata_location]
         snapshot = Snapshot(
-            snapshot_id=next(self._ids),
+            snapshot_id=next(self.snapshot_ids),
             parent_id=version.snapshots[-1].snapshot_id if version.snapshots else None,
             time=datetime.now(UTC),
             operation="append",

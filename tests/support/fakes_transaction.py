@@ -121,7 +121,7 @@ class FakeTransaction:
         return [_fitted(row, before.schema, table) for row in listed], before
 
     def _write(self, table: TableIdentifier, before: TableVersion, kept: Files, added: Sequence[Row]) -> None:
-        number = next(self._lakehouse._ids)  # noqa: SLF001 - one count of snapshots for the whole lakehouse
+        number = next(self._lakehouse.snapshot_ids)  # one count for the whole lakehouse
         removed = len(before.rows) - len(kept)
         operation = "append" if not removed else "overwrite" if added else "delete"
         snapshot = Snapshot(

@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy import make_url
 
 from lakegate.config import JournalSettings
-from lakegate.journal.database import SqliteDatabase
+from lakegate.journal.database import Database, SqliteDatabase
 from lakegate.journal.factory import open_journal
 from lakegate.journal.holder import Holder
 from lakegate.journal.journal import Journal
@@ -117,12 +117,14 @@ class Actor:
 class Shelf:
     """One store, and all who work with a journal on it in a test."""
 
-    def __init__(self, opener: Callable[[Holder | None, float], Journal]) -> None:
+    def __init__(self, opener: Callable[[], Database]) -> None:
         self._opener = opener
+        self.databases: list[Database] = []
         self._opened: list[Actor] = []
 
     def open(self, holder: Holder | None = None, *, lease_s: float = 3600.0) -> Actor:
-        made = Actor(self._opener(holder, lease_s))
+        self.databases.append(self._opener())
+        made = Actor(Journal(self.databases[-1], holder=holder, lease_s=lease_s))
         self._opened.append(made)
         return made
 
@@ -133,22 +135,18 @@ class Shelf:
 
 def memory_shelf() -> Shelf:
     database = MemoryDatabase()
-    return Shelf(lambda holder, lease_s: Journal(database, holder=holder, lease_s=lease_s))
+    return Shelf(lambda: database)
 
 
 def sqlite_shelf(path: Path) -> Shelf:
-    return Shelf(lambda holder, lease_s: Journal(SqliteDatabase(path), holder=holder, lease_s=lease_s))
+    return Shelf(lambda: SqliteDatabase(path))
 
 
 def postgres_shelf(server: PostgresServer) -> Shelf:
     empty(server)
     url = make_url(server.url).set(password=server.password)
-
-    def opener(holder: Holder | None, lease_s: float) -> Journal:
-        # Where TLS may be, pg8000 loads the machine's authorities for each connection: longer than most tests take.
-        return Journal(PostgresDatabase(url, tls=False), holder=holder, lease_s=lease_s)
-
-    return Shelf(opener)
+    # Where TLS may be, pg8000 loads the machine's authorities for each connection: longer than most tests take.
+    return Shelf(lambda: PostgresDatabase(url, tls=False))
 
 
 def empty(server: PostgresServer) -> None:

@@ -199,14 +199,14 @@ class SnapshotProducer:
         if not file.existing_files_count and not file.deleted_files_count:
             line = manifest.with_sequence_number(self.sequence_number)
             return line if first_row_id is None else line.with_first_row_id(first_row_id)
-        content = self._read(manifest)
+        content = self.read(manifest)
         added = ManifestEntryStatus.ADDED
         ours = [e for e in content.entries if e.status == added and e.snapshot_id == self.snapshot_id]
         if first_row_id is None:
-            return self._write_manifest(content.container, ours, content.spec_id, inherit=True)
+            return self.write_manifest(content.container, ours, content.spec_id, inherit=True)
         ours = [replace(entry, raw=entry.numbered or entry.raw) for entry in ours]
         return self._keep_row_ids(
-            self._write_manifest(content.container, ours, content.spec_id, inherit=True), [manifest]
+            self.write_manifest(content.container, ours, content.spec_id, inherit=True), [manifest]
         )
 
     def copy_additions(
@@ -221,10 +221,10 @@ class SnapshotProducer:
             The new manifest, or ``None`` if no file is left; the size of its files in bytes; and how many were left
             out.
         """
-        content = self._read(manifest)
+        content = self.read(manifest)
         added = [e for e in content.entries if e.status == ManifestEntryStatus.ADDED and e.snapshot_id == snapshot_id]
         ours = [replace(e, snapshot_id=self.snapshot_id) for e in added if e.file.file_path not in without]
-        copy = self._write_manifest(content.container, ours, content.spec_id, inherit=True) if ours else None
+        copy = self.write_manifest(content.container, ours, content.spec_id, inherit=True) if ours else None
         return copy, sum(entry.file.file_size_in_bytes for entry in ours), len(added) - len(ours)
 
     def read_compaction(self, manifests: Sequence[ListedManifest]) -> Compaction:
@@ -235,7 +235,7 @@ class SnapshotProducer:
         """
         found = Compaction()
         for manifest in manifests:
-            content = self._read(manifest)
+            content = self.read(manifest)
             ours = [entry for entry in content.entries if entry.snapshot_id == self.snapshot_id]
             changed = [entry for entry in ours if entry.status != ManifestEntryStatus.EXISTING]
             if manifest.file.content != ManifestContent.DATA:
@@ -272,7 +272,7 @@ class SnapshotProducer:
 
     def write_manifests(self, added: Sequence[_ManifestContent]) -> list[ListedManifest]:
         """Write each of these manifests anew for this snapshot."""
-        return [self._write_manifest(content.container, content.entries, content.spec_id) for content in added]
+        return [self.write_manifest(content.container, content.entries, content.spec_id) for content in added]
 
     def without_replaced(
         self, paths: Collection[str], removed_deletes: Collection[_DeleteFileKey], base: SnapshotProducer
@@ -311,7 +311,7 @@ class SnapshotProducer:
         for manifest in kept:
             line = manifest
             if manifest.file.content == ManifestContent.DELETES and manifest.live_files:
-                content = self._read(manifest)
+                content = self.read(manifest)
                 hits = {_delete_key(entry) for entry in content.live} & missing
                 if hits:
                     missing -= hits
@@ -329,14 +329,14 @@ class SnapshotProducer:
         """Yield the head's delete files, each with its partition spec."""
         for manifest in self.head.manifests.manifests:
             if manifest.file.content == ManifestContent.DELETES and manifest.live_files:
-                yield from ((entry, manifest.file.partition_spec_id) for entry in self._read(manifest).live)
+                yield from ((entry, manifest.file.partition_spec_id) for entry in self.read(manifest).live)
 
     def _manifests_with(self, paths: Collection[str]) -> dict[str, _ManifestContent]:
         """Return the head's manifests that hold live data files at ``paths``, keyed by manifest path."""
         found, missing = dict[str, _ManifestContent](), set(paths)
         for manifest in self.head.manifests.manifests:
             if missing and manifest.file.content == ManifestContent.DATA and manifest.live_files:
-                content = self._read(manifest)
+                content = self.read(manifest)
                 hits = {entry.file.file_path for entry in content.live} & missing
                 if hits:
                     found[manifest.file.manifest_path] = content
@@ -387,9 +387,7 @@ class SnapshotProducer:
         replaced, written = set[str](), list[ListedManifest]()
         for group, parts in self._rewrite_groups(manifests):
             first, lines = group[0][1], [line for line, _ in group]
-            new = [
-                self._keep_row_ids(self._write_manifest(first.container, one, first.spec_id), lines) for one in parts
-            ]
+            new = [self._keep_row_ids(self.write_manifest(first.container, one, first.spec_id), lines) for one in parts]
             self._verify_rewrite([entry for part in parts for entry in part], new)
             written += new
             replaced.update(line.file.manifest_path for line in lines)
@@ -428,7 +426,7 @@ class SnapshotProducer:
 
     def _verify_rewrite(self, entries: Sequence[FileEntry], written: Sequence[ListedManifest]) -> None:
         """Read the new manifests back and check that they list exactly ``entries``."""
-        found = [entry for line in written for entry in self._read(line).live]
+        found = [entry for line in written for entry in self.read(line).live]
         wanted = Counter(map(_signature, entries))
         if Counter(map(_signature, found)) != wanted:
             raise AuditFailedError(
@@ -500,10 +498,11 @@ class SnapshotProducer:
         is_removed: Callable[[FileEntry], bool],
         content: ManifestContent = ManifestContent.DATA,
     ) -> ListedManifest:
+        """Write a manifest of ``entries``, with ``container``'s header, and return its line for the manifest list."""
         entries = [
             entry.deleted(self.snapshot_id) if is_removed(entry) else entry.existing() for entry in manifest.live
         ]
-        return self._write_manifest(manifest.container, entries, manifest.spec_id, content=content)
+        return self.write_manifest(manifest.container, entries, manifest.spec_id, content=content)
 
     def _keep_row_ids(self, line: ListedManifest, sources: Sequence[ListedManifest]) -> ListedManifest:
         """Mark a manifest as having row ids if its files have them from ``sources``, so that it gets no new ones."""
@@ -533,7 +532,7 @@ class SnapshotProducer:
             if len(group) > 1:
                 existing = [entry.existing() for _, content in group for entry in content.live]
                 newest = group[0][1]
-                merged = self._write_manifest(newest.container, existing, newest.spec_id)
+                merged = self.write_manifest(newest.container, existing, newest.spec_id)
                 merged = self._keep_row_ids(merged, [manifest for manifest, _ in group])
                 yield from ((manifest, merged) for manifest, _ in group)
 
@@ -544,7 +543,7 @@ class SnapshotProducer:
         allowed: Collection[_DeleteFileKey],
     ) -> None:
         for manifest in manifests:
-            deletes = self._read(manifest).live if manifest.live_files else ()
+            deletes = self.read(manifest).live if manifest.live_files else ()
             others = [delete for delete in deletes if _delete_key(delete) not in allowed]
             for delete, (file, spec_id) in product(others, files):
                 if may_apply(delete, manifest.file.partition_spec_id, file, spec_id):
@@ -557,7 +556,8 @@ class SnapshotProducer:
                         path=path,
                     )
 
-    def _read(self, manifest: ListedManifest) -> _ManifestContent:
+    def read(self, manifest: ListedManifest) -> _ManifestContent:
+        """Return a manifest's entries, or refuse one in an older format version than the table's."""
         content = self._try_read(manifest)
         if content is None:
             refuse(
@@ -582,7 +582,7 @@ class SnapshotProducer:
 
         return self.table.read("Manifest", manifest.file.manifest_path, parse)
 
-    def _write_manifest(
+    def write_manifest(
         self,
         container: Container,
         entries: Sequence[FileEntry],
@@ -591,6 +591,7 @@ class SnapshotProducer:
         inherit: bool = False,
         content: ManifestContent = ManifestContent.DATA,
     ) -> ListedManifest:
+        """Write a manifest of ``entries`` with the header of ``container``; return its line for a manifest list."""
         location = self.table.new_path(f"{uuid4()}-m0.avro")
         written = write_entries(container.meta, entries, inherit=inherit)
         self.table.files.create(location, written, self.table.pointer)

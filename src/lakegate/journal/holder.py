@@ -40,7 +40,7 @@ class ProcessHolder:
     def identity(self) -> str:
         """Return ``host:pid:start``."""
         pid = os.getpid()
-        return f"{_host()}:{pid}:{_started(pid)}"
+        return f"{_host()}:{pid}:{process_start(pid)}"
 
     def is_alive(self, identity: str) -> bool | None:
         """Return whether the process is alive.
@@ -51,7 +51,7 @@ class ProcessHolder:
         pid, _, started = rest.partition(":")
         if host != _host() or not pid.isdigit():
             return None
-        found = _started(int(pid))
+        found = process_start(int(pid))
         if found is None and _is_hidden(int(pid)):
             return None
         return found == started
@@ -92,7 +92,7 @@ def _is_hidden(pid: int) -> bool:
     return False
 
 
-def _started(pid: int) -> str | None:
+def process_start(pid: int) -> str | None:
     """Return when the process was started, as text; ``None`` if it has ended, or we can't read that."""
     if not (_PROC / "self/stat").exists():
         return _started_without_proc(pid)

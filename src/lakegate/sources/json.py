@@ -40,7 +40,7 @@ _DECODER = json.JSONDecoder()
 _MARKS = (b"\xff\xfe", b"\xfe\xff")
 _DEEPEST = 200
 """Levels of nesting. At some thousands, recursive parsers crash."""
-_LONE_NULL = re.compile(rb"(?:^|[\n}])[ \t\r]*null")
+LONE_NULL = re.compile(rb"(?:^|[\n}])[ \t\r]*null")
 """A possible ``null`` in place of an object, which Arrow reads as a row, or crashes on."""
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NO_OPENING = bytes(set(range(256)) - set(b"{[\n"))
@@ -183,7 +183,7 @@ class _Columns:
 
     def _require_parsable(self, block: bytes, line: int) -> None:
         """Refuse input that crashes Arrow's parser."""
-        is_shallow, is_flat = _shape(block)
+        is_shallow, is_flat = block_shape(block)
         openings = b"" if is_shallow else block.translate(None, _NO_OPENING)
         if max(map(len, openings.split(b"\n"))) > _DEEPEST:
             for number, text in _lines(block, line):
@@ -195,12 +195,12 @@ class _Columns:
                     )
         # Rule most blocks out cheaply, because the exact search takes longer than parsing.
         dense = b"" if is_flat else b"\n" + block.translate(None, b" \t\r")
-        for found in _LONE_NULL.finditer(block) if b"\nnull" in dense or b"}null" in dense else ():
+        for found in LONE_NULL.finditer(block) if b"\nnull" in dense or b"}null" in dense else ():
             start = block.rfind(b"\n", 0, found.end()) + 1
             end = block.find(b"\n", start)
             text = block[start : end if end >= 0 else None]
             number = line + block.count(b"\n", 0, start)
-            if _LONE_NULL.search(_TEXT.sub(b"", text)):
+            if LONE_NULL.search(_TEXT.sub(b"", text)):
                 raise SourceError(
                     f"'{self._path}', line {number} is null, not an object.",
                     hint='Write one object per line, such as {"id": 1, "name": "a"}.',
@@ -484,7 +484,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _shape(block: bytes) -> tuple[bool, bool]:
+def block_shape(block: bytes) -> tuple[bool, bool]:
     """Return whether no line can be nested deeply, and whether each line is one object without nested ones."""
     text = np.frombuffer(block.rstrip() or b" ", np.uint8)
     ends = np.flatnonzero(text == _NEWLINE)

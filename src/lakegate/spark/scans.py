@@ -50,7 +50,7 @@ ORPHAN = "NOT found"
 """The other rows don't have the key."""
 _BITS = 16
 """Predicates per integer. With more, Java no longer compiles the generated method."""
-_PASS = 96
+PREDICATES_PER_PASS = 96
 """Predicates per pass.
 
 Spark disables whole-stage code generation for plans with more than 100 fields (``spark.sql.codegen.maxFields``). 1,000
@@ -242,7 +242,7 @@ class KeyLookup:
     def _key_matches(self) -> Any:
         """The distinct keys, with the number of their rows in the batch (``count``) and whether others have them."""
         grouped = self._keys.groupBy(*self._names).count()
-        bounds = self._bounds() if self._others else None
+        bounds = self.bounds() if self._others else None
         if bounds is None:
             return grouped.selectExpr("*", "FALSE AS found")
         wanted = grouped.where(self._present).select(*self._names)
@@ -250,7 +250,7 @@ class KeyLookup:
         met = reduce(lambda left, right: left.union(right), parts).distinct().selectExpr("*", "TRUE AS met")
         return grouped.join(met, self._names, "left").selectExpr(*self._names, "count", "met IS NOT NULL AS found")
 
-    def _bounds(self) -> str | None:
+    def bounds(self) -> str | None:
         """Return a predicate for rows that may have one of the batch's keys; ``None`` if it has no keys."""
         types = [field.dataType.simpleString() for field in self._keys.schema.fields]
         bounded = {name: kind for name, kind in zip(self._names, types, strict=True) if _comparable_as_text(kind)}
@@ -259,26 +259,33 @@ class KeyLookup:
         keys, *found = self._keys.where(self._present).selectExpr("count(1)", *ends).collect()[0]
         if not keys:
             return None
-        return " AND ".join(self._ranges(bounded, [bytes(end) for end in found])) or "TRUE"
-
-    def _ranges(self, bounded: dict[str, str], ends: Sequence[bytes]) -> Iterator[str]:
-        lows_and_highs = iter(ends)
-        for name, kind in bounded.items():
-            low, high = _text(next(lows_and_highs)), _text(next(lows_and_highs))
-            # ORC's statistics for dates before the Gregorian calendar (October 15, 1582) are off by days. Such bounds
-            # would skip matching rows.
-            if low is None or high is None or (kind in _DAYS_AND_TIMES and low < _GREGORIAN):
-                continue
-            if max(len(low), len(high)) <= _LONGEST_BOUND:
-                between = f"{name} BETWEEN CAST({sql_string(low)} AS {kind}) AND CAST({sql_string(high)} AS {kind})"
-                # Iceberg decodes invalid UTF-8 into other strings, so its bounds may exclude matching rows. ASCII
-                # bounds are safe: ASCII decodes to itself, and an altered string sorts above all ASCII before and after
-                # decoding.
-                is_kept = kind != "string" or (low.isascii() and high.isascii())
-                yield between if is_kept else not_pushed_down(between)
+        return " AND ".join(key_ranges(bounded, [bytes(end) for end in found])) or "TRUE"
 
     def _selected(self, columns: Sequence[str], of: Sequence[str]) -> list[str]:
         return [f"{path(column, of)} AS {name}" for column, name in zip(columns, self._names, strict=True)]
+
+
+def key_ranges(bounded: Mapping[str, str], ends: Sequence[bytes]) -> Iterator[str]:
+    """Yield a predicate per column for rows whose value lies in the column's range.
+
+    Args:
+        bounded: The columns and their types.
+        ends: The lowest and the highest value of each column, as text in UTF-8.
+    """
+    lows_and_highs = iter(ends)
+    for name, kind in bounded.items():
+        low, high = _text(next(lows_and_highs)), _text(next(lows_and_highs))
+        # ORC's statistics for dates before the Gregorian calendar (October 15, 1582) are off by days. Such bounds
+        # would skip matching rows.
+        if low is None or high is None or (kind in _DAYS_AND_TIMES and low < _GREGORIAN):
+            continue
+        if max(len(low), len(high)) <= _LONGEST_BOUND:
+            between = f"{name} BETWEEN CAST({sql_string(low)} AS {kind}) AND CAST({sql_string(high)} AS {kind})"
+            # Iceberg decodes invalid UTF-8 into other strings, so its bounds may exclude matching rows. ASCII
+            # bounds are safe: ASCII decodes to itself, and an altered string sorts above all ASCII before and after
+            # decoding.
+            is_kept = kind != "string" or (low.isascii() and high.isascii())
+            yield between if is_kept else not_pushed_down(between)
 
 
 def free_names(stem: str, count: int, *, taken: Collection[str]) -> list[str]:
@@ -390,7 +397,7 @@ def count(
         return _count_by_hash(frame, key)
     only = only or {}
     apart = [(frame.where(sql), (f"count_if({predicates[index]})",)) for index, sql in only.items()]
-    parts = _chunks([one for index, one in enumerate(predicates) if index not in only], _PASS) or [()]
+    parts = _chunks([one for index, one in enumerate(predicates) if index not in only], PREDICATES_PER_PASS) or [()]
     first, *found = _collected([_pass_aggregates(frame, parts[0], key, others), *apart])
     passes = [_scan_result(first, key, others)]
     passes += [_scan_result(_collected([_pass_aggregates(frame, part)])[0]) for part in parts[1:]]

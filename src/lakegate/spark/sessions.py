@@ -87,7 +87,7 @@ def remote_sessions(
         def connect(bearer: str | None) -> Any:
             return _open(SparkChannels(url, token=bearer, tls=tls, ca_file=ca_file), settings)
 
-        _prefer_connect_functions()
+        prefer_connect_functions()
         _quiet_client()
         sent = None if token is None else token.value()
         try:
@@ -232,9 +232,8 @@ def _quiet_client() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
-def _prefer_connect_functions() -> None:
-    # This variable makes pyspark.sql.functions build Connect columns. A classic session in the process takes
-    # precedence.
+def prefer_connect_functions() -> None:
+    """Have ``pyspark.sql.functions`` build columns for Spark Connect, unless the process has a classic session."""
     from pyspark.util import is_remote_only
 
     if not is_remote_only():

@@ -286,7 +286,7 @@ def keep_files(context: Context, at: Ref, name: str, request: CommitRequest | No
             except OutcomeUnknownError as error:
                 # The outcome on this branch doesn't matter: the actual change hasn't begun.
                 raise CatalogUnavailableError(f"{error.message} Nothing was changed.", hint="Try again.") from error
-        _require_no_gc(context)
+        require_no_gc(context)
         _require_files(context, context.catalog.list_tables(at) if request is None else request.puts)
         yield
     finally:
@@ -384,7 +384,8 @@ def _has_ended(context: Context, ref: Ref) -> bool:
     return run is not None and run.finished_at is not None
 
 
-def _require_no_gc(context: Context) -> None:
+def require_no_gc(context: Context) -> None:
+    """Wait a moment for a garbage collection that is deleting files, and raise if it goes on."""
     until = time.monotonic() + _PATIENCE_S
     while marker := _marker_of_gc(context):
         if time.monotonic() < until:

@@ -61,9 +61,9 @@ def audit_branch(
         )
     if checks is not None:
         asked = resolve_checks(context, staged, checks, found)
-        return _audit_table(context, manual_run(branch, found), staged, asked, explain=explain)
+        return audit_table(context, manual_run(branch, found), staged, asked, explain=explain)
     run = find_owner(context, branch, found)
-    report = _audit_table(context, run, staged, _checks_of(context, run, staged, configured), explain=explain)
+    report = audit_table(context, run, staged, _checks_of(context, run, staged, configured), explain=explain)
     if run.publication is None:
         # Auditing the leftover branch of a published run doesn't change the run.
         _record_report(context, run, report.model_copy(update={"explanations": ()}))
@@ -151,7 +151,7 @@ def _audit_and_publish(
     with progress.step("audit"):
         reports = tuple(
             _counting_report(context, run, one, configured)
-            or _audit_table(context, run, one, _checks_of(context, run, one, configured))
+            or audit_table(context, run, one, _checks_of(context, run, one, configured))
             for one in run.staged
         )
     actions = run.actions if action is None else (*run.actions, action)
@@ -228,9 +228,10 @@ def _is_as_written(run: Run, staged: StagedTable) -> bool:
     return known is not None and not any(one.name.startswith(CONTRACT_COLUMNS) for one in known.results)
 
 
-def _audit_table(
+def audit_table(
     context: Context, run: Run, staged: StagedTable, checks: Sequence[Check], *, explain: bool = False
 ) -> AuditReport:
+    """Run the checks on one table of a run, beside its other tables."""
     replaces = run.request.replaces if run.request is not None else ()
     return audit(context, staged, checks, beside=run.staged, replaces=replaces, explain=explain)
 

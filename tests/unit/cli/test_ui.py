@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,9 +30,9 @@ def test_it_prints_its_address_and_that_it_is_read_only(monkeypatch: pytest.Monk
         opened.close()
 
     monkeypatch.setattr(server, "serve", serve)
+    monkeypatch.setattr("lakegate.dashboard.model.open_read_model", lambda _lake: None)
     lake: Any = FakeLake(expected_publishes={})
-    lake.home, lake._components = Path("/data/lake"), SimpleNamespace(find_catalog=None, reader=None, journal=None)  # noqa: SLF001 - the read model's
-    lake.settings = Settings()
+    lake.home, lake.settings = Path("/data/lake"), Settings()
     done = invoke("ui --port 0 --no-browser", lake)
     assert done.exit_code == 0, done.output
     assert "Dashboard of /data/lake: http://127.0.0.1:" in done.stdout

@@ -44,7 +44,7 @@ def statements(lake: BigLake) -> Iterator[list[tuple[str, Any]]]:
     def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         found.append((statement, parameters))
 
-    engine = lake.journal._database.engine  # noqa: SLF001 - the test reads its statements
+    engine = lake.database.engine
     event.listen(engine, "before_cursor_execute", note)
     try:
         yield found
@@ -58,7 +58,7 @@ def test_no_query_reads_a_whole_table(big: BigLake, page: str) -> None:
         _PAGES[page](big.model(), big)
     asked = {statement: parameters for statement, parameters in found if statement.startswith(("SELECT", "WITH"))}
     assert asked
-    engine = big.journal._database.engine  # noqa: SLF001
+    engine = big.database.engine
     with engine.connect() as connection:
         for statement, parameters in asked.items():
             plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()

@@ -823,7 +823,7 @@ def with_delete_file(pointer: TablePointer, **changes: Any) -> TablePointer:
     """Return the same state with a file of position deletes beside its data files."""
     table = TableState(pointer, document_at(pointer), TableFiles())
     producer = SnapshotProducer(table, Head.of(table), pointer.snapshot_id)
-    content = producer._read(producer.head.manifests.manifests[0])  # noqa: SLF001 - nobody writes such files in Python
+    content = producer.read(producer.head.manifests.manifests[0])
     kind = bytes([2 * DataFileContent.POSITION_DELETES])  # what a file holds is its first field, a zigzag varint
     raw = kind + content.live[0].raw[1:]
     entry = replace(content.live[0], raw=raw, status=int(ManifestEntryStatus.ADDED), **changes)
@@ -835,8 +835,8 @@ def with_deletes(pointer: TablePointer, entry: FileEntry) -> TablePointer:
     table = TableState(pointer, document_at(pointer), TableFiles())
     producer = SnapshotProducer(table, Head.of(table), pointer.snapshot_id)
     listed = producer.head.manifests
-    content = producer._read(listed.manifests[0])  # noqa: SLF001 - nobody writes such files in Python
-    line = producer._write_manifest(content.container, [entry], content.spec_id, content=ManifestContent.DELETES)  # noqa: SLF001
+    content = producer.read(listed.manifests[0])
+    line = producer.write_manifest(content.container, [entry], content.spec_id, content=ManifestContent.DELETES)
     location = table.new_path(f"snap-{uuid4()}.avro")
     lines = ManifestList(listed.meta, (*listed.manifests, line))
     local_path(location).write_bytes(write_list(lines, pointer.snapshot_id, None, producer.head.sequence_number))
@@ -1175,9 +1175,9 @@ def test_manifests_are_rewritten_with_the_same_files_sorted_by_partition(
     empty = pointer_to(tables.create())
     assert editor.rewrite_manifests(empty, {}) == empty
 
-    write: Any = vars(SnapshotProducer)["_write_manifest"]
+    write: Any = vars(SnapshotProducer)["write_manifest"]
     monkeypatch.setattr(
-        SnapshotProducer, "_write_manifest", lambda self, one, entries, *rest: write(self, one, entries[1:], *rest)
+        SnapshotProducer, "write_manifest", lambda self, one, entries, *rest: write(self, one, entries[1:], *rest)
     )
     with pytest.raises(AuditFailedError, match="list other files"):
         editor.rewrite_manifests(before, {})

@@ -140,11 +140,10 @@ def test_a_lake_tries_its_warehouse_until_it_works_and_then_no_more(
     settings = Settings(catalog=CatalogSettings(warehouse=ROOT))
     made = components.Components(tmp_path, settings, session=None, narrator=SilentNarrator())
     owner = made.__dict__["catalog"] = MemoryCatalog()
-    require = made._require_writable  # noqa: SLF001 - the rest of its context would start a catalog
     with pytest.raises(StorageUnavailableError):
-        require()
+        made.require_writable()
     for _ in range(3):
-        require()
+        made.require_writable()
     assert asked == [ROOT, ROOT]
 
 
@@ -216,7 +215,7 @@ def test_a_local_warehouse_loads_no_library_of_a_store(tmp_path: Path) -> None:
         "from lakegate.components import Components\n"
         "made = Components(Path(sys.argv[1]), Settings(), session=None, narrator=SilentNarrator())\n"
         "made.__dict__['catalog'] = MemoryCatalog()  # its own would be started\n"
-        "made.reader, made.editor, made.files, made.stack, made._require_writable()\n"
+        "made.reader, made.editor, made.files, made.stack, made.require_writable()\n"
         "print(sorted({'boto3', 'botocore', 'obstore', 'pyarrow', 'pyspark'} & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)

@@ -51,7 +51,7 @@ def test_a_process_of_another_user_that_is_hidden_may_live(tmp_path: Path, monke
 def test_a_process_that_ended_is_dead_even_before_its_parent_waits_for_it() -> None:
     host = ProcessHolder().identity().partition(":")[0]
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        identity = f"{host}:{child.pid}:{holders._started(child.pid)}"  # noqa: SLF001 - no other way to name another process
+        identity = f"{host}:{child.pid}:{holders.process_start(child.pid)}"
         assert ProcessHolder().is_alive(identity) is True
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie now

@@ -120,7 +120,7 @@ def test_files_that_the_local_spark_cannot_read_are_reported(tmp_path: Path) -> 
     file = SourceFile(uri=AZURE, size_bytes=1, rows=1, version="v")
     batch = Batch(format="parquet", files=(file,), columns=())
     with pytest.raises(ConfigurationError, match="can't read source files from Azure") as caught:
-        made._make_readable(batch, False)  # noqa: SLF001, FBT003 - what the engine calls back
+        made.make_readable(batch, in_transaction=False)
     assert "engine.url" in str(caught.value.hint)
     assert made.warehouse == f"{AZURE}/lake"
 

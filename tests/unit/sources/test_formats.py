@@ -462,6 +462,6 @@ def test_what_needs_no_closer_look_has_no_lone_null_and_is_shallow(text: str) ->
     block = text.encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_source, "_DEEPEST", 3)
-        is_shallow, is_flat = json_source._shape(block)  # noqa: SLF001 - a shortcut, held against what it saves
+        is_shallow, is_flat = json_source.block_shape(block)
     assert not is_shallow or max(line.count(b"{") + line.count(b"[") for line in block.split(b"\n")) <= 3
-    assert not is_flat or not json_source._LONE_NULL.search(block)  # noqa: SLF001
+    assert not is_flat or not json_source.LONE_NULL.search(block)

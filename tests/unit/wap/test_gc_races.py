@@ -148,14 +148,14 @@ def test_files_of_a_state_that_somebody_goes_back_to_are_kept(
     lake: Lake, old: Ref, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """We have announced it, and a whole collection runs before we look for one."""
-    look = reachable._require_no_gc  # noqa: SLF001 - the moment in between
+    look = reachable.require_no_gc
     reports: list[GcReport] = []
 
     def collect_first(context: Context) -> None:
         reports.append(lake.collect())
         look(context)
 
-    monkeypatch.setattr(reachable, "_require_no_gc", collect_first)
+    monkeypatch.setattr(reachable, "require_no_gc", collect_first)
     WAYS[way](lake, old)
     assert [report.files for report in reports] == [0]
     assert lake.is_whole()

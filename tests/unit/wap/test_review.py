@@ -71,13 +71,13 @@ def known(house: FakeLakehouse) -> Run:
 
 
 def in_the_audit(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    audit: Audit = review._audit_table  # noqa: SLF001 - the moment in between
+    audit: Audit = review.audit_table
 
     def work(context: Context, run: Run, staged: StagedTable, checks: list[Check], **options: Any) -> AuditReport:
         happens()
         return audit(context, run, staged, checks, **options)
 
-    monkeypatch.setattr(review, "_audit_table", work)
+    monkeypatch.setattr(review, "audit_table", work)
 
 
 def raises(error: BaseException) -> Callable[[], object]:

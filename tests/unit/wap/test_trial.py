@@ -42,9 +42,9 @@ class Moment(str):
 def test_a_batch_is_compared_with_the_time_of_its_own_audit(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, hours: int, *, is_late: bool, is_early: bool
 ) -> None:
-    monkeypatch.setitem(fakes._TYPES, Moment, ("timestamp[us]", "timestamp"))  # noqa: SLF001 - no other fake has times
-    select = house._select  # noqa: SLF001 - likewise
-    monkeypatch.setattr(house, "_select", lambda rows, sql: select(rows, sql.replace("TIMESTAMP_NTZ ", "")))
+    monkeypatch.setitem(fakes.TYPES, Moment, ("timestamp[us]", "timestamp"))
+    select = house.select
+    monkeypatch.setattr(house, "select", lambda rows, sql: select(rows, sql.replace("TIMESTAMP_NTZ ", "")))
     newest = Moment(f"{BEGAN + timedelta(hours=hours):%Y-%m-%d %H:%M:%S}")
     ingest(house.context, ordered(house, [{"at": newest}], checks=()))
     at(house, "r1", BEGAN)

@@ -15,7 +15,7 @@ from lakegate.model.checks import Check
 from lakegate.model.sqltext import sql_string
 
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_EMAIL = rf"\A[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_LABEL}(?:\.{_LABEL}){{0,126}}\z"
+EMAIL = rf"\A[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_LABEL}(?:\.{_LABEL}){{0,126}}\z"
 _BLANK = r"(?U)\A\s*\z"
 _LONGEST_LIKE = 1_000  # characters, because Java recurses for each
 _CASES = {"lower": "lower({0})", "upper": "upper({0})"}
@@ -206,7 +206,7 @@ def valid_email(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingR
         >>> str(valid_email("contact"))
         'valid_email(contact)'
     """
-    return FailingRows(f"NOT ({_text(column)} RLIKE {sql_string(_EMAIL)})", text=audited(column))
+    return FailingRows(f"NOT ({_text(column)} RLIKE {sql_string(EMAIL)})", text=audited(column))
 
 
 @check(example="valid_uuid(request_id)", each_column=True, nans="–")

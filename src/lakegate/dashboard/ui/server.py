@@ -130,7 +130,7 @@ def serve(
         timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
     )
     try:
-        _DashboardServer(config, shared.actions, when_ready, when_waiting).run(sockets=[opened])
+        DashboardServer(config, shared.actions, when_ready, when_waiting).run(sockets=[opened])
     except KeyboardInterrupt:
         pass  # uvicorn has stopped and raises the signal again
     finally:
@@ -140,7 +140,7 @@ def serve(
 
 def make_app(shared: Shared, opened: socket.socket) -> ASGIApp:
     """Return the dashboard as an ASGI app, with Streamlit set up for it."""
-    _deliver_messages_before_rerun()
+    deliver_messages_before_rerun()
     secrets = auth_secrets(shared.access)
     bootstrap.load_config_options(dict(options(shared.access, opened)))
     session.share(shared)
@@ -154,7 +154,7 @@ def make_app(shared: Shared, opened: socket.socket) -> ASGIApp:
     return st.App(_SCRIPT, secrets=secrets, middleware=middleware, routes=routes)
 
 
-def _deliver_messages_before_rerun() -> None:
+def deliver_messages_before_rerun() -> None:
     """Have Streamlit handle all messages of a script run before it starts another run of the same window.
 
     A run ends in its own thread, and the server's event loop learns of it a moment later. If a timer's rerun request
@@ -227,7 +227,9 @@ def _warm() -> None:
     gc.freeze()
 
 
-class _DashboardServer(uvicorn.Server):
+class DashboardServer(uvicorn.Server):
+    """The web server. It ends once the actions that users began have ended."""
+
     def __init__(
         self,
         config: uvicorn.Config,

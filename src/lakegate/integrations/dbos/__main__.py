@@ -44,7 +44,7 @@ Examples:
 Exit codes: 0 done, 1 audit failed, 2 invalid input, 3 try again, 4 outcome unknown, 130 interrupted."""
 
 
-class _Options:
+class Options:
     """Values from flags and variables. Flags take precedence."""
 
     def __init__(self, flags: Mapping[str, Any], variables: Mapping[str, str]) -> None:
@@ -176,11 +176,11 @@ def main(mode: str, **flags: Any) -> None:
     """
     home = flags["home"] or find_home()
     configuration = _configuration(flags["config"], home)
-    given = _Options(flags, configuration.variables)
+    given = Options(flags, configuration.variables)
     from lakegate.integrations.dbos import workflows
 
     workflows.use_lake(lambda narrator: connect(home, narrator=narrator, orchestrator="dbos"))
-    raise click.exceptions.Exit(_MODES[mode](configuration, given, flags))
+    raise click.exceptions.Exit(MODES[mode](configuration, given, flags))
 
 
 def _configuration(path: Path | None, home: Path) -> DbosConfiguration:
@@ -190,7 +190,7 @@ def _configuration(path: Path | None, home: Path) -> DbosConfiguration:
     return load_configuration(path, home=home, journal=load_settings(home).journal)
 
 
-def _run(configuration: DbosConfiguration, given: _Options, flags: Mapping[str, Any]) -> int:
+def _run(configuration: DbosConfiguration, given: Options, flags: Mapping[str, Any]) -> int:
     from lakegate.integrations.dbos import program
 
     order, run_id = given.order(), given.run_id()
@@ -200,7 +200,7 @@ def _run(configuration: DbosConfiguration, given: _Options, flags: Mapping[str, 
     return _ENDINGS.get(outcome["status"], ExitCode.USAGE)
 
 
-def _enqueue(configuration: DbosConfiguration, given: _Options, flags: Mapping[str, Any]) -> int:
+def _enqueue(configuration: DbosConfiguration, given: Options, flags: Mapping[str, Any]) -> int:
     from lakegate.integrations.dbos import program
 
     order, run_id = given.order(), given.run_id()
@@ -212,7 +212,7 @@ def _enqueue(configuration: DbosConfiguration, given: _Options, flags: Mapping[s
     return ExitCode.OK
 
 
-def _serve(configuration: DbosConfiguration, given: _Options, flags: Mapping[str, Any]) -> int:
+def _serve(configuration: DbosConfiguration, given: Options, flags: Mapping[str, Any]) -> int:
     from lakegate.integrations.dbos import program, queues
 
     cron = given.cron()
@@ -230,7 +230,7 @@ def _serve(configuration: DbosConfiguration, given: _Options, flags: Mapping[str
     return ExitCode.OK
 
 
-def _backfill(configuration: DbosConfiguration, given: _Options, flags: Mapping[str, Any]) -> int:
+def _backfill(configuration: DbosConfiguration, given: Options, flags: Mapping[str, Any]) -> int:
     from lakegate.integrations.dbos import program, queues, workflows
 
     order = given.order()
@@ -258,7 +258,7 @@ def _backfill(configuration: DbosConfiguration, given: _Options, flags: Mapping[
     return max(map(_exit_code, ended), default=ExitCode.OK)
 
 
-_MODES: Mapping[str, Callable[[DbosConfiguration, _Options, Mapping[str, Any]], int]] = {
+MODES: Mapping[str, Callable[[DbosConfiguration, Options, Mapping[str, Any]], int]] = {
     "run": _run,
     "enqueue": _enqueue,
     "serve": _serve,

@@ -86,11 +86,12 @@ class MaintenanceResult(TypedDict):
 LakeOpener = Callable[[Narrator], Lake]
 
 
-def _connect(narrator: Narrator) -> Lake:
+def connect_lake(narrator: Narrator) -> Lake:
+    """Open the lake of the current folder."""
     return connect(narrator=narrator, orchestrator="dbos")
 
 
-_opener: LakeOpener = _connect
+_opener: LakeOpener = connect_lake
 
 
 def use_lake(opener: LakeOpener) -> None:

@@ -49,6 +49,9 @@ class Session(AppSession):
     def _settle_once_delivered(self) -> None:
         pass
 
+    def start(self, runner: Any) -> None:
+        self._scriptrunner = runner
+
     def hear(self, runner: Any, *events: Any) -> None:
         """Receive a message from a run's thread while the loop is busy."""
         for event in events:
@@ -67,14 +70,14 @@ def test_what_a_run_said_before_the_next_was_asked_for_is_handled(monkeypatch: p
     begun: list[str] = []
 
     def begin(session: Any, wanted: Any) -> None:
-        session._scriptrunner = Runner(begun, ended=False)  # noqa: SLF001
+        session.start(Runner(begun, ended=False))
         begun.append(wanted.fragment_id)
 
     begin.__module__ = "streamlit"
     monkeypatch.setattr(server, "_RETRY_RERUN_S", 0.0)
     monkeypatch.setattr(AppSession, "_create_scriptrunner", begin)
-    server._deliver_messages_before_rerun()  # noqa: SLF001
-    server._deliver_messages_before_rerun()  # noqa: SLF001 - once is enough
+    server.deliver_messages_before_rerun()
+    server.deliver_messages_before_rerun()  # once is enough
 
     async def race() -> Any:
         loop, ended = asyncio.get_running_loop(), Runner(begun, ended=True)

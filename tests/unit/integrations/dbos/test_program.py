@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,11 +22,11 @@ VARIABLES = ("TABLE_NAME", "NAMESPACE", "S3_PATH", "BRANCH_NAME", "RUN_ID", "DBO
 
 
 @pytest.fixture(autouse=True)
-def project(in_a_project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(in_a_project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(workflows, "_opener", workflows._opener)  # noqa: SLF001 - the program puts its own there
-    return in_a_project
+    yield in_a_project
+    workflows.use_lake(workflows.connect_lake)  # the program puts its own there
 
 
 def load(home: Path, text: str | None = None, **environ: str) -> DbosConfiguration:
@@ -154,11 +155,11 @@ def test_a_table_may_be_given_in_one_or_in_two(
 ) -> None:
     orders = []
 
-    def told(_configuration: DbosConfiguration, given: front._Options, _flags: object) -> int:
+    def told(_configuration: DbosConfiguration, given: front.Options, _flags: object) -> int:
         orders.append(given.order())
         return 0
 
-    monkeypatch.setitem(front._MODES, "run", told)  # noqa: SLF001
+    monkeypatch.setitem(front.MODES, "run", told)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert front.start([*words, "--s3_path", "x", "--branch_name", "b"]) == 0
@@ -209,7 +210,7 @@ def test_an_error_of_the_lake_ends_with_its_exit_code(
     def fails(*_: object) -> int:
         raise LakegateError("It failed.", hint="Do this.")
 
-    monkeypatch.setitem(front._MODES, "run", fails)  # noqa: SLF001
+    monkeypatch.setitem(front.MODES, "run", fails)
     assert front.start([]) == 2
     assert capsys.readouterr().err == "error: It failed.\nhint:  Do this.\n"
 
