@@ -16,7 +16,7 @@ def main() -> int:
     """Print the table."""
     total: Counter[str] = Counter()
     left: list[str] = []
-    print(f"{'module':<50} {'mutants':>8} {'killed':>8} {'score':>6}")  # noqa: T201 - for people
+    _say(f"{'module':<50} {'mutants':>8} {'killed':>8} {'score':>6}")
     for path in sorted(_FOLDER.rglob("*.meta")):
         codes = json.loads(path.read_text(encoding="utf-8"))["exit_code_by_key"]
         tried = {name: code for name, code in codes.items() if code is not None}
@@ -26,15 +26,19 @@ def main() -> int:
         _line(str(path.relative_to(_FOLDER)).removesuffix(".meta"), len(codes), len(tried), len(tried) - len(alive))
     _line("all", total["mutants"], total["tried"], total["killed"])
     for name in left:
-        print(f"alive: {name}")  # noqa: T201 - for people
-    print("To look at one: .venv/bin/uvx mutmut show NAME")  # noqa: T201 - for people
+        _say(f"alive: {name}")
+    _say("To look at one: .venv/bin/uvx mutmut show NAME")
     return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
 
 
 def _line(name: str, mutants: int, tried: int, killed: int) -> None:
     score = f"{killed / tried:.0%}" if tried else "-"
     note = "" if tried == mutants else f"  ({tried:,} tried)"
-    print(f"{name:<50} {mutants:>8,} {killed:>8,} {score:>6}{note}")  # noqa: T201 - for people
+    _say(f"{name:<50} {mutants:>8,} {killed:>8,} {score:>6}{note}")
 
 
 if __name__ == "__main__":

@@ -23,9 +23,9 @@ def event(commit: str, run_id: str, *names: str, reverts: tuple[str, ...] = (), 
     return HistoryEvent(commit=commit, run_id=run_id, tables=(table,), files=files, reverts=reverts, time=time)
 
 
-def published(journal: Actor, number: int, *files: object) -> None:
+def published(journal: Actor, number: int, *files: SourceFile) -> None:
     journal.begin(run(number))
-    journal.claim(f"r{number:02}", TABLE, files)  # type: ignore[arg-type]
+    journal.claim(f"r{number:02}", TABLE, files)
     journal.end(run(number, status="published"))
 
 

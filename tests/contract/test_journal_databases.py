@@ -304,7 +304,8 @@ def test_what_else_is_in_the_database_is_left_alone(server: PostgresServer, shar
 def test_a_database_that_lets_nobody_in_is_a_matter_of_configuration(
     server: PostgresServer, change: dict[str, str], message: str
 ) -> None:
-    url = make_url(server.url).set(**{"password": server.password, **change})  # type: ignore[arg-type]
+    url = make_url(server.url).set(password=server.password)
+    url = url.set(password=change.get("password"), database=change.get("database"))
     with pytest.raises(ConfigurationError, match=message) as raised:
         open_postgres(url)
     assert raised.value.hint

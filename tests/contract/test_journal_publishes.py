@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -103,7 +102,10 @@ def test_one_is_taken_by_one(first: Actor, other: Actor) -> None:
 
 def test_who_must_wait_for_a_lock_is_told_before(first: Actor, other: Actor) -> None:
     told: list[str] = []
-    tell: Callable[[], None] = lambda: told.append("waits")  # noqa: E731
+
+    def tell() -> None:
+        told.append("waits")
+
     with first.journal.lock("main/nyc.trips", timeout_s=120, waiting=tell) as got:
         assert (got, told) == (True, [])
         with other.journal.lock("main/nyc.trips", timeout_s=0.05, waiting=tell) as too_late:

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ import pytest
 from lakegate.dashboard.ui.pages import find_pages
 from support.header_proxy import header_proxy
 from support.login_server import CLIENT, METADATA, WHO, login_server
+from support.loopback import loopback_client
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -86,8 +86,8 @@ class Dashboard:
     browser: Browser
 
     def tell(self, what: str) -> None:
-        with urllib.request.urlopen(f"{self.url}-/{what}") as answer:  # noqa: S310 - our own server
-            answer.read()
+        with loopback_client(timeout_s=60) as client:
+            client.get(f"{self.url}-/{what}").raise_for_status()
 
     @contextmanager
     def window(self, theme: Literal["light", "dark"] = "light", size: tuple[int, int] = DESK) -> Iterator[Window]:

@@ -208,7 +208,7 @@ def test_missing_jars_are_fetched_and_checked(tmp_path: Path) -> None:
     environment = {**os.environ, "JAVA_HOME": str(java().parent.parent), "JAVA_TOOL_OPTIONS": options}
 
     done = subprocess.run(
-        ["sh", str(context / "fetch-jars.sh"), str(context), str(jars)],  # noqa: S607 - wherever it is
+        ["/bin/sh", str(context / "fetch-jars.sh"), str(context), str(jars)],
         env=environment,
         check=False,
         capture_output=True,

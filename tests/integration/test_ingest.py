@@ -20,6 +20,7 @@ from lakegate.model.batch import CsvOptions
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.wap.stage import stage
 from support.e2e_support import unchanged
+from support.lakes import session_of
 
 pytestmark = pytest.mark.jvm
 
@@ -218,7 +219,7 @@ def test_an_older_commit_is_read_with_its_own_schema(
     lake.ingest(table, write_trips(tmp_path / "a.parquet", 10))
     before = next(lake.log(limit=1))
     sql = TableIdentifier.parse(table).sql("lakegate")
-    components.engine.session.sql(f"ALTER TABLE {sql} RENAME COLUMN passengers TO riders")  # type: ignore[attr-defined]
+    session_of(components).sql(f"ALTER TABLE {sql} RENAME COLUMN passengers TO riders")
 
     assert "riders" in lake.query(f"SELECT * FROM {table}").columns
     for at in (before.hash, before.time, before.time.isoformat()):

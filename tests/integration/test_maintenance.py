@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -155,8 +156,8 @@ def test_a_table_is_compacted_beside_appends_and_reverted_expired_dropped_and_re
     # What an engine gets wrong is seen, and not published.
     real = SparkTransaction.compact
 
-    def lossy(self: SparkTransaction, *args: object, **options: object) -> None:
-        real(self, *args, **options)  # type: ignore[arg-type]
+    def lossy(self: SparkTransaction, *args: Any, **options: Any) -> None:
+        real(self, *args, **options)
         self.sql(f"DELETE FROM {name} WHERE id = 3")
 
     with monkeypatch.context() as patch, pytest.raises(AuditFailedError, match="changed rows"):

@@ -14,6 +14,7 @@ from lakegate.errors import AuditFailedError, InputError, NotRevertableError, Qu
 from lakegate.lake import Lake
 from lakegate.model.batch import CsvOptions
 from support.flow_support import when_reached
+from support.lakes import session_of
 
 pytestmark = pytest.mark.jvm
 
@@ -240,7 +241,7 @@ def test_a_change_that_a_killed_process_made_is_not_made_again(
 
     branch = lake.create_branch(f"wap/{table}_20260131T000000-1").name
     sql = f"ALTER TABLE lakegate.{namespace}.`{name}@{branch}` ADD COLUMNS (tip DOUBLE)"
-    components.engine.session.sql(sql)  # type: ignore[attr-defined]
+    session_of(components).sql(sql)
     run = lake.ingest(table, more, schema="evolve", run_id="20260131T000000-1")
     assert (run.status, run.staged[0].change) == ("published", "evolve")
     assert rows(lake, table) == [{"id": 1, "tip": None}, {"id": 2**40, "tip": 2.0}]

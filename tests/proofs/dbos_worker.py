@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypedDict
+from unittest.mock import patch
 
 from dbos import DBOS
 from dbos._sys_db import SystemDatabase
@@ -23,7 +24,6 @@ from lakegate.integrations.dbos import program, workflows
 from lakegate.integrations.dbos.configuration import load_configuration
 from lakegate.integrations.dbos.workflows import Order
 from lakegate.lake import Lake, connect
-from lakegate.model.run import Run
 from lakegate.wap import failpoints
 
 
@@ -101,13 +101,12 @@ def _answer(job: Job) -> Answer:
 
 
 def _break_publish(*, breaks: bool) -> None:
-    def broken(lake: Lake, run_id: str) -> Run:
-        raise InputError("The proof breaks this publish.")
+    _BROKEN_PUBLISH.stop()
+    if breaks:
+        _BROKEN_PUBLISH.start()
 
-    Lake.publish_run = broken if breaks else _PUBLISH_RUN  # type: ignore[method-assign, assignment]
 
-
-_PUBLISH_RUN = Lake.publish_run
+_BROKEN_PUBLISH = patch.object(Lake, "publish_run", side_effect=InputError("The proof breaks this publish."))
 
 
 def _install() -> None:

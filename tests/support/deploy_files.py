@@ -57,10 +57,14 @@ def cron_lines() -> Iterator[tuple[list[str], str]]:
             yield fields, command
 
 
+class _UnitParser(configparser.ConfigParser):
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr  # keys are case-sensitive
+
+
 def unit(path: Path) -> configparser.ConfigParser:
     """Return a unit's sections."""
-    parser = configparser.ConfigParser(strict=True, interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]  # keys are case-sensitive
+    parser = _UnitParser(strict=True, interpolation=None)
     parser.read_string(path.read_text(encoding="utf-8"))
     return parser
 

@@ -10,7 +10,7 @@ from typing import Any
 from lakegate.errors import DownstreamUnavailableError
 from lakegate.model.downstream import Delivery, DownstreamEvent, DownstreamKind, Subscription
 from lakegate.model.run import Run
-from lakegate.ports import Notifier
+from lakegate.ports import Downstream, Notifier
 from lakegate.wap.context import Context, Subscriber
 from lakegate.wap.downstream import send
 from support.memory_journal import MemoryDatabase
@@ -47,7 +47,7 @@ class System:
     def test(self) -> str:
         return "It answers."
 
-    def open(self) -> System:
+    def open(self) -> Downstream:
         self.opens()
         return self
 

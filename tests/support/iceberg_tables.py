@@ -70,9 +70,9 @@ class IcebergTables:
         schema: Schema = SCHEMA,
         spec: PartitionSpec | None = None,
     ) -> Table:
-        options = {"partition_spec": spec} if spec is not None else {}
+        options: dict[str, Any] = {"partition_spec": spec} if spec is not None else {}
         name = f"nyc.t{uuid4().hex}"
-        return self.catalog.create_table(name, schema, properties=dict(properties or {}), **options)  # type: ignore[arg-type]
+        return self.catalog.create_table(name, schema, properties=dict(properties or {}), **options)
 
     def at(self, pointer: TablePointer) -> Table:
         """Return a table that goes on from ``pointer``, as a branch does."""

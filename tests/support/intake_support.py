@@ -30,10 +30,11 @@ Outcome = str | LakegateError | BaseException
 
 
 class FakeClock(Clock):
-    """A clock that only advances in sleep."""
+    """A clock that only advances in sleep. ``meanwhile`` is called in each sleep."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.meanwhile: Callable[[], object] = lambda: None
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.seconds)
@@ -43,11 +44,15 @@ class FakeClock(Clock):
 
     def sleep(self, seconds: float) -> None:
         self.seconds += seconds
+        self.meanwhile()
 
 
 @dataclass
 class FolderLake:
-    """A lake with only files and checkpoints; ``becomes`` scripts the outcome of an ingest."""
+    """A lake with only files and checkpoints.
+
+    ``becomes`` scripts the outcome of an ingest; listing files raises ``refuses``.
+    """
 
     files: dict[str, FoundFile] = field(default_factory=dict)
     known: dict[tuple[str, str], FileCheckpoint] = field(default_factory=dict)
@@ -57,6 +62,7 @@ class FolderLake:
     run_status: dict[str, str] = field(default_factory=dict)
     given_up: list[GivenUpFile] = field(default_factory=list)
     listed: int = 0
+    refuses: LakegateError | None = None
 
     def put(self, *names: str, version: int = 1, modified_at: datetime = LONG_AGO, size_bytes: int = 10) -> None:
         for name in names:
@@ -67,6 +73,8 @@ class FolderLake:
         return WriteMode(name=options.get("mode") or "append")
 
     def list_files(self, paths: Sequence[str], **_: object) -> Iterator[FoundFile]:
+        if self.refuses is not None:
+            raise self.refuses
         for path in paths:
             below = [path] if path in self.files else sorted(f for f in self.files if location(f).startswith(path))
             for uri in below:
@@ -232,5 +240,7 @@ class SteppedLake(SteppingLake):
         return self._become(run_id, "published", publication=PUBLICATION, finished_at=START)
 
 
-def make_intake(lake: Any, clock: Clock, *, routes: Routes | None = None, **options: Any) -> Intake:
-    return Intake(lake, [FOLDER], routes or Routes.to(TABLE), clock=clock, **options)
+def make_intake(
+    lake: Any, clock: Clock, *, paths: Sequence[str] = (FOLDER,), routes: Routes | None = None, **options: Any
+) -> Intake:
+    return Intake(lake, paths, routes or Routes.to(TABLE), clock=clock, **options)

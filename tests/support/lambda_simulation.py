@@ -271,7 +271,7 @@ class SimulatedQueue:
     def get_queue_url(self, **_: str) -> dict[str, str]:
         return {"QueueUrl": QUEUE}
 
-    def change_message_visibility_batch(self, QueueUrl: str, Entries: Sequence[dict[str, Any]]) -> None:  # noqa: N803
+    def change_message_visibility_batch(self, QueueUrl: str, Entries: Sequence[dict[str, Any]]) -> None:
         for entry in Entries:
             sent = self.messages[int(entry["ReceiptHandle"])]
             if not sent.is_deleted:
@@ -285,7 +285,7 @@ class SimulatedLake:
         self._world = world
         self._clock = VirtualClock(world)
         self._landings: dict[tuple[str, str], FileCheckpoint] = {}
-        self._made: dict[str, Run] = {}
+        self.made: dict[str, Run] = {}
         self._at_work: set[str] = set()
         self._dead: set[str] = set()
         self._turns: set[str] = set()
@@ -320,9 +320,9 @@ class SimulatedLake:
 
     def run(self, run_id: str) -> Run:
         self._ask("journal")
-        if run_id not in self._made:
+        if run_id not in self.made:
             raise NotFoundError(run_id)
-        return self._made[run_id]
+        return self.made[run_id]
 
     def runs(self, *, status: str, since: datetime, limit: int) -> Sequence[Run]:
         last = self._published_last
@@ -330,7 +330,7 @@ class SimulatedLake:
 
     def suspended_runs(self) -> Mapping[str, datetime]:
         self._ask("journal")
-        return {run_id: START for run_id in self._made if self._is_free(run_id)}
+        return {run_id: START for run_id in self.made if self._is_free(run_id)}
 
     @contextlib.contextmanager
     def lock(self, name: str, *, timeout_s: float) -> Iterator[bool]:
@@ -362,7 +362,7 @@ class SimulatedLake:
 
     def ingest(self, table: str, uris: Sequence[str], **options: Any) -> Run:
         run_id, ends_at = options["run_id"], self._world.now + options["timeout_s"]
-        known = self._made.get(run_id)
+        known = self.made.get(run_id)
         if known is not None and known.finished_at is not None and known.status != "failed":
             return known
         self._ask("journal")
@@ -408,7 +408,7 @@ class SimulatedLake:
         if any("rejected" in uri for uri in mine):
             self._end(run_id, "rejected")
             self.ended.update(mine if len(mine) == 1 else ())
-            return self._made[run_id]
+            return self.made[run_id]
         self._ask("catalog", seconds=0.5)
         self.published.update(mine)
         self.owners |= dict.fromkeys(mine, run_id)
@@ -442,11 +442,11 @@ class SimulatedLake:
         if uri in self.owners:
             return self.owners[uri]
         claimed_by = self._claims.get(uri)
-        run = None if claimed_by is None else self._made.get(claimed_by)
+        run = None if claimed_by is None else self.made.get(claimed_by)
         return claimed_by if run is not None and run.finished_at is None else None
 
     def _is_free(self, run_id: str) -> bool:
-        is_open = self._made[run_id].finished_at is None
+        is_open = self.made[run_id].finished_at is None
         return is_open and run_id not in self._at_work and run_id not in self._dead
 
     def _begin(self, run_id: str, table: str, uris: Sequence[str]) -> None:
@@ -454,12 +454,12 @@ class SimulatedLake:
         order = IngestRequest.model_construct(
             run_id=run_id, table=TableIdentifier.parse(table), batch=batch, branch=f"wap/{run_id}"
         )
-        self._made[run_id] = _run(run_id, table, "running", self._clock.now(), order=order)
+        self.made[run_id] = _run(run_id, table, "running", self._clock.now(), order=order)
 
     def _end(self, run_id: str, status: str, **changes: object) -> Run:
         ended = {"status": status, "finished_at": self._clock.now(), "order": None, **changes}
-        self._made[run_id] = self._made[run_id].model_copy(update=ended)
-        return self._made[run_id]
+        self.made[run_id] = self.made[run_id].model_copy(update=ended)
+        return self.made[run_id]
 
 
 class Pollers:
@@ -590,7 +590,7 @@ def _judged(world: World, queue: SimulatedQueue, lake: SimulatedLake, pollers: P
         told=len(lake.told),
         drained_s=lake.drained_s,
         calls=pollers.calls,
-        runs=len(lake._made),  # noqa: SLF001 - of this file
+        runs=len(lake.made),
         most_receives=max(sent.receives for sent in healthy),
         mean_receives=sum(sent.receives for sent in healthy) / len(healthy),
         took_s=took_s,

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
+from typing import Any
 
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import StaticPool
@@ -30,10 +31,15 @@ class MemoryDatabase(Sqlite):
         template = _template()
         connection = sqlite3.connect(":memory:", check_same_thread=False)
         with template.begin() as source:
-            source.connection.driver_connection.backup(connection)  # type: ignore[union-attr]
+            original: Any = source.connection.driver_connection
+            original.backup(connection)
         # The template's dialect makes its compiled statements fit: compiling them anew for each test takes longer than
         # running them.
-        pool = StaticPool(lambda: connection, dialect=template.dialect)  # type: ignore[arg-type]
+
+        def connect() -> Any:
+            return connection
+
+        pool = StaticPool(connect, dialect=template.dialect)
         options = {"compiled_cache": _compiled()}
         super().__init__(Engine(pool, template.dialect, template.url, execution_options=options), "in memory", clock)
         self._lock = threading.RLock()

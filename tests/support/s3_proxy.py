@@ -103,7 +103,7 @@ class Proxy:
                     self.wfile.write(body[: len(body) // 2] if cut else body)
                 self.close_connection = cut
 
-            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = pass_on  # noqa: N815 - http.server's names
+            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = pass_on
 
             def log_message(self, format: str, *args: object) -> None:
                 pass

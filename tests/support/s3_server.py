@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
+import httpx
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
 
 from support.loopback import loopback_client
 from support.waiting import wait_ready
@@ -133,7 +135,7 @@ class S3Server:
             with loopback_client(timeout_s=1) as client:
                 client.get(self.endpoint)
             self._client.list_buckets()
-        except Exception:  # noqa: BLE001 - whatever it says while it starts
+        except (httpx.HTTPError, BotoCoreError, ClientError):
             return False
         return True
 

@@ -51,7 +51,7 @@ def server() -> Iterator[tuple[str, list[str]]]:
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        do_GET = do_HEAD = do_POST = refuse  # noqa: N815 - the library's names
+        do_GET = do_HEAD = do_POST = refuse
 
         def log_message(self, *_: object) -> None:
             pass

@@ -296,8 +296,8 @@ def test_histories_are_written_as_others_read_them() -> None:
     with recorder.operation("transaction", 1, Step("append", "x", 1), Step("add", "t", (1,))) as one:
         one.steps.append(Step("r", "x", [1]))
         one.result = "ok"
-    with pytest.raises(OSError), recorder.operation("killed", 2, Step("append", "x", 2)):  # noqa: PT011 - ours
-        raise OSError
+    with pytest.raises(OSError, match="the disk is full"), recorder.operation("killed", 2, Step("append", "x", 2)):
+        raise OSError("the disk is full")
     events = [json.loads(line) for line in to_json_lines(recorder.operations)]
     assert [(event["type"], event["value"]) for event in events] == [
         ("invoke", [["append", "x", 1], ["r", "x", None]]),

@@ -23,7 +23,8 @@ def judged(there: Sequence[float], q: float, low: float | None, high: float | No
     below = 0 if low is None else sum(value < low for value in there)
     up_to = 0 if high is None else sum(value <= high for value in there)
     values = (about, len(there), any(map(math.isnan, there)), below, up_to)
-    return question.judge(values, len(there))  # type: ignore[no-any-return]
+    finding: Finding = question.judge(values, len(there))
+    return finding
 
 
 @pytest.mark.parametrize("q", [0.0, 0.07, 0.28, 0.29, 0.5, 0.55, 0.57, 0.99, 1.0])

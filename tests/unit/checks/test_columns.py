@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lakegate.checks import column_type, columns_match, validate_checks
@@ -56,9 +58,10 @@ def test_what_is_no_type_is_refused_when_the_check_is_read(type_: str) -> None:
 
 
 def test_what_is_no_column_is_refused_when_the_check_is_read() -> None:
-    for listed in ([1], [""], [["a"]]):
+    others: list[Any] = [[1], [""], [["a"]]]
+    for listed in others:
         with pytest.raises(CheckError, match="isn't a column"):
-            columns_match(listed)  # type: ignore[arg-type]
+            columns_match(listed)
 
 
 def test_names_compare_without_case_where_asked() -> None:

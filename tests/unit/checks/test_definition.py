@@ -577,7 +577,7 @@ def test_the_kind_of_columns_is_asked_for_by_one_thread_at_a_time(monkeypatch: p
 
     def third() -> None:
         inside.wait()
-        sessions._prefer_connect_functions()  # noqa: SLF001
+        sessions.prefer_connect_functions()
 
     threads = [threading.Thread(target=second), threading.Thread(target=third)]
     for thread in threads:

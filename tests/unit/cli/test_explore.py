@@ -207,18 +207,22 @@ def test_tables_fit_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert re.search(r"nyc.trips +20260131T070000-1a2b3c4d +3 ", shown)
 
 
+def queried(found: pa.Table) -> Any:
+    return FakeQuery(found)
+
+
 def test_diff_shows_columns_and_some_rows_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
     wider = ColumnChange(change="retyped", column="id", before="int", after="long")
     changed = TableDifference(table="nyc.trips", kind="table", left=POINTER, right=POINTER, schema_changes=(wider,))
     before, after = {"id": 1, "note": "a", "fare": 2.5}, {"id": 1, "note": "a", "fare": 3.0}
     rows = RowDifference(
-        added=FakeQuery(pa.table({"id": [5, 6, 7]})),  # type: ignore[arg-type]
-        removed=FakeQuery(pa.table({"id": pa.array([], pa.int64())})),  # type: ignore[arg-type]
-        changed=FakeQuery(pa.table({"before": [before], "after": [after]})),  # type: ignore[arg-type]
+        added=queried(pa.table({"id": [5, 6, 7]})),
+        removed=queried(pa.table({"id": pa.array([], pa.int64())})),
+        changed=queried(pa.table({"before": [before], "after": [after]})),
     )
     wide = RowDifference(
-        added=FakeQuery(pa.table({f"column_{at}": [1, 2] for at in range(9)})),  # type: ignore[arg-type]
-        removed=FakeQuery(pa.table({"id": pa.array([], pa.int64())})),  # type: ignore[arg-type]
+        added=queried(pa.table({f"column_{at}": [1, 2] for at in range(9)})),
+        removed=queried(pa.table({"id": pa.array([], pa.int64())})),
         changed=None,
     )
     lake = FakeLake(diff=[changed], table=FakeTable(), diff_rows=rows)
@@ -405,7 +409,7 @@ def test_query_csv_is_utf_8_whatever_the_terminal_takes(monkeypatch: pytest.Monk
 
 
 def test_query_table_says_what_it_leaves_out() -> None:
-    many = FakeQuery(pa.table({"n": range(1500)}))
+    many = queried(pa.table({"n": range(1500)}))
     outcome = invoke(["query", "SELECT 1"], FakeLake(query=many))
     assert "the first 1,000 rows" in outcome.stderr
     assert not many.fetched  # it fetches no more rows than the table shows, and one to know that there are more
@@ -437,7 +441,7 @@ def test_query_shows_values_that_python_lacks() -> None:
     times = pa.array([-(2**63), 5], pa.int64()).view(pa.timestamp("us"))
     nested = pa.StructArray.from_arrays([text, days], ["s", "d"])
     listed: Any = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), text)
-    fake = FakeLake(query=FakeQuery(pa.table({"s": text, "d": days, "t": times, "n": nested, "l": listed})))
+    fake = FakeLake(query=queried(pa.table({"s": text, "d": days, "t": times, "n": nested, "l": listed})))
     first, second = json.loads(invoke(["query", "S", "-o", "json"], fake).stdout)
     assert first == {
         "s": "\\xff!",

@@ -183,5 +183,5 @@ def test_wrong_words(landing: Path, words: str, told: str) -> None:
 
 
 def test_a_missing_path_can_be_waited_for(landing: Path) -> None:
-    done = invoke(["watch", "nowhere", "--table", "a.b", "--wait", "--once"], CliLake())  # type: ignore[arg-type]
+    done = invoke(["watch", "nowhere", "--table", "a.b", "--wait", "--once"], CliLake())
     assert done.exit_code == 0

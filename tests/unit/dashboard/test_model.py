@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,9 @@ def test_looking_starts_nothing_and_finds_a_server_that_was_started_anew(tmp_pat
         assert ":2/" in repr(model.catalog)
 
 
-def test_a_catalog_that_goes_away_within_a_page_is_waited_for_once(house: FakeLakehouse, load: Load) -> None:
+def test_a_catalog_that_goes_away_within_a_page_is_waited_for_once(
+    house: FakeLakehouse, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
     load({"id": 1})
     for number in range(30):
         branch = house.catalog.create_branch(f"dbt/{number:02}", house.catalog.get_ref("main"))
@@ -78,7 +81,7 @@ def test_a_catalog_that_goes_away_within_a_page_is_waited_for_once(house: FakeLa
         asked.append(1)
         raise CatalogUnavailableError("Nessie is away.")
 
-    house.catalog.diff = diff  # type: ignore[assignment, method-assign]
+    monkeypatch.setattr(house.catalog, "diff", diff)
     page = list_branches(model_of(house))
     assert len(page.items) == 20
     assert all(one.problem is not None for one in page.items)
@@ -95,7 +98,7 @@ def test_the_list_of_branches_is_asked_for_once_a_page(model: ReadModel, house: 
 
 def test_what_is_remembered_is_bounded(model: ReadModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakegate.dashboard.model._CACHE_SIZE", 2)
-    made = [model.cached(key, lambda key=key: [key]) for key in "aba"]  # type: ignore[misc]
+    made = [model.cached(key, partial(list, key)) for key in "aba"]
     assert made[0] is made[2]
     model.cached("c", lambda: ["c"])
     assert model.cached("a", list) is made[0], "b was used longer ago"

@@ -39,16 +39,16 @@ class Session:
         self.report: Any = None
         self.interrupted = False
 
-    def registerProgressHandler(self, report: Any) -> None:  # noqa: N802 - Spark's name
+    def registerProgressHandler(self, report: Any) -> None:
         self.report = report
 
-    def interruptTag(self, tag: str) -> None:  # noqa: N802 - likewise
+    def interruptTag(self, tag: str) -> None:
         self.interrupted = True
 
-    def addTag(self, tag: str) -> None:  # noqa: N802 - likewise
+    def addTag(self, tag: str) -> None:
         pass
 
-    removeTag = removeProgressHandler = addTag  # noqa: N815 - likewise
+    removeTag = removeProgressHandler = addTag
 
 
 class FakeLake:
@@ -81,8 +81,10 @@ def numbers(count: int) -> Callable[[], pa.Table]:
     return lambda: pa.table({"n": range(count)})
 
 
-def started(lake: FakeLake, **options: Any) -> Queries:
-    return Queries(lambda narrator: lake, **options)  # type: ignore[arg-type,return-value]
+def started(*lakes: Any, **options: Any) -> Queries:
+    """Return queries that open these lakes, one after the other."""
+    opened = iter(lakes)
+    return Queries(lambda narrator: next(opened), **options)
 
 
 def test_a_result_has_as_many_rows_as_were_asked_for() -> None:
@@ -115,8 +117,7 @@ def test_an_engine_that_is_away_is_asked_for_again_by_the_next_query() -> None:
         raise EngineUnavailableError("Lost the connection to Spark.", hint="lakegate status")
 
     lakes = [FakeLake({"n": away}), FakeLake({"n": numbers(1)})]
-    opened = iter(lakes)
-    queries = Queries(lambda narrator: next(opened))  # type: ignore[arg-type,return-value]
+    queries = started(*lakes)
     lost = queries.start("n")
     assert lost.wait(_SOON_S)
     assert (lost.state, getattr(lost.error, "hint", None)) == ("failed", "lakegate status")
@@ -163,7 +164,7 @@ def test_what_nobody_waits_for_any_more_is_stopped(monkeypatch: pytest.MonkeyPat
         reading.wait(_SOON_S)
         return pa.table({"n": [1]})
 
-    queries = Queries(lambda narrator: FakeLake({"slow": slow}, session))  # type: ignore[arg-type,return-value]
+    queries = started(FakeLake({"slow": slow}, session))
     job = queries.start("slow")
     while session.report is None:
         job.wait(0.01)

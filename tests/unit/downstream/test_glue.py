@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +18,7 @@ from support.downstream_contract import DownstreamContract, changed, dropped, ev
 class FakeGlue:
     """Answers as Glue does, with version ids. ``beats`` is called before each write, to change the table first."""
 
-    class meta:  # noqa: N801 - boto's name
-        region_name = "eu-central-1"
+    meta = SimpleNamespace(region_name="eu-central-1")
 
     def __init__(self) -> None:
         self.databases: set[str] = set()
@@ -40,21 +40,21 @@ class FakeGlue:
             raise AttributeError(method)
         return call
 
-    def _get_database(self, Name: str, **_: Any) -> Any:  # noqa: N803 - AWS's names
+    def _get_database(self, Name: str, **_: Any) -> Any:
         if Name not in self.databases:
             raise refusal("EntityNotFoundException")
         return {"Database": {"Name": Name}}
 
-    def _create_database(self, DatabaseInput: Mapping[str, Any], **_: Any) -> Any:  # noqa: N803
+    def _create_database(self, DatabaseInput: Mapping[str, Any], **_: Any) -> Any:
         self.databases.add(DatabaseInput["Name"])
         return {}
 
-    def _get_table(self, DatabaseName: str, Name: str, **_: Any) -> Any:  # noqa: N803
+    def _get_table(self, DatabaseName: str, Name: str, **_: Any) -> Any:
         if (DatabaseName, Name) not in self.tables:
             raise refusal("EntityNotFoundException")
         return {"Table": self.tables[DatabaseName, Name]}
 
-    def _create_table(self, DatabaseName: str, TableInput: Mapping[str, Any], **_: Any) -> Any:  # noqa: N803
+    def _create_table(self, DatabaseName: str, TableInput: Mapping[str, Any], **_: Any) -> Any:
         key = DatabaseName, TableInput["Name"]
         if key in self.tables:
             raise refusal("AlreadyExistsException")
@@ -63,10 +63,10 @@ class FakeGlue:
 
     def _update_table(
         self,
-        DatabaseName: str,  # noqa: N803
-        TableInput: Mapping[str, Any],  # noqa: N803
-        VersionId: str,  # noqa: N803
-        SkipArchive: bool,  # noqa: N803
+        DatabaseName: str,
+        TableInput: Mapping[str, Any],
+        VersionId: str,
+        SkipArchive: bool,
         **_: Any,
     ) -> Any:
         assert SkipArchive
@@ -79,7 +79,7 @@ class FakeGlue:
         }  # fmt: skip
         return {}
 
-    def _delete_table(self, DatabaseName: str, Name: str, **_: Any) -> Any:  # noqa: N803
+    def _delete_table(self, DatabaseName: str, Name: str, **_: Any) -> Any:
         del self.tables[DatabaseName, Name]
         return {}
 

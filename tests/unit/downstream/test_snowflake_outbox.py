@@ -26,7 +26,7 @@ class SnowflakeSystem(System):
 
     account: SnowflakeAccount
 
-    def open(self) -> Downstream:  # type: ignore[override]  # what it is asked for
+    def open(self) -> Downstream:
         # A new process each time, so a new session, too.
         settings = account_settings(self.account.url)
         return SnowflakeTarget("snowflake", settings, LOCATION, lambda table, _: str(table))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -23,7 +23,7 @@ from lakegate.lake import IngestOptions
 from lakegate.loading.file_outcomes import ReadyFile, in_chunks
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, Intake, Scan
-from lakegate.model.run import FileCheckpoint, RunError
+from lakegate.model.run import FileCheckpoint, Run, RunError
 from lakegate.sources.listing import FoundFile
 from support.cli_support import known, make_run
 from support.examples import examples
@@ -51,7 +51,7 @@ def take_all(intake: Intake, changed: Sequence[str] | None = None) -> Scan:
     return found
 
 
-def bad(*bad_names: str, outcome: Outcome = "rejected") -> object:
+def bad(*bad_names: str, outcome: Outcome = "rejected") -> Callable[[Sequence[str]], Outcome]:
     return lambda taken: outcome if set(bad_names) & set(taken) else "published"
 
 
@@ -107,11 +107,7 @@ def test_a_waiting_file_blocks_later_files_that_may_change_the_same_rows(
 def test_a_file_that_vanishes_before_the_second_check_blocks_nothing(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv")
 
-    def vanish(seconds: float) -> None:
-        clock.seconds += seconds
-        lake.files.pop("file:///landing/1.csv", None)
-
-    clock.sleep = vanish  # type: ignore[method-assign]
+    clock.meanwhile = lambda: lake.files.pop("file:///landing/1.csv", None)
     intake = make_intake(lake, clock, options={"mode": "upsert", "key": ("id",)})
     found = take_all(intake)
     assert (found.chunks, found.waiting, found.more) == ((), 0, True)
@@ -162,7 +158,7 @@ def test_a_waiting_file_blocks_files_that_are_not_listed_yet(lake: FolderLake, c
 
 def test_a_given_up_file_blocks_nothing(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
-    lake.becomes = bad("1.csv")  # type: ignore[assignment]
+    lake.becomes = bad("1.csv")
     intake = make_intake(lake, clock, settle_s=0.0, options={"mode": "upsert", "key": ("id",)})
     for _ in range(2):
         take_all(intake)
@@ -201,19 +197,14 @@ def test_an_impossible_modification_time_is_ignored(lake: FolderLake, clock: Fak
 
 def test_the_second_check_sees_an_old_file_grow(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("still.csv", "grows.csv")
-
-    def grow(seconds: float) -> None:
-        clock.seconds += seconds
-        lake.put("grows.csv", version=2)
-
-    clock.sleep = grow  # type: ignore[method-assign]
+    clock.meanwhile = lambda: lake.put("grows.csv", version=2)
     found = make_intake(lake, clock).scan()
     assert (names(found), found.settling) == ([["still.csv"]], 1)
 
 
 def test_objects_in_a_store_need_no_second_check(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("s3://landing/1.csv")
-    intake = Intake(lake, ["s3://landing/"], Routes.to(TABLE), clock=clock)  # type: ignore[arg-type]  # a fake
+    intake = make_intake(lake, clock, paths=["s3://landing/"])
     assert names(intake.scan()) == [["1.csv"]]
     assert clock.seconds == 0.0
 
@@ -240,7 +231,7 @@ def test_a_chunk_without_remaining_files_starts_no_run(lake: FolderLake, clock: 
 
 def test_a_rejected_chunk_is_retried_file_by_file(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv")
-    lake.becomes = bad("2.csv")  # type: ignore[assignment]
+    lake.becomes = bad("2.csv")
     intake = make_intake(lake, clock, options={"on_failure": "keep"})
     take_all(intake)
     take_all(intake, ())
@@ -255,7 +246,7 @@ def test_a_rejected_chunk_is_retried_file_by_file(lake: FolderLake, clock: FakeC
 
 def test_files_named_by_an_error_are_retried_alone_and_the_rest_together(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv")
-    lake.becomes = bad("2.csv", outcome=SourceError("cut off", path="/landing/2.csv"))  # type: ignore[assignment]
+    lake.becomes = bad("2.csv", outcome=SourceError("cut off", path="/landing/2.csv"))
     intake = make_intake(lake, clock)
     take_all(intake)
     take_all(intake, ())
@@ -292,7 +283,7 @@ def test_retries_pause_but_not_after_a_restart(lake: FolderLake, clock: FakeCloc
 
 def test_again_retries_given_up_files(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
-    lake.becomes = bad("1.csv")  # type: ignore[assignment]
+    lake.becomes = bad("1.csv")
     intake = make_intake(lake, clock)
     take_all(intake)
     take_all(intake)
@@ -323,7 +314,7 @@ def test_trouble_is_not_the_files_fault(lake: FolderLake, clock: FakeClock, erro
 
 def test_an_engine_failure_at_one_file_only_is_that_files_fault(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
-    lake.becomes = bad("2.csv", outcome=EngineError("out of memory"))  # type: ignore[assignment]
+    lake.becomes = bad("2.csv", outcome=EngineError("out of memory"))
     intake = make_intake(lake, clock, max_tries=2)
     for number in range(20):
         lake.put(f"good{number}.csv")
@@ -400,12 +391,12 @@ def test_a_file_that_another_run_holds_is_checked_later(lake: FolderLake, clock:
     ],
 )
 def test_orchestrators_save_outcomes_of_their_runs(
-    lake: FolderLake, clock: FakeClock, run: object, noted: object
+    lake: FolderLake, clock: FakeClock, run: Run | None, noted: object
 ) -> None:
     lake.put("1.csv")
     intake = make_intake(lake, clock)
     [chunk] = intake.scan().chunks
-    intake.save_outcomes(chunk, run)  # type: ignore[arg-type]  # parametrised
+    intake.save_outcomes(chunk, run)
     assert lake.outcomes() == noted
 
 
@@ -473,7 +464,7 @@ def test_each_version_of_a_file_is_published_once_or_given_up(
     moves: list[tuple[str, int]], bad_ones: set[int], max_files: int
 ) -> None:
     lake, clock = FolderLake(), FakeClock()
-    lake.becomes = bad(*(f"{number:02}.csv" for number in bad_ones))  # type: ignore[assignment]
+    lake.becomes = bad(*(f"{number:02}.csv" for number in bad_ones))
     intake = make_intake(lake, clock, max_files=max_files, settle_s=5.0)
     good: list[tuple[str, str]] = []
     alone: list[tuple[str, str]] = []

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 from lakegate.errors import CatalogUnavailableError, ConfigurationError, ExitCode, LakegateError, SourceError
 from lakegate.lake import IngestOptions
-from lakegate.loading.routes import Routes
+from lakegate.loading.file_outcomes import Clock
 from lakegate.loading.scan import Chunk, Intake, Scan
 from lakegate.loading.watch import EventFeed, Feed, PollingFeed, Summary, Watch
 from lakegate.model.request import WriteMode
@@ -176,12 +175,17 @@ def test_files_that_another_watch_finished_after_trouble_are_not_left() -> None:
     assert (summary.left, summary.exit_code) == (set(), ExitCode.OK)
 
 
+class UnsteppedLake(SteppedLake):
+    """A lake whose own runs are in one step."""
+
+    ingest = FolderLake.ingest
+
+
 def test_a_run_held_elsewhere_is_left_alone_and_does_not_stop_others() -> None:
-    lake = SteppedLake()
+    lake = UnsteppedLake()
     lake.leave("1.csv", run_id="files-1")
     lake.at_work.add("files-1")
     lake.put("2.csv")
-    lake.ingest = partial(FolderLake.ingest, lake)  # type: ignore[method-assign]
     watch, _ = watching(lake, PollingFeed(3600), once=True)
     summary = watch.run()
     assert lake.names() == [["2.csv"]]
@@ -191,8 +195,7 @@ def test_a_run_held_elsewhere_is_left_alone_and_does_not_stop_others() -> None:
 @pytest.mark.parametrize("first", ["trying", "parked", "running", "failed"])
 def test_once_reports_files_queued_behind_a_waiting_one(first: str) -> None:
     """They aren't on ``main``, though this watch hasn't tried them."""
-    lake, clock = SteppedLake(), FakeClock()
-    lake.ingest = partial(FolderLake.ingest, lake)  # type: ignore[method-assign]
+    lake, clock = UnsteppedLake(), FakeClock()
     uri = "file:///landing/1.csv"
     if first == "parked":
         lake.leave("1.csv", run_id="theirs")
@@ -235,17 +238,10 @@ def test_once(becomes: Any, code: ExitCode, looks: ExitCode) -> None:
 def test_once_gives_up_when_the_catalog_stays_unreachable() -> None:
     lake = FolderLake()
     lake.put("1.csv")
-    lake.list_files = raising(CatalogUnavailableError("away"))  # type: ignore[method-assign]
+    lake.refuses = CatalogUnavailableError("away")
     watch, seen = watching(lake, PollingFeed(3600), once=True)
     summary = watch.run()
     assert (summary.exit_code, len(seen.troubles)) == (ExitCode.RETRYABLE, 2)
-
-
-def raising(error: Exception) -> Any:
-    def method(*_: object, **__: object) -> Any:
-        raise error
-
-    return method
 
 
 def test_once_waits_for_files_to_settle_and_leaves_the_rest() -> None:
@@ -267,17 +263,16 @@ def test_once_waits_for_files_to_settle_and_leaves_the_rest() -> None:
 
 def test_an_unreadable_path_ends_only_the_first_scan() -> None:
     lake = FolderLake()
-    lake.list_files = raising(SourceError("permission denied"))  # type: ignore[method-assign]
+    lake.refuses = SourceError("permission denied")
     with pytest.raises(SourceError):
         watching(lake, ScriptedFeed())[0].run()
     lake = FolderLake()
-    real = lake.list_files
 
     def refused() -> None:
-        lake.list_files = raising(SourceError("permission denied"))  # type: ignore[method-assign]
+        lake.refuses = SourceError("permission denied")
 
     def granted() -> tuple[()]:
-        lake.list_files = real  # type: ignore[method-assign]
+        lake.refuses = None
         return ()
 
     watch, seen = watching(lake, ScriptedFeed(refused, granted))
@@ -347,7 +342,7 @@ def test_events_of_a_real_folder(tmp_path: Path) -> None:
     (staging / "moved" / "4.csv").write_text("x", encoding="utf-8")
     lake = RealFolderLake()
     feed = EventFeed(lambda: [str(landing)] if landing.is_dir() else [], every_s=3600)
-    intake = Intake(lake, [str(landing)], Routes.to(TABLE), settle_s=0.1)  # type: ignore[arg-type]  # a fake
+    intake = make_intake(lake, Clock(), paths=[str(landing)], settle_s=0.1)
     watch, _ = watching(lake, feed, intake=intake)
     try:
         with running(watch):

@@ -119,7 +119,7 @@ def test_a_cache_that_cannot_be_written_is_a_clear_error(tmp_path: Path, reposit
 
 
 def test_the_ivy_file_asks_for_the_declared_jars_only() -> None:
-    root = ET.fromstring(ivy_module(ARTIFACTS))  # noqa: S314 - we wrote it ourselves
+    root = ET.fromstring(ivy_module(ARTIFACTS))
     dependencies = root.findall("./dependencies/dependency")
     assert [one.get("name") for one in dependencies] == [artifact.name for artifact in ARTIFACTS]
     assert {one.get("transitive") for one in dependencies} == {"false"}

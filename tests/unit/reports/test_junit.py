@@ -33,7 +33,7 @@ _REQUIRED = {
 
 def parsed(text: str) -> ET.Element:
     """Parse the XML and validate it."""
-    root = ET.fromstring(text)  # noqa: S314 - our own
+    root = ET.fromstring(text)
     for element in root.iter():
         assert set(element.attrib) == _REQUIRED.get(element.tag, set()), element.tag
         pattern = "".join(

@@ -9,6 +9,7 @@ import socket
 from copy import copy
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.rest import ConfigResponse, ListNamespaceResponse, ListTablesResponse, TableResponse
@@ -309,13 +310,13 @@ def test_requests_are_logged_without_tokens(world: RestWorld, caplog: pytest.Log
 )
 def test_who_has_no_token_or_another_is_refused(world: RestWorld, header: str | None) -> None:
     client = world.client(lambda: "s3cret")
-    headers = {} if header is None else {"Authorization": header.encode()}
+    headers: Any = {} if header is None else {"Authorization": header.encode()}
     for path in ("/v1/config", "/v1/main/namespaces", "/v1/main/namespaces/x/views", "/", "/health/"):
-        refused = client.get(path, headers=headers)  # type: ignore[arg-type]  # bytes are headers, too
+        refused = client.get(path, headers=headers)
         assert refused.status_code == 401
         assert valid("IcebergErrorResponse", refused.json())["error"]["type"] == "NotAuthorizedException"
         assert refused.headers["WWW-Authenticate"].startswith("Bearer")
-    assert client.post("/v1/main/namespaces", headers=headers).status_code == 401  # type: ignore[arg-type]  # likewise
+    assert client.post("/v1/main/namespaces", headers=headers).status_code == 401
 
 
 def test_who_has_the_token_may_ask_and_probes_need_none(world: RestWorld) -> None:

@@ -138,7 +138,9 @@ def test_sql_is_sql(engine: str) -> None:
     sql = text.rpartition("\n\n")[2] if engine == "trino" else text
     statements = [one for one in sqlglot.parse(sql, dialect=engine) if one is not None]
     assert isinstance(statements[-1], exp.Select)
-    assert statements[-1].find(exp.Table).name == "trips"  # type: ignore[union-attr]
+    table = statements[-1].find(exp.Table)
+    assert table is not None
+    assert table.name == "trips"
 
 
 @pytest.mark.parametrize("engine", sorted(RUN_HERE - {"duckdb", "trino"}))

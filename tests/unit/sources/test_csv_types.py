@@ -134,7 +134,7 @@ INFERENCES = st.builds(
     st.sampled_from(
         ["unknown", "bool", "int64", "double", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]", "string"]
     ),
-    st.just(True),  # noqa: FBT003 - only integers are ever inexact
+    exact=st.just(value=True),  # only integers are ever inexact
 ) | st.just(Inference("int64", exact=False))
 
 

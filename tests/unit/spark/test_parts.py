@@ -231,7 +231,7 @@ def test_examples_hide_a_struct_with_a_masked_field() -> None:
         def __init__(self) -> None:
             self.schema = schema
 
-        def selectExpr(self, *columns: str) -> Any:  # noqa: N802 - Spark's
+        def selectExpr(self, *columns: str) -> Any:
             return columns
 
     rows = AddedRows(

@@ -51,7 +51,7 @@ class _Reader:
         self.filters.append(predicate)
         return self
 
-    def selectExpr(self, *_: str) -> _Reader:  # noqa: N802 - Spark's name
+    def selectExpr(self, *_: str) -> _Reader:
         return self
 
     def collect(self) -> list[Any]:

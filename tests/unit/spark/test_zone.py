@@ -25,7 +25,7 @@ class Session:
         self.asked += number
         return self
 
-    def selectExpr(self, sql: str) -> Any:  # noqa: N802 - as Spark calls it
+    def selectExpr(self, sql: str) -> Any:
         assert sql == "java_method('java.time.ZoneId', 'systemDefault')"
         return self
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
@@ -73,9 +73,14 @@ def test_without_the_library_the_extra_is_named(
     assert caught.value.hint == f"pip install 'lakegate[{extra}]'"
 
 
+def google(make: Callable[..., Exception], *given: object) -> Exception:
+    """Make an error with a function that has no types."""
+    return make(*given)
+
+
 def test_google_is_not_asked_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(**_: object) -> object:
-        raise DefaultCredentialsError("there are none")  # type: ignore[no-untyped-call]
+        raise google(DefaultCredentialsError, "there are none")
 
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setattr("google.auth.default", none)
@@ -129,17 +134,17 @@ def test_what_an_account_is_used_with_is_left_out_of_logs(monkeypatch: pytest.Mo
 
 
 _GOOGLE: list[tuple[Exception, type[Exception]]] = [
-    (from_http_status(404, "No such object: lake/a"), FileNotFoundError),  # type: ignore[no-untyped-call]
-    (from_http_status(404, "The specified bucket does not exist."), SourceError),  # type: ignore[no-untyped-call]
-    (from_http_status(412, "conditionNotMet"), ReplacedError),  # type: ignore[no-untyped-call]
-    (from_http_status(403, "denied"), PermissionError),  # type: ignore[no-untyped-call]
-    (from_http_status(401, "who are you"), ConfigurationError),  # type: ignore[no-untyped-call]
-    (from_http_status(429, "slow down"), StorageUnavailableError),  # type: ignore[no-untyped-call]
-    (from_http_status(503, "busy"), StorageUnavailableError),  # type: ignore[no-untyped-call]
-    (from_http_status(400, "no"), SourceError),  # type: ignore[no-untyped-call]
-    (RetryError("given up", None), StorageUnavailableError),  # type: ignore[no-untyped-call]
-    (TransportError("no route"), StorageUnavailableError),  # type: ignore[no-untyped-call]
-    (DefaultCredentialsError("none"), ConfigurationError),  # type: ignore[no-untyped-call]
+    (google(from_http_status, 404, "No such object: lake/a"), FileNotFoundError),
+    (google(from_http_status, 404, "The specified bucket does not exist."), SourceError),
+    (google(from_http_status, 412, "conditionNotMet"), ReplacedError),
+    (google(from_http_status, 403, "denied"), PermissionError),
+    (google(from_http_status, 401, "who are you"), ConfigurationError),
+    (google(from_http_status, 429, "slow down"), StorageUnavailableError),
+    (google(from_http_status, 503, "busy"), StorageUnavailableError),
+    (google(from_http_status, 400, "no"), SourceError),
+    (google(RetryError, "given up", None), StorageUnavailableError),
+    (google(TransportError, "no route"), StorageUnavailableError),
+    (google(DefaultCredentialsError, "none"), ConfigurationError),
 ]
 
 
@@ -152,9 +157,9 @@ def test_what_google_refuses(raised: GoogleAPICallError, becomes: type[Exception
 
 def _azure(status: int, code: str) -> HttpResponseError:
     response: Any = SimpleNamespace(status_code=status, reason=code, headers={}, request=None, body=lambda: b"")
-    error = HttpResponseError(message=code, response=response)
-    error.error_code = code  # type: ignore[attr-defined]
-    return error
+    error: Any = HttpResponseError(message=code, response=response)
+    error.error_code = code
+    return cast("HttpResponseError", error)
 
 
 _AZURE: list[tuple[Exception, type[Exception]]] = [

@@ -36,7 +36,7 @@ class OwnedBucket(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     _denied = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
-    do_GET = do_HEAD = do_PUT = do_POST = do  # noqa: N815 - the server's names
+    do_GET = do_HEAD = do_PUT = do_POST = do
 
     def log_message(self, format: str, *args: object) -> None:
         pass

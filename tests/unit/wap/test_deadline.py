@@ -6,6 +6,8 @@ import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -25,8 +27,8 @@ OVER = Deadline(0.0)
 
 def call(house: FakeLakehouse, deadline: Deadline = NEVER, run: str = "r1") -> Run:
     house.kill()
-    order = lambda: ordered(house, CLEAN, run=run)  # noqa: E731 - it is one
-    return resume(house.context, run, until="publish", table=TRIPS, request=order, deadline=deadline)
+    request = partial(ordered, house, CLEAN, run=run)
+    return resume(house.context, run, until="publish", table=TRIPS, request=request, deadline=deadline)
 
 
 def test_without_time_nothing_is_started(house: FakeLakehouse) -> None:
@@ -97,12 +99,13 @@ def test_the_engines_work_is_cancelled_repeatedly(
         def cancel(self) -> None:
             cancelled.release()
 
-    context = replace(house.context, engine=Slow)  # type: ignore[arg-type]
-    order = lambda: ordered(house, CLEAN)  # noqa: E731 - it is one
+    slow: Any = Slow
+    context = replace(house.context, engine=slow)
+    request = partial(ordered, house, CLEAN)
     with monkeypatch.context() as patch, pytest.raises(DeadlineReachedError) as caught:
         # Time is over only when the engine works, however long a busy machine takes to get there.
         patch.setattr(Deadline, "left_s", property(lambda _: 0.0 if begun.is_set() else 0.05))
-        resume(context, "r1", until="publish", table=TRIPS, request=order, deadline=Deadline.after(600))
+        resume(context, "r1", until="publish", table=TRIPS, request=request, deadline=Deadline.after(600))
     assert isinstance(caught.value.__context__, error)
     assert branches(house) == ["main"], "what was half written is gone"
     assert list(house.journal.suspended()) == ["r1"]

@@ -101,7 +101,7 @@ def rows_of(number: int) -> list[dict[str, Any]]:
 
 
 def adds(house: House, *numbers: int, **options: Any) -> list[Callable[[], Run]]:
-    return [lambda number=number: house.add(f"r{number}", rows_of(number), **options) for number in numbers]  # type: ignore[misc]
+    return [partial(house.add, f"r{number}", rows_of(number), **options) for number in numbers]
 
 
 def commits(house: House) -> list[Commit]:

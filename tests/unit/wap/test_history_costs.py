@@ -71,25 +71,31 @@ def away(*_: object) -> Any:
 
 
 @pytest.mark.parametrize("what", WORK)
-def test_it_reads_as_little_of_a_long_history_as_of_a_short_one(what: str) -> None:
+def test_it_reads_as_little_of_a_long_history_as_of_a_short_one(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
     for commits in LENGTHS:
         house = aged(commits)
         first = next(iter(house.catalog.history("main", run_id="r1")))
-        history, count = house.catalog.history, [0]
-
-        def counted(ref: str, **options: Any) -> Iterator[Commit]:
-            # What a server looks through for a filter counts, too.
-            run_id = options.pop("run_id", None)
-            for commit in history(ref, **options):  # noqa: B023 - called in this round only
-                count[0] += 1  # noqa: B023 - likewise
-                if run_id in (None, commit.properties.get(RUN_ID_PROPERTY)):
-                    yield commit
-
-        house.catalog.history = counted  # type: ignore[method-assign]
+        looked_at = list_commits_read(house, monkeypatch)
         WORK[what](house, first)
-        read.append(count[0])
+        read.append(len(looked_at))
     assert read[0] == read[1], what
+
+
+def list_commits_read(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that grows with each commit that is read."""
+    history, looked_at = house.catalog.history, list[str]()
+
+    def noted(ref: str, **options: Any) -> Iterator[Commit]:
+        # What a server looks through for a filter counts, too.
+        run_id = options.pop("run_id", None)
+        for commit in history(ref, **options):
+            looked_at.append(commit.hash)
+            if run_id in (None, commit.properties.get(RUN_ID_PROPERTY)):
+                yield commit
+
+    monkeypatch.setattr(house.catalog, "history", noted)
+    return looked_at
 
 
 def test_what_runs_did_is_known_when_their_detail_has_expired() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -102,17 +103,17 @@ def test_who_has_little_time_waits_no_longer_for_the_publish_lock(
 
     monkeypatch.setattr(house.journal, "lock", noted)
     monkeypatch.setattr(Deadline, "left_s", 5.0)
-    order = lambda: ordered(house)  # noqa: E731 - it is one
+    request = partial(ordered, house)
     with lock("main/nyc.trips", timeout_s=0):
-        run = resume(house.context, "r1", until="publish", table=TRIPS, request=order, deadline=Deadline.after(600))
+        run = resume(house.context, "r1", until="publish", table=TRIPS, request=request, deadline=Deadline.after(600))
     assert (run.status, waits) == ("published", [5.0])
 
 
 def test_who_runs_out_of_time_while_a_beaten_run_passes_is_suspended(house: FakeLakehouse) -> None:
     context = replace(house.context, publish_within_s=_FOREVER_S)
-    order = lambda: ordered(house)  # noqa: E731 - it is one
+    request = partial(ordered, house)
     with house.journal.lock("change of main/nyc.trips", timeout_s=0), pytest.raises(DeadlineReachedError):
-        resume(context, "r1", until="publish", table=TRIPS, request=order, deadline=Deadline.after(2))
+        resume(context, "r1", until="publish", table=TRIPS, request=request, deadline=Deadline.after(2))
     assert (ids(house), list(house.journal.suspended())) == ([], ["r1"])
-    assert resume(context, "r1", until="publish", table=TRIPS, request=order).status == "published"
+    assert resume(context, "r1", until="publish", table=TRIPS, request=request).status == "published"
     assert ids(house) == [1, 2]

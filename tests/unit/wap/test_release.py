@@ -13,6 +13,7 @@ from lakegate.checks import parse_checks
 from lakegate.errors import EngineError, InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import COLUMNS, RowSelection, quarantine_of
+from lakegate.model.run import Run
 from lakegate.model.schema import Column, Schema
 from lakegate.wap.release import columns_to_release, drop, hides_quarantined, release_corrected
 from lakegate.wap.transaction import Transaction
@@ -176,11 +177,11 @@ def test_as_many_other_rows_are_not_the_confirmed_ones(change: str | None, goes_
 )
 def test_rows_stay_hidden_that_were_hidden_when_they_were_set_aside(checks: tuple[str, ...], *, hides: bool) -> None:
     made = {"request": None, "checks": {"nyc.trips": tuple(one for text in checks for one in parse_checks(text))}}
-    known = {"r1": make_run("published", request=None), "r2": make_run("published", **made)}
+    known: dict[str, Run | None] = {"r1": make_run("published", request=None), "r2": make_run("published", **made)}
     held = pa.table({"_run_id": ["r1", "r2", "r2"]}).to_batches()
     reader = SimpleNamespace(read_rows=lambda _pointer, **_options: iter(held))
     context: Any = SimpleNamespace(reader=reader, journal=SimpleNamespace(get=known.get))
     pointer: Any = None
     assert hides_quarantined(context, pointer) is hides
-    known["r1"] = None  # type: ignore[assignment]  # as a rebuilt journal says
+    known["r1"] = None  # as a rebuilt journal says
     assert hides_quarantined(context, pointer)

@@ -483,9 +483,9 @@ def test_only_a_concurrent_append_is_rebased_again(three: House, monkeypatch: py
     together: list[int] = []
     replay_each = TableEdits.replay_each
 
-    def noted(self: TableEdits, sources: Sequence[object], *args: Any, **options: Any) -> Any:
+    def noted(self: TableEdits, sources: Sequence[Any], *args: Any, **options: Any) -> Any:
         together.append(len(sources))
-        return replay_each(self, sources, *args, **options)  # type: ignore[arg-type]
+        return replay_each(self, sources, *args, **options)
 
     monkeypatch.setattr(revert, "_APPENDS_TOGETHER", 3)
     concurrent = _before_commit(three, monkeypatch, lambda: three.add("later4", later[4:]))
@@ -582,15 +582,16 @@ def _before_commit(house: House, monkeypatch: pytest.MonkeyPatch, do: Callable[[
     """Have ``do`` done right before the next commit on main; returns what is still to be done."""
     # The concurrent commit comes while we hold the lock.
     monkeypatch.setattr("lakegate.wap.optimistic_commit._LOCK_TIMEOUT_S", 0.0)
-    commit, pending = house.catalog.commit, [do]
+    commit, pending = house.catalog.commit, list[object]([do])
 
     def overtaken(request: CommitRequest) -> Ref:
         if request.branch == "main" and pending:
-            pending.pop()()
+            pending.clear()
+            do()
         return commit(request)
 
     monkeypatch.setattr(house.catalog, "commit", overtaken)
-    return pending  # type: ignore[return-value]
+    return pending
 
 
 def test_keys_that_were_new_without_the_rows_that_come_back_go_with_them(house: House) -> None:

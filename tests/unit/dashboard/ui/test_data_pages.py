@@ -197,7 +197,8 @@ class Answers:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    queries = Queries(lambda narrator: Answers())  # type: ignore[arg-type,return-value]
+    lake: Any = Answers()
+    queries = Queries(lambda narrator: lake)
     monkeypatch.setattr(parts, "queries", lambda known: queries)
     yield
     queries.close()

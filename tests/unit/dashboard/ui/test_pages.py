@@ -177,8 +177,8 @@ def test_a_lake_with_one_table_shows_its_rows_and_hides_no_branch(tmp_path: Path
 
 
 def test_a_branch_shows_its_rows_once_somebody_asks(made: BigLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = Differences()
-    queries = Queries(lambda narrator: lake)  # type: ignore[arg-type,return-value]
+    lake: Any = Differences()
+    queries = Queries(lambda narrator: lake)
     monkeypatch.setattr(parts, "queries", lambda known: queries)
     share(made, masked=("id",))
     run = next(one for one in reversed(made.runs) if one.status == "rejected" and one.branch_kept)
@@ -273,11 +273,11 @@ def test_quarantined_rows_are_on_the_pages_of_their_table_and_run(house: FakeLak
     odd = "<b>\N{RIGHT-TO-LEFT OVERRIDE}x"
     run = load({"id": 1, "fare": 1, odd: ""}, {"id": None, "fare": -77, odd: "<script>"}, checks=checks)
 
-    lake = SimpleNamespace(home=Path(), settings=Settings())
+    lake: Any = SimpleNamespace(home=Path(), settings=Settings())
 
     def share(**settings: Any) -> None:
         access = Access("none", allow_actions=False, settings=UiSettings(**settings))
-        session.share(Shared(lake, model_of(house, ui=settings), access))  # type: ignore[arg-type]
+        session.share(Shared(lake, model_of(house, ui=settings), access))
 
     share()
     assert "1 quarantined row" in shown("")
@@ -299,9 +299,10 @@ def test_quarantined_rows_can_be_released_or_deleted_by_who_may(
 ) -> None:
     run = load({"id": 1, "fare": 1}, {"id": None, "fare": 2}, checks="not_null(id, severity='quarantine')")
     release = Mock(return_value=run)
-    model, lake = model_of(house), SimpleNamespace(home=Path(), settings=Settings(), quarantine_release=release)
+    model = model_of(house)
+    lake: Any = SimpleNamespace(home=Path(), settings=Settings(), quarantine_release=release)
     for may_act in (False, True):
-        session.share(Shared(lake, model, Access("none", may_act, UiSettings())))  # type: ignore[arg-type]
+        session.share(Shared(lake, model, Access("none", may_act, UiSettings())))
         for app in (opened("table", table="nyc.trips", view="Quarantine"), opened("run", run=run.run_id)):
             keys = {button.key for button in app.button}
             assert ({"lg-release-nyc.trips", "lg-drop-nyc.trips"} <= keys) == may_act
@@ -316,8 +317,9 @@ def test_quarantined_rows_can_be_released_or_deleted_by_who_may(
 
 def share_house(house: FakeLakehouse, *, act: bool = False) -> Lake:
     """Have the pages show a lake in memory, and return the lake."""
-    parts: Any = {"catalog": house.catalog, "reader": house, "journal": house.journal, "context": house.context}
-    lake = Lake(SimpleNamespace(**parts, settings=Settings(), home=Path()))  # type: ignore[arg-type]
+    parts = {"catalog": house.catalog, "reader": house, "journal": house.journal, "context": house.context}
+    components: Any = SimpleNamespace(**parts, settings=Settings(), home=Path())
+    lake = Lake(components)
     session.share(Shared(lake, model_of(house), Access("none", act, UiSettings())))
     return lake
 
@@ -393,7 +395,7 @@ def test_the_server_waits_for_actions_but_not_when_told_twice(house: FakeLakehou
             if not force:
                 goes_on.set()
 
-        running = server._DashboardServer(uvicorn.Config(lambda *_: None), known, lambda: None, waiting)  # noqa: SLF001 - no socket
+        running = server.DashboardServer(uvicorn.Config(lambda *_: None), known, lambda: None, waiting)
         vars(running).update(servers=[], lifespan=SimpleNamespace(shutdown=lambda: asyncio.sleep(0)))
         asyncio.run(running.shutdown())
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lakegate.config import Settings, UiSettings
+from lakegate.config import Settings
 from lakegate.dashboard.ui import session, shell
 from lakegate.dashboard.ui.access import Access
 from lakegate.dashboard.ui.pages import Page, find_pages
@@ -74,7 +74,7 @@ def test_the_lake_is_named_and_its_name_is_escaped(monkeypatch: pytest.MonkeyPat
 def test_who_has_not_logged_in_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from lakegate.dashboard.ui import parts
 
-    share(Access("oidc", True, UiSettings()))  # noqa: FBT003 - a test's
+    share(Access("oidc", allow_actions=True))
     shown = opened(monkeypatch, lambda: parts.html("rows of data"))
     assert "rows of data" not in shown
     assert "lake</" not in shown

@@ -243,14 +243,14 @@ def test_a_given_up_run_is_undone_and_raises_the_last_error(lake: FakeLake) -> N
     assert lake.steps("away")[-1] == "undo"
 
 
-def test_a_publish_whose_response_was_lost_is_a_success(lake: FakeLake) -> None:
+def test_a_publish_whose_response_was_lost_is_a_success(lake: FakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
     real = lake.publish_run
 
     def publish_run(run_id: str) -> Run:
         real(run_id)
         raise OutcomeUnknownError("No answer came.")
 
-    lake.publish_run = publish_run  # type: ignore[method-assign]
+    monkeypatch.setattr(lake, "publish_run", publish_run)
     assert program.run_one(ORDER, "unheard")["status"] == "published"
     assert status_of("unheard") == "SUCCESS"
 
