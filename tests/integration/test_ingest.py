@@ -273,44 +273,6 @@ def test_csv_without_a_header_is_matched_by_position(lake: Lake, namespace: str,
     assert rows == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
 
 
-def test_nothing_in_the_files_means_nothing_to_publish(lake: Lake, namespace: str, tmp_path: Path) -> None:
-    before = branch_names(lake)
-    head = lake.branches()[0]
-    run = lake.ingest(f"{namespace}.t", write_trips(tmp_path / "a.parquet", 0))
-
-    assert run.status == "skipped"
-    assert run.detail is not None
-    assert "no rows" in run.detail
-    assert (branch_names(lake), lake.branches()[0]) == (before, head)
-
-
-def test_a_query_that_writes_is_refused(lake: Lake, namespace: str, tmp_path: Path) -> None:
-    table = f"{namespace}.trips"
-    lake.ingest(table, write_trips(tmp_path / "a.parquet", 10))
-    with pytest.raises(QueryError, match="can only read"):
-        lake.query(f"DROP TABLE {table}")
-    assert count(lake, table) == 10
-
-
-def test_reserved_words_can_name_tables_and_columns(lake: Lake, namespace: str, tmp_path: Path) -> None:
-    table = pa.table({"select": [1, 2], "order by": ["a", "b"], "tick`s": [1.0, None], "dotted.name": [1, 1]})
-    pq.write_table(table, tmp_path / "a.parquet")
-    run = lake.ingest(
-        f"{namespace}.order",
-        tmp_path / "a.parquet",
-        checks=[
-            "not_null(select)",
-            "unique('order by')",
-            "not_null('tick`s')",
-            "in_range('dotted.name', 0, 5)",
-            "unique('dotted.name')",
-        ],
-    )
-    assert run.report is not None
-    assert [r.failing_rows for r in run.report.results] == [0, 0, 1, 0, 2]
-    lake.discard(run.branch)
-
-
 @pytest.mark.storage
 def test_newer_content_replaces_older_though_its_keys_are_unique(lake: Lake, namespace: str, tmp_path: Path) -> None:
     unique = ["unique(id, scope='table')"]
