@@ -25,12 +25,13 @@ class MemoryDatabase(Sqlite):
 
     Args:
         clock: Replaces the machine's clock.
+        like: What it holds to begin with; by default nothing.
     """
 
-    def __init__(self, *, clock: Clock = utc_now) -> None:
+    def __init__(self, *, clock: Clock = utc_now, like: MemoryDatabase | None = None) -> None:
         template = _template()
         connection = sqlite3.connect(":memory:", check_same_thread=False)
-        with template.begin() as source:
+        with (template if like is None else like.engine).connect() as source:
             original: Any = source.connection.driver_connection
             original.backup(connection)
         # The template's dialect makes its compiled statements fit: compiling them anew for each test takes longer than

@@ -51,6 +51,13 @@ class MemoryCatalog:
         self._refs: dict[str, Ref] = {"main": Ref(name="main", hash=ROOT_HASH)}
         self._last_time = datetime.min.replace(tzinfo=UTC)
 
+    def copy(self) -> MemoryCatalog:
+        """Return another catalog with the same branches, tags and commits, for a test that starts from them."""
+        other = MemoryCatalog()
+        with self._lock:
+            vars(other).update(_nodes=dict(self._nodes), _refs=dict(self._refs), _last_time=self._last_time)
+        return other
+
     def identity(self) -> str | None:
         """Return a name that no other catalog has while this one exists."""
         return f"memory:{id(self)}"

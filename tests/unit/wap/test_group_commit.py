@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -110,14 +110,25 @@ def commits(house: House) -> list[Commit]:
 
 @pytest.fixture
 def house() -> House:
+    return _house().copy()
+
+
+@pytest.fixture
+def shared() -> House:
+    """A lakehouse in which r1, r2 and r3 were published in one commit."""
+    return _shared().copy()
+
+
+@cache
+def _house() -> House:
     house = House()
     house.add("r0", rows_of(0))
     return house
 
 
-@pytest.fixture
-def shared(house: House) -> House:
-    """A lakehouse in which r1, r2 and r3 were published in one commit."""
+@cache
+def _shared() -> House:
+    house = _house().copy()
     stopped = Stopped(house, adds(house, 1, 2, 3))
     with stopped.waiting():
         pass

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -45,7 +45,13 @@ def house() -> House:
 
 
 @pytest.fixture
-def three(house: House) -> House:
+def three() -> House:
+    return _three().copy()
+
+
+@cache
+def _three() -> House:
+    house = House()
     house.add("r1", A)
     house.add("r2", B)
     house.add("r3", C)
