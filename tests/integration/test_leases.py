@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -29,6 +28,7 @@ from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
 from support import warm
 from support.e2e_support import Cli
+from support.lakes import components_of
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.jvm
@@ -99,11 +99,14 @@ class World:
             try:
                 wait_until(partial(_is_stopped, owner), what=point, process=owner)
                 if lease_s == LEASE_S:
-                    time.sleep(LEASE_S * 1.5)
+                    wait_until(self.has_lost_its_lease, what="the end of its lease")
                 yield owner
             finally:
                 if owner.poll() is None and _is_stopped(owner):
                     owner.kill()
+
+    def has_lost_its_lease(self) -> bool:
+        return any(self.table in run.tables for run in components_of(self.lake).journal.abandoned())
 
     def ingest(self, number: int) -> tuple[str | Path, ...]:
         return "ingest", self.table, self.file(number), "-c", "not_null(id)", "--branch", f"{self.table}/{number}"
