@@ -15,7 +15,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from lakegate.config import ENV_PREFIX, Settings
+from lakegate.config import Settings
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "settings.md"
 FLAGS = {
@@ -79,14 +79,14 @@ def render(page: str) -> str:
 
 def _table(sections: list[str]) -> str:
     rows = [
-        (f"`{key}`", *_default_and_meaning(model, name), _places(key))
+        (f"`{key}`", *_default_and_meaning(model, name), f"`{FLAGS[key]}`" if key in FLAGS else "")
         for key, model, name in setting_keys()
         if any(_is_in(one, key, model) for one in sections)
     ]
-    has_places = any(places for *_, places in rows)
-    head = ["key", "default", *(["variable, flag"] if has_places else []), "meaning"]
+    has_flags = any(flag for *_, flag in rows)
+    head = ["key", "default", *(["flag"] if has_flags else []), "meaning"]
     lines = [head, ["---"] * len(head)]
-    lines += [[key, default, *([places] if has_places else []), meaning] for key, default, meaning, places in rows]
+    lines += [[key, default, *([flag] if has_flags else []), meaning] for key, default, meaning, flag in rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -96,12 +96,6 @@ def _is_in(section: str, key: str, model: type[BaseModel]) -> bool:
     if kind and ("type" not in model.model_fields or get_args(model.model_fields["type"].annotation) != (kind,)):
         return False
     return key.startswith(f"{name}.") and (name.endswith("*") or key.count(".") == 1)
-
-
-def _places(key: str) -> str:
-    variable = f"`{ENV_PREFIX}{key.upper().replace('.', '_')}`" if "*" not in key else None
-    flag = f"`{FLAGS[key]}`" if key in FLAGS else None
-    return ", ".join(filter(None, (variable, flag)))
 
 
 def _default_and_meaning(model: type[BaseModel], name: str) -> tuple[str, str]:
