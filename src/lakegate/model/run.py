@@ -306,6 +306,11 @@ class Run(Value):
         return ", ".join([name for name in self.tables if not is_quarantine(name)] or self.tables)
 
     @property
+    def is_stepwise(self) -> bool:
+        """Whether its steps are taken one by one, and some may still follow."""
+        return self.order is not None
+
+    @property
     def is_users_branch(self) -> bool:
         """Whether a user made its branch. Only publishing it may drop the branch."""
         return self.adopted or self.kind == "branch"

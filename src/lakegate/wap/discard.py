@@ -172,7 +172,7 @@ def discard_run(context: Context, branch: str, *, target: str = "main", action: 
     except BaseException:
         # Restore the run: its branch still exists, and may be published or discarded later.
         with suppress(LakegateError):
-            if lease.run.finished_at is None and lease.run.order is None:
+            if lease.run.finished_at is None and not lease.run.is_stepwise:
                 context.journal.save(lease.run, token)
                 context.journal.abandon(lease.run.run_id, token)
             elif lease.run.finished_at is None:

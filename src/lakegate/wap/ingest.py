@@ -120,11 +120,11 @@ def resume(
             discard_own(context, run)  # what's left of the first attempt would block the second
         made = _request_for(run_id, request, None if run is None else run.order)
         return ingest(context, made, until=until, suspends=suspends, retried=run is not None, deadline=deadline)
-    if run.order is None and request is None:
+    if not run.is_stepwise and request is None:
         return settle(context, lease)
     with running(context, run, token=lease.token, suspends=suspends, deadline=deadline) as progress:
         made = run.order or _request_for(run_id, request, None)
-        if run.order is not None and request is not None and not run.staged and context.changed_files(made.batch):
+        if run.is_stepwise and request is not None and not run.staged and context.changed_files(made.batch):
             made = request()  # files that changed before they were written: read their current version
             if made.batch.rows == 0:  # for instance, another run took all rows of a source meanwhile
                 discard_own(context, progress.run)
@@ -291,7 +291,7 @@ def _start_over(context: Context, progress: Progress, request: IngestRequest, de
     context.journal.release(request.run_id, progress.token)
     _wait_for_priority_runs(context, request, deadline)
     base = sync(context, request.target)
-    kept = request if progress.run.order is not None else None
+    kept = request if progress.run.is_stepwise else None
     progress.update(
         status="running",
         tables=(str(request.table),),

@@ -111,7 +111,7 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
 
 
 def _settle(context: Context, progress: Progress, run: Run, *, publishes: bool, reason: str) -> Run:
-    why = "which waited for its next step" if run.order else "whose process died"
+    why = "which waited for its next step" if run.is_stepwise else "whose process died"
     doing = f"Recovering run {run.run_id}, {why}"
     with context.narrator.step(doing if publishes else f"Undoing run {run.run_id}"):
         if (ended := _end_if_published(context, progress)) is not None:
@@ -160,7 +160,7 @@ def _end_if_published(context: Context, progress: Progress) -> Run | None:
 
 
 def _reason(run: Run) -> str:
-    if run.order is None:
+    if not run.is_stepwise:
         return "Its process died before the audit was done."
     last = f" Its last attempt failed: {run.error.message}" if run.error is not None else ""
     return f"It wasn't audited, and nobody started its next step.{last}"

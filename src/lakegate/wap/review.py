@@ -103,7 +103,7 @@ def publish_branch(
         )
         begun = run.model_copy(update={"status": "staged", "error": None, "reports": counting})
     known = context.journal.get(run.run_id)
-    waits = known is not None and known.order is not None and known.finished_at is None
+    waits = known is not None and known.is_stepwise and known.finished_at is None
     with running(context, begun, before=known if waits else None) as progress:
         if published is None:
             own_branch = known.branch if known is not None and known.branch_kept else branch
