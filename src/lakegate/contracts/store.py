@@ -170,7 +170,7 @@ class Contracts:
         try:
             stat = path.stat()
             version = (stat.st_mtime_ns, stat.st_size)
-        except OSError:
+        except OSError:  # reading it says why
             version = (0, 0)
         known = self._read.get(path)
         if known is None or known[0] != version:

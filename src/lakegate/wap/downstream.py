@@ -365,4 +365,5 @@ def needed_states(context: Context) -> Iterator[TablePointer]:
         if all(map(is_quarantine, delivery.tables)):
             continue  # events of quarantine tables are never sent
         with suppress(_CommitLostError):
-            yield from filter(None, _states(context, delivery, delivery.commit or "")[2].values())
+            _, _, after = _states(context, delivery, delivery.commit or "")
+            yield from filter(None, after.values())

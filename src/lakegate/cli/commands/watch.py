@@ -93,7 +93,7 @@ def watch(app: App, /, **given: Any) -> None:
     view = WatchView(app, given["paths"], max_tries=max_tries, live=live)
     with ExitStack() as opened:
         watching = _watch(app, given, settings, view, opened)
-        view.when_unread = watching.stop
+        view.on_output_lost = watching.stop
         try:
             with _stopped_by_signals(watching):
                 summary = watching.run()
@@ -245,7 +245,7 @@ class WatchView:
         self._max_tries = max_tries
         self._live = live
         self._unrouted: set[str] = set()
-        self.when_unread: Callable[[], None] = lambda: None
+        self.on_output_lost: Callable[[], None] = lambda: None
         """Called when nobody reads the runs on standard output any more."""
 
     def say(self, word: str, text: str) -> None:
@@ -270,7 +270,7 @@ class WatchView:
         if self._app.json:
             click.echo(as_json(json_safe(run_payload(run))))
             if lost_output() is not None:
-                self.when_unread()
+                self.on_output_lost()
 
     def backing_off(self, error: LakegateError, pause_s: float) -> None:
         """Report a service that is unavailable."""

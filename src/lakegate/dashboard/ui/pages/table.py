@@ -321,13 +321,13 @@ def _null_chart(known: Sequence[ColumnHistory]) -> None:
 
 
 def _bounds_chart(table: str, known: Sequence[ColumnHistory]) -> None:
-    can = {one.column: points for one in known if not _is_hidden(one.column) and len(points := _bounds(one)) > 1}
-    if not can:
+    charted = {one.column: points for one in known if not _is_hidden(one.column) and len(points := _bounds(one)) > 1}
+    if not charted:
         return
-    column = st.selectbox("Bounds over time", list(can), key=f"bounds-{table}", format_func=charts.short)
-    if column in can:
+    column = st.selectbox("Bounds over time", list(charted), key=f"bounds-{table}", format_func=charts.short)
+    if column in charted:
         charts.ranges(
-            can[column],
+            charted[column],
             title=charts.short(column),
             description="Lowest and highest value that each publish added to a column",
         )
