@@ -546,7 +546,7 @@ class Engine(Protocol):
         """
 
     def analyze(self, schema: Schema, predicates: Sequence[Any], queries: Sequence[str]) -> None:
-        """Refuse SQL that can't run on rows with the columns of ``schema``, as far as that shows without rows.
+        """Refuse SQL that can't run on rows with the columns of ``schema``, as far as that can be told without rows.
 
         Args:
             predicates: As for :meth:`count_failing`.

@@ -86,7 +86,7 @@ class Table:
 
     @property
     def metadata_location(self) -> str:
-        """URI of the Iceberg metadata file, for every other reader of Iceberg."""
+        """URI of the Iceberg metadata file, for any other Iceberg reader."""
         return self.metadata.metadata_location
 
     def snapshots(self) -> Sequence[Snapshot]:

@@ -148,7 +148,7 @@ def test_a_run_that_ended_is_returned_without_a_lease(first: Actor, then: Actor)
     assert not then.abandoned()
 
 
-def test_nobody_resumes_a_run_that_there_is_not(first: Actor) -> None:
+def test_a_run_that_does_not_exist_is_not_resumed(first: Actor) -> None:
     assert first.resume("r01") is None
     assert not first.renew("r01")
 

@@ -344,7 +344,7 @@ class Case:
         return after is not None and after.columns == before.columns and not before.rows - after.rows
 
     def _do(self, run: Doing, text: str, *, silent: bool = False) -> bool:
-        """Run one statement; return whether Spark and lakegate let it be done."""
+        """Run one statement; return whether Spark and lakegate accepted it."""
         try:
             if run.transaction is not None:
                 run.transaction.sql(text).collect()

@@ -130,7 +130,7 @@ class LambdaFunction:
         return answer.value
 
     def call(self, event: Any, *, timeout_s: float = 120.0) -> Answer:
-        """Call the function; an error is an answer, too. ``timeout_s`` is what it is told, nobody ends it then."""
+        """Call the function; its answer may be an error. It's told ``timeout_s``, but isn't stopped then."""
         return self.wait(self.start(event, timeout_s=timeout_s))
 
     def start(self, event: Any, *, timeout_s: float = 120.0) -> str:

@@ -104,7 +104,7 @@ def find_check(name: str) -> _Definition:
     installed, defined = None if point is None else _load(point), USERS.get(name)
     if installed is not None and defined is not None and installed.__module__ != defined.__module__:
         raise CheckError(
-            f"There are two checks called '{name}': one of {installed.__module__}, one of {defined.__module__}.",
+            f"There are two checks called '{name}': one in {installed.__module__}, one in {defined.__module__}.",
             hint="Give one of them another name.",
             check=name,
         )

@@ -154,7 +154,7 @@ def _without_past(check: Check) -> CheckError:
     cause = "examples=0" if check.examples == 0 else "the setting audit.mask"
     return refuse(
         check,
-        f"{cause} hides the value, so none is kept to compare with by deviations or percent.",
+        f"{cause} hides the value, so none is stored for later runs to compare with.",
         "Leave out deviations and percent, and give min and max; or show the value: "
         "without examples=0, and with a column that audit.mask doesn't name.",
     )

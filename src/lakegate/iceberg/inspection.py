@@ -297,7 +297,7 @@ def _delete_file_flaws(snapshot: Document, manifests: ManifestList, file: Needed
 
 
 def _running_total_flaws(document: Document, snapshot: Document, file: NeededFile) -> Iterator[Flaw]:
-    """Yield a snapshot whose totals don't follow from its parent's: a manifest may be gone, and the totals adapted."""
+    """Yield a snapshot whose totals don't follow from its parent's: a manifest may be gone, and totals adjusted."""
     parent = find_snapshot(document, snapshot.get("parent-snapshot-id") or NO_SNAPSHOT)
     before, now = ((one or {}).get("summary") or {} for one in (parent, snapshot))
     for total_key, added_key, removed_key in _RUNNING_TOTALS:

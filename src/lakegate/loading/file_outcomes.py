@@ -261,7 +261,7 @@ class Backoff:
             failed: Whether the engine was reachable, and failed.
 
         Returns:
-            Whether the engine failed at it before too, and succeeded for others in between.
+            Whether the engine also failed on it before, and succeeded on others in between.
         """
         known = self._troubles.get(uri, _Trouble(0, 0, self._successes, 0.0))
         until = self._clock.monotonic() + min(_TROUBLE_S * 2.0 ** min(known.times, 10), _MAX_TROUBLE_S)

@@ -385,7 +385,7 @@ def test_no_function_takes_the_place_of_an_installed_check(installed: None) -> N
     with pytest.raises(TypeError, match="there is a check 'is_iban' of bank_checks"):
         of_module("notebook")
     of_module("bank_checks.forms")  # which an entry point may name by the package
-    with pytest.raises(CheckError, match=r"two checks called 'is_iban': one of bank_checks, one of bank_checks\.forms"):
+    with pytest.raises(CheckError, match=r"two checks called 'is_iban': one in bank_checks, one in bank_checks\.forms"):
         parse_check("is_iban(s)")
 
 

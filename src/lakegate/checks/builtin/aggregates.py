@@ -202,7 +202,7 @@ def column_min(
 ) -> Aggregates:
     """The smallest value of ``column`` is between ``min`` and ``max``, either of which may be omitted.
 
-    For numbers, decimals, dates, times and text, compared as by ``accepted_range``. NULLs are ignored. A column with a
+    For numbers, decimals, dates, times and text, compared as by ``in_range``. NULLs are ignored. A column with a
     NaN fails; one without values is skipped. In Python: ``column_min``.
 
     Example:

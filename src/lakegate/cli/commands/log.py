@@ -62,7 +62,7 @@ def log(app: App, /, *, ref: str, limit: int, oneline: bool) -> None:
 
 
 def _with_tables(lake: Lake, commits: Iterable[Commit], limit: int) -> Iterator[Commit]:
-    """Yield commits with their tables. From the first one that doesn't name its own on, ask the catalog."""
+    """Yield commits with their tables. Ask the catalog from the first commit that doesn't name its own."""
     for number, commit in enumerate(commits):
         if not tables_in(commit):
             yield from lake.log(commit.hash, limit=limit - number)

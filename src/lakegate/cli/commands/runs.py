@@ -67,7 +67,7 @@ _MESSAGE = 60
 @click.option("--table", metavar="TABLE", help="Only runs of this table.", shell_complete=complete_tables)
 @click.option("--status", type=click.Choice(get_args(RunStatus)), help="Only runs with this status.")
 @click.option("--kind", type=click.Choice(get_args(RunKind)), help="Only runs of this kind.")
-@click.option("--orchestrator", metavar="NAME", help="Only runs started by this: cli, python, watch, prefect, dbos, …")
+@click.option("--orchestrator", metavar="NAME", help="Only runs started by NAME: cli, python, watch, prefect, dbos, …")
 @click.option("--source", metavar="TEXT", help="Only runs with a source file whose path contains this.")
 @since_option("Only runs started since then, such as 2026-01-31T07:00:00Z, 24h or 7d.")
 @limit_option(50)

@@ -19,7 +19,7 @@ TEMPLATE = Path(__file__).with_name("template.yaml")
 
 
 class Parameter(NamedTuple):
-    """A parameter of the template, which has its default.
+    """A parameter of the template, which also holds its default.
 
     Attributes:
         metavar: The placeholder for its value in the help.

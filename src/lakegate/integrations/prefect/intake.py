@@ -119,7 +119,8 @@ def intake_flow(
         return Failed(message=error_line(error), data=error)
     counts = ", ".join(f"{count} {name.lower()}" for name, count in sorted(ended.items()))
     words = f"Chunks: {counts}." if counts else "Nothing new."
-    return Completed(message=f"{words} Announced files restarted: {again}." if again else words, data=dict(ended))
+    restarted = f" Started the flow runs of {again} announced files again." if again else ""
+    return Completed(message=words + restarted, data=dict(ended))
 
 
 def _routes(table: str | None, routes: list[str] | None) -> Routes:
