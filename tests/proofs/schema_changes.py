@@ -102,8 +102,8 @@ class Contents:
 
 
 @dataclass
-class Done:
-    """A statement that was done: its text, or the label of the snapshot that was rolled back to."""
+class Executed:
+    """An executed statement: its text, or the label of the snapshot that it rolled back to."""
 
     label: int
     sql: str | None
@@ -112,8 +112,8 @@ class Done:
 
 
 @dataclass
-class Doing:
-    """A run under way, or published."""
+class ProofRun:
+    """A run in progress, or published."""
 
     number: int
     plan: Plan
@@ -121,7 +121,7 @@ class Doing:
     branch: str = ""
     transaction: Transaction | None = None
     stack: ExitStack = field(default_factory=ExitStack)
-    done: list[Done] = field(default_factory=list)
+    done: list[Executed] = field(default_factory=list)
     only_inserts: bool = True
     published: int = 0
 
@@ -245,8 +245,8 @@ class Case:
         self._branches: list[str] = []
         self._labels = 0
         self._snapshots: dict[int, int] = {}
-        self._runs: dict[int, Doing] = {}
-        self._published: list[Doing] = []
+        self._runs: dict[int, ProofRun] = {}
+        self._published: list[ProofRun] = []
         self._clock = 0
         self.reasons: list[str] = []
         self._replayed: dict[str, dict[int, int]] = {}
@@ -283,7 +283,7 @@ class Case:
             self._clock += 1
             before = self._pointer(MAIN)
             if move.what == "begin":
-                run = self._runs[move.run] = Doing(move.run, self._history.plans[move.run], began=self._clock)
+                run = self._runs[move.run] = ProofRun(move.run, self._history.plans[move.run], began=self._clock)
                 self._begin(run)
             elif move.what == "publish":
                 outcomes[self._publish(self._runs[move.run])] += 1
@@ -308,7 +308,7 @@ class Case:
 
     # What runs do
 
-    def _begin(self, run: Doing) -> None:
+    def _begin(self, run: ProofRun) -> None:
         lake = self._lake(run)
         if run.plan.mode == "transaction":
             run.transaction = run.stack.enter_context(lake.transaction(f"run {run.number}"))
@@ -319,7 +319,7 @@ class Case:
             lake.create_branch(run.branch)
         self._branches.append(run.branch)
 
-    def _step(self, run: Doing, step: Step) -> None:
+    def _step(self, run: ProofRun, step: Step) -> None:
         if step.kind == "rollback":
             self._roll_back(run, step)
             return
@@ -343,7 +343,7 @@ class Case:
         after = self._contents(branch)
         return after is not None and after.columns == before.columns and not before.rows - after.rows
 
-    def _do(self, run: Doing, text: str, *, silent: bool = False) -> bool:
+    def _do(self, run: ProofRun, text: str, *, silent: bool = False) -> bool:
         """Run one statement; return whether Spark and lakegate accepted it."""
         try:
             if run.transaction is not None:
@@ -353,11 +353,11 @@ class Case:
         except Exception:  # noqa: BLE001 - Spark has many ways to say no; what was not done is not replayed
             return False
         self._labels += 1
-        run.done.append(Done(self._labels, text, silent=silent))
+        run.done.append(Executed(self._labels, text, silent=silent))
         self._note_snapshot(run)
         return True
 
-    def _roll_back(self, run: Doing, step: Step) -> None:
+    def _roll_back(self, run: ProofRun, step: Step) -> None:
         pointer = self._pointer(run.branch)
         if pointer is None:
             return
@@ -373,10 +373,10 @@ class Case:
         except Exception:  # noqa: BLE001 - as above
             return
         self._labels += 1
-        run.done.append(Done(self._labels, None, back_to=self._snapshots[target]))
+        run.done.append(Executed(self._labels, None, back_to=self._snapshots[target]))
         run.only_inserts = False
 
-    def _expire_between(self, run: Doing, step: Step) -> None:
+    def _expire_between(self, run: ProofRun, step: Step) -> None:
         """Insert twice, and have the table forget the snapshot in between."""
         table, columns = str(self._table), self._columns(run.branch)
         if not columns or not self._do(run, insertion(step.number, table, columns)):
@@ -387,12 +387,12 @@ class Case:
             forget = f"table => '{table}', snapshot_ids => array({between})"
             run.only_inserts &= not self._do(run, f"CALL {CATALOG}.system.expire_snapshots({forget})", silent=True)
 
-    def _note_snapshot(self, run: Doing) -> None:
+    def _note_snapshot(self, run: ProofRun) -> None:
         pointer = self._pointer(run.branch)
         if pointer is not None:
             self._snapshots.setdefault(pointer.snapshot_id, run.done[-1].label)
 
-    def _publish(self, run: Doing) -> str:
+    def _publish(self, run: ProofRun) -> str:
         before = self._pointer(MAIN)
         outcome = self._end(run)
         after = self._pointer(MAIN)
@@ -407,7 +407,7 @@ class Case:
         self._require_checks(run, then, self._main)
         return outcome
 
-    def _end(self, run: Doing) -> str:
+    def _end(self, run: ProofRun) -> str:
         try:
             if run.transaction is not None:
                 run.stack.close()
@@ -448,7 +448,7 @@ class Case:
         )
         raise BrokenPromiseError(f"after run {last.number}, main is no serial outcome: {problem}\n  {told}")
 
-    def _replay(self, branch: str, run: Doing) -> str | None:
+    def _replay(self, branch: str, run: ProofRun) -> str | None:
         """Do what a run did, in a plain session; return what can't be done."""
         session = self._session(self._lakes[0], branch)
         for one in run.done:
@@ -478,7 +478,7 @@ class Case:
             return f"{found.columns}, note {found.note}, instead of {wanted.columns}, note {wanted.note}"
         return f"rows {dict(found.rows - wanted.rows)} too much, {dict(wanted.rows - found.rows)} missing"
 
-    def _require_checks(self, run: Doing, before: Contents | None, after: Contents | None) -> None:
+    def _require_checks(self, run: ProofRun, before: Contents | None, after: Contents | None) -> None:
         """Ask the reference whether what passed is true: of the rows that came, or of the whole table."""
         if after is None:
             return
@@ -501,7 +501,7 @@ class Case:
     def _context(self) -> Any:
         return components_of(self._lakes[0]).context
 
-    def _lake(self, run: Doing) -> Lake:
+    def _lake(self, run: ProofRun) -> Lake:
         return self._lakes[run.number % 2]
 
     def _head(self) -> str:

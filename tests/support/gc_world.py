@@ -244,7 +244,7 @@ def run_on(world: World, branch: str, *, days_ago: float, status: RunStatus = "r
 
 @dataclass(frozen=True)
 class Play:
-    """Steps at random: each method is one; ``choice`` picks what it is done to."""
+    """Random steps: each method is one. ``choice`` picks the branch, commit or ref that it changes."""
 
     world: World
 
@@ -264,6 +264,7 @@ class Play:
             self.world.write("main", name, more=self.world.needs[staged.metadata_location], old=old)
 
     def revert(self, choice: int, name: str, _: bool) -> None:
+        """Point a table back to one of its earlier states that are still needed."""
         needed = self.world.needed()
         known = sorted(path for path in self.world.needs if f"/{name}_" in path and path in needed)
         if known:

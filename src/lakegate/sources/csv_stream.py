@@ -69,7 +69,7 @@ class QuoteScan:
     multiline: bool = False
     line_ends: set[str] = field(default_factory=set)
     _last: int = _LF
-    _may_touch: npt.NDArray[np.bool_] = field(init=False, repr=False)
+    _may_touch: npt.NDArray[np.bool_] = field(init=False, repr=False)  # by byte: whether it may stand beside a quote
 
     def __post_init__(self) -> None:
         self._may_touch = np.zeros(256, dtype=bool)

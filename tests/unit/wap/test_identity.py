@@ -60,6 +60,7 @@ def test_what_another_journal_published_meanwhile_is_found_before_the_commit(
 ) -> None:
     house = FakeLakehouse()
     other = FakeLakehouse()
+    # The same catalog and tables, with another journal.
     other.__dict__ = {**house.__dict__, "journal": Journal(MemoryDatabase())}
 
     def publish_elsewhere() -> None:
