@@ -160,8 +160,8 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _aws_is_described_once() -> Iterator[None]:
-    """Keep what AWS's library knows of its services; else each new client reads megabytes of JSON again."""
+def _services_of_aws_are_read_once() -> Iterator[None]:
+    """Keep botocore's descriptions of services, which each new client would read again: megabytes of JSON."""
     import botocore.session
 
     with pytest.MonkeyPatch.context() as patch:

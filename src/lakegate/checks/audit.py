@@ -126,7 +126,7 @@ def run_audit(
         The report. A failed check is a result in it, never an exception.
 
     Raises:
-        CheckError: When a check doesn't fit this table, or the engine refuses what the user wrote in one.
+        CheckError: When a check doesn't fit this table, or the engine refuses its SQL or column.
         EngineError: When the audit couldn't run, or the engine didn't see the rows that the manifests hold.
     """
     started = time.monotonic()

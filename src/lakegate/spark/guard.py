@@ -50,8 +50,8 @@ _SCHEMA_HINT = (
 _SETTING_HINT = "lakegate controls this session's settings. Run it in your own Spark session."
 _HINTS = {
     **dict.fromkeys(("INSERT", "LOAD", "MERGE", "UPDATE"), _DATA_HINT),
-    "DELETE": "To delete rows, as a run that can be reverted: lakegate table delete TABLE --where 'fare < 0'",
-    "TRUNCATE": "To delete all rows, as a run that can be reverted: lakegate table truncate TABLE",
+    "DELETE": "To delete rows in a run that can be reverted: lakegate table delete TABLE --where 'fare < 0'",
+    "TRUNCATE": "To delete all rows in a run that can be reverted: lakegate table truncate TABLE",
     **dict.fromkeys(("COMMENT", "CREATE", "REPLACE"), _SCHEMA_HINT),
     "ALTER": "To change a table's columns: lakegate table evolve TABLE 'ADD COLUMN zone STRING'",
     "DROP": "To drop a table, which older commits still have: lakegate table drop TABLE",

@@ -31,7 +31,7 @@ NOW = datetime(2026, 1, 31, 7, 5, 9, tzinfo=UTC)
 
 
 @dataclass
-class Teller:
+class RecordingNotifier:
     """Records the alerts."""
 
     notices: list[Notice] = field(default_factory=list)
@@ -58,12 +58,12 @@ class Teller:
 
 
 @pytest.fixture
-def teller() -> Teller:
-    return Teller()
+def notifier() -> RecordingNotifier:
+    return RecordingNotifier()
 
 
-def context(house: FakeLakehouse, teller: Any) -> Context:
-    return replace(house.context, notifier=teller)
+def context(house: FakeLakehouse, notifier: Any) -> Context:
+    return replace(house.context, notifier=notifier)
 
 
 def stored(house: FakeLakehouse, run_id: str = "r1") -> Run:
@@ -81,48 +81,48 @@ def stored(house: FakeLakehouse, run_id: str = "r1") -> Run:
     ],
 )
 def test_a_finished_ingest_is_reported_once(
-    house: FakeLakehouse, teller: Teller, rows: Any, checks: str, told: tuple[str, bool, str]
+    house: FakeLakehouse, notifier: RecordingNotifier, rows: Any, checks: str, told: tuple[str, bool, str]
 ) -> None:
-    run = ingest(context(house, teller), ordered(house, rows, checks=(checks,)))
-    assert teller.told == [told]
+    run = ingest(context(house, notifier), ordered(house, rows, checks=(checks,)))
+    assert notifier.told == [told]
     assert [one.channel for one in run.notifications] == ["ops"]
     assert stored(house) == run
-    assert teller.notices[0].run == run.model_copy(update={"notifications": ()})
+    assert notifier.notices[0].run == run.model_copy(update={"notifications": ()})
 
 
-def test_a_skipped_run_is_not_reported(house: FakeLakehouse, teller: Teller) -> None:
+def test_a_skipped_run_is_not_reported(house: FakeLakehouse, notifier: RecordingNotifier) -> None:
     ingest(house.context, ordered(house))
-    assert ingest(context(house, teller), ordered(house, file="r1", run="r2")).status == "skipped"
-    assert teller.told == []
+    assert ingest(context(house, notifier), ordered(house, file="r1", run="r2")).status == "skipped"
+    assert notifier.told == []
 
 
 def test_a_failed_run_is_reported_and_raises(
-    house: FakeLakehouse, teller: Teller, monkeypatch: pytest.MonkeyPatch
+    house: FakeLakehouse, notifier: RecordingNotifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
         raise EngineError("Out of disk.")
 
     with when_reached(monkeypatch, "after-claim", fail), pytest.raises(EngineError, match="Out of disk"):
-        ingest(context(house, teller), ordered(house))
-    assert teller.told == [("failed", False, "error")]
+        ingest(context(house, notifier), ordered(house))
+    assert notifier.told == [("failed", False, "error")]
     assert [one.outcome for one in stored(house).notifications] == ["sent"]
 
 
-def test_a_suspended_run_is_reported_when_it_ends(house: FakeLakehouse, teller: Teller) -> None:
-    telling = context(house, teller)
+def test_a_suspended_run_is_reported_when_it_ends(house: FakeLakehouse, notifier: RecordingNotifier) -> None:
+    telling = context(house, notifier)
     ingest(telling, ordered(house, WITH_NULLS), until="write", suspends=True)
-    assert teller.told == []
+    assert notifier.told == []
     ended = resume(telling, "r1", until="audit")
     assert (ended.status, [one.outcome for one in ended.notifications]) == ("rejected", ["sent"])
     assert resume(telling, "r1", until="publish") == ended
-    assert teller.told == [("rejected", False, "error")]
+    assert notifier.told == [("rejected", False, "error")]
 
 
-def test_an_undone_run_is_reported_as_failed(house: FakeLakehouse, teller: Teller) -> None:
-    telling = context(house, teller)
+def test_an_undone_run_is_reported_as_failed(house: FakeLakehouse, notifier: RecordingNotifier) -> None:
+    telling = context(house, notifier)
     ingest(telling, ordered(house), until="write", suspends=True)
     undo(telling, "r1", reason="Nobody wants it.")
-    assert teller.told == [("failed", False, "error")]
+    assert notifier.told == [("failed", False, "error")]
 
 
 @pytest.mark.parametrize(
@@ -130,31 +130,35 @@ def test_an_undone_run_is_reported_as_failed(house: FakeLakehouse, teller: Telle
     [("after-claim", ("failed", True, "error")), ("after-publish", ("published", True, "warn"))],
 )
 def test_a_recovered_run_is_reported_as_recovered(
-    house: FakeLakehouse, teller: Teller, monkeypatch: pytest.MonkeyPatch, point: str, told: tuple[str, bool, str]
+    house: FakeLakehouse,
+    notifier: RecordingNotifier,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+    told: tuple[str, bool, str],
 ) -> None:
-    house.dies_at(monkeypatch, point, lambda: ingest(context(house, teller), ordered(house)))
-    assert teller.told == []
+    house.dies_at(monkeypatch, point, lambda: ingest(context(house, notifier), ordered(house)))
+    assert notifier.told == []
     house.kill()
-    (run,) = recover(context(house, teller))
-    assert teller.told == [told]
+    (run,) = recover(context(house, notifier))
+    assert notifier.told == [told]
     assert stored(house) == run
     assert len(run.notifications) == 1
 
 
-def test_recovery_does_not_report_a_finished_run_again(house: FakeLakehouse, teller: Teller) -> None:
-    ingest(context(house, teller), ordered(house, WITH_NULLS))
+def test_recovery_does_not_report_a_finished_run_again(house: FakeLakehouse, notifier: RecordingNotifier) -> None:
+    ingest(context(house, notifier), ordered(house, WITH_NULLS))
     assert house.journal.resume("r1", ended=True) is not None  # by somebody who is to publish its branch
     house.kill()
-    (run,) = recover(context(house, teller))
+    (run,) = recover(context(house, notifier))
     assert run.status == "rejected"
-    assert teller.told == [("rejected", False, "error")]
+    assert notifier.told == [("rejected", False, "error")]
 
 
-def test_a_rejected_transaction_is_reported(house: FakeLakehouse, teller: Teller) -> None:
+def test_a_rejected_transaction_is_reported(house: FakeLakehouse, notifier: RecordingNotifier) -> None:
     with (
         pytest.raises(AuditFailedError),
         transaction(
-            context(house, teller),
+            context(house, notifier),
             run_id="t1",
             name=None,
             branch="wap/t1",
@@ -165,58 +169,60 @@ def test_a_rejected_transaction_is_reported(house: FakeLakehouse, teller: Teller
     ):
         tx.append("nyc.trips", WITH_NULLS)
         tx.check("nyc.trips", "not_null(passengers)")
-    assert teller.told == [("rejected", False, "error")]
-    assert teller.notices[0].tables == ("nyc.trips",)
+    assert notifier.told == [("rejected", False, "error")]
+    assert notifier.notices[0].tables == ("nyc.trips",)
     assert len(stored(house, "t1").notifications) == 1
 
 
-def test_a_branch_published_later_is_reported_again(house: FakeLakehouse, teller: Teller) -> None:
-    telling = context(house, teller)
+def test_a_branch_published_later_is_reported_again(house: FakeLakehouse, notifier: RecordingNotifier) -> None:
+    telling = context(house, notifier)
     rejected = ingest(telling, ordered(house, WITH_NULLS))
     with pytest.raises(AuditFailedError):
         review.publish_branch(telling, rejected.branch, configured=lambda _: ())
-    assert [event for event, *_ in teller.told] == ["rejected", "rejected"]
+    assert [event for event, *_ in notifier.told] == ["rejected", "rejected"]
     assert len(stored(house).notifications) == 2
 
 
 @pytest.mark.parametrize("error", [RuntimeError("secret"), RetryableError("away")])
-def test_a_notifier_that_breaks_changes_nothing(house: FakeLakehouse, teller: Teller, error: Exception) -> None:
+def test_a_notifier_that_breaks_changes_nothing(
+    house: FakeLakehouse, notifier: RecordingNotifier, error: Exception
+) -> None:
     def breaks() -> None:
         raise error
 
-    teller.do = breaks
-    run = ingest(context(house, teller), ordered(house))
+    notifier.do = breaks
+    run = ingest(context(house, notifier), ordered(house))
     assert (run.status, run.notifications) == ("published", ())
     assert stored(house) == run
 
 
-def test_an_interrupt_while_alerting_keeps_the_work(house: FakeLakehouse, teller: Teller) -> None:
+def test_an_interrupt_while_alerting_keeps_the_work(house: FakeLakehouse, notifier: RecordingNotifier) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    teller.do = interrupt
+    notifier.do = interrupt
     with pytest.raises(KeyboardInterrupt, match="Run r1 had ended: published"):
-        ingest(context(house, teller), ordered(house))
+        ingest(context(house, notifier), ordered(house))
     assert stored(house).status == "published"
     assert house.rows_on("main", "nyc.trips") == CLEAN
 
 
 def test_a_journal_outage_while_alerting_changes_nothing(
-    house: FakeLakehouse, teller: Teller, monkeypatch: pytest.MonkeyPatch
+    house: FakeLakehouse, notifier: RecordingNotifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> None:
         raise RetryableError("away")
 
     monkeypatch.setattr(house.journal, "note_notifications", away)
-    assert ingest(context(house, teller), ordered(house)).status == "published"
+    assert ingest(context(house, notifier), ordered(house)).status == "published"
 
 
-def test_changes_made_while_alerting_are_not_lost(house: FakeLakehouse, teller: Teller) -> None:
+def test_changes_made_while_alerting_are_not_lost(house: FakeLakehouse, notifier: RecordingNotifier) -> None:
     def change() -> None:
         house.journal.save(stored(house).model_copy(update={"status": "reverted"}))
 
-    teller.do = change
-    ingest(context(house, teller), ordered(house))
+    notifier.do = change
+    ingest(context(house, notifier), ordered(house))
     assert (stored(house).status, len(stored(house).notifications)) == ("reverted", 1)
 
 
@@ -296,10 +302,10 @@ def test_rejected_and_reverted_runs_do_not_count_as_published() -> None:
     assert late(published(1, 2, status="reverted"), published(2, 1, kind="revert")) == [("nyc.trips", None)]
 
 
-def test_a_late_table_is_reported_once_until_its_next_publish(teller: Teller) -> None:
+def test_a_late_table_is_reported_once_until_its_next_publish(notifier: RecordingNotifier) -> None:
     journal = Journal(MemoryDatabase())
     journal.save(published(1, 30))
     found = find_late(journal, {"nyc.trips": "1d"}, NOW)
-    (told,) = alert_late(teller, found, NOW)
+    (told,) = alert_late(notifier, found, NOW)
     assert [one.outcome for one in told.notifications] == ["sent"]
-    assert (teller.told, teller.alerts) == ([("late", False, "error")], [("late nyc.trips r1", 86400.0)])
+    assert (notifier.told, notifier.alerts) == ([("late", False, "error")], [("late nyc.trips r1", 86400.0)])
