@@ -196,10 +196,8 @@ class _Compiler:
     # Objects -------------------------------------------------------------------------------------------------------
 
     def _properties(self, value: Any, name: str, at: str, _: Any) -> str:
-        if not isinstance(value, dict):
-            raise ValueError(f"{at}: it isn't an object of schemas.")  # noqa: TRY004 - of what a user wrote
         terms = []
-        for key, schema in value.items():
+        for key, schema in _schemas_in(value, at).items():
             found = f"try_element_at({_as('object', name)}, {sql_string(key)})"
             terms.append(f"({found} IS NULL OR {self.bound(schema, found, f'{at}/{key}')})")
         return _if_is("object", name, " AND ".join(terms) or "TRUE")
@@ -211,9 +209,7 @@ class _Compiler:
         return _if_is("object", name, " AND ".join(terms) or "TRUE")
 
     def _additional_properties(self, value: Any, name: str, at: str, schema: Mapping[str, Any]) -> str:
-        properties = schema.get("properties", {})
-        if not isinstance(properties, dict):
-            raise ValueError(f"{at.removesuffix('additionalProperties')}properties: it isn't an object of schemas.")  # noqa: TRY004 - of what a user wrote
+        properties = _schemas_in(schema.get("properties", {}), f"{at.removesuffix('additionalProperties')}properties")
         known = ", ".join(map(sql_string, properties))
         entry = f"{name}e"
         is_known = f"{entry}.key IN ({known}) OR " if known else ""
@@ -229,6 +225,12 @@ _KEYWORDS = (
 
 
 _SPARK_TYPES = {"number": "DOUBLE", "string": "STRING", "array": "ARRAY<VARIANT>", "object": "MAP<STRING, VARIANT>"}
+
+
+def _schemas_in(value: Any, at: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{at}: it isn't an object of schemas.")  # noqa: TRY004 - of what a user wrote
+    return value
 
 
 def _snake(keyword: str) -> str:

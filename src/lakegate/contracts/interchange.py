@@ -94,8 +94,8 @@ def write_odcs(contract: LoadedContract) -> str:
     left += [(f"{OWN}{key}", value) for key, value in options.items()]
     lines += _custom(left, indent=4)
     if terms.freshness is not None:
-        number, unit = re.fullmatch(r"([0-9]+)\s*([a-z])", terms.freshness.strip()).groups()  # type: ignore[union-attr]
-        lines += ["slaProperties:", "  - property: frequency", f"    value: {int(number)}", f"    unit: {unit}"]
+        text = terms.freshness.strip()  # validated: a number and the letter of a unit
+        lines += ["slaProperties:", "  - property: frequency", f"    value: {int(text[:-1])}", f"    unit: {text[-1]}"]
     return "\n".join(lines) + "\n"
 
 

@@ -11,7 +11,7 @@ from openlineage.client.transport.http import HttpConfig, HttpTransport, create_
 from openlineage.client.transport.transport import Transport
 from requests import HTTPError, RequestException
 
-from lakegate.config import DownstreamSettings, OpenlineageDownstream
+from lakegate.config import OpenlineageDownstream
 from lakegate.credentials.secret import Secret
 from lakegate.downstream import DownstreamContext
 from lakegate.errors import DownstreamError, DownstreamUnavailableError
@@ -103,7 +103,6 @@ class OpenlineageTarget:
             ) from None
 
 
-def make(name: str, settings: DownstreamSettings, context: DownstreamContext) -> OpenlineageTarget:
+def make(name: str, settings: OpenlineageDownstream, context: DownstreamContext) -> OpenlineageTarget:
     """Return the downstream system that a section of the settings describes."""
-    assert isinstance(settings, OpenlineageDownstream)  # noqa: S101 - its type says so
     return OpenlineageTarget(name, settings, context)

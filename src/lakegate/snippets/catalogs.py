@@ -13,7 +13,7 @@ from lakegate.snippets import TITLES, Engine
 from lakegate.snippets.target import SnippetTarget, file_uri, python_literal, sql_name, sql_string
 
 _SPARK_PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
-_TOKEN = "LAKE_READER_TOKEN"  # noqa: S105 - a variable's name
+_READER_VARIABLE = "LAKE_READER_TOKEN"
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def served_python(engine: Engine) -> Callable[[SnippetTarget, ServeEndpoint], st
         if engine == "daft" and target.has_deletes:
             read = "daft.from_arrow({table}.scan().to_arrow())"
         given = ", ".join(f"{python_literal(key)}: {python_literal(value)}" for key, value in options.items())
-        token = f', "token": os.environ[{python_literal(_TOKEN)}]' if server.has_token else ""
+        token = f', "token": os.environ[{python_literal(_READER_VARIABLE)}]' if server.has_token else ""
         table = f"lake.load_table({python_literal(str(target.table))})"
         return "\n".join(
             [
@@ -159,7 +159,7 @@ def served_duckdb(target: SnippetTarget, server: ServeEndpoint) -> str:
     lines = []
     if server.has_token:
         lines = [
-            f"-- Credentials: replace the dots with the token of {_TOKEN}.",
+            f"-- Credentials: replace the dots with the token of {_READER_VARIABLE}.",
             "CREATE OR REPLACE SECRET reader (TYPE iceberg, TOKEN '…');",
         ]
         access = "SECRET reader"
@@ -180,13 +180,13 @@ def served_spark(target: SnippetTarget, server: ServeEndpoint) -> str:
     lines = [*_spark_start(target), *_spark_options({**options, **spark_file_io(target.warehouse, target.storage)})]
     if server.has_token:
         lines.insert(0, "import os\n")
-        lines.append(f'    .config("spark.sql.catalog.lake.token", os.environ[{python_literal(_TOKEN)}])')
+        lines.append(f'    .config("spark.sql.catalog.lake.token", os.environ[{python_literal(_READER_VARIABLE)}])')
     return "\n".join([*lines, *_spark_end(target)])
 
 
 def served_trino(target: SnippetTarget, server: ServeEndpoint) -> str:
     """Return Trino's catalog file and a query."""
-    token = ["iceberg.rest-catalog.security=OAUTH2", f"iceberg.rest-catalog.oauth2.token=${{ENV:{_TOKEN}}}"]
+    token = ["iceberg.rest-catalog.security=OAUTH2", f"iceberg.rest-catalog.oauth2.token=${{ENV:{_READER_VARIABLE}}}"]
     has_capitals = str(target.table) != str(target.table).lower()
     return "\n".join(
         [

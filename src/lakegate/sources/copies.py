@@ -34,6 +34,7 @@ from lakegate.sources.inspection import unreadable
 from lakegate.sources.parquet import schema_problems
 from lakegate.sources.rows import Rows
 from lakegate.storage import open_store
+from lakegate.storage.objects import ObjectStore
 
 _INEXACT_IN_DOUBLE = 2**53
 _EXACT_DIGITS = 15
@@ -180,7 +181,7 @@ def _leaves(kind: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 def _spelled(numbers: Any) -> Any:
     """Return numbers as text, with an exponent only for tiny fractions and where a double doesn't keep all digits."""
     texts = pc.cast(numbers, pa.string())
-    has_exponent = pc.match_substring(texts, "e+").fill_null(False)  # noqa: FBT003 - the value
+    has_exponent = pc.match_substring(texts, "e+").fill_null(fill_value=False)
     if not pc.any(has_exponent).as_py():
         return texts
     exact = (Decimal(repr(number)) for number in numbers.filter(has_exponent).to_pylist())
@@ -261,25 +262,27 @@ def upload(batch: Batch, warehouse: str, run_id: str, storage: StorageSettings, 
     if not any(map(_is_local, batch.files)):
         return batch
     store, files = open_store(warehouse, storage), []
+    folder = f"{warehouse.rstrip('/')}/{_UPLOADS}/{run_id}"
     with narrator.step(f"Copying {sum(map(_is_local, batch.files)):,} files to where the engine reads them") as step:
         for done, file in enumerate(batch.files, start=1):
-            if _is_local(file):
-                path = from_uri(file.copy_uri or file.uri)
-                ending = _ENDINGS.search(path)  # tells Spark the compression
-                target = f"{warehouse.rstrip('/')}/{_UPLOADS}/{run_id}/{token_hex(8)}{ending[0] if ending else ''}"
-                try:
-                    store.create(target, Path(path).read_bytes())
-                except OSError as error:
-                    raise SourceError(
-                        f"'{shown(path)}' can't be copied to {target}: {error.strerror or error}.",
-                        hint="The engine runs on another machine, and reads it there. Check your permissions on the "
-                        "warehouse.",
-                        path=shown(path),
-                    ) from error
-                file = file.model_copy(update={"copy_uri": target})  # noqa: PLW2901 - the same file
-            files.append(file)
+            files.append(_upload_file(file, folder, store) if _is_local(file) else file)
             step.progress(done, len(batch.files), "files")
     return batch.only(tuple(files))
+
+
+def _upload_file(file: SourceFile, folder: str, store: ObjectStore) -> SourceFile:
+    path = from_uri(file.copy_uri or file.uri)
+    ending = _ENDINGS.search(path)  # tells Spark the compression
+    target = f"{folder}/{token_hex(8)}{ending[0] if ending else ''}"
+    try:
+        store.create(target, Path(path).read_bytes())
+    except OSError as error:
+        raise SourceError(
+            f"'{shown(path)}' can't be copied to {target}: {error.strerror or error}.",
+            hint="The engine runs on another machine, and reads it there. Check your permissions on the warehouse.",
+            path=shown(path),
+        ) from error
+    return file.model_copy(update={"copy_uri": target})
 
 
 def drop_uploads(files: Sequence[SourceFile], storage: StorageSettings) -> None:

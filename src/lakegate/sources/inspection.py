@@ -72,10 +72,14 @@ class Inspected(Protocol):
     """An inspected file, with the names and types of its columns."""
 
     @property
-    def file(self) -> Located: ...  # noqa: D102 - named above
+    def file(self) -> Located:
+        """The file."""
+        ...
 
     @property
-    def columns(self) -> tuple[SourceColumn, ...]: ...  # noqa: D102
+    def columns(self) -> tuple[SourceColumn, ...]:
+        """Its columns, in order."""
+        ...
 
 
 def unreadable(path: str, error: OSError) -> SourceError:

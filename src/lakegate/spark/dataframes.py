@@ -11,6 +11,7 @@ from lakegate.errors import InputError
 from lakegate.frames import first_line, to_arrow
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import is_masked
+from lakegate.model.words import counted
 from lakegate.spark.failures import spark_errors
 from lakegate.spark.scans import collect_rows
 from lakegate.spark.sessions import is_connect
@@ -111,8 +112,12 @@ def require_unique(
         return
     has_null = any(value is None for row in wrong for value in row[:-1])
     hidden = [is_masked(masked, key) for key in keys]
+    shown = (
+        ["NULL" if one is None else "•••" if hides else str(one) for one, hides in zip(row[:-1], hidden, strict=True)]
+        for row in wrong
+    )
     examples = ", ".join(
-        f"({', '.join(map(_shown, row[:-1], hidden))}) in {row[-1]:,} row{'' if row[-1] == 1 else 's'}" for row in wrong
+        f"({', '.join(values)}) in {counted(row[-1], 'row')}" for values, row in zip(shown, wrong, strict=True)
     )
     what = "is NULL" if has_null else "isn't unique"
     named = ", ".join(f"'{key}'" for key in keys)
@@ -154,7 +159,3 @@ def _statement(
     values = ", ".join(f"source.{quote(name)}" for name in columns)
     insert = f"WHEN NOT MATCHED {new}THEN INSERT ({', '.join(map(quote, columns))}) VALUES ({values})"  # noqa: S608 - all quoted
     return f"MERGE INTO {table} AS target USING {view} AS source ON {same} {delete}{update}{insert}"
-
-
-def _shown(value: object, hidden: bool = False) -> str:  # noqa: FBT001, FBT002 - given by map()
-    return "NULL" if value is None else "•••" if hidden else str(value)

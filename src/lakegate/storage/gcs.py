@@ -48,7 +48,7 @@ class GcsStore(ObjectStore):
 
     def __init__(self, settings: GcsSettings) -> None:
         self._client = gcs_client(settings)
-        from google.cloud.storage.retry import DEFAULT_RETRY  # type: ignore[import-untyped]
+        from google.cloud.storage.retry import DEFAULT_RETRY
 
         waits = DEFAULT_RETRY.with_delay(initial=_FIRST_WAIT_S, maximum=LONGEST_WAIT_S)
         self._retry = waits.with_timeout(_GIVEN_UP_AFTER_S)
@@ -127,7 +127,7 @@ def gcs_client(settings: GcsSettings) -> Any:
         import google.auth
         from google.auth.credentials import AnonymousCredentials
         from google.auth.exceptions import GoogleAuthError
-        from google.cloud.storage import Client  # type: ignore[import-untyped]
+        from google.cloud.storage import Client
     except ImportError as error:
         raise missing_package("Files on Google Cloud Storage need", "google-cloud-storage", "gcs") from error
     credentials: Any = None

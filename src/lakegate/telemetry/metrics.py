@@ -6,7 +6,7 @@ never decrease, and the time to read them depends on the number of series, not o
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -85,7 +85,7 @@ class Measurements:
 
     def __init__(self, observe: Observer | None = None) -> None:
         self._observe = observe
-        self._values: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+        self._values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = defaultdict(float)
 
     def add(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
         """Add to a counter, or record a value in a histogram."""
@@ -93,22 +93,22 @@ class Measurements:
             self._observe(metric, value, labels)
         given = tuple((name, labels[name]) for name in metric.labels)
         if metric.kind != "histogram":
-            self._values[metric.name, given] += value  # type: ignore[assignment]  # a Counter takes floats, too
+            self._values[metric.name, given] += value
             return
         bound = next((str(one) for one in BUCKETS if value <= one), OVERFLOW)
         self._values[f"{metric.name}_bucket", (*given, ("le", bound))] += 1
-        self._values[f"{metric.name}_sum", given] += value  # type: ignore[assignment]  # likewise
+        self._values[f"{metric.name}_sum", given] += value
 
     def set(self, metric: Metric, time: datetime, **labels: str) -> None:
         """Set a point in time."""
         if self._observe is not None:
             self._observe(metric, time.timestamp(), labels)
         given = tuple((name, labels[name]) for name in metric.labels)
-        self._values[metric.name, given] = time.timestamp()  # type: ignore[assignment]  # likewise
+        self._values[metric.name, given] = time.timestamp()
 
     def take(self) -> list[Sample]:
         """Return the counts, and start from zero."""
-        taken, self._values = self._values, Counter()
+        taken, self._values = self._values, defaultdict(float)
         return [Sample(name, labels, value) for (name, labels), value in taken.items()]
 
 

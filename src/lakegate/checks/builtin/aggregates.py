@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any, Unpack
 
 from lakegate.checks.builtin.values import Range, range_of, require_end
@@ -61,19 +62,15 @@ def mean(
         'mean(fare_amount, min=5, max=50)'
     """
     found = numeric_column(column)
-    expressions: tuple[str, ...]
+    ends, band = (min, max), band_of(options)
     if found.type.family is Family.FLOATING:
-        expressions = (f"avg(CAST({column} AS DOUBLE))",)
-    else:
-        expressions = (_exact_sum(found), f"count({column})")
+        return _measure("mean", found, (f"avg(CAST({column} AS DOUBLE))",), itemgetter(0), ends, band)
 
-    def measured(values: Sequence[Any]) -> Fraction | float | None:
-        if len(values) == 1:
-            return values[0]  # type: ignore[no-any-return]
+    def measured(values: Sequence[Any]) -> Fraction | None:
         total, count = values
         return None if not count else Fraction(_summed(total, found)) / count
 
-    return _measure("mean", found, expressions, measured, (min, max), band_of(options))
+    return _measure("mean", found, (_exact_sum(found), f"count({column})"), measured, ends, band)
 
 
 @check(

@@ -29,6 +29,8 @@ _TOKEN_REFUSED = frozenset({390303, 390318, 394300, 394301})
 _RETRYABLE = frozenset({603, 604, 630})
 """An internal error, a cancelled statement, a timeout."""
 _MAX_LOGIN_S = 60
+_AUTHENTICATORS = {"oauth": "OAUTH", "programmatic": "PROGRAMMATIC_ACCESS_TOKEN"}
+"""What the connector calls the types of tokens."""
 _HTTP_STATUS = re.compile(r"error status: (\d{3})")
 _UNAVAILABLE = re.compile(r"after retries|timed out|timeout|Connection|connection|name or service|dns", re.IGNORECASE)
 _VOLUME_RIGHTS = re.compile(
@@ -146,10 +148,7 @@ class Session:
         settings = self.settings
         if settings.token is not None:
             token = self._secret(settings.token, "token").value()
-            return {
-                "authenticator": "OAUTH" if settings.token_type == "oauth" else "PROGRAMMATIC_ACCESS_TOKEN",  # noqa: S105
-                "token": token,
-            }
+            return {"authenticator": _AUTHENTICATORS[settings.token_type], "token": token}
         assert settings.private_key is not None  # noqa: S101 - the settings have one or the other
         passphrase = settings.private_key_passphrase
         given = None if passphrase is None else self._secret(passphrase, "private_key_passphrase").value()
