@@ -1,26 +1,70 @@
-"""OpenLineage events of runs, sent to a server or appended to a file through the official client."""
+"""OpenLineage events of runs, built and sent with the official client: to a server, or appended to a file.
+
+A run's last event reports its audit twice: as assertions about the audited table (``dataQualityAssertions``, an input
+dataset facet), which belong to the data, and as tests of the run (``test``), which are there even if nothing was
+published.
+
+Sources: https://openlineage.io/spec/2-0-2/OpenLineage.json, https://openlineage.io/docs/spec/naming and
+https://openlineage.io/docs/spec/facets
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import posixpath
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import urljoin
+from uuid import NAMESPACE_URL, uuid5
 
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, RunEvent, RunState
+from openlineage.client.event_v2 import Run as LineageRun
+from openlineage.client.facet_v2 import (
+    DatasetFacet,
+    InputDatasetFacet,
+    JobFacet,
+    OutputDatasetFacet,
+    RunFacet,
+    data_quality_assertions_dataset,
+    dataset_version_dataset,
+    error_message_run,
+    input_statistics_input_dataset,
+    job_type_job,
+    lifecycle_state_change_dataset,
+    output_statistics_output_dataset,
+    processing_engine_run,
+    schema_dataset,
+    symlinks_dataset,
+    test_run,
+)
+from openlineage.client.serde import Serde
 from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.http import HttpConfig, HttpTransport, create_token_provider
 from openlineage.client.transport.transport import Transport
 from requests import HTTPError, RequestException
 
+from lakegate import __version__
 from lakegate.config import OpenlineageDownstream
 from lakegate.credentials.secret import Secret
 from lakegate.downstream import DownstreamContext
 from lakegate.errors import DownstreamError, DownstreamUnavailableError
+from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.downstream import DownstreamEvent
-from lakegate.model.run import Run
-from lakegate.telemetry.openlineage import EventContext, events
+from lakegate.model.run import Run, StagedTable
+from lakegate.model.schema import Schema
+from lakegate.progress import redact, without_secrets
 
 _BUSY = (408, 425, 429)
 _SERVER_ERROR = 500
+NAMESPACE = "lakegate"
+"""Namespace of the jobs, unless the settings name another."""
+_PRODUCER = f"urn:lakegate:{__version__}"
+_MOST_FILES = 100
+"""If a run has more source files, events name their folders instead."""
+_ENDED = {"published": RunState.COMPLETE, "skipped": RunState.COMPLETE, "reverted": RunState.COMPLETE}
 
 
 class OpenlineageTarget:
@@ -106,3 +150,267 @@ class OpenlineageTarget:
 def make(name: str, settings: OpenlineageDownstream, context: DownstreamContext) -> OpenlineageTarget:
     """Return the downstream system that a section of the settings describes."""
     return OpenlineageTarget(name, settings, context)
+
+
+@dataclass(frozen=True, slots=True)
+class EventContext:
+    """Facts for events that a run doesn't have.
+
+    Attributes:
+        namespace: Namespace of the jobs.
+        catalog: URI of the catalog, used as the namespace of the tables' symlinks.
+        schemas: Schemas by table.
+        locations: Folders by table; those of staged tables are known from the run.
+    """
+
+    namespace: str = NAMESPACE
+    catalog: str | None = None
+    schemas: Mapping[str, Schema] = field(default_factory=dict)
+    locations: Mapping[str, str] = field(default_factory=dict)
+
+
+def events(run: Run, context: EventContext | None = None) -> tuple[RunEvent, ...]:
+    """Return the events of a run: its start and, once it has ended, its outcome.
+
+    The events of a run are always the same, because their run id derives from the run's.
+    """
+    known = context or EventContext()
+    job = _job(run, known)
+    begun = RunEvent(
+        eventTime=_time(run.started_at),
+        producer=_PRODUCER,
+        run=LineageRun(runId=lineage_run_id(run.run_id), facets={"processing_engine": _engine()}),
+        job=job,
+        eventType=RunState.START,
+        inputs=[*_files(run)],
+        outputs=[],
+    )
+    if run.finished_at is None:
+        return (begun,)
+    ended = RunEvent(
+        eventTime=_time(run.finished_at),
+        producer=_PRODUCER,
+        run=LineageRun(runId=lineage_run_id(run.run_id), facets=_run_facets(run)),
+        job=job,
+        eventType=_ENDED.get(run.status, RunState.FAIL if run.status != "discarded" else RunState.ABORT),
+        inputs=[*_files(run), *_audited(run, known)],
+        outputs=[*_outputs(run, known)],
+    )
+    return begun, ended
+
+
+def as_json(event: RunEvent) -> str:
+    """Return an event as one line of JSON."""
+    return json.dumps(_without_empty(json.loads(Serde.to_json(event))), ensure_ascii=False, sort_keys=True)
+
+
+def lineage_run_id(run_id: str) -> str:
+    """Return the UUID for a run. OpenLineage accepts no other ids.
+
+    Example:
+        >>> lineage_run_id("20260131T070509-1a2b3c4d")
+        '5fa419c9-0c5a-5502-8abd-8aea7feda8de'
+    """
+    return str(uuid5(NAMESPACE_URL, f"urn:lakegate:run:{run_id}"))
+
+
+def _time(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _job(run: Run, context: EventContext) -> Job:
+    what = run.name or ",".join(sorted(run.tables)) or "transaction"
+    facets: dict[str, JobFacet] = {
+        "jobType": job_type_job.JobTypeJobFacet(
+            processingType="BATCH", integration="LAKEGATE", jobType=run.kind.upper(), producer=_PRODUCER
+        )
+    }
+    return Job(namespace=context.namespace, name=f"{run.kind}.{what}", facets=facets)
+
+
+def _engine() -> RunFacet:
+    return processing_engine_run.ProcessingEngineRunFacet(
+        version=__version__, name="lakegate", openlineageAdapterVersion=__version__, producer=_PRODUCER
+    )
+
+
+def _run_facets(run: Run) -> dict[str, RunFacet]:
+    facets: dict[str, RunFacet] = {"processing_engine": _engine()}
+    results = [(report, result) for report in run.reports for result in report.results]
+    if results:
+        tests = [_test(report, result, several=len(run.reports) > 1) for report, result in results]
+        facets["test"] = test_run.TestRunFacet(tests=tests, producer=_PRODUCER)
+    message = _message(run)
+    if message is not None:
+        facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(
+            message=message, programmingLanguage="PYTHON", producer=_PRODUCER
+        )
+    return facets
+
+
+def _message(run: Run) -> str | None:
+    if run.error is not None:
+        return without_secrets(" ".join(filter(None, (run.error.message, run.error.hint))))
+    if run.status == "rejected":
+        names = ", ".join(result.name for result in run.failures)
+        return f"The audit failed: {names}. Nothing was published."
+    return None
+
+
+def _test(report: AuditReport, result: CheckResult, *, several: bool) -> test_run.TestExecution:
+    return test_run.TestExecution(
+        name=f"{report.table}: {result.name}" if several else result.name,
+        status="skip" if result.verdict == "skipped" else result.verdict,
+        type=_check_name(result),
+        **_shared(result, failing_rows=result.failing_rows),
+    )
+
+
+def _shared(result: CheckResult, **params: Any) -> dict[str, Any]:
+    """Return the fields that both kinds of facets have for a check; ``params`` are added to its parameters."""
+    about: dict[str, Any] = {"owner": result.owner, "tags": list(result.tags), "quarantined": result.quarantined}
+    return {
+        "severity": result.severity,
+        "description": result.description,
+        "expected": "0" if result.tolerance is None else f"at most {result.tolerance}",
+        "actual": str(result.failing_rows),
+        "content": result.check,
+        "contentType": "expression",
+        "params": {
+            **params,
+            "total_rows": result.total_rows,
+            "evidence": result.evidence,
+            **{name: value for name, value in about.items() if value},
+        },
+    }
+
+
+def _check_name(result: CheckResult) -> str:
+    return result.check.partition("(")[0]
+
+
+def _audited(run: Run, context: EventContext) -> Iterator[InputDataset]:
+    """Yield the audited tables with their results, at the audited version."""
+    staged = {str(one.table): one for one in run.staged}
+    for report in run.reports:
+        facets: dict[str, InputDatasetFacet] = {
+            "inputStatistics": input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
+                rowCount=report.rows, producer=_PRODUCER
+            )
+        }
+        if report.results:
+            facets["dataQualityAssertions"] = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(
+                assertions=[_assertion(result) for result in report.results if result.verdict != "skipped"],
+                producer=_PRODUCER,
+            )
+        namespace, name = _dataset_name(report.table, staged.get(report.table), context)
+        about = _facets(report.table, staged.get(report.table), context, version=None)
+        yield InputDataset(namespace=namespace, name=name, facets=about, inputFacets=facets)
+
+
+def _assertion(result: CheckResult) -> data_quality_assertions_dataset.Assertion:
+    return data_quality_assertions_dataset.Assertion(
+        assertion=_check_name(result),
+        success=result.verdict == "pass",
+        column=result.columns[0] if len(result.columns) == 1 else None,
+        name=result.name,
+        **_shared(result, columns=list(result.columns)),
+    )
+
+
+def _outputs(run: Run, context: EventContext) -> Iterator[OutputDataset]:
+    """Yield the published tables. Readers see no other writes."""
+    publication = run.publication
+    if publication is None:
+        return
+    staged = {str(one.table): one for one in run.staged}
+    undone = {one.table: one for one in run.undone}
+    for table in publication.tables:
+        one = staged.get(table)
+        facets: dict[str, OutputDatasetFacet] = {}
+        if one is not None:
+            facets["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+                rowCount=one.rows, fileCount=one.data_files, producer=_PRODUCER
+            )
+        namespace, name = _dataset_name(table, one, context)
+        about = _facets(table, one, context, version=publication.commit)
+        change = lifecycle_state_change_dataset.LifecycleStateChange
+        happened = (
+            change.CREATE
+            if one is not None and one.before is None
+            else change.DROP
+            if _dropped(undone.get(table))
+            else None
+        )
+        if happened is not None:
+            about["lifecycleStateChange"] = lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(
+                lifecycleStateChange=happened, producer=_PRODUCER
+            )
+        yield OutputDataset(namespace=namespace, name=name, facets=about, outputFacets=facets)
+
+
+def _dropped(undone: Any) -> bool:
+    return undone is not None and undone.dropped
+
+
+def _facets(
+    table: str, staged: StagedTable | None, context: EventContext, *, version: str | None
+) -> dict[str, DatasetFacet]:
+    """Return a table's facets. Its version is the commit once published, before that a snapshot id."""
+    facets: dict[str, DatasetFacet] = {}
+    if version is None and staged is not None:
+        version = str(staged.pointer.snapshot_id)
+    if version is not None:
+        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(
+            datasetVersion=version, producer=_PRODUCER
+        )
+    schema = context.schemas.get(table)
+    if schema is not None:
+        fields = [
+            schema_dataset.SchemaDatasetFacetFields(name=column.name, type=column.type, ordinal_position=position)
+            for position, column in enumerate(schema.columns, 1)
+        ]
+        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields, producer=_PRODUCER)
+    if context.catalog is not None:
+        link = symlinks_dataset.Identifier(namespace=redact(context.catalog), name=table, type="TABLE")
+        facets["symlinks"] = symlinks_dataset.SymlinksDatasetFacet(identifiers=[link], producer=_PRODUCER)
+    return facets
+
+
+def _dataset_name(table: str, staged: StagedTable | None, context: EventContext) -> tuple[str, str]:
+    """Return a table's namespace and name: its folder if known, as other integrations name Iceberg tables."""
+    location = context.locations.get(table)
+    if location is None and staged is not None:
+        location = staged.pointer.metadata_location.rpartition("/metadata/")[0]
+    return (context.namespace, table) if not location else _split_uri(location)
+
+
+def _files(run: Run) -> Iterator[InputDataset]:
+    uris = [redact(file.uri) for file in run.request.batch.files] if run.request is not None else []
+    if len(uris) > _MOST_FILES:
+        uris = list(dict.fromkeys(posixpath.dirname(uri) for uri in uris))[:_MOST_FILES]
+    for uri in uris:
+        namespace, name = _split_uri(uri)
+        yield InputDataset(namespace=namespace, name=name)
+
+
+def _split_uri(uri: str) -> tuple[str, str]:
+    """Return the namespace and name of a file or folder by OpenLineage's naming rules.
+
+    Example:
+        >>> _split_uri("s3://landing/trips/a.parquet"), _split_uri("file:///data/trips")
+        (('s3://landing', 'trips/a.parquet'), ('file', '/data/trips'))
+    """
+    scheme, _, rest = uri.rpartition("://")
+    if scheme in ("", "file"):
+        return "file", rest or "/"
+    authority, _, path = rest.partition("/")
+    return f"{scheme}://{authority}", path or "/"
+
+
+def _without_empty(value: Any) -> Any:
+    """Drop the empty lists and objects that the client adds for unset facets."""
+    if isinstance(value, dict):
+        kept = {key: _without_empty(one) for key, one in value.items()}
+        return {key: one for key, one in kept.items() if one not in ({}, []) or key in ("inputs", "outputs", "tests")}
+    return [_without_empty(one) for one in value] if isinstance(value, list) else value

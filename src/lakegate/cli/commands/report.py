@@ -51,7 +51,7 @@ def _examples(app: App) -> Examples:
 
 def _lineage(lake: Lake, run: Run) -> str:
     try:
-        from lakegate.telemetry import openlineage
+        from lakegate.downstream import openlineage
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("lakegate"):
             raise
