@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from lakegate.checks.audit import Others
 from lakegate.checks.questions import (
@@ -44,23 +44,26 @@ def row_tests(
     Raises:
         CheckError: If a check isn't about single rows.
     """
-
-    def is_shown(column: str) -> bool:
-        found = schema.resolve(column)
-        return not is_masked(masked, column, nested_fields(found[1]) if found else ())
-
     return tuple(
-        _test(name, check, schema, rows, others, is_shown if check.examples != 0 else lambda _: False)
-        for name, check in checks
+        _row_test(name, check, schema, rows, others, _shown_columns(check, schema, masked)) for name, check in checks
     )
 
 
-def _test(
-    name: str, check: Check, schema: Schema, rows: AddedRows, others: Others, is_shown: Callable[[str], bool]
+def _shown_columns(check: Check, schema: Schema, masked: Sequence[str]) -> frozenset[str]:
+    """Return the check's columns whose values may be written into a row's reasons."""
+    if check.examples == 0:
+        return frozenset()
+    found = {column: schema.resolve(column) for column in check.columns}
+    return frozenset(
+        column for column, one in found.items() if not is_masked(masked, column, nested_fields(one[1]) if one else ())
+    )
+
+
+def _row_test(
+    name: str, check: Check, schema: Schema, rows: AddedRows, others: Others, shown: frozenset[str]
 ) -> RowTest:
     definition = find_check(check.kind)
     question, where = definition.ask(check, schema), definition.filter(check, schema)
-    shown = frozenset(column for column in check.columns if is_shown(column))
     if isinstance(question, FailingRows):
         predicate = question.predicate if where is None else within(question.predicate, where)
         is_slow = question.is_slow or (where is not None and where.is_slow)

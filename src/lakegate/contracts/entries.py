@@ -84,20 +84,8 @@ def _make_checks(
     if isinstance(value, dict):
         keywords = value
         _require_yaml_values(definition, arguments)
-        keys = [key for key in (_COLUMNS, *definition.columns[:1]) if key in keywords] if definition.columns else []
-        if keys and column is not None:
-            raise EntryError(
-                arguments.keys[keys[0]],
-                f"{definition.name} is listed under column '{column}', but names columns itself.",
-                "Move it to the list 'checks' of the table, at the outermost level.",
-            )
-        if _COLUMNS in keys and len(keys) > 1:
-            raise EntryError(
-                arguments.keys[keys[1]],
-                f"{definition.name}: '{_COLUMNS}' and '{keys[1]}' both name its columns.",
-                "Give one of them.",
-            )
-        for key in keys:
+        key = _key_of_columns(definition, arguments, column)
+        if key is not None:
             given = keywords.pop(key)
             positional += given if isinstance(given, list) else [given]
     elif value is not None and column is None and definition.columns:
@@ -110,6 +98,26 @@ def _make_checks(
         else:
             keywords = {first.name: value}
     return definition.make(positional, keywords)
+
+
+def _key_of_columns(definition: CheckDefinition[Any], arguments: Node, column: str | None) -> str | None:
+    """Return the argument that names the check's columns, if any."""
+    keys = [key for key in (_COLUMNS, *definition.columns[:1]) if definition.columns and key in arguments.mapping]
+    if not keys:
+        return None
+    if column is not None:
+        raise EntryError(
+            arguments.keys[keys[0]],
+            f"{definition.name} is listed under column '{column}', but names columns itself.",
+            "Move it to the list 'checks' of the table, at the outermost level.",
+        )
+    if _COLUMNS in keys and len(keys) > 1:
+        raise EntryError(
+            arguments.keys[keys[1]],
+            f"{definition.name}: '{_COLUMNS}' and '{keys[1]}' both name its columns.",
+            "Give one of them.",
+        )
+    return keys[0]
 
 
 def _require_yaml_values(definition: CheckDefinition[Any], arguments: Node) -> None:

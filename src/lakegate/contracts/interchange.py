@@ -158,38 +158,43 @@ def _as_metric(check: Check, column: str | None) -> dict[str, str] | None:
     options = find_check(check.kind).options_of(check)
     tolerance, severity = options.pop("tolerance", 0), options.pop("severity", "error")
     known_options = {key: options.pop(key) for key in ("name", "description", "tags") if key in options}
-    arguments = dict(check.arguments)
-    rule: dict[str, str]
     is_of_batch = options.pop("scope", "batch") == "batch"
     # The metric for duplicates is about all rows of the table.
     if options or severity == "quarantine" or (check.kind == "unique" and is_of_batch):
         return None
-    if check.kind == "row_count":
-        if not arguments.keys() <= {"min", "max"}:  # a comparison with earlier batches
-            return None
-        rule = {"metric": "rowCount", **_limits(arguments.get("min"), arguments.get("max"))}
-    else:
-        metric = _METRICS.get(check.kind)
-        if metric is None or (column is None and check.kind != "unique"):
-            return None
-        rule = {"metric": metric}
-        if check.kind == "unique" and column is None:
-            rule["arguments"] = f"{{properties: [{', '.join(map(scalar, check.columns))}]}}"
-        if check.kind == "accepted_values":
-            rule["arguments"] = f"{{validValues: [{', '.join(map(scalar, arguments.pop('values')))}]}}"
-        if check.kind == "matches":
-            rule["arguments"] = f"{{pattern: {scalar(arguments.pop('pattern'))}}}"
-        if arguments:
-            return None
-        is_percent = isinstance(tolerance, str)
-        rule |= {"mustBeLessOrEqualTo" if tolerance else "mustBe": str(tolerance).removesuffix("%")}
-        rule |= {"unit": "percent"} if is_percent else {}
+    rule = _row_count(check) if check.kind == "row_count" else _count_of_failing(check, column, tolerance)
+    if rule is None:
+        return None
     rule |= {"severity": "warning"} if severity == "warn" else {}
     texts = {key: value for key, value in known_options.items() if key != "tags"}
     rule |= {key: scalar(value) for key, value in texts.items()}
     if "tags" in known_options:
         rule["tags"] = f"[{', '.join(map(scalar, known_options['tags']))}]"
     return rule
+
+
+def _row_count(check: Check) -> dict[str, str] | None:
+    limits = check.arguments
+    if not limits.keys() <= {"min", "max"}:  # a comparison with earlier batches
+        return None
+    return {"metric": "rowCount", **_limits(limits.get("min"), limits.get("max"))}
+
+
+def _count_of_failing(check: Check, column: str | None, tolerance: int | str) -> dict[str, str] | None:
+    metric = _METRICS.get(check.kind)
+    if metric is None or (column is None and check.kind != "unique"):
+        return None
+    rule, arguments = {"metric": metric}, dict(check.arguments)
+    if check.kind == "unique" and column is None:
+        rule["arguments"] = f"{{properties: [{', '.join(map(scalar, check.columns))}]}}"
+    if check.kind == "accepted_values":
+        rule["arguments"] = f"{{validValues: [{', '.join(map(scalar, arguments.pop('values')))}]}}"
+    if check.kind == "matches":
+        rule["arguments"] = f"{{pattern: {scalar(arguments.pop('pattern'))}}}"
+    if arguments:
+        return None
+    rule["mustBeLessOrEqualTo" if tolerance else "mustBe"] = str(tolerance).removesuffix("%")
+    return rule | ({"unit": "percent"} if isinstance(tolerance, str) else {})
 
 
 def _limits(low: int | None, high: int | None) -> dict[str, str]:

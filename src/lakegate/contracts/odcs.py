@@ -565,18 +565,22 @@ class _Quality:
             if not re.search(r"\bselect\b", where, re.IGNORECASE):
                 self._counted("sql", (), {"predicate": where}, f"count_if({where})")
                 return
-        for placeholder in _TABLE_PLACEHOLDERS:
-            query = query.replace(placeholder, "batch")
-        for name in filter(None, self.tables):
-            query = re.sub(rf"(?i)(\b(?:from|join)\s+)`?{re.escape(name)}`?(?![\w.`])", r"\1batch", query)
         condition = self._condition("value", may_be_boolean=True)
         if condition is None:
             self._lose("it needs an operator and a number")
             return
-        query = query.strip().removesuffix(";").strip()
+        found = f"({self._over_batch(query)}) AS found(value)"
         self._add("custom_sql", (), {
-            "query": f"SELECT * FROM ({query}) AS found(value) WHERE value IS NULL OR NOT ({condition})"  # noqa: S608
+            "query": f"SELECT * FROM {found} WHERE value IS NULL OR NOT ({condition})"  # noqa: S608 - validated later
         })  # fmt: skip
+
+    def _over_batch(self, query: str) -> str:
+        """Return a query that reads the batch instead of the contract's table."""
+        for placeholder in _TABLE_PLACEHOLDERS:
+            query = query.replace(placeholder, "batch")
+        for name in filter(None, self.tables):
+            query = re.sub(rf"(?i)(\b(?:from|join)\s+)`?{re.escape(name)}`?(?![\w.`])", r"\1batch", query)
+        return query.strip().removesuffix(";").strip()
 
     def _lakegate_check(self) -> None:
         from lakegate.contracts.entries import EntryError, read_entry

@@ -272,20 +272,15 @@ def _read(stream: CsvStream, file: Located, options: CsvOptions) -> CsvInspectio
     blanks_matter = len(types) == 1 or options.delimiter in _JAVA_WHITESPACE
     ragged: list[str] = []
     forms, has_comma = rules(options), options.decimal == ","
-
-    def written(column: Any) -> Any:
-        return rewritten(column, forms, decimal_comma=has_comma) if forms or has_comma else column
-
-    def plain(column: Any) -> Any:
-        return rewritten(column, (), decimal_comma=has_comma) if has_comma else column
-
     as_is = list(types)
     try:
         for batch in _batches(stream, options, ragged):
             rows += batch.num_rows
             if forms:
-                as_is = [infer(plain(column), known) for column, known in zip(batch.columns, as_is, strict=True)]
-            types = [infer(written(column), known) for column, known in zip(batch.columns, types, strict=True)]
+                plain = (rewritten(column, (), decimal_comma=has_comma) for column in batch.columns)
+                as_is = [infer(column, known) for column, known in zip(plain, as_is, strict=True)]
+            columns = (rewritten(column, forms, decimal_comma=has_comma) for column in batch.columns)
+            types = [infer(column, known) for column, known in zip(columns, types, strict=True)]
             has_blank_rows = has_blank_rows or (blanks_matter and _has_blank_row(batch))
             if ragged:
                 break
@@ -362,6 +357,23 @@ def _check_rows(file: Located, options: CsvOptions, stream: CsvStream, *, found:
             don't match; or else, when the fast pass ``found`` a problem.
     """
     path, width = shown(file.path), len(stream.columns)
+    bad, multiline = _read_slowly(file, options, width)
+    if bad:
+        raise SourceError(
+            f"'{path}' has rows with another number of values than its first row ({width}): {'; '.join(bad)}.",
+            hint="Quote values that contain the delimiter, and repair truncated rows; or check --delimiter.",
+            path=path,
+        )
+    if found is not None:
+        raise _unparsed(path, found)
+    if stream.scan.is_open and not stream.scan.doubtful:
+        raise SourceError(f"'{path}' ends inside a quoted value.", hint=QUOTE_HINT, path=path)
+    return multiline
+
+
+def _read_slowly(file: Located, options: CsvOptions, width: int) -> tuple[list[str], bool]:
+    """Return the first rows that don't have ``width`` values, in words, and whether a value spans lines."""
+    path = shown(file.path)
     csv.field_size_limit(_LONGEST_FIELD)
     multiline = False
     bad: list[str] = []
@@ -388,17 +400,7 @@ def _check_rows(file: Located, options: CsvOptions, stream: CsvStream, *, found:
             if not bad:
                 message = f"'{path}' can't be read from about line {before + 1}: {error}."
                 raise SourceError(message, hint="Check its encoding, or copy it again.", path=path) from error
-    if bad:
-        raise SourceError(
-            f"'{path}' has rows with another number of values than its first row ({width}): {'; '.join(bad)}.",
-            hint="Quote values that contain the delimiter, and repair truncated rows; or check --delimiter.",
-            path=path,
-        )
-    if found is not None:
-        raise _unparsed(path, found)
-    if stream.scan.is_open and not stream.scan.doubtful:
-        raise SourceError(f"'{path}' ends inside a quoted value.", hint=QUOTE_HINT, path=path)
-    return multiline
+    return bad, multiline
 
 
 def _unparsed(path: str, found: str) -> SourceError:
