@@ -14,7 +14,7 @@ from botocore.compat import HTTPHeaders
 
 from benchmarks.harness import Figure, progress
 from lakegate.config import S3Settings, StorageSettings
-from lakegate.sources.listing import list_files
+from lakegate.sources.discovery import list_files
 from lakegate.storage.s3 import s3_client
 
 _PAGE = 1000  # as S3 itself

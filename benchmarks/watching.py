@@ -17,7 +17,7 @@ from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Intake
 from lakegate.model.request import WriteMode
 from lakegate.model.run import FileCheckpoint, Run
-from lakegate.sources.listing import FoundFile, list_files
+from lakegate.sources.discovery import FoundFile, list_files
 from lakegate.storage.s3 import s3_client
 
 _KEYS = 1_000_000

@@ -103,7 +103,7 @@ from lakegate.wap.trial import ContractOutcome, ContractTrial, outcome_of, try_c
 
 if TYPE_CHECKING:
     from lakegate.snippets.snippet import Snippet
-    from lakegate.sources.listing import FoundFile
+    from lakegate.sources.discovery import FoundFile
     from lakegate.sources.sample import SourceSample
 
 MAIN = "main"
@@ -2284,7 +2284,7 @@ class Lake:
             >>> sum(file.size_bytes > 0 for file in lake.list_files(["trips"]))
             1
         """
-        from lakegate.sources.listing import list_files
+        from lakegate.sources.discovery import list_files
 
         return list_files(paths, format=format, storage=self.settings.storage)
 

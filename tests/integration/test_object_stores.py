@@ -20,7 +20,7 @@ from lakegate.errors import NotFoundError, SourceError, StorageUnavailableError
 from lakegate.iceberg.files import TableFiles
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.sources import changed_files, discover
-from lakegate.sources.listing import list_files
+from lakegate.sources.discovery import list_files
 from lakegate.storage import open_store
 from lakegate.storage.objects import ObjectStore, ReplacedError, StoredObject
 from lakegate.table import Table

@@ -13,7 +13,7 @@ from lakegate.config import S3Settings, StorageSettings
 from lakegate.errors import ConfigurationError, InputError, SourceError, StorageUnavailableError
 from lakegate.model.batch import Batch
 from lakegate.sources import changed_files, discover
-from lakegate.sources.listing import list_files
+from lakegate.sources.discovery import list_files
 from lakegate.storage import s3 as client
 from support.e2e_support import trips
 from support.retries import retry_at_once

@@ -13,7 +13,7 @@ from lakegate.model.batch import Claim, KnownFile, SourceColumn, SourceFile
 from lakegate.model.request import IngestPlan, WriteMode
 from lakegate.model.run import Run
 from lakegate.model.schema import Column, Schema
-from lakegate.sources.listing import FoundFile, list_files
+from lakegate.sources.discovery import FoundFile, list_files
 from support.cli_support import FAILED, PUBLICATION, REQUEST, make_run
 
 ROWS = 10

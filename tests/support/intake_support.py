@@ -18,7 +18,7 @@ from lakegate.model.downstream import GivenUpFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestRequest, WriteMode
 from lakegate.model.run import FileCheckpoint, Run
-from lakegate.sources.listing import FoundFile
+from lakegate.sources.discovery import FoundFile
 from support.cli_support import PUBLICATION, make_run
 
 START = datetime(2026, 1, 31, 7, tzinfo=UTC)

@@ -63,7 +63,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestRequest, WriteMode
 from lakegate.model.run import FileCheckpoint, Run
 from lakegate.progress import LogNarrator
-from lakegate.sources.listing import FoundFile
+from lakegate.sources.discovery import FoundFile
 from lakegate.wap import deadline
 from lakegate.wap.deadline import DeadlineReachedError
 

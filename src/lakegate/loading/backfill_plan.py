@@ -16,7 +16,7 @@ from lakegate.model.batch import Claim, KnownFile
 from lakegate.model.run import RunError
 
 if TYPE_CHECKING:
-    from lakegate.sources.listing import FoundFile
+    from lakegate.sources.discovery import FoundFile
 
 DatedBy = Literal["path", "modified"]
 """Where a file's time comes from: a date in its path, or its modification time."""

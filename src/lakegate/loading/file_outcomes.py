@@ -24,7 +24,7 @@ from lakegate.sources.inspection import by_name
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake
-    from lakegate.sources.listing import FoundFile
+    from lakegate.sources.discovery import FoundFile
 
 _DIGEST_CHARS = 20
 

@@ -88,7 +88,7 @@ class Places:
     """The watched paths: files, folders, patterns, and prefixes in an object store.
 
     Args:
-        paths: Paths that :func:`lakegate.sources.listing.list_files` accepts.
+        paths: Paths that :func:`lakegate.sources.discovery.list_files` accepts.
         file_format: Only files with this format's suffixes count in a folder; with any known suffix if ``None``.
     """
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakegate.loading.routes import Routes
-    from lakegate.sources.listing import FoundFile
+    from lakegate.sources.discovery import FoundFile
 
 __all__ = ["Chunk", "Clock", "Intake", "Scan"]
 

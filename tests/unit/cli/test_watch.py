@@ -14,7 +14,7 @@ from click.testing import Result
 
 from lakegate.errors import CatalogUnavailableError, SourceError
 from lakegate.model.request import WriteMode
-from lakegate.sources.listing import list_files
+from lakegate.sources.discovery import list_files
 from support.cli_support import FakeLake, invoke
 from support.intake_support import FolderLake
 

@@ -8,8 +8,8 @@ import pytest
 
 from lakegate.errors import IdentifierError, InputError
 from lakegate.loading.routes import Places, Routes
+from lakegate.sources.discovery import list_files
 from lakegate.sources.files import to_uri
-from lakegate.sources.listing import list_files
 
 TREE = (
     "1.csv",

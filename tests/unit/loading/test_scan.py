@@ -24,7 +24,7 @@ from lakegate.loading.file_outcomes import ReadyFile, in_chunks
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, Intake, Scan
 from lakegate.model.run import FileCheckpoint, Run, RunError
-from lakegate.sources.listing import FoundFile
+from lakegate.sources.discovery import FoundFile
 from support.cli_support import known, make_run
 from support.examples import examples
 from support.intake_support import LONG_AGO, START, TABLE, FakeClock, FolderLake, Outcome, make_intake

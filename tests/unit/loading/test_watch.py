@@ -19,8 +19,8 @@ from lakegate.loading.scan import Chunk, Intake, Scan
 from lakegate.loading.watch import EventFeed, Feed, PollingFeed, Summary, Watch
 from lakegate.model.request import WriteMode
 from lakegate.model.run import FileCheckpoint, Run
+from lakegate.sources.discovery import list_files
 from lakegate.sources.files import to_uri
-from lakegate.sources.listing import list_files
 from support.intake_support import START, TABLE, FakeClock, FolderLake, SteppedLake, make_intake
 from support.waiting import wait_until
 

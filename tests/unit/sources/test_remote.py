@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lakegate.config import S3Settings, StorageSettings
 from lakegate.errors import ConfigurationError, InputError, SourceError, StorageUnavailableError
 from lakegate.sources import discover
-from lakegate.sources.listing import list_files
+from lakegate.sources.discovery import list_files
 from lakegate.sources.remote import RemotePattern
 from lakegate.storage import s3 as client
 from lakegate.storage.objects import ObjectAddress

@@ -32,7 +32,7 @@ from lakegate.lake import Lake
 from lakegate.model.downstream import Notice
 from lakegate.model.request import WriteMode
 from lakegate.progress import LogNarrator
-from lakegate.sources.listing import FoundFile
+from lakegate.sources.discovery import FoundFile
 from lakegate.wap.deadline import NEVER, Deadline, DeadlineReachedError
 from support.intake_support import Outcome, SteppingLake
 from support.lambda_support import Queue, s3_event

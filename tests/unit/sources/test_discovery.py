@@ -12,8 +12,8 @@ import pytest
 
 from lakegate.errors import InputError, SourceError
 from lakegate.sources import discover, from_uri, local, to_uri
+from lakegate.sources.discovery import FoundFile, list_files
 from lakegate.sources.files import LocalFile, stat_file
-from lakegate.sources.listing import FoundFile, list_files
 
 
 def write(path: Path, text: str = "a,b\n1,2\n") -> Path:
