@@ -389,6 +389,7 @@ def _sum_of_columns(test: DbtTest) -> CheckParts:
 
 
 def _query(sql: str) -> CheckParts:
+    """Return a ``custom_sql`` check. Its SQL is validated when the contract is read."""
     return "custom_sql", (), {"query": sql}
 
 

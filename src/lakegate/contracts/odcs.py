@@ -583,7 +583,7 @@ class _Quality:
         return query.strip().removesuffix(";").strip()
 
     def _lakegate_check(self) -> None:
-        from lakegate.contracts.entries import EntryError, read_entry
+        from lakegate.contracts.model import EntryError, read_entry
 
         implementation = self.node.mapping.get("implementation")
         try:

@@ -13,8 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from lakegate.config import FILE_NAME, Settings, TableSettings, inner_models
 from lakegate.contracts.document import Document, Mark, parse_document, read_document
-from lakegate.contracts.entries import EntryError, read_entry
-from lakegate.contracts.model import VERSION, Contract
+from lakegate.contracts.model import VERSION, Contract, EntryError, read_entry
 from lakegate.errors import ConfigurationError, IdentifierError, InputError, NotFoundError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
