@@ -379,9 +379,10 @@ def test_keys_are_not_read_row_by_row_for_a_slow_pattern_beside_them() -> None:
     ]  # fmt: skip
 
 
-def test_rows_are_read_row_by_row_for_a_slow_pattern_of_a_filter() -> None:
+@pytest.mark.parametrize("text", ["expression_is_true('n > 0', {})", "row_count(min=0, {})"])
+def test_rows_are_read_row_by_row_for_a_slow_pattern_of_a_filter(text: str) -> None:
     engine = ReadingEngine()
-    audit(engine, "expression_is_true('n > 0', where=\"s RLIKE '.*.*x'\")")
+    audit(engine, text.format("where=\"s RLIKE '.*.*x'\""))
     assert engine.slowly[0] == ("rows", True)
 
 

@@ -136,6 +136,8 @@ def test_rows_that_a_merge_only_copied_were_neither_added_nor_removed(copied: ob
     more = {} if copied is None else {"spark.merge-into.num-target-rows-copied": copied}
     change = changed(table(2, ONE, snapshot(2, 1, "overwrite", **counts, **more)))
     assert (change.rows_added, change.rows_removed) == net
+    silent = changed(table(2, ONE, snapshot(2, 1, "overwrite")))
+    assert (silent.rows_added, silent.rows_removed) == (0, 0)
 
 
 def test_a_rollback_to_an_older_snapshot_is_a_rewrite() -> None:
