@@ -325,8 +325,8 @@ def _require_table_of(context: Context, request: IngestRequest, claimed: Claimed
     raise InputError(
         f"{files} already published, but {request.table} doesn't exist on {request.target} any more: another writer "
         "dropped or renamed it.",
-        hint=f"To bring it back: lakegate table restore {request.table} --at {commit} To ingest the files again "
-        f"instead, drop it then: lakegate table drop {request.table}",
+        hint=f"Bring it back with lakegate table restore {request.table} --at {commit}, or, to ingest the files again, "
+        f"also drop it there: lakegate table drop {request.table}",
         table=str(request.table),
         run_id=request.run_id,
     )

@@ -167,7 +167,7 @@ def test_a_published_file_is_not_skipped_if_another_writer_dropped_its_table(hou
     ) as refused:
         ingest(house.context, ordered(house, run="r2", file="r1"))
     assert refused.value.hint is not None
-    assert f"lakegate table restore nyc.trips --at {first.publication.commit[:12]} " in refused.value.hint
+    assert f"lakegate table restore nyc.trips --at {first.publication.commit[:12]}, " in refused.value.hint
 
 
 def test_a_file_goes_to_two_tables(house: FakeLakehouse) -> None:
