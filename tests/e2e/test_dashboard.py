@@ -44,8 +44,8 @@ _IS_DRAWN = """() => document.querySelector("#root .lg h1") && !document.querySe
   && document.querySelector('[data-testid="stApp"]').dataset.testScriptState === "notRunning"
   && !document.querySelector('[data-testid="stSkeleton"]')"""
 _OVERFLOW = """() => {
-  const main = document.querySelector('[data-testid="stMain"]');
-  return [document.documentElement.scrollWidth - innerWidth, main.scrollWidth - main.clientWidth];
+  const main = document.querySelector('[data-testid="stMain"]');  // for a moment there's none, between two pages
+  return [document.documentElement.scrollWidth - innerWidth, main ? main.scrollWidth - main.clientWidth : -1];
 }"""
 
 
