@@ -70,7 +70,8 @@ def moment(when: datetime | None) -> str:
         >>> moment(datetime(2026, 1, 31, 7, 5, 9, 12, tzinfo=UTC))
         '2026-01-31T07:05:09Z'
     """
-    return "" if when is None else f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    # Not strftime, which writes the year 1 as "1" on Linux.
+    return "" if when is None else f"{when.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
 
 
 def age(seconds: float) -> str:
