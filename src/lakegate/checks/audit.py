@@ -841,7 +841,7 @@ class _Audit:
             return answer.values
         predicate = self._filtered(index).predicate
         sql = (
-            f"SELECT {question.values_of} AS value, count(*) AS rows FROM {OWN_BATCH} WHERE {predicate} "  # noqa: S608
+            f"SELECT {question.values_of} AS value, count(*) AS rows FROM {OWN_BATCH} WHERE {predicate} "  # noqa: S608 - quoted names
             f"GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {_MOST_FAILING_VALUES}"
         )
         try:
