@@ -34,9 +34,9 @@ from lakegate.components import Components
 from lakegate.config import load_settings
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
-from lakegate.lake import MAIN, Lake
+from lakegate.lake import Lake
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
+from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.progress import SilentNarrator
 from lakegate.wap.context import Context

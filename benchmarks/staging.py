@@ -20,10 +20,9 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from lakegate.checks import parse_checks
-from lakegate.lake import MAIN
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import CommitRequest, TablePointer
+from lakegate.model.refs import MAIN, CommitRequest, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run, new_run_id
 from lakegate.wap.audit import audit

@@ -39,7 +39,7 @@ from lakegate.model.maintenance import (
     VerifyReport,
 )
 from lakegate.model.quarantine import QuarantineSummary, RowSelection, parse_limit
-from lakegate.model.refs import Commit, Ref, TableAt, TableDifference, TablePointer
+from lakegate.model.refs import MAIN, Commit, Ref, TableAt, TableDifference, TablePointer
 from lakegate.model.request import (
     IngestPlan,
     IngestRequest,
@@ -106,7 +106,6 @@ if TYPE_CHECKING:
     from lakegate.sources.discovery import FoundFile
     from lakegate.sources.sample import SourceSample
 
-MAIN = "main"
 Paths = str | Path | Sequence[str | Path]
 """A file, folder or glob pattern, or several: local paths, ``file://``, ``s3://``, ``gs://`` or ``abfss://`` URIs."""
 Frame = Any

@@ -9,11 +9,10 @@ from itertools import islice, takewhile
 
 from lakegate.errors import ConfigurationError, IdentifierError, InputError, NotFoundError
 from lakegate.model.identifiers import is_commit_hash, validate_ref_name
-from lakegate.model.refs import Ref
+from lakegate.model.refs import MAIN, Ref
 from lakegate.model.words import did_you_mean, moment, parse_duration
 from lakegate.ports import Catalog, CommitIndex
 
-MAIN = "main"
 _HASH_PREFIX = re.compile(r"[0-9a-f]{6,63}")
 _UNIQUE_DIGITS = 12
 """A prefix this long is assumed to be unique. Messages print this many digits."""

@@ -19,9 +19,9 @@ from functools import partial
 from pathlib import Path
 
 from lakegate.errors import SchemaError
-from lakegate.lake import MAIN, Lake, connect
+from lakegate.lake import Lake, connect
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import TablePointer
+from lakegate.model.refs import MAIN, TablePointer
 from lakegate.model.run import Run
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.sessions import CATALOG

@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Literal, Protocol, TypeVar, get_args
 
 from lakegate.errors import CatalogUnavailableError, ConflictError, LakegateError, OutcomeUnknownError
-from lakegate.lake import MAIN, Lake
+from lakegate.lake import Lake
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import Commit, CommitRequest, Ref, TableDifference, TablePointer
+from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TableDifference, TablePointer
 from lakegate.ports import Catalog
 from support.lakes import components_of
 

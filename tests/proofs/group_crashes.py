@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from lakegate.errors import LakegateError
-from lakegate.lake import MAIN, Lake, connect
+from lakegate.lake import Lake, connect
+from lakegate.model.refs import MAIN
 from lakegate.wap.failpoints import FaultPoint, GroupPoint
 from lakegate.wap.history import events_of
 from proofs.harness import Worker, WorkerDiedError, Workers, ids, journal_problems

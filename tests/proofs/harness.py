@@ -21,9 +21,10 @@ from pyiceberg.table import StaticTable
 
 from lakegate.config import HOME_NAME
 from lakegate.iceberg.files import local_path
-from lakegate.lake import MAIN, Lake
+from lakegate.lake import Lake
 from lakegate.local.state import StackFolder
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import MAIN
 from lakegate.model.run import Run
 from lakegate.wap.history import events_of
 from proofs.worker import Answer, Job

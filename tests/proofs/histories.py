@@ -37,9 +37,9 @@ from pyiceberg.table import StaticTable
 
 from lakegate.errors import LeaseLostError, OutcomeUnknownError
 from lakegate.iceberg.files import local_path
-from lakegate.lake import MAIN, Lake, connect
+from lakegate.lake import Lake, connect
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import TablePointer
+from lakegate.model.refs import MAIN, TablePointer
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.sessions import CATALOG
 from lakegate.table import Table

@@ -29,8 +29,9 @@ from pyiceberg.table import StaticTable
 
 from lakegate.errors import LakegateError
 from lakegate.iceberg.files import local_path
-from lakegate.lake import MAIN, Lake, connect
+from lakegate.lake import Lake, connect
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import MAIN
 from lakegate.model.run import Run
 from proofs.crash_matrix import CLIENT_KILLED
 from proofs.harness import Worker, WorkerDiedError, Workers, journal_problems, kill_server

@@ -23,9 +23,9 @@ from lakegate.components import Components
 from lakegate.config import TableSettings, load_settings
 from lakegate.errors import LakegateError, OutcomeUnknownError
 from lakegate.iceberg.files import local_path
-from lakegate.lake import MAIN, Lake
+from lakegate.lake import Lake
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import Ref
+from lakegate.model.refs import MAIN, Ref
 from lakegate.progress import SilentNarrator
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.sessions import CATALOG, end_session, remote_sessions, session_settings

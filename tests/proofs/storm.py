@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lakegate.lake import MAIN, Lake, connect
+from lakegate.lake import Lake, connect
+from lakegate.model.refs import MAIN
 from lakegate.wap.failpoints import POINTS
 from lakegate.wap.history import events_of
 from proofs.harness import Worker, WorkerDiedError, Workers, ids, ids_by_spark, journal_problems

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from lakegate.dashboard.model import MAIN, CheckLine, Problem, ReadModel, ResultPage, paginate
+from lakegate.dashboard.model import CheckLine, Problem, ReadModel, ResultPage, paginate
 from lakegate.dashboard.runs import RunSummary, TableDelta, checks_of, summary_of
 from lakegate.errors import InputError, LakegateError, NotFoundError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import Ref, TableDifference, TablePointer
+from lakegate.model.refs import MAIN, Ref, TableDifference, TablePointer
 from lakegate.model.run import Run, RunLine, StagedTable
 
 _ORDER = ("rejected", "failed", "staged", None, "skipped", "discarded", "published", "reverted", "running")

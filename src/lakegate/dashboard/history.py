@@ -7,11 +7,11 @@ from datetime import datetime
 from itertools import islice
 from typing import Literal
 
-from lakegate.dashboard.model import MAIN, Problem, ReadModel, ResultPage, invalid_cursor, page_size
+from lakegate.dashboard.model import Problem, ReadModel, ResultPage, invalid_cursor, page_size
 from lakegate.errors import NewerFormatError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import is_commit_hash
-from lakegate.model.refs import Commit
+from lakegate.model.refs import MAIN, Commit
 from lakegate.model.run import RunLine, RunStatus
 from lakegate.wap.checkpoints import CHECKPOINT_PROPERTY
 from lakegate.wap.history import (

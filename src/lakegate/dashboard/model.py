@@ -20,7 +20,7 @@ from lakegate.lake import Lake
 from lakegate.model.base import Value
 from lakegate.model.checks import CheckResult
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.refs import MAIN, Ref, TablePointer
 from lakegate.model.schema import is_masked
 from lakegate.model.tables import Snapshot, TableMetadata
 from lakegate.points import is_hash_prefix, resolve
@@ -142,7 +142,6 @@ def worst_first(results: Iterable[CheckLine]) -> tuple[CheckLine, ...]:
     return tuple(sorted(results, key=lambda one: (one.verdict != "fail", one.severity == "warn")))
 
 
-MAIN = "main"
 _CATALOG_TIMEOUT_S = 5.0
 """Seconds to wait for the catalog. Kept short: the visitor sees an empty page meanwhile."""
 _RETRY_AFTER_S = 10.0

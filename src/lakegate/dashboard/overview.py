@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
-from lakegate.dashboard.model import MAIN, Problem, ReadModel, ResultPage, TableFacts, paginate
+from lakegate.dashboard.model import Problem, ReadModel, ResultPage, TableFacts, paginate
 from lakegate.dashboard.quarantine import count_waiting
 from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.downstream import DownstreamStatus
 from lakegate.model.quarantine import SUFFIX, is_quarantine
-from lakegate.model.refs import TablePointer
+from lakegate.model.refs import MAIN, TablePointer
 from lakegate.model.run import RunLine, RunStatus
 from lakegate.model.words import parse_duration
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from lakegate.dashboard.model import MAIN, Command, ReadModel
+from lakegate.dashboard.model import Command, ReadModel
 from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
@@ -22,7 +22,7 @@ from lakegate.model.quarantine import (
     QuarantineSummary,
     RowSelection,
 )
-from lakegate.model.refs import TablePointer
+from lakegate.model.refs import MAIN, TablePointer
 from lakegate.model.rows import json_safe
 from lakegate.model.schema import masked_row
 from lakegate.wap.release import quarantined_rows, summaries

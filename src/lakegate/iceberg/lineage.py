@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from lakegate.errors import NotReplayableError
 from lakegate.iceberg.metadata import Document, find_snapshot, properties, schema_of, specs
-from lakegate.iceberg.validation import MAIN
+from lakegate.iceberg.validation import MAIN_BRANCH
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 from lakegate.model.tables import DELETING_PROPERTIES, REPLACE, Snapshot, TableChange, is_on
 from lakegate.model.types import can_promote
@@ -70,7 +70,7 @@ def state_of(document: Mapping[str, Any], pointer: TablePointer, snapshots: Sequ
         current=None if pointer.snapshot_id == NO_SNAPSHOT else pointer.snapshot_id,
         snapshots=snapshots,
         definition=(_normalised(kept), _normalised(properties), ids),
-        refs={name: ref["snapshot-id"] for name, ref in (document.get("refs") or {}).items() if name != MAIN},
+        refs={name: ref["snapshot-id"] for name, ref in (document.get("refs") or {}).items() if name != MAIN_BRANCH},
         next_row_id=document.get("next-row-id"),
     )
 

@@ -20,7 +20,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
 
 from lakegate.errors import NotFoundError
-from lakegate.iceberg.validation import MAIN, check_shape
+from lakegate.iceberg.validation import MAIN_BRANCH, check_shape
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 from lakegate.model.tables import Snapshot
 
@@ -226,11 +226,11 @@ def append_snapshots(document: Document, pointer: TablePointer, added: Sequence[
     """
     newest = added[-1]
     now = newest["timestamp-ms"]
-    main = {**(document.get("refs") or {}).get(MAIN, {}), "snapshot-id": newest["snapshot-id"], "type": "branch"}
+    main = {**(document.get("refs") or {}).get(MAIN_BRANCH, {}), "snapshot-id": newest["snapshot-id"], "type": "branch"}
     snapshots = {
         "last-sequence-number": newest["sequence-number"],
         "current-snapshot-id": newest["snapshot-id"],
-        "refs": {**(document.get("refs") or {}), MAIN: main},
+        "refs": {**(document.get("refs") or {}), MAIN_BRANCH: main},
         "snapshots": [*(document.get("snapshots") or ()), *added],
         # Like Iceberg, log only the snapshot that becomes visible as current.
         "snapshot-log": [

@@ -27,7 +27,7 @@ from lakegate.iceberg.deletion_vectors import deleted_positions, is_vector, vect
 from lakegate.iceberg.files import TableFiles, metadata_errors, needs_spark_error, read_errors
 from lakegate.iceberg.manifests import read_list, read_manifest
 from lakegate.iceberg.metadata import Document
-from lakegate.iceberg.validation import MAIN
+from lakegate.iceberg.validation import MAIN_BRANCH
 from lakegate.iceberg.where import find_column, parse_where
 from lakegate.model.maintenance import DeletionVector
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
@@ -274,10 +274,10 @@ def _is_small(task: FileScanTask) -> bool:
 
 def _pinned(document: Document, pointer: TablePointer) -> dict[str, Any]:
     """Return the metadata with the catalog's snapshot and schema as the current ones, whatever the file says."""
-    refs = {name: ref for name, ref in (document.get("refs") or {}).items() if name != MAIN}
+    refs = {name: ref for name, ref in (document.get("refs") or {}).items() if name != MAIN_BRANCH}
     current = None if pointer.snapshot_id == NO_SNAPSHOT else pointer.snapshot_id
     if current is not None:
-        refs[MAIN] = {"snapshot-id": current, "type": "branch"}
+        refs[MAIN_BRANCH] = {"snapshot-id": current, "type": "branch"}
     return {
         **document,
         "current-schema-id": metadata.schema_id(document, pointer),

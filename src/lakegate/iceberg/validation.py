@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from lakegate.errors import InputError
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 
-MAIN: Final = "main"
+MAIN_BRANCH: Final = "main"
 """The Iceberg branch, inside a table, of its current snapshot."""
 
 _Int: TypeAlias = Annotated[int, Field(ge=-(2**31), lt=2**31)]
@@ -193,12 +193,12 @@ def require_loadable(
     drop = f" Or drop it: lakegate discard {branch}" if branch else ""
     current = document.get("current-snapshot-id")
     current = NO_SNAPSHOT if current is None else int(current)
-    main = (document.get("refs") or {}).get(MAIN, {}).get("snapshot-id", current)
+    main = (document.get("refs") or {}).get(MAIN_BRANCH, {}).get("snapshot-id", current)
     if {current, main} != {pointer.snapshot_id}:
         own = (
             _snapshot_text(current)
             if current == main
-            else f"{_snapshot_text(current)}, and its branch '{MAIN}' at {_snapshot_text(main)}"
+            else f"{_snapshot_text(current)}, and its branch '{MAIN_BRANCH}' at {_snapshot_text(main)}"
         )
         raise InputError(
             f"{table} is at {_snapshot_text(pointer.snapshot_id)} in the catalog, but at {own} in its metadata file "

@@ -9,6 +9,7 @@ from typing import Literal
 
 from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine
+from lakegate.model.refs import MAIN
 from lakegate.model.run import Notification, Run
 from lakegate.model.schema import Schema
 from lakegate.model.tables import ChangeKind
@@ -80,7 +81,7 @@ class DownstreamEvent(Value):
     event_id: str
     kind: DownstreamKind
     run_id: str | None = None
-    ref: str = "main"
+    ref: str = MAIN
     commit: str | None = None
     parent: str | None = None
     actor: str | None = None

@@ -12,6 +12,8 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import ColumnChange
 
 RefKind = Literal["branch", "tag", "detached"]
+MAIN: Final = "main"
+"""The branch that readers read, and to which everything is published by default."""
 NO_SNAPSHOT: Final = -1
 """The ``snapshot_id`` of a table without a snapshot."""
 

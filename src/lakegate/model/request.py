@@ -9,6 +9,7 @@ from lakegate.model.base import Value
 from lakegate.model.batch import Batch, Claim, SourceFile
 from lakegate.model.checks import Check, Tolerance
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import MAIN
 from lakegate.model.schema import Column, Schema, SchemaChange
 from lakegate.model.sqltext import SqlTextError, sql_tokens
 
@@ -131,7 +132,7 @@ class IngestRequest(Value):
     partition_by: tuple[str, ...] = ()
     contract: ContractTerms | None = None
     create_as: Schema | None = None
-    target: str = "main"
+    target: str = MAIN
     on_failure: OnFailure = "keep"
     on_changed: OnChanged = "refuse"
     on_busy: OnBusy = "wait"

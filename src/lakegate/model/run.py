@@ -15,7 +15,7 @@ from lakegate.model.batch import KnownFile
 from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence, Severity, Verdict
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import is_quarantine
-from lakegate.model.refs import TablePointer
+from lakegate.model.refs import MAIN, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.schema import ColumnChange, SchemaChange
 from lakegate.model.tables import ChangeKind
@@ -261,7 +261,7 @@ class Run(Value):
     status: RunStatus
     started_at: datetime
     finished_at: datetime | None = None
-    target: str = "main"
+    target: str = MAIN
     base: str | None = None
     order: IngestRequest | None = None
     request: IngestRequest | None = None

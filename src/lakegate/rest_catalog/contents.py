@@ -25,7 +25,7 @@ from lakegate.iceberg.files import TableFiles, read_errors
 from lakegate.iceberg.metadata import Document
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.quarantine import is_quarantine
-from lakegate.model.refs import NO_SNAPSHOT, Commit, Ref, TablePointer
+from lakegate.model.refs import MAIN, NO_SNAPSHOT, Commit, Ref, TablePointer
 from lakegate.ports import Catalog
 
 RETRY_AFTER_S = 5
@@ -120,7 +120,6 @@ def internal_error(message: str = "The server failed.") -> RefusedError:
     return RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", f"{message} See the server's log.")
 
 
-MAIN: Final = "main"
 Namespace = tuple[str, ...]
 Snapshots = Literal["all", "refs"]
 """Which snapshots of a table to return: all, or those that a branch or tag of the table names."""

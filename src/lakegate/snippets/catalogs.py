@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from lakegate.errors import InputError
 from lakegate.iceberg.files import spark_file_io
 from lakegate.snippets import TITLES, Engine
-from lakegate.snippets.target import SnippetTarget, file_uri, python_literal, sql_name, sql_string
+from lakegate.snippets.target import SnippetTarget, file_uri, python_literal, quoted, quoted_text
 
 _SPARK_PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 _READER_VARIABLE = "LAKE_READER_TOKEN"
@@ -98,9 +98,9 @@ def trino(target: SnippetTarget) -> str:
 def dremio(target: SnippetTarget) -> str:
     """Return SQL for Dremio, through a source of type Nessie."""
     if target.is_commit:
-        at = f"COMMIT {sql_name(target.ref.hash)}"
+        at = f"COMMIT {quoted(target.ref.hash)}"
     else:
-        at = f"{'TAG' if target.ref.kind == 'tag' else 'BRANCH'} {sql_name(target.ref.name)}"
+        at = f"{'TAG' if target.ref.kind == 'tag' else 'BRANCH'} {quoted(target.ref.name)}"
     endpoint = f"Once: add a source of type Nessie, named lake, with the endpoint {target.nessie_uri}"
     credentials = "Credentials: in the settings of the source, for Nessie and for the files."
     return "\n".join(
@@ -155,7 +155,7 @@ def served_python(engine: Engine) -> Callable[[SnippetTarget, ServeEndpoint], st
 def served_duckdb(target: SnippetTarget, server: ServeEndpoint) -> str:
     """Return SQL for DuckDB."""
     access = "AUTHORIZATION_TYPE 'none'"
-    warehouse, url = sql_string(target.warehouse_name), sql_string(server.url)
+    warehouse, url = quoted_text(target.warehouse_name), quoted_text(server.url)
     lines = []
     if server.has_token:
         lines = [
@@ -169,7 +169,7 @@ def served_duckdb(target: SnippetTarget, server: ServeEndpoint) -> str:
             "INSTALL iceberg; LOAD iceberg;",
             *lines,
             f"ATTACH {warehouse} AS lake (TYPE iceberg, ENDPOINT {url}, {access});",
-            f"SELECT * FROM lake.{sql_name('.'.join(target.table.namespace))}.{sql_name(target.table.name)} LIMIT 10;",
+            f"SELECT * FROM lake.{quoted('.'.join(target.table.namespace))}.{quoted(target.table.name)} LIMIT 10;",
         ]
     )
 
@@ -251,7 +251,7 @@ def _trino_files(target: SnippetTarget) -> list[str]:
 
 
 def _trino_query(target: SnippetTarget) -> list[str]:
-    schema, table = sql_name(".".join(target.table.namespace)), sql_name(target.table.name)
+    schema, table = quoted(".".join(target.table.namespace)), quoted(target.table.name)
     return ["-- Then, in a Trino client:", f"SELECT * FROM lake.{schema}.{table} LIMIT 10;"]
 
 

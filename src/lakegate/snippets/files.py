@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping
 
 from lakegate.snippets import Engine
-from lakegate.snippets.target import SnippetTarget, endpoint_host, file_uri, python_literal, sql_name, sql_string
+from lakegate.snippets.target import SnippetTarget, endpoint_host, file_uri, python_literal, quoted, quoted_text
 from lakegate.storage.objects import ObjectAddress
 
 
@@ -66,13 +66,13 @@ def daft(target: SnippetTarget) -> str:
 
 def duckdb(target: SnippetTarget) -> str:
     """Return SQL for DuckDB."""
-    view = sql_name(target.table.name)
+    view = quoted(target.table.name)
     return "\n".join(
         [
             *_header(target, mark="--"),
             "INSTALL iceberg; LOAD iceberg;",
             *_duckdb_secret(target),
-            f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM iceberg_scan({sql_string(target.metadata)});",
+            f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM iceberg_scan({quoted_text(target.metadata)});",
             f"SELECT * FROM {view} LIMIT 10;",
         ]
     )
@@ -84,20 +84,20 @@ def clickhouse(target: SnippetTarget) -> str:
     file = target.metadata.removeprefix(folder)
     service = target.service
     if service is None:
-        engine, note = f"IcebergLocal({sql_string(folder.removeprefix('file://'))})", "The server reads its own disk."
+        engine, note = f"IcebergLocal({quoted_text(folder.removeprefix('file://'))})", "The server reads its own disk."
     elif service == "adls":
         target.require_store("clickhouse", "s3", "gcs")
         raise AssertionError
     else:
-        engine = f"IcebergS3({sql_string(_http_url(target, folder))})"
+        engine = f"IcebergS3({quoted_text(_http_url(target, folder))})"
         note = "Credentials: from the server's own environment, or as arguments: IcebergS3(url, key, secret)."
-    view = sql_name(target.variable)
+    view = quoted(target.variable)
     return "\n".join(
         [
             *_header(target, note, mark="--"),
             f"CREATE OR REPLACE TABLE {view}",
             f"ENGINE = {engine}",
-            f"SETTINGS iceberg_metadata_file_path = {sql_string(file)};",
+            f"SETTINGS iceberg_metadata_file_path = {quoted_text(file)};",
             f"SELECT * FROM {view} LIMIT 10;",
         ]
     )
@@ -108,7 +108,7 @@ def snowflake(target: SnippetTarget) -> str:
     target.require_store("snowflake", "s3", "gcs", "adls")
     root = file_uri(target.warehouse).rstrip("/") + "/"
     volume = f"The external volume lakegate must point at {_one_line(root)}. It uses its own role: no secret is needed."
-    database, schema = sql_name("LAKE"), sql_name("_".join(target.table.namespace))
+    database, schema = quoted("LAKE"), quoted("_".join(target.table.namespace))
     return "\n".join(
         [
             *_header(
@@ -121,10 +121,10 @@ def snowflake(target: SnippetTarget) -> str:
             "  CATALOG_SOURCE = OBJECT_STORE TABLE_FORMAT = ICEBERG ENABLED = TRUE;",
             f"CREATE DATABASE IF NOT EXISTS {database};",
             f"CREATE SCHEMA IF NOT EXISTS {database}.{schema};",
-            f"CREATE ICEBERG TABLE IF NOT EXISTS {database}.{schema}.{sql_name(target.table.name)}",
+            f"CREATE ICEBERG TABLE IF NOT EXISTS {database}.{schema}.{quoted(target.table.name)}",
             "  EXTERNAL_VOLUME = 'lakegate' CATALOG = 'lakegate_files'",
-            f"  METADATA_FILE_PATH = {sql_string(target.metadata.removeprefix(root))};",
-            f"SELECT * FROM {database}.{schema}.{sql_name(target.table.name)} LIMIT 10;",
+            f"  METADATA_FILE_PATH = {quoted_text(target.metadata.removeprefix(root))};",
+            f"SELECT * FROM {database}.{schema}.{quoted(target.table.name)} LIMIT 10;",
         ]
     )
 
@@ -141,7 +141,7 @@ def athena(target: SnippetTarget) -> str:
         "StorageDescriptor": {"Columns": [], "Location": file_uri(target.location)},
     }
     made = shlex.quote(json.dumps(entry))
-    query = f"SELECT * FROM {sql_name(database)}.{sql_name(table)} LIMIT 10"
+    query = f"SELECT * FROM {quoted(database)}.{quoted(table)} LIMIT 10"
     return "\n".join(
         [
             *_header(target, target.credentials(), "If the table is already in Glue, use aws glue update-table."),
@@ -164,9 +164,9 @@ def redshift(target: SnippetTarget) -> str:
                 "Credentials: the cluster's default IAM role, with permission to read Glue and the bucket.",
                 mark="--",
             ),
-            f"CREATE EXTERNAL SCHEMA IF NOT EXISTS {sql_name(database)}",
-            f"FROM DATA CATALOG DATABASE {sql_string(database)} IAM_ROLE default;",
-            f"SELECT * FROM {sql_name(database)}.{sql_name(table)} LIMIT 10;",
+            f"CREATE EXTERNAL SCHEMA IF NOT EXISTS {quoted(database)}",
+            f"FROM DATA CATALOG DATABASE {quoted_text(database)} IAM_ROLE default;",
+            f"SELECT * FROM {quoted(database)}.{quoted(table)} LIMIT 10;",
         ]
     )
 
@@ -182,9 +182,9 @@ def _duckdb_secret(target: SnippetTarget) -> list[str]:
     match target.service:
         case "s3":
             options = ["TYPE s3", "PROVIDER credential_chain"]
-            options += [f"REGION {sql_string(s3.region)}"] if s3.region else []
+            options += [f"REGION {quoted_text(s3.region)}"] if s3.region else []
             if s3.endpoint:
-                options += [f"ENDPOINT {sql_string(endpoint_host(s3.endpoint))}"]
+                options += [f"ENDPOINT {quoted_text(endpoint_host(s3.endpoint))}"]
                 options += ["USE_SSL false"] if s3.endpoint.startswith("http:") else []
             options += ["URL_STYLE 'path'"] if s3.path_style else []
             return [
@@ -195,7 +195,7 @@ def _duckdb_secret(target: SnippetTarget) -> list[str]:
         case "gcs":
             return ["-- Credentials: CREATE SECRET lake (TYPE gcs, KEY_ID …, SECRET …), with a Google HMAC key."]
         case "adls":
-            account = sql_string(ObjectAddress.parse(target.metadata).root.partition("@")[2].partition(".")[0])
+            account = quoted_text(ObjectAddress.parse(target.metadata).root.partition("@")[2].partition(".")[0])
             return [
                 "-- Credentials: from Azure's variables, az login or identity.",
                 "INSTALL azure; LOAD azure;",

@@ -59,7 +59,7 @@ class SnippetTarget:
     @property
     def dotted(self) -> str:
         """Namespace and name, quoted for SQL: ``"nyc"."trips"``."""
-        return ".".join(sql_name(part) for part in self.table.parts)
+        return ".".join(quoted(part) for part in self.table.parts)
 
     @property
     def is_pinned(self) -> bool:
@@ -147,12 +147,12 @@ def file_uri(location: str) -> str:
     return f"file:///{location.removeprefix('file:').lstrip('/')}"
 
 
-def sql_string(value: str) -> str:
+def quoted_text(value: str) -> str:
     """Return a standard SQL string literal."""
     return "'" + value.replace("'", "''") + "'"
 
 
-def sql_name(value: str) -> str:
+def quoted(value: str) -> str:
     """Return an identifier, quoted for standard SQL."""
     return '"' + value.replace('"', '""') + '"'
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 
 from lakegate.checks import Others, Schemas, parse_checks, recheck, row_tests, run_audit, validate_checks
@@ -11,16 +11,18 @@ from lakegate.errors import InputError, SchemaError
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash
 from lakegate.model.quarantine import RowTest, is_quarantine
-from lakegate.model.refs import Ref, TableAt, TablePointer
+from lakegate.model.refs import MAIN, Ref, TableAt, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, RunKind, StagedTable
 from lakegate.model.schema import Schema, reserved_names
 from lakegate.model.tables import AddedFiles, AddedRows, Rows, TableChange
-from lakegate.points import MAIN, unknown_table
+from lakegate.points import unknown_table
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import published_to
 from lakegate.wap.stage import changes_between
 
+ConfiguredChecks = Callable[[TableIdentifier], Sequence[Check]]
+"""Returns the checks that the settings have for a table."""
 _BRINGS_NO_BATCH = frozenset({"maintenance", "revert", "restore"})
 
 

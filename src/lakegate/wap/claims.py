@@ -17,7 +17,7 @@ from lakegate.errors import InputError, RetryableError
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import is_quarantine
-from lakegate.model.refs import Ref
+from lakegate.model.refs import MAIN, Ref
 from lakegate.model.request import IngestRequest, WriteMode
 from lakegate.model.source import Source, WatermarkRanges, allowed_range, kind_of, overlapping, untaken_ranges
 from lakegate.telemetry.metrics import WAIT_SECONDS, measure
@@ -111,7 +111,7 @@ def rows_left(
     file = SourceFile(uri=source.uri, size_bytes=0, version="", rows=0)
     if wait_s is not None:
         recover(context)
-    sync(context, "main")
+    sync(context, MAIN)
     if wait_s is not None:
         _wait_for_source(context, str(table), file, run_id, wait_s)
 

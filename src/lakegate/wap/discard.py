@@ -17,7 +17,7 @@ from lakegate.errors import (
     NotFoundError,
     RetryableError,
 )
-from lakegate.model.refs import Commit, Ref
+from lakegate.model.refs import MAIN, Commit, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Action, Lease, Run
 from lakegate.points import unknown_ref
 from lakegate.wap.context import Context
@@ -29,7 +29,7 @@ _PATIENCE_S = 5.0
 _MOST_LATE_COMMITS = 20
 
 
-def discard(context: Context, branch: str, *, target: str = "main", seen: Ref | None = None) -> bool:
+def discard(context: Context, branch: str, *, target: str = MAIN, seen: Ref | None = None) -> bool:
     """Drop ``branch``; return whether it existed. ``gc`` deletes its data files later.
 
     Args:
@@ -141,7 +141,7 @@ def made_all_commits(context: Context, run: Run, commits: Iterable[Commit]) -> b
     return written == {run.run_id}
 
 
-def discard_run(context: Context, branch: str, *, target: str = "main", action: Action | None = None) -> Run | None:
+def discard_run(context: Context, branch: str, *, target: str = MAIN, action: Action | None = None) -> Run | None:
     """Drop ``branch`` as :func:`discard` does, and record that in the run that wrote it.
 
     Nobody publishes the run meanwhile: we hold its lease, wait for a process that took it from the publish queue

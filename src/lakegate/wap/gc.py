@@ -33,11 +33,10 @@ from lakegate.errors import (
 )
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import CollectedFolder, ExpiredBranch, GcProblem, GcReport
-from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.refs import MAIN, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.model.tables import StoredFile
 from lakegate.model.words import duration
-from lakegate.points import MAIN
 from lakegate.ports import FileStore, WarehouseFiles
 from lakegate.wap.branches import is_unchanged_since
 from lakegate.wap.checkpoints import (
@@ -504,7 +503,7 @@ def _is_orphaned(run: Run) -> bool:
 def _kept_branches(context: Context, refs: Iterable[Ref]) -> Iterator[tuple[Ref, Run]]:
     """Yield the branches of runs that have ended, each with its newest run."""
     # Start from the branches: there are few of them, and ever more runs in the journal.
-    branches = {ref.name: ref for ref in refs if ref.kind == "branch" and ref.name != "main"}
+    branches = {ref.name: ref for ref in refs if ref.kind == "branch" and ref.name != MAIN}
     for name, line in context.journal.pages.by_branch(branches).items():
         run = context.journal.get(line.run_id) if line.status in _EXPIRING else None
         if run is not None and run.status in _EXPIRING and run.branch_kept:

@@ -16,6 +16,7 @@ from lakegate.errors import (
     NotReplayableError,
 )
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import MAIN
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Lease, Run
 from lakegate.model.source import SCHEME
@@ -170,7 +171,7 @@ def _take_lease(context: Context, run_id: str, deadline: Deadline) -> Lease | No
     lease = _wait_for_lease(context, run_id, deadline)
     if lease is not None and (lease.token is not None or lease.run.status != "failed"):
         return lease
-    sync(context, lease.run.target if lease is not None else "main")
+    sync(context, lease.run.target if lease is not None else MAIN)
     return _wait_for_lease(context, run_id, deadline)
 
 

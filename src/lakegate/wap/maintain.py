@@ -21,10 +21,9 @@ from lakegate.errors import (
 )
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport, MaintenanceAction, MaintenanceReport, MaintenanceStep, TableLayout
-from lakegate.model.refs import TablePointer
+from lakegate.model.refs import MAIN, TablePointer
 from lakegate.model.run import Run, RunError
 from lakegate.model.words import counted, did_you_mean, parse_duration, size
-from lakegate.points import MAIN
 from lakegate.wap.context import Context
 
 COMPACTED_AT = 5

@@ -36,7 +36,7 @@ from lakegate.errors import (
 )
 from lakegate.journal.holder import ProcessHolder
 from lakegate.model.maintenance import GcProblem
-from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
+from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import new_run_id
 from lakegate.ports import Step
 from lakegate.wap.checkpoints import Needed, digest
@@ -246,7 +246,7 @@ class _Walked(set[str]):
 @contextmanager
 def announce_gc(context: Context) -> Iterator[None]:
     """Announce that the body deletes files."""
-    marker = context.catalog.create_branch(_announcement(_COLLECTING, new_run_id()), context.catalog.get_ref("main"))
+    marker = context.catalog.create_branch(_announcement(_COLLECTING, new_run_id()), context.catalog.get_ref(MAIN))
     try:
         _raise_flag(context, marker)
         yield
@@ -298,7 +298,7 @@ def keep_files(context: Context, at: Ref, name: str, request: CommitRequest | No
 @contextmanager
 def keep_files_of(context: Context, commit: Ref) -> Iterator[None]:
     """Keep a commit's files while the body makes a reference to it. Files of ``main``'s head are safe anyway."""
-    if context.catalog.get_ref("main").hash == commit.hash:
+    if context.catalog.get_ref(MAIN).hash == commit.hash:
         yield
         return
     with keep_files(context, commit, new_run_id()):
@@ -407,7 +407,7 @@ def require_no_gc(context: Context) -> None:
 
 def _require_files(context: Context, states: Iterable[TablePointer]) -> None:
     states = list(states)
-    now = context.catalog.get_tables([state.table for state in states], context.catalog.get_ref("main"))
+    now = context.catalog.get_tables([state.table for state in states], context.catalog.get_ref(MAIN))
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         list(pool.map(lambda state: _require_files_of(context, state, now.get(state.table)), states))
 

@@ -22,7 +22,7 @@ from lakegate.errors import (
 )
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import is_quarantine, quarantine_of, table_of
-from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
+from lakegate.model.refs import MAIN, Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKind, UndoneTable, new_run_id
 from lakegate.points import unknown_table
 from lakegate.wap import failpoints
@@ -67,7 +67,7 @@ def revert(
     run_id: str,
     *,
     new_run_id: str,
-    target: str = "main",
+    target: str = MAIN,
     cascade: bool = False,
     dry_run: bool = False,
     action: Action | None = None,
@@ -114,7 +114,7 @@ def revert(
     )
 
 
-def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_id: str, target: str = "main") -> Run:
+def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_id: str, target: str = MAIN) -> Run:
     """Restore ``table`` and its quarantine table to their state at a commit, in one new commit.
 
     The tables lose every later change, whoever made it. What later runs wrote to other tables stays. Source files whose
@@ -234,7 +234,7 @@ def plan_rename(
     )
 
 
-def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False, main: str = "main") -> Ref:
+def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False, main: str = MAIN) -> Ref:
     """Point a branch at another commit. Commits that only this branch had are lost.
 
     Raises:

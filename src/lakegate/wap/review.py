@@ -5,15 +5,16 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
 from lakegate.errors import AuditFailedError, InputError, RetryableError
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import MAIN
 from lakegate.model.run import Acceptance, Action, Publication, Run, StagedTable
-from lakegate.wap.audit import audit, resolve_checks
+from lakegate.wap.audit import ConfiguredChecks, audit, resolve_checks
 from lakegate.wap.branches import find_owner, manual_run, store_run, store_verdict
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
@@ -25,8 +26,6 @@ from lakegate.wap.recover import recover
 from lakegate.wap.stage import find_staged
 
 _RESTORED = ("rejected", "failed")
-ConfiguredChecks = Callable[[TableIdentifier], Sequence[Check]]
-"""Returns the checks that the settings have for a table."""
 
 
 def audit_branch(
@@ -91,7 +90,7 @@ def publish_branch(
         ConflictError: When one of the tables changed on the target in a way that rules out a rebase.
     """
     recover(context)
-    sync(context, "main")
+    sync(context, MAIN)
     run = find_owner(context, branch, find_staged(context, branch), acceptance=acceptance)
     published = _published_before(context, run)
     # If we die on the way, recovery restores a run that had ended. It must not publish a run that hadn't because of a

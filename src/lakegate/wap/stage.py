@@ -20,7 +20,7 @@ from lakegate.errors import (
 )
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import MOST_IN_ORDER
-from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.refs import MAIN, CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable, new_run_id
 from lakegate.model.schema import ColumnChange, SchemaChange, column_changes
@@ -413,7 +413,7 @@ def _require_unchanged(context: Context, request: IngestRequest) -> None:
         )
 
 
-def find_staged(context: Context, branch_name: str, *, target: str = "main") -> tuple[StagedTable, ...]:
+def find_staged(context: Context, branch_name: str, *, target: str = MAIN) -> tuple[StagedTable, ...]:
     """Return what is staged on a branch, table by table, whoever wrote it.
 
     Raises:

@@ -15,7 +15,7 @@ from typing import Any
 from lakegate.errors import AuditFailedError, InputError, LakegateError, NotReplayableError
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import is_quarantine, table_of
-from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.refs import MAIN, Ref, TablePointer
 from lakegate.model.run import PARTITIONS_LEFT_PROPERTY, RUN_ID_PROPERTY, Run, UndoneTable
 from lakegate.model.schema import Schema
 from lakegate.model.tables import REPLACE
@@ -34,7 +34,7 @@ _TERM = re.compile(
 )
 
 
-def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = "main") -> Run:
+def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = MAIN) -> Run:
     """Drop ``table`` and its quarantine table in one commit. Older commits still have them.
 
     The table's source files can be ingested again.
@@ -50,7 +50,7 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, tar
 
 
 def rename_table(
-    context: Context, old: TableIdentifier, new: TableIdentifier, *, new_run_id: str, target: str = "main"
+    context: Context, old: TableIdentifier, new: TableIdentifier, *, new_run_id: str, target: str = MAIN
 ) -> Run:
     """Rename a table and its quarantine table in one commit. No data file is written or moved.
 
@@ -171,7 +171,7 @@ def expire_snapshots(
     before: datetime,
     keep: int,
     new_run_id: str,
-    target: str = "main",
+    target: str = MAIN,
 ) -> Run:
     """Expire snapshots in the metadata of ``table``, in one commit. No file is deleted, and older commits don't change.
 
@@ -201,7 +201,7 @@ def expire_snapshots(
     )
 
 
-def rewrite_manifests(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = "main") -> Run:
+def rewrite_manifests(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = MAIN) -> Run:
     """Rewrite the manifests of ``table`` into fewer ones, sorted by partition, so that queries read fewer of them.
 
     Returns:

@@ -21,7 +21,7 @@ from lakegate.model.tables import CreateTable
 from lakegate.model.words import suggest_keywords
 from lakegate.ports import EngineTransaction
 from lakegate.wap import failpoints
-from lakegate.wap.audit import audit, resolve_checks
+from lakegate.wap.audit import ConfiguredChecks, audit, resolve_checks
 from lakegate.wap.branches import store_run
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
@@ -33,7 +33,6 @@ from lakegate.wap.quarantine import require_not_reserved
 from lakegate.wap.recover import recover
 from lakegate.wap.stage import ensure_namespace, hiding_values, new_table, staged_since
 
-ConfiguredChecks = Callable[[TableIdentifier], Sequence[Check]]
 _OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNORECASE)
 """Suffixes by which Iceberg reads another state of a table (``SparkCatalog.load``): ``nyc.trips.branch_audit``."""
 _CHANGES_ROWS = re.compile(r"\s*(?:delete|insert|merge|update|with)\b", re.IGNORECASE)

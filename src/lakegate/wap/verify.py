@@ -16,11 +16,11 @@ from typing import NoReturn
 from lakegate.errors import ConfigurationError, InputError, LakegateError, SourceError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import DeletionVector, Flaw, FlawKind, NeededFile, VerifyFinding, VerifyReport
-from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.refs import MAIN, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.tables import StoredFile
 from lakegate.model.words import counted, size
-from lakegate.points import MAIN, unknown_table
+from lakegate.points import unknown_table
 from lakegate.ports import FileStore
 from lakegate.wap.context import Context
 from lakegate.wap.gc import Garbage, collectable_before

@@ -14,10 +14,9 @@ from lakegate.journal.integrity import BadRow
 from lakegate.journal.pages import PageCursor, RunFilter
 from lakegate.journal.schema import as_text
 from lakegate.model.maintenance import VerifyFinding
-from lakegate.model.refs import Commit, Ref
+from lakegate.model.refs import MAIN, Commit, Ref
 from lakegate.model.run import FileRecord, HistoryEvent, Run
 from lakegate.model.words import counted
-from lakegate.points import MAIN
 from lakegate.ports import Step
 from lakegate.wap.context import Context
 from lakegate.wap.history import events_of, run_of, runs_of, unreadable_in

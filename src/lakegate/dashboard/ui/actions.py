@@ -16,13 +16,13 @@ import streamlit as st
 from markupsafe import Markup
 
 from lakegate.dashboard.branches import BranchOverview
-from lakegate.dashboard.model import MAIN
 from lakegate.dashboard.quarantine import QuarantineDetail
 from lakegate.dashboard.runs import find_run
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.markup import Html, TableColumn
 from lakegate.dashboard.ui.session import BUSY, BackgroundAction, actor, current_visitor, shared
 from lakegate.errors import ConflictError, LakegateError, NotFoundError, NotRevertableError
+from lakegate.model.refs import MAIN
 from lakegate.model.run import Run
 from lakegate.model.words import counted
 

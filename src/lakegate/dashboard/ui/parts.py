@@ -11,7 +11,7 @@ import streamlit as st
 from markupsafe import Markup
 from structlog.stdlib import get_logger
 
-from lakegate.dashboard.model import MAIN, ResultPage
+from lakegate.dashboard.model import ResultPage
 from lakegate.dashboard.queries import Queries, QueryJob
 from lakegate.dashboard.ui import markup
 from lakegate.dashboard.ui.markup import TableColumn
@@ -19,6 +19,7 @@ from lakegate.dashboard.ui.session import Shared, shared
 from lakegate.errors import InputError, LakegateError, RetryableError
 from lakegate.lake import Lake, connect
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamStatus
+from lakegate.model.refs import MAIN
 from lakegate.model.schema import is_masked as matches_mask
 from lakegate.model.schema import masked_row
 from lakegate.model.words import counted, duration

@@ -10,7 +10,7 @@ import streamlit as st
 from markupsafe import Markup
 
 from lakegate.dashboard.branches import BranchOverview, BranchRows, get_branch, list_branches, rows_by_branch
-from lakegate.dashboard.model import MAIN, CheckLine, ResultPage
+from lakegate.dashboard.model import CheckLine, ResultPage
 from lakegate.dashboard.queries import QueryJob
 from lakegate.dashboard.runs import TableDelta
 from lakegate.dashboard.ui import markup, parts
@@ -21,6 +21,7 @@ from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, NotFoundError
 from lakegate.lake import Lake
+from lakegate.model.refs import MAIN
 from lakegate.model.words import counted, duration, share
 from lakegate.table import Query
 

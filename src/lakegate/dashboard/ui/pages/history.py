@@ -8,11 +8,11 @@ import streamlit as st
 from markupsafe import Markup
 
 from lakegate.dashboard.history import CommitLine, list_commits
-from lakegate.dashboard.model import MAIN
 from lakegate.dashboard.ui import actions, markup, parts
 from lakegate.dashboard.ui.markup import TableColumn
 from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import current_visitor, shared
+from lakegate.model.refs import MAIN
 from lakegate.model.words import counted
 
 _ON_A_PAGE = 50

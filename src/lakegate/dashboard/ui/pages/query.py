@@ -7,11 +7,11 @@ from typing import Any
 import streamlit as st
 from markupsafe import Markup
 
-from lakegate.dashboard.model import MAIN
 from lakegate.dashboard.queries import LIMITS, QueryJob, Result
 from lakegate.dashboard.ui import charts, markup, parts
 from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
+from lakegate.model.refs import MAIN
 from lakegate.model.words import counted, duration
 
 _JOB = "query-job"

@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 from markupsafe import Markup
 
-from lakegate.dashboard.model import MAIN, ReadModel
+from lakegate.dashboard.model import ReadModel
 from lakegate.dashboard.tables import (
     CheckHistory,
     ColumnHistory,
@@ -33,6 +33,7 @@ from lakegate.dashboard.ui.pages import Page
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, NotFoundError
 from lakegate.model.identifiers import rows_query
+from lakegate.model.refs import MAIN
 from lakegate.model.rows import values_of
 from lakegate.model.schema import ColumnChange
 from lakegate.model.words import count, counted, duration, share, size
