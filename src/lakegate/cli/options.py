@@ -15,6 +15,7 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.errors import ConfigurationError
+from lakegate.model.refs import MAIN
 from lakegate.model.words import parse_duration
 
 if TYPE_CHECKING:
@@ -354,8 +355,8 @@ def complete_tables(ctx: click.Context, _param: click.Parameter, incomplete: str
 
 
 def complete_branches(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete names of branches."""
-    return _complete(ctx, incomplete, lambda lake: [ref.name for ref in lake.branches()])
+    """Complete names of branches except ``main``, which is neither audited, published, discarded nor deleted."""
+    return _complete(ctx, incomplete, lambda lake: [ref.name for ref in lake.branches() if ref.name != MAIN])
 
 
 def complete_tags(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

@@ -29,13 +29,13 @@ def complete(words: list[str], incomplete: str, lake: FakeLake, stack: FakeStack
 def test_names_are_completed_when_the_catalog_is_up() -> None:
     lake = FakeLake(
         tables=[METADATA],
-        branches=[Ref(name="main", hash=HASH)],
+        branches=[Ref(name="main", hash=HASH), Ref(name="wap/x", hash=HASH)],
         tags=[Ref(name="march", hash=HASH, kind="tag")],
         runs=[PUBLISHED],
     )
     up = FakeStack()
     assert complete(["ingest"], "nyc", lake, up) == ["nyc.trips"]
-    assert complete(["publish"], "", lake, up) == ["main"]
+    assert complete(["publish"], "", lake, up) == ["wap/x"]
     assert complete(["query", "x", "--ref"], "ma", lake, up) == ["main", "march"]
     assert complete(["runs"], "2026", lake, up) == [RUN_ID]
     assert complete([], "ing", lake, up) == ["ingest"]
