@@ -6,7 +6,6 @@ The pictures in the docs are made by the same steps: ``LAKEGATE_PICTURES=docs/im
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from lakegate.dashboard.ui.pages import find_pages
+from support.browser import CHROMIUM, chromium
 from support.header_proxy import header_proxy
 from support.login_server import CLIENT, METADATA, WHO, login_server
 from support.loopback import loopback_client
@@ -28,7 +28,6 @@ from support.loopback import loopback_client
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SERVER = Path(__file__).parents[1] / "support" / "dashboard_server.py"
 PAGES = [page.path for page in find_pages() if page.listed]
 DESK, PHONE = (1280, 900), (390, 844)
@@ -105,21 +104,16 @@ class Dashboard:
 
 @pytest.fixture(scope="module")
 def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
-    from playwright.sync_api import sync_playwright
-
     environment = os.environ | {"PYTHONPATH": str(SERVER.parents[1]), "LAKEGATE_ACTOR": "ann@example.com"}
     command = [sys.executable, str(SERVER), str(tmp_path_factory.mktemp("dashboard")), "house"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:
         try:
             assert running.stdout is not None
             url = running.stdout.readline().strip()
-            with sync_playwright() as browsers:
-                flags = ["--no-sandbox", "--disable-background-networking", "--disable-component-update"]
-                browser = browsers.chromium.launch(executable_path=CHROMIUM, args=[*flags, "--disable-sync"])
+            with chromium() as browser:
                 opened = Dashboard(url, browser)
                 yield opened
                 opened.tell("gate/open")  # the server waits for what a failed test has held up
-                browser.close()
         finally:
             running.send_signal(signal.SIGINT)
             assert running.wait(timeout=120) == 0, "it ends well when asked to"

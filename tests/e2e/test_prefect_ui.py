@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,13 +14,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lakegate.local.state import StackState
+from support.browser import CHROMIUM, chromium
 from support.e2e_support import write_trips
 from support.prefect_server import PrefectServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 pytestmark = [
     pytest.mark.jvm,
@@ -40,17 +38,10 @@ def server(prefect_server: PrefectServer) -> PrefectServer:
 
 @pytest.fixture
 def page() -> Iterator[Page]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as browsers:
-        browser = browsers.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
-        )
+    with chromium() as browser:
         opened = browser.new_page(viewport={"width": 1280, "height": 800})
         opened.set_default_timeout(_SHOWN_MS)
         yield opened
-        browser.close()
 
 
 @pytest.fixture
