@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lakegate.loading.routes import Routes
     from lakegate.sources.discovery import FoundFile
 
-__all__ = ["Chunk", "Clock", "Intake", "Scan"]
+__all__ = ["Chunk", "Clock", "FileLoader", "Scan"]
 
 _BATCH_SIZE = 500
 _MAX_CHUNKS = 10
@@ -51,10 +51,10 @@ _INCONCLUSIVE = frozenset({"skipped", "discarded", "reverted"})
 """Final statuses that still allow another run for the same files."""
 
 
-class Intake:
+class FileLoader:
     """Finds files at paths and ingests them.
 
-    Outcomes are saved in the journal, so another intake resumes where this one stopped. When a chunk of several files
+    Outcomes are saved in the journal, so another loader resumes where this one stopped. When a chunk of several files
     fails or is rejected, its files are retried one by one, so that a bad file doesn't block the others.
 
     Args:
@@ -63,7 +63,7 @@ class Intake:
         max_bytes: Maximum size of a chunk. A larger file gets a chunk of its own.
         max_tries: How often to try a file before giving it up until it changes. A rejected file isn't retried: its
             data would be the same.
-        again: Retry files that were rejected or given up before this intake was created.
+        again: Retry files that were rejected or given up before this loader was created.
         announced: When a notification named each file, by URI. Earlier rejections and failures of it are ignored.
 
     Attributes:
@@ -154,7 +154,7 @@ class Intake:
         """Ingest a chunk and save the outcomes. Files that changed or vanished since the scan are left for later.
 
         Args:
-            timeout_s: Seconds after which the run is suspended, for any intake of this lake to resume. The run id is
+            timeout_s: Seconds after which the run is suspended, for any loader of this lake to resume. The run id is
                 then derived from the chunk, so that another process with the same chunk finds the run.
 
         Returns:
@@ -205,7 +205,7 @@ class Intake:
             error: Why it failed. A retryable error doesn't count as a try, with one exception: if the engine failed
                 until the orchestrator gave the run up, several files are retried one by one, and a single file is
                 counted if the engine succeeded for others.
-            others_worked: Whether the engine succeeded for other files outside this intake.
+            others_worked: Whether the engine succeeded for other files outside this loader.
         """
         if others_worked:
             self._backoff.record_success()

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from lakegate.errors import ExitCode, LakegateError, OutcomeUnknownError, RetryableError, SourceError
 from lakegate.lake import Lake
-from lakegate.loading.scan import Chunk, Intake, Scan
+from lakegate.loading.scan import Chunk, FileLoader, Scan
 from lakegate.model.run import FileCheckpoint, Run
 from lakegate.sources.files import to_uri
 
@@ -264,7 +264,7 @@ class WatchObserver(Protocol):
 
 
 class Watch:
-    """Ingests files that arrive at an intake's paths.
+    """Ingests files that arrive at its loader's paths.
 
     Args:
         reopen: Opens the lake again after an outage: its servers may have been replaced.
@@ -275,7 +275,7 @@ class Watch:
 
     def __init__(
         self,
-        intake: Intake,
+        loader: FileLoader,
         feed: Feed,
         observer: WatchObserver,
         *,
@@ -285,7 +285,7 @@ class Watch:
         upkeep: Callable[[Lake], object] = lambda _: None,
     ) -> None:
         self.summary = Summary()
-        self._intake = intake
+        self._loader = loader
         self._feed = feed
         self._observer = observer
         self._reopen = reopen
@@ -324,17 +324,17 @@ class Watch:
                 continue
             self._acknowledge()
             # Retries deliveries that failed when their run ended, even if no other run follows.
-            self._intake.lake.send_downstream()
+            self._loader.lake.send_downstream()
             if self._once and self._is_done(found):
                 break
             if not self._once and not self._stopping:
-                self._upkeep(self._intake.lake)
+                self._upkeep(self._loader.lake)
             changed = self._wait_for_work(found)
         return self.summary
 
     def _scan(self, changed: Collection[str] | None) -> Scan:
         try:
-            found = self._intake.scan(changed)
+            found = self._loader.scan(changed)
         except SourceError as error:
             if not self._has_scanned:
                 raise
@@ -348,7 +348,7 @@ class Watch:
             self.summary.given_up.clear()
         if everything and not found.more:
             # Other processes may have ingested some of these files, and some may be gone.
-            self.summary.left.intersection_update(self._intake.pending)
+            self.summary.left.intersection_update(self._loader.pending)
         self._add_given_up(found.given_up)
         self.summary.settling = found.settling
         self.summary.waiting = found.waiting
@@ -361,10 +361,10 @@ class Watch:
             if self._stopping:
                 return
             try:
-                if not self._intake.is_free(chunk):
+                if not self._loader.is_free(chunk):
                     self.summary.left.update(chunk.uris)
                     continue
-                run = self._intake.ingest(chunk)
+                run = self._loader.ingest(chunk)
             except (RetryableError, OutcomeUnknownError):
                 self.summary.left.update(chunk.uris)
                 raise
@@ -374,7 +374,7 @@ class Watch:
             self._extend_settling()
 
     def _record_outcome(self, chunk: Chunk, run: Run | None) -> None:
-        saved = self._intake.saved
+        saved = self._loader.saved
         summary = self.summary
         self._observer.ingested(chunk, run, saved)
         if run is not None and run.publication is not None:
@@ -384,7 +384,7 @@ class Watch:
         summary.failed += any(checkpoint.outcome == "failed" for checkpoint in saved)
         summary.left.difference_update(chunk.uris)
         summary.left.update(checkpoint.uri for checkpoint in saved)
-        finished = [checkpoint for checkpoint in saved if checkpoint.uri not in self._intake.pending]
+        finished = [checkpoint for checkpoint in saved if checkpoint.uri not in self._loader.pending]
         bad = [checkpoint for checkpoint in finished if checkpoint.outcome != "done"]
         summary.left.difference_update(checkpoint.uri for checkpoint in finished)
         summary.files += len(finished) - len(bad)
@@ -408,7 +408,7 @@ class Watch:
         self._observer.backing_off(error, pause_s)
         self._pause(pause_s)
         if not self._stopping:
-            self._intake.lake = self._reopen()
+            self._loader.lake = self._reopen()
         return self._stopping
 
     def _wait_for_work(self, found: Scan) -> Collection[str] | None:
@@ -424,7 +424,7 @@ class Watch:
         return changed
 
     def _acknowledge(self) -> None:
-        finished = self._named.difference(self._intake.pending)
+        finished = self._named.difference(self._loader.pending)
         if finished:
             self._feed.acknowledge(finished)
             self._named -= finished

@@ -16,7 +16,7 @@ from lakegate.errors import CatalogUnavailableError, SourceError
 from lakegate.model.request import WriteMode
 from lakegate.sources.discovery import list_files
 from support.cli_support import FakeLake, invoke
-from support.intake_support import FolderLake
+from support.loader_support import FolderLake
 
 
 class CliLake(FolderLake):

@@ -15,11 +15,11 @@ from lakegate.errors import EngineError, LakegateError, RetryableError, SourceEr
 from lakegate.journal.factory import open_journal
 from lakegate.lake import Lake, connect
 from lakegate.loading.routes import Routes
-from lakegate.loading.scan import Intake, Scan
+from lakegate.loading.scan import FileLoader, Scan
 from lakegate.model.run import RunError
 from lakegate.progress import LogNarrator
 from support.cli_support import make_run
-from support.intake_support import TABLE, FakeClock, FolderLake, make_intake
+from support.loader_support import TABLE, FakeClock, FolderLake, make_loader
 from support.notify_support import BOT, SIGNED, WEBHOOK, lost_file, told_server
 from support.slack_server import SlackServer
 
@@ -34,14 +34,14 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-def work(intake: Intake, clock: FakeClock) -> None:
+def work(loader: FileLoader, clock: FakeClock) -> None:
     """Scan and ingest until nothing is left to try."""
     for _ in range(100):
-        found = intake.scan()
+        found = loader.scan()
         if not found.chunks and found.due_s is None:
             return
         for chunk in found.chunks:
-            intake.ingest(chunk)
+            loader.ingest(chunk)
         clock.sleep(found.due_s or 0.0)
     pytest.fail("there is no end to it")
 
@@ -53,7 +53,7 @@ def told(lake: FolderLake) -> list[tuple[str, int, str]]:
 def test_only_the_bad_file_of_a_chunk_is_reported_once_it_is_given_up(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv")
     lake.becomes = lambda names: SourceError("2.csv is cut off.") if "2.csv" in names else "published"
-    work(make_intake(lake, clock, max_tries=3), clock)
+    work(make_loader(lake, clock, max_tries=3), clock)
     assert told(lake) == [("2.csv", 3, "source")]
     (file,) = lake.given_up
     assert (file.table, file.stamp, file.reason, file.run_id) == (TABLE, "1", "2.csv is cut off.", None)
@@ -62,16 +62,16 @@ def test_only_the_bad_file_of_a_chunk_is_reported_once_it_is_given_up(lake: Fold
 def test_the_run_reports_a_rejected_file(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
     lake.becomes = lambda _: "rejected"
-    work(make_intake(lake, clock), clock)
+    work(make_loader(lake, clock), clock)
     assert (lake.outcomes(), lake.given_up) == ({"1.csv": ("rejected", 1)}, [])
 
 
 def test_a_run_that_fails_is_named(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
-    intake = make_intake(lake, clock, max_tries=1)
-    (chunk,) = intake.scan().chunks
+    loader = make_loader(lake, clock, max_tries=1)
+    (chunk,) = loader.scan().chunks
     error = RunError(code="schema", message="A column is missing.")
-    intake.save_outcomes(chunk, make_run("failed", run_id="r9", error=error))
+    loader.save_outcomes(chunk, make_run("failed", run_id="r9", error=error))
     assert [(file.run_id, file.code, file.reason) for file in lake.given_up] == [
         ("r9", "schema", "A column is missing.")
     ]
@@ -81,8 +81,8 @@ def test_a_changed_file_is_reported_again(lake: FolderLake, clock: FakeClock) ->
     lake.becomes = lambda _: SourceError("no")
     for version in (1, 2):
         lake.put("1.csv", version=version)
-        work(make_intake(lake, clock, max_tries=2), clock)
-        work(make_intake(lake, clock, max_tries=2), clock)
+        work(make_loader(lake, clock, max_tries=2), clock)
+        work(make_loader(lake, clock, max_tries=2), clock)
     assert [(file.stamp, file.tries) for file in lake.given_up] == [("1", 2), ("2", 2)]
 
 
@@ -90,10 +90,10 @@ def test_a_changed_file_is_reported_again(lake: FolderLake, clock: FakeClock) ->
 def test_trouble_gives_nothing_up(lake: FolderLake, clock: FakeClock, error: LakegateError) -> None:
     lake.put("1.csv")
     lake.becomes = lambda _: error
-    intake = make_intake(lake, clock, max_tries=1)
-    (chunk,) = intake.scan().chunks
+    loader = make_loader(lake, clock, max_tries=1)
+    (chunk,) = loader.scan().chunks
     with pytest.raises(type(error)):
-        intake.ingest(chunk)
+        loader.ingest(chunk)
     assert lake.given_up == []
 
 
@@ -109,8 +109,8 @@ def test_the_alert_precedes_the_final_checkpoint(
     with monkeypatch.context() as patch:
         patch.setattr(lake, "notify_given_up", die)
         with pytest.raises(KeyboardInterrupt):
-            work(make_intake(lake, clock, max_tries=1), clock)
-    work(make_intake(lake, clock, max_tries=1), clock)
+            work(make_loader(lake, clock, max_tries=1), clock)
+    work(make_loader(lake, clock, max_tries=1), clock)
     assert told(lake) == [("1.csv", 1, "source")]
 
 
@@ -136,10 +136,10 @@ def home(tmp_path: Path, server: SlackServer, monkeypatch: pytest.MonkeyPatch) -
 def attempt(home: Path, lake: Lake, clock: FakeClock) -> Scan:
     """Scan, and save that the files can't be read, like an orchestrator that runs the steps itself."""
     clock.sleep(1.0)
-    intake = Intake(lake, [str(home / "landing")], Routes.to(TABLE), settle_s=0.0, max_tries=2, clock=clock)
-    found = intake.scan()
+    loader = FileLoader(lake, [str(home / "landing")], Routes.to(TABLE), settle_s=0.0, max_tries=2, clock=clock)
+    found = loader.scan()
     for chunk in found.chunks:
-        intake.save_outcomes(chunk, None, SourceError("'bad.parquet' is cut off."))
+        loader.save_outcomes(chunk, None, SourceError("'bad.parquet' is cut off."))
     return found
 
 

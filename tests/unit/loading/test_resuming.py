@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lakegate.errors import CatalogUnavailableError, EngineError, RetryableError, SourceError
-from lakegate.loading.scan import Intake
+from lakegate.loading.scan import FileLoader
 from lakegate.wap.deadline import DeadlineReachedError
 from support.cli_support import make_run
-from support.intake_support import START, FakeClock, SteppingLake, make_intake
+from support.loader_support import START, FakeClock, SteppingLake, make_loader
 
 LATE = DeadlineReachedError("The time was over.")
 
@@ -27,11 +27,11 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-def intake(lake: SteppingLake, clock: FakeClock, **options: Any) -> Intake:
-    return make_intake(lake, clock, settle_s=0.0, **options)
+def loader(lake: SteppingLake, clock: FakeClock, **options: Any) -> FileLoader:
+    return make_loader(lake, clock, settle_s=0.0, **options)
 
 
-def take(taking: Intake, changed: Sequence[str] | None = None) -> None:
+def take(taking: FileLoader, changed: Sequence[str] | None = None) -> None:
     """Ingest everything that's ready. Trouble stops only its own chunk."""
     found = taking.scan(changed)
     while found.chunks:
@@ -46,11 +46,11 @@ def take(taking: Intake, changed: Sequence[str] | None = None) -> None:
 def test_any_of_its_files_resumes_a_suspended_run(lake: SteppingLake, clock: FakeClock) -> None:
     lake.put("a.csv", "b.csv", "c.csv")
     lake.becomes = lambda _: LATE
-    take(intake(lake, clock))
+    take(loader(lake, clock))
     assert lake.outcomes() == dict.fromkeys(("a.csv", "b.csv", "c.csv"), ("parked", 0))
     (left,) = lake.made
     lake.becomes = lambda _: "published"
-    take(intake(lake, clock), ["file:///landing/b.csv"])
+    take(loader(lake, clock), ["file:///landing/b.csv"])
     assert lake.names()[-1] == ["a.csv", "b.csv", "c.csv"]
     assert list(lake.made) == [left]
     assert lake.outcomes() == dict.fromkeys(("a.csv", "b.csv", "c.csv"), ("done", 1))
@@ -60,30 +60,30 @@ def test_a_chunk_whose_process_died_gets_the_same_run_again(lake: SteppingLake, 
     lake.put("a.csv", "b.csv")
     lake.becomes = lambda _: KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        take(intake(lake, clock))
+        take(loader(lake, clock))
     assert lake.outcomes() == dict.fromkeys(("a.csv", "b.csv"), ("trying", 0))
     lake.becomes = lambda _: "published"
-    take(intake(lake, clock))
+    take(loader(lake, clock))
     assert len(lake.made) == 1
 
 
 def test_a_suspended_run_that_disappears_blocks_nothing(lake: SteppingLake, clock: FakeClock) -> None:
     lake.put("a.csv")
     lake.becomes = lambda _: LATE
-    take(intake(lake, clock))
+    take(loader(lake, clock))
     lake.made.clear()
     lake.becomes = lambda _: "published"
-    take(intake(lake, clock))
+    take(loader(lake, clock))
     assert lake.outcomes() == {"a.csv": ("done", 1)}
 
 
 def test_a_file_replaced_while_its_run_is_suspended_is_ingested_again(lake: SteppingLake, clock: FakeClock) -> None:
     lake.put("a.csv", "b.csv")
     lake.becomes = lambda _: LATE
-    take(intake(lake, clock))
+    take(loader(lake, clock))
     lake.becomes = lambda _: "published"
     lake.put("a.csv", version=2)
-    again = intake(lake, clock)
+    again = loader(lake, clock)
     suspended, replaced = again.scan().chunks
     again.ingest(suspended, timeout_s=60.0)
     assert again.pending == {"file:///landing/a.csv"}
@@ -97,7 +97,7 @@ def test_a_suspended_run_is_not_retried_at_once_after_trouble(lake: SteppingLake
     lake.becomes = lambda _: CatalogUnavailableError("Away.")
     for _ in range(2):
         before = len(lake.taken)
-        take(intake(lake, clock))
+        take(loader(lake, clock))
         assert len(lake.taken) == before + 1
     assert len(lake.made) == 1
 
@@ -107,7 +107,7 @@ def test_files_that_the_engine_fails_at_together_are_retried_alone_at_once(
 ) -> None:
     lake.put("a.csv", "bad.csv", "c.csv")
     lake.becomes = lambda names: EngineError("Out of memory.") if "bad.csv" in names else "published"
-    take(intake(lake, clock))
+    take(loader(lake, clock))
     assert lake.names() == [["a.csv", "bad.csv", "c.csv"], ["a.csv"], ["bad.csv"], ["c.csv"]]
     assert lake.outcomes() == {"a.csv": ("done", 1), "bad.csv": ("failed", 1), "c.csv": ("done", 1)}
     assert lake.made[next(iter(lake.made))].status == "failed"
@@ -116,10 +116,10 @@ def test_files_that_the_engine_fails_at_together_are_retried_alone_at_once(
 def test_a_file_left_to_another_run_can_get_a_run_of_its_own(lake: SteppingLake, clock: FakeClock) -> None:
     lake.put("a.csv")
     lake.becomes = lambda _: "skipped"
-    chunk = intake(lake, clock).scan().chunks[0]
-    intake(lake, clock).ingest(chunk, timeout_s=60.0)
+    chunk = loader(lake, clock).scan().chunks[0]
+    loader(lake, clock).ingest(chunk, timeout_s=60.0)
     lake.known.clear()
-    intake(lake, clock).ingest(chunk, timeout_s=60.0)
+    loader(lake, clock).ingest(chunk, timeout_s=60.0)
     assert len(lake.made) == 2
 
 
@@ -127,14 +127,14 @@ def test_a_rejected_file_is_retried_when_it_is_announced_again(lake: SteppingLak
     lake.put("a.csv")
     lake.becomes = lambda _: "rejected"
     uri = "file:///landing/a.csv"
-    take(intake(lake, clock, announced={uri: START}))
-    take(intake(lake, clock, announced={uri: START}))
+    take(loader(lake, clock, announced={uri: START}))
+    take(loader(lake, clock, announced={uri: START}))
     assert len(lake.taken) == 1
     lake.becomes = lambda _: "published"
-    take(intake(lake, clock, announced={uri: START + timedelta(seconds=1)}))
+    take(loader(lake, clock, announced={uri: START + timedelta(seconds=1)}))
     assert lake.outcomes() == {"a.csv": ("done", 1)}
     assert len(lake.made) == 2, "a run that was rejected is not gone on with"
-    take(intake(lake, clock, announced={uri: START + timedelta(days=1)}))
+    take(loader(lake, clock, announced={uri: START + timedelta(days=1)}))
     assert len(lake.taken) == 2, "what is done is done"
 
 
@@ -142,7 +142,7 @@ def die(lake: SteppingLake, clock: FakeClock, *, run_known: bool = True, **optio
     """Ingest everything in a process that crashes at bad.csv, then recover its run as another process would."""
     lake.becomes = lambda names: KeyboardInterrupt() if "bad.csv" in names else "published"
     try:
-        take(intake(lake, clock, **options))
+        take(loader(lake, clock, **options))
     except KeyboardInterrupt:
         lake.dead = {run.run_id for run in lake.made.values() if run.finished_at is None}
         lake.recover()
@@ -163,11 +163,11 @@ def test_a_file_that_crashes_its_process_is_tried_alone_and_given_up(
         die(lake, clock, run_known=run_known, max_tries=2)
         assert lake.outcomes()["bad.csv"] == ("trying", tries)
     assert [one for one in lake.names() if one == ["c.csv"]] == [["c.csv"]], "healthy ones go by themselves, too"
-    take(intake(lake, clock, max_tries=2))
+    take(loader(lake, clock, max_tries=2))
     assert lake.outcomes() == {"a.csv": ("done", 1), "bad.csv": ("failed", 2), "c.csv": ("done", 1)}
     assert [(one.tries, one.reason) for one in lake.given_up] == [(2, "The process that was ingesting it died.")]
     taken = len(lake.taken)
-    take(intake(lake, clock, max_tries=2))
+    take(loader(lake, clock, max_tries=2))
     assert len(lake.taken) == taken
 
 
@@ -178,13 +178,13 @@ def test_trouble_before_a_run_starts_does_not_count_as_a_try(lake: SteppingLake,
         raise CatalogUnavailableError("Away.")
 
     for _ in range(5):
-        taking = intake(lake, clock, max_tries=1)
+        taking = loader(lake, clock, max_tries=1)
         (chunk,) = taking.scan().chunks
         with pytest.MonkeyPatch.context() as patch, pytest.raises(CatalogUnavailableError):
             patch.setattr(lake, "ingest", away)
             taking.ingest(chunk, timeout_s=60.0)
         clock.sleep(600.0)
-    take(intake(lake, clock, max_tries=1))
+    take(loader(lake, clock, max_tries=1))
     assert (lake.outcomes(), lake.given_up) == ({"a.csv": ("done", 1)}, [])
 
 
@@ -192,7 +192,7 @@ def test_sharing_a_chunk_with_a_damaged_file_does_not_count_as_a_try(lake: Stepp
     lake.put("a.csv", "bad.csv", "c.csv")
     bad = "/landing/bad.csv"
     lake.becomes = lambda names: SourceError("Damaged.", path=bad) if "bad.csv" in names else "published"
-    take(intake(lake, clock, max_tries=1))
+    take(loader(lake, clock, max_tries=1))
     assert lake.names() == [["a.csv", "bad.csv", "c.csv"], ["a.csv", "c.csv"], ["bad.csv"]]
     assert lake.outcomes() == {"a.csv": ("done", 1), "bad.csv": ("failed", 1), "c.csv": ("done", 1)}
 
@@ -203,23 +203,23 @@ def test_a_file_that_only_the_engine_fails_at_is_given_up_once_others_succeed(
     lake.put("bad.csv")
     lake.becomes = lambda names: EngineError("Out of memory.") if "bad.csv" in names else "published"
     for _ in range(5):
-        take(intake(lake, clock, max_tries=2))
+        take(loader(lake, clock, max_tries=2))
         clock.sleep(600.0)
     assert lake.outcomes() == {"bad.csv": ("parked", 0)}, "as long as it works for nobody, it may be the engine"
     for number in (1, 2):
         clock.sleep(600.0)
         lake.put(f"{number}.csv")
         lake.made["others"] = make_run("published", run_id="others", started_at=clock.now())
-        take(intake(lake, clock, max_tries=2), ["file:///landing/bad.csv"])
+        take(loader(lake, clock, max_tries=2), ["file:///landing/bad.csv"])
         assert lake.outcomes()["bad.csv"] == ("failed", number)
     assert [one.tries for one in lake.given_up] == [2]
 
 
 def test_derived_run_ids_depend_on_table_files_and_fingerprints(lake: SteppingLake, clock: FakeClock) -> None:
     lake.put("a.csv", "b.csv")
-    (chunk,) = intake(lake, clock).scan().chunks
+    (chunk,) = loader(lake, clock).scan().chunks
     lake.put("b.csv", version=2)
-    (other,) = intake(lake, clock).scan().chunks
-    (single,) = intake(lake, clock).scan(["file:///landing/a.csv"]).chunks
+    (other,) = loader(lake, clock).scan().chunks
+    (single,) = loader(lake, clock).scan(["file:///landing/a.csv"]).chunks
     ids = [chunk.derive_run_id(()), other.derive_run_id(()), single.derive_run_id(()), chunk.derive_run_id(["r1"])]
     assert len(set(ids)) == 4

@@ -22,12 +22,12 @@ from lakegate.errors import (
 from lakegate.lake import IngestOptions
 from lakegate.loading.file_outcomes import ReadyFile, in_chunks
 from lakegate.loading.routes import Routes
-from lakegate.loading.scan import Chunk, Intake, Scan
+from lakegate.loading.scan import Chunk, FileLoader, Scan
 from lakegate.model.run import FileCheckpoint, Run, RunError
 from lakegate.sources.discovery import FoundFile
 from support.cli_support import known, make_run
 from support.examples import examples
-from support.intake_support import LONG_AGO, START, TABLE, FakeClock, FolderLake, Outcome, make_intake
+from support.loader_support import LONG_AGO, START, TABLE, FakeClock, FolderLake, Outcome, make_loader
 
 
 @pytest.fixture
@@ -44,10 +44,10 @@ def names(found: Scan) -> list[list[str]]:
     return [[uri.rpartition("/")[2] for uri in chunk.uris] for chunk in found.chunks]
 
 
-def take_all(intake: Intake, changed: Sequence[str] | None = None) -> Scan:
-    found = intake.scan(changed)
+def take_all(loader: FileLoader, changed: Sequence[str] | None = None) -> Scan:
+    found = loader.scan(changed)
     for chunk in found.chunks:
-        intake.ingest(chunk)
+        loader.ingest(chunk)
     return found
 
 
@@ -59,8 +59,8 @@ def test_files_come_in_chunks_by_table_number_and_size(lake: FolderLake, clock: 
     lake.put("a/1.csv", "a/2.csv", "a/3.csv", "b/1.csv")
     lake.put("a/4.csv", size_bytes=100)
     routes = Routes(["/landing/{table}/*.csv => nyc.{table}"])
-    intake = make_intake(lake, clock, routes=routes, max_files=2, max_bytes=50)
-    found = intake.scan()
+    loader = make_loader(lake, clock, routes=routes, max_files=2, max_bytes=50)
+    found = loader.scan()
     assert [(chunk.table, len(chunk.uris), chunk.size_bytes, chunk.alone) for chunk in found.chunks] == [
         ("nyc.a", 2, 20, False),
         ("nyc.b", 1, 10, True),
@@ -74,8 +74,8 @@ def test_files_that_may_change_the_same_rows_run_in_order(
     lake: FolderLake, clock: FakeClock, options: IngestOptions
 ) -> None:
     lake.put("2.csv", "3.csv", "1.csv")
-    intake = make_intake(lake, clock, settle_s=0.0, options=options)
-    scans = [take_all(intake) for _ in range(4)]
+    loader = make_loader(lake, clock, settle_s=0.0, options=options)
+    scans = [take_all(loader) for _ in range(4)]
     assert [names(found) for found in scans] == [[["1.csv"]], [["2.csv"]], [["3.csv"]], []]
     assert [found.more for found in scans] == [True, True, False, False]
     assert lake.options[0]["mode"] == options["mode"]
@@ -89,18 +89,18 @@ def test_a_waiting_file_blocks_later_files_that_may_change_the_same_rows(
     lake.put("1.csv", modified_at=START if left == "settling" else LONG_AGO)
     lake.put("2.csv", "3.csv")
     options: IngestOptions = {"mode": "upsert", "key": ("id",)}
-    intake = make_intake(lake, clock, settle_s=5.0 if left == "settling" else 0.0, options=options)
+    loader = make_loader(lake, clock, settle_s=5.0 if left == "settling" else 0.0, options=options)
     if left != "settling":
         outcomes = iter([EngineError("It broke.") if left == "failed" else "running"])
         lake.becomes = lambda _: next(outcomes, "published")
         with suppress(EngineError):
-            take_all(intake)
-    held = intake.scan()
+            take_all(loader)
+    held = loader.scan()
     assert (held.chunks, held.waiting + held.settling, held.more) == ((), 3, False)
-    assert intake.scan(["file:///landing/3.csv"]).chunks == ()
+    assert loader.scan(["file:///landing/3.csv"]).chunks == ()
     clock.sleep(60.0)
     for _ in range(3):
-        take_all(intake, ())
+        take_all(loader, ())
     assert lake.names()[-3:] == [["1.csv"], ["2.csv"], ["3.csv"]]
 
 
@@ -108,10 +108,10 @@ def test_a_file_that_vanishes_before_the_second_check_blocks_nothing(lake: Folde
     lake.put("1.csv", "2.csv", "3.csv")
 
     clock.meanwhile = lambda: lake.files.pop("file:///landing/1.csv", None)
-    intake = make_intake(lake, clock, options={"mode": "upsert", "key": ("id",)})
-    found = take_all(intake)
+    loader = make_loader(lake, clock, options={"mode": "upsert", "key": ("id",)})
+    found = take_all(loader)
     assert (found.chunks, found.waiting, found.more) == ((), 0, True)
-    while take_all(intake).more:
+    while take_all(loader).more:
         pass
     assert lake.names() == [["2.csv"], ["3.csv"]]
 
@@ -121,8 +121,8 @@ UPSERT: IngestOptions = {"mode": "upsert", "key": ("id",)}
 
 def test_a_files_cost_is_independent_of_the_queues_length(lake: FolderLake, clock: FakeClock) -> None:
     lake.put(*(f"{number:03}.csv" for number in range(600)))
-    intake = make_intake(lake, clock, settle_s=0.0, options=UPSERT)
-    while take_all(intake).chunks:
+    loader = make_loader(lake, clock, settle_s=0.0, options=UPSERT)
+    while take_all(loader).chunks:
         pass
     assert lake.names() == [[f"{number:03}.csv"] for number in range(600)]
     assert lake.listed <= 5 * 600
@@ -130,11 +130,11 @@ def test_a_files_cost_is_independent_of_the_queues_length(lake: FolderLake, cloc
 
 def test_a_queued_file_that_vanishes_blocks_nothing(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv", "4.csv")
-    intake = make_intake(lake, clock, settle_s=0.0, options=UPSERT)
-    take_all(intake)
+    loader = make_loader(lake, clock, settle_s=0.0, options=UPSERT)
+    take_all(loader)
     del lake.files["file:///landing/2.csv"], lake.files["file:///landing/4.csv"]
     for _ in range(4):
-        found = take_all(intake)
+        found = take_all(loader)
     assert (lake.names(), found.more, found.waiting) == ([["1.csv"], ["3.csv"]], False, 0)
 
 
@@ -147,10 +147,10 @@ def test_a_waiting_file_blocks_files_that_are_not_listed_yet(lake: FolderLake, c
     )
     lake.save_file_checkpoints("nyc.b", [theirs])
     routes = Routes(["/landing/{table}/*.csv => nyc.{table}"])
-    intake = make_intake(lake, clock, routes=routes, settle_s=0.0, max_files=1, options=UPSERT)
-    while (found := take_all(intake)).more:
+    loader = make_loader(lake, clock, routes=routes, settle_s=0.0, max_files=1, options=UPSERT)
+    while (found := take_all(loader)).more:
         assert found.chunks
-    found = intake.scan(())
+    found = loader.scan(())
     assert (found.chunks, found.waiting) == ((), 600)
     assert len(lake.taken) == 600
     assert not any("/b/" in uri for uris in lake.taken for uri in uris)
@@ -159,137 +159,137 @@ def test_a_waiting_file_blocks_files_that_are_not_listed_yet(lake: FolderLake, c
 def test_a_given_up_file_blocks_nothing(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
     lake.becomes = bad("1.csv")
-    intake = make_intake(lake, clock, settle_s=0.0, options={"mode": "upsert", "key": ("id",)})
+    loader = make_loader(lake, clock, settle_s=0.0, options={"mode": "upsert", "key": ("id",)})
     for _ in range(2):
-        take_all(intake)
+        take_all(loader)
     assert lake.names() == [["1.csv"], ["2.csv"]]
     assert lake.outcomes() == {"1.csv": ("rejected", 1), "2.csv": ("done", 1)}
 
 
 def test_a_published_file_is_not_ingested_again(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
-    assert take_all(make_intake(lake, clock)).done == 0
-    found = make_intake(lake, clock).scan()
+    assert take_all(make_loader(lake, clock)).done == 0
+    found = make_loader(lake, clock).scan()
     assert (found.chunks, found.done, found.settling) == ((), 2, 0)
     lake.put("2.csv", version=2)
-    assert names(make_intake(lake, clock).scan()) == [["2.csv"]]
+    assert names(make_loader(lake, clock).scan()) == [["2.csv"]]
 
 
 def test_a_file_settles(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", modified_at=START)
-    intake = make_intake(lake, clock, settle_s=5.0)
-    found = intake.scan()
+    loader = make_loader(lake, clock, settle_s=5.0)
+    found = loader.scan()
     assert (found.chunks, found.settling, found.due_s) == ((), 1, 5.0)
     clock.sleep(4.0)
     lake.put("1.csv", version=2, modified_at=clock.now())
-    assert intake.scan(()).settling == 1
+    assert loader.scan(()).settling == 1
     clock.sleep(5.0)
-    assert names(intake.scan(())) == [["1.csv"]]
+    assert names(loader.scan(())) == [["1.csv"]]
 
 
 def test_an_impossible_modification_time_is_ignored(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("tomorrow.csv", modified_at=START + timedelta(days=1))
-    intake = make_intake(lake, clock, settle_s=5.0)
-    assert intake.scan().settling == 1
+    loader = make_loader(lake, clock, settle_s=5.0)
+    assert loader.scan().settling == 1
     clock.sleep(5.0)
-    assert names(intake.scan()) == [["tomorrow.csv"]]
+    assert names(loader.scan()) == [["tomorrow.csv"]]
 
 
 def test_the_second_check_sees_an_old_file_grow(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("still.csv", "grows.csv")
     clock.meanwhile = lambda: lake.put("grows.csv", version=2)
-    found = make_intake(lake, clock).scan()
+    found = make_loader(lake, clock).scan()
     assert (names(found), found.settling) == ([["still.csv"]], 1)
 
 
 def test_objects_in_a_store_need_no_second_check(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("s3://landing/1.csv")
-    intake = make_intake(lake, clock, paths=["s3://landing/"])
-    assert names(intake.scan()) == [["1.csv"]]
+    loader = make_loader(lake, clock, paths=["s3://landing/"])
+    assert names(loader.scan()) == [["1.csv"]]
     assert clock.seconds == 0.0
 
 
 def test_a_file_that_changes_before_its_ingest_is_left_for_later(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv")
-    intake = make_intake(lake, clock)
-    [chunk] = intake.scan().chunks
+    loader = make_loader(lake, clock)
+    [chunk] = loader.scan().chunks
     lake.put("2.csv", version=2)
     del lake.files["file:///landing/3.csv"]
-    assert intake.ingest(chunk) is not None
+    assert loader.ingest(chunk) is not None
     assert lake.names() == [["1.csv"]]
     assert lake.outcomes() == {"1.csv": ("done", 1)}
 
 
 def test_a_chunk_without_remaining_files_starts_no_run(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
-    intake = make_intake(lake, clock)
-    [chunk] = intake.scan().chunks
+    loader = make_loader(lake, clock)
+    [chunk] = loader.scan().chunks
     lake.files.clear()
-    assert intake.ingest(chunk) is None
+    assert loader.ingest(chunk) is None
     assert (lake.taken, lake.known) == ([], {})
 
 
 def test_a_rejected_chunk_is_retried_file_by_file(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv")
     lake.becomes = bad("2.csv")
-    intake = make_intake(lake, clock, options={"on_failure": "keep"})
-    take_all(intake)
-    take_all(intake, ())
+    loader = make_loader(lake, clock, options={"on_failure": "keep"})
+    take_all(loader)
+    take_all(loader, ())
     assert lake.names() == [["1.csv", "2.csv", "3.csv"], ["1.csv"], ["2.csv"], ["3.csv"]]
     assert [options["on_failure"] for options in lake.options] == ["drop", "keep", "keep", "keep"]
     assert {options["on_busy"] for options in lake.options} == {"skip"}
     assert lake.outcomes() == {"1.csv": ("done", 1), "2.csv": ("rejected", 1), "3.csv": ("done", 1)}
-    [checkpoint] = intake.scan().given_up
+    [checkpoint] = loader.scan().given_up
     assert (checkpoint.run_id, checkpoint.reason is not None) == ("r3", True)
-    assert not intake.pending
+    assert not loader.pending
 
 
 def test_files_named_by_an_error_are_retried_alone_and_the_rest_together(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv", "3.csv")
     lake.becomes = bad("2.csv", outcome=SourceError("cut off", path="/landing/2.csv"))
-    intake = make_intake(lake, clock)
-    take_all(intake)
-    take_all(intake, ())
+    loader = make_loader(lake, clock)
+    take_all(loader)
+    take_all(loader, ())
     assert lake.names() == [["1.csv", "2.csv", "3.csv"], ["1.csv", "3.csv"], ["2.csv"]]
 
 
 def test_a_file_that_fails_is_given_up_until_it_changes(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
     lake.becomes = lambda _: SourceError("1.csv is\ncut off.")
-    intake = make_intake(lake, clock, max_tries=3)
+    loader = make_loader(lake, clock, max_tries=3)
     tries = 0
-    while not intake.scan().given_up:
-        found = take_all(intake)
+    while not loader.scan().given_up:
+        found = take_all(loader)
         tries += len(found.chunks)
         clock.sleep(found.due_s or 0.0)
     assert (tries, lake.outcomes()) == (3, {"1.csv": ("failed", 3)})
-    again = make_intake(lake, clock, max_tries=3).scan()
+    again = make_loader(lake, clock, max_tries=3).scan()
     assert [checkpoint.reason for checkpoint in again.given_up] == ["1.csv is cut off."]
     assert again.chunks == ()
     lake.put("1.csv", version=2)
-    assert names(intake.scan()) == [["1.csv"]]
+    assert names(loader.scan()) == [["1.csv"]]
 
 
 def test_retries_pause_but_not_after_a_restart(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
     lake.becomes = lambda _: SourceError("no")
-    intake = make_intake(lake, clock)
-    take_all(intake)
-    found = intake.scan()
+    loader = make_loader(lake, clock)
+    take_all(loader)
+    found = loader.scan()
     assert (found.chunks, found.waiting, found.due_s) == ((), 1, 30.0)
     clock.sleep(1.0)
-    assert names(make_intake(lake, clock).scan()) == [["1.csv"]]
+    assert names(make_loader(lake, clock).scan()) == [["1.csv"]]
 
 
 def test_again_retries_given_up_files(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
     lake.becomes = bad("1.csv")
-    intake = make_intake(lake, clock)
-    take_all(intake)
-    take_all(intake)
+    loader = make_loader(lake, clock)
+    take_all(loader)
+    take_all(loader)
     clock.sleep(1.0)
     lake.becomes = lambda _: "published"
-    again = make_intake(lake, clock, again=True)
+    again = make_loader(lake, clock, again=True)
     assert names(take_all(again)) == [["1.csv"]]
     assert lake.outcomes() == {"1.csv": ("done", 1), "2.csv": ("done", 1)}
 
@@ -298,29 +298,29 @@ def test_again_retries_given_up_files(lake: FolderLake, clock: FakeClock) -> Non
 def test_trouble_is_not_the_files_fault(lake: FolderLake, clock: FakeClock, error: Exception) -> None:
     lake.put("1.csv", "2.csv")
     lake.becomes = lambda _: error
-    intake = make_intake(lake, clock)
+    loader = make_loader(lake, clock)
     for _ in range(5):
-        [chunk] = intake.scan().chunks[:1]
+        [chunk] = loader.scan().chunks[:1]
         with pytest.raises(type(error)):
-            intake.ingest(chunk)
-        found = intake.scan()
+            loader.ingest(chunk)
+        found = loader.scan()
         assert (found.chunks, found.waiting) == ((), 2)
         clock.sleep(300.0)
     assert lake.known == {}
     lake.becomes = lambda _: "published"
-    take_all(intake)
+    take_all(loader)
     assert set(lake.outcomes().values()) == {("done", 1)}
 
 
 def test_an_engine_failure_at_one_file_only_is_that_files_fault(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
     lake.becomes = bad("2.csv", outcome=EngineError("out of memory"))
-    intake = make_intake(lake, clock, max_tries=2)
+    loader = make_loader(lake, clock, max_tries=2)
     for number in range(20):
         lake.put(f"good{number}.csv")
-        for chunk in intake.scan().chunks:
+        for chunk in loader.scan().chunks:
             try:
-                intake.ingest(chunk)
+                loader.ingest(chunk)
             except EngineError:
                 clock.sleep(1.0)
         clock.sleep(300.0)
@@ -330,53 +330,53 @@ def test_an_engine_failure_at_one_file_only_is_that_files_fault(lake: FolderLake
 
 def test_a_run_given_up_after_engine_failures_counts_if_others_succeeded(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
-    [chunk] = make_intake(lake, clock).scan().chunks
+    [chunk] = make_loader(lake, clock).scan().chunks
     ended = make_run("failed", run_id="r1")
     for others_worked, noted in ((False, {}), (True, {"1.csv": ("failed", 1)}), (True, {"1.csv": ("failed", 2)})):
-        intake = make_intake(lake, clock, max_tries=2)
-        intake.save_outcomes(chunk, ended, EngineError("Out of memory."), others_worked=others_worked)
+        loader = make_loader(lake, clock, max_tries=2)
+        loader.save_outcomes(chunk, ended, EngineError("Out of memory."), others_worked=others_worked)
         assert lake.outcomes() == noted
     assert [file.run_id for file in lake.given_up] == ["r1"]
     both = replace(chunk, alone=False)
-    make_intake(lake, clock).save_outcomes(both, ended, EngineError("Out of memory."))
+    make_loader(lake, clock).save_outcomes(both, ended, EngineError("Out of memory."))
     assert lake.outcomes() == {"1.csv": ("failed", 0)}
 
 
 def test_wrong_settings_do_not_count_as_a_try(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
     lake.becomes = lambda _: ConfigurationError("no token")
-    intake = make_intake(lake, clock)
+    loader = make_loader(lake, clock)
     with pytest.raises(ConfigurationError):
-        take_all(intake)
+        take_all(loader)
     assert lake.known == {}
 
 
 def test_an_internal_error_counts_as_a_failure_of_the_file(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
     lake.becomes = lambda _: ZeroDivisionError("s3://me:hunter22@host/x")
-    intake = make_intake(lake, clock)
-    take_all(intake)
-    [checkpoint] = intake.saved
+    loader = make_loader(lake, clock)
+    take_all(loader)
+    [checkpoint] = loader.saved
     assert (checkpoint.outcome, checkpoint.reason) == ("failed", "Internal error: ZeroDivisionError: s3://…@host/x")
 
 
 def test_a_file_that_another_run_holds_is_checked_later(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
     lake.run_status = {"theirs": "running", "before": "published"}
-    [chunk] = make_intake(lake, clock).scan().chunks
+    [chunk] = make_loader(lake, clock).scan().chunks
     busy, published = (known(name, run) for name, run in (("1.csv", "theirs"), ("2.csv", "before")))
     there = {one.file.uri.rpartition("/")[2]: one for one in (busy, published)}
     skipped = tuple(
         one.model_copy(update={"file": one.file.model_copy(update={"uri": f"file:///landing/{name}"})})
         for name, one in there.items()
     )
-    intake = make_intake(lake, clock)
-    intake.save_outcomes(chunk, make_run("skipped", run_id="mine", skipped_files=skipped))
+    loader = make_loader(lake, clock)
+    loader.save_outcomes(chunk, make_run("skipped", run_id="mine", skipped_files=skipped))
     assert lake.outcomes() == {"2.csv": ("done", 1)}
     assert lake.known[TABLE, "file:///landing/2.csv"].run_id == "before"
-    assert intake.scan().waiting == 1
+    assert loader.scan().waiting == 1
     clock.sleep(5.0)
-    assert names(intake.scan()) == [["1.csv"]]
+    assert names(loader.scan()) == [["1.csv"]]
 
 
 @pytest.mark.parametrize(
@@ -394,35 +394,35 @@ def test_orchestrators_save_outcomes_of_their_runs(
     lake: FolderLake, clock: FakeClock, run: Run | None, noted: object
 ) -> None:
     lake.put("1.csv")
-    intake = make_intake(lake, clock)
-    [chunk] = intake.scan().chunks
-    intake.save_outcomes(chunk, run)
+    loader = make_loader(lake, clock)
+    [chunk] = loader.scan().chunks
+    loader.save_outcomes(chunk, run)
     assert lake.outcomes() == noted
 
 
 def test_only_changed_files_are_scanned(lake: FolderLake, clock: FakeClock) -> None:
     lake.put(*(f"{number}.csv" for number in range(50)))
     lake.put("notes.txt", "_hidden.csv", "file:///elsewhere/1.csv")
-    intake = make_intake(lake, clock)
+    loader = make_loader(lake, clock)
     changed = [f"file:///landing/{name}" for name in ("7.csv", "notes.txt", "_hidden.csv", "gone.csv")]
-    found = intake.scan([*changed, "file:///elsewhere/1.csv"])
+    found = loader.scan([*changed, "file:///elsewhere/1.csv"])
     assert names(found) == [["7.csv"]]
 
 
 def test_files_without_a_table_are_reported(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("nyc/trips/1.csv", "nyc/b@d/1.csv", "loose.csv")
-    found = make_intake(lake, clock, routes=Routes(["/landing/{namespace}/{table}/*.csv"])).scan()
+    found = make_loader(lake, clock, routes=Routes(["/landing/{namespace}/{table}/*.csv"])).scan()
     assert [chunk.table for chunk in found.chunks] == [TABLE]
     assert {uri for uri, _ in found.unrouted} == {"file:///landing/nyc/b@d/1.csv", "file:///landing/loose.csv"}
 
 
 def test_a_burst_is_ingested_in_bounded_scans(lake: FolderLake, clock: FakeClock) -> None:
     lake.put(*(f"{number:05}.csv" for number in range(10_000)))
-    intake = make_intake(lake, clock, max_files=100)
+    loader = make_loader(lake, clock, max_files=100)
     most = 0
-    while (found := take_all(intake)).chunks:
+    while (found := take_all(loader)).chunks:
         most = max(most, sum(len(chunk.uris) for chunk in found.chunks))
-        assert len(intake.pending) <= 1_500
+        assert len(loader.pending) <= 1_500
     assert most <= 1_500
     assert len(lake.taken) == 100
     assert sorted(uri for uris in lake.taken for uri in uris) == sorted(lake.files)
@@ -465,17 +465,17 @@ def test_each_version_of_a_file_is_published_once_or_given_up(
 ) -> None:
     lake, clock = FolderLake(), FakeClock()
     lake.becomes = bad(*(f"{number:02}.csv" for number in bad_ones))
-    intake = make_intake(lake, clock, max_files=max_files, settle_s=5.0)
+    loader = make_loader(lake, clock, max_files=max_files, settle_s=5.0)
     good: list[tuple[str, str]] = []
     alone: list[tuple[str, str]] = []
 
     def look(changed: list[str] | None) -> Scan:
-        found = intake.scan(changed)
+        found = loader.scan(changed)
         offered = [uri for chunk in found.chunks for uri in chunk.uris]
         assert len(offered) == len(set(offered))
         assert all(len(chunk.uris) <= max_files for chunk in found.chunks)
         for chunk in found.chunks:
-            _remember(intake, chunk, good, alone)
+            _remember(loader, chunk, good, alone)
         return found
 
     for version, (move, argument) in enumerate(moves):
@@ -486,7 +486,7 @@ def test_each_version_of_a_file_is_published_once_or_given_up(
         elif move == "look":
             look([] if argument else None)
         else:
-            intake = make_intake(lake, clock, max_files=max_files, settle_s=5.0)
+            loader = make_loader(lake, clock, max_files=max_files, settle_s=5.0)
     for _ in range(20):
         clock.sleep(6.0)
         look(None)
@@ -497,8 +497,8 @@ def test_each_version_of_a_file_is_published_once_or_given_up(
     assert {int(uri[-6:-4]) for uri, _ in alone} <= bad_ones
 
 
-def _remember(intake: Intake, chunk: Chunk, good: list[tuple[str, str]], alone: list[tuple[str, str]]) -> None:
-    run = intake.ingest(chunk)
+def _remember(loader: FileLoader, chunk: Chunk, good: list[tuple[str, str]], alone: list[tuple[str, str]]) -> None:
+    run = loader.ingest(chunk)
     assert run is not None
     if run.status == "published":
         good += zip(chunk.uris, chunk.stamps, strict=True)
@@ -511,15 +511,15 @@ def test_a_stopped_scan_resumes_after_the_last_file_and_still_finds_earlier_arri
 ) -> None:
     names = [f"{number:05}.csv" for number in range(10_000)]
     lake.put(*names[1:])
-    intake = make_intake(lake, clock, settle_s=0.0, max_files=100)
+    loader = make_loader(lake, clock, settle_s=0.0, max_files=100)
     looks = 0
-    found = intake.scan()
+    found = loader.scan()
     lake.put(names[0])  # in front of where the listing is by now
     while found.chunks:
         looks += 1
         for chunk in found.chunks:
-            intake.ingest(chunk)
-        found = intake.scan()
+            loader.ingest(chunk)
+        found = loader.scan()
     assert looks >= 10
     assert sum(map(len, lake.names())) == 10_000, "each once"
     assert lake.listed < 4.1 * 10_000, "two listings, one for what landed meanwhile, and a look before each is taken"

@@ -15,13 +15,13 @@ import pytest
 from lakegate.errors import CatalogUnavailableError, ConfigurationError, ExitCode, LakegateError, SourceError
 from lakegate.lake import IngestOptions
 from lakegate.loading.file_outcomes import Clock
-from lakegate.loading.scan import Chunk, Intake, Scan
+from lakegate.loading.scan import Chunk, FileLoader, Scan
 from lakegate.loading.watch import EventFeed, Feed, PollingFeed, Summary, Watch
 from lakegate.model.request import WriteMode
 from lakegate.model.run import FileCheckpoint, Run
 from lakegate.sources.discovery import list_files
 from lakegate.sources.files import to_uri
-from support.intake_support import START, TABLE, FakeClock, FolderLake, SteppedLake, make_intake
+from support.loader_support import START, TABLE, FakeClock, FolderLake, SteppedLake, make_loader
 from support.waiting import wait_until
 
 BOUND_S = 120.0
@@ -75,9 +75,9 @@ class ScriptedFeed:
         pass
 
 
-def watching(lake: Any, feed: Feed, *, intake: Intake | None = None, **options: Any) -> tuple[Watch, Seen]:
+def watching(lake: Any, feed: Feed, *, loader: FileLoader | None = None, **options: Any) -> tuple[Watch, Seen]:
     seen = Seen()
-    made = intake or make_intake(lake, FakeClock(), settle_s=0.0)
+    made = loader or make_loader(lake, FakeClock(), settle_s=0.0)
     reopen = options.pop("reopen", lambda: lake)
     watch = Watch(made, feed, seen, reopen=reopen, settle_s=0.0, **options)
     if isinstance(feed, ScriptedFeed):
@@ -152,8 +152,8 @@ def test_the_lake_is_reopened_after_trouble() -> None:
             clock.sleep(60.0)
             return super().wait(timeout_s)
 
-    intake = make_intake(lake, clock, settle_s=0.0)
-    watch, seen = watching(lake, Later(3600), intake=intake, reopen=lambda: other, once=True)
+    loader = make_loader(lake, clock, settle_s=0.0)
+    watch, seen = watching(lake, Later(3600), loader=loader, reopen=lambda: other, once=True)
     summary = watch.run()
     assert seen.troubles == ["The catalog is away."]
     assert (lake.known, other.outcomes()) == ({}, {"1.csv": ("done", 1)})
@@ -168,8 +168,8 @@ def test_files_that_another_watch_finished_after_trouble_are_not_left() -> None:
     done = FileCheckpoint(uri="file:///landing/1.csv", stamp="1", outcome="done", run_id="theirs", noted_at=START)
     other.save_file_checkpoints(TABLE, [done])
     other.files.pop("file:///landing/gone.csv")
-    intake = make_intake(lake, clock, settle_s=0.0)
-    watch, seen = watching(lake, PollingFeed(3600), intake=intake, reopen=lambda: other, once=True)
+    loader = make_loader(lake, clock, settle_s=0.0)
+    watch, seen = watching(lake, PollingFeed(3600), loader=loader, reopen=lambda: other, once=True)
     summary = watch.run()
     assert seen.troubles == ["The catalog is away."]
     assert (summary.left, summary.exit_code) == (set(), ExitCode.OK)
@@ -208,8 +208,8 @@ def test_once_reports_files_queued_behind_a_waiting_one(first: str) -> None:
         lake.becomes = failing_on("1.csv", outcome=SourceError("no") if first == "failed" else first)
     lake.put("1.csv", "2.csv", "3.csv")
     options: IngestOptions = {"mode": "upsert", "key": ("id",)}
-    intake = make_intake(lake, clock, settle_s=0.0, options=options)
-    watch, _ = watching(lake, PollingFeed(3600), intake=intake, once=True)
+    loader = make_loader(lake, clock, settle_s=0.0, options=options)
+    watch, _ = watching(lake, PollingFeed(3600), loader=loader, once=True)
     summary = watch.run()
     assert (summary.files, summary.unfinished, summary.exit_code) == (0, 3, ExitCode.RETRYABLE)
 
@@ -229,8 +229,8 @@ def test_once(becomes: Any, code: ExitCode, looks: ExitCode) -> None:
     clock = FakeClock()
     codes = []
     for _ in range(2):
-        intake = make_intake(lake, clock, settle_s=0.0, max_tries=2)
-        codes.append(watching(lake, PollingFeed(3600), intake=intake, once=True)[0].run().exit_code)
+        loader = make_loader(lake, clock, settle_s=0.0, max_tries=2)
+        codes.append(watching(lake, PollingFeed(3600), loader=loader, once=True)[0].run().exit_code)
         clock.sleep(1.0)
     assert codes == [code, looks]
 
@@ -254,8 +254,8 @@ def test_once_waits_for_files_to_settle_and_leaves_the_rest() -> None:
             lake.put("grows.csv", version=int(clock.seconds * 1000), modified_at=clock.now())
             return super().wait(0.01)
 
-    intake = make_intake(lake, clock, settle_s=0.6)
-    watch, seen = watching(lake, Grows(3600), intake=intake, once=True)
+    loader = make_loader(lake, clock, settle_s=0.6)
+    watch, seen = watching(lake, Grows(3600), loader=loader, once=True)
     summary = watch.run()
     assert seen.took_names == [["1.csv"]]
     assert (summary.settling, summary.exit_code) == (1, ExitCode.OK)
@@ -292,8 +292,8 @@ def test_stopped_between_two_chunks() -> None:
     lake = FolderLake()
     lake.put("1.csv", "2.csv")
     feed = PollingFeed(3600)
-    intake = make_intake(lake, FakeClock(), settle_s=0.0, max_files=1)
-    watch, _ = watching(lake, feed, intake=intake)
+    loader = make_loader(lake, FakeClock(), settle_s=0.0, max_files=1)
+    watch, _ = watching(lake, feed, loader=loader)
 
     def stop(_: Sequence[str]) -> str:
         watch.stop()
@@ -342,8 +342,8 @@ def test_events_of_a_real_folder(tmp_path: Path) -> None:
     (staging / "moved" / "4.csv").write_text("x", encoding="utf-8")
     lake = RealFolderLake()
     feed = EventFeed(lambda: [str(landing)] if landing.is_dir() else [], every_s=3600)
-    intake = make_intake(lake, Clock(), paths=[str(landing)], settle_s=0.1)
-    watch, _ = watching(lake, feed, intake=intake)
+    loader = make_loader(lake, Clock(), paths=[str(landing)], settle_s=0.1)
+    watch, _ = watching(lake, feed, loader=loader)
     try:
         with running(watch):
             (landing / "1.csv").write_text("x", encoding="utf-8")

@@ -105,7 +105,7 @@ def watch(app: App, /, **given: Any) -> None:
 
 def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: Any, opened: ExitStack) -> Watch:
     from lakegate.loading.routes import Places
-    from lakegate.loading.scan import Intake
+    from lakegate.loading.scan import FileLoader
     from lakegate.loading.watch import Watch
 
     lakes = opened.enter_context(ExitStack())
@@ -123,7 +123,7 @@ def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: Any, 
     feed = _feed(given, settings, places)
     opened.callback(feed.close)
     settle_s = settings.settle_s if given["settle"] is None else given["settle"].total_seconds()
-    intake = Intake(
+    loader = FileLoader(
         reopen(),
         paths,
         routes,
@@ -136,7 +136,7 @@ def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: Any, 
     )
     every = app.settings().maintenance.every
     upkeep = _PeriodicMaintenance(parse_duration(every).total_seconds(), view) if every is not None else lambda _: None
-    return Watch(intake, feed, view, reopen=reopen, once=given["once"], settle_s=settle_s, upkeep=upkeep)
+    return Watch(loader, feed, view, reopen=reopen, once=given["once"], settle_s=settle_s, upkeep=upkeep)
 
 
 def _routes(given: dict[str, Any], settings: WatchSettings) -> Routes:

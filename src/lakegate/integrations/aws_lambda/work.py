@@ -27,7 +27,7 @@ from lakegate.errors import (
 from lakegate.integrations.aws_lambda.events import EventMessage
 from lakegate.lake import Lake, connect
 from lakegate.loading.routes import Routes
-from lakegate.loading.scan import Chunk, Clock, Intake, Scan
+from lakegate.loading.scan import Chunk, Clock, FileLoader, Scan
 from lakegate.model.run import FileCheckpoint
 from lakegate.progress import LogNarrator
 from lakegate.wap.deadline import Deadline, DeadlineReachedError
@@ -216,7 +216,7 @@ class _Call:
         self._is_late = False
         self._blocked: set[str] = set()
         self._saved: set[str] = set()
-        self._intake = Intake(
+        self._loader = FileLoader(
             function.lake,
             [_PLACEHOLDER.sub("*", pattern.partition("=>")[0].strip()) for pattern in patterns],
             Routes(patterns),
@@ -232,7 +232,7 @@ class _Call:
         """Ingest files until all are done or the time is up."""
         try:
             self._function.prepare()
-            self._intake.lake = self._function.lake
+            self._loader.lake = self._function.lake
             self._run(uris)
         except LakegateError as error:
             self._stopped_by = error
@@ -248,7 +248,7 @@ class _Call:
         outcomes: dict[str, FileOutcome] = {}
         for table, uris in by_table.items():
             try:
-                known = self._intake.lake.file_checkpoints(table, uris)
+                known = self._loader.lake.file_checkpoints(table, uris)
             except RetryableError as error:
                 outcomes |= {uri: _put_off(error, table) for uri in uris}
             else:
@@ -270,16 +270,16 @@ class _Call:
 
     def _scan(self, uris: Sequence[str]) -> Scan:
         try:
-            return self._intake.scan(uris)
+            return self._loader.scan(uris)
         except (RetryableError, ConfigurationError):
             raise
         except LakegateError:
             # A file that can't even be listed must not block the others.
-            return self._intake.scan([uri for uri in uris if self._is_readable(uri)])
+            return self._loader.scan([uri for uri in uris if self._is_readable(uri)])
 
     def _is_readable(self, uri: str) -> bool:
         try:
-            list(self._intake.lake.list_files([uri]))
+            list(self._loader.lake.list_files([uri]))
         except (RetryableError, ConfigurationError):
             raise
         except LakegateError as error:
@@ -291,7 +291,7 @@ class _Call:
         if chunk.run_id is None or self._often.isdisjoint(chunk.uris):
             self._ingest(chunk)
             return
-        with self._intake.lake.lock(_TURN_LOCK, timeout_s=_TURN_TIMEOUT_S) as is_ours:
+        with self._loader.lake.lock(_TURN_LOCK, timeout_s=_TURN_TIMEOUT_S) as is_ours:
             if is_ours:
                 self._ingest(chunk)
             else:
@@ -299,9 +299,9 @@ class _Call:
 
     def _ingest(self, chunk: Chunk) -> None:
         try:
-            if not self._intake.is_free(chunk):
+            if not self._loader.is_free(chunk):
                 return
-            self._intake.ingest(chunk, timeout_s=self._deadline.left_s)
+            self._loader.ingest(chunk, timeout_s=self._deadline.left_s)
             self._failures_in_a_row = 0
         except DeadlineReachedError:
             return
@@ -310,14 +310,14 @@ class _Call:
                 self._record_trouble(chunk, error)
                 return
             # The connections are from an earlier call, and the server may have been replaced since.
-            self._intake.lake = self._function.reopen()
+            self._loader.lake = self._function.reopen()
             self._ingest(self._resumed(chunk))
         finally:
-            self._saved.update(checkpoint.uri for checkpoint in self._intake.saved if checkpoint.outcome != "parked")
+            self._saved.update(checkpoint.uri for checkpoint in self._loader.saved if checkpoint.outcome != "parked")
 
     def _resumed(self, chunk: Chunk) -> Chunk:
         """Return the chunk with the run that the failed attempt left suspended, if any."""
-        runs = [checkpoint.run_id for checkpoint in self._intake.saved if checkpoint.outcome == "parked"]
+        runs = [checkpoint.run_id for checkpoint in self._loader.saved if checkpoint.outcome == "parked"]
         return replace(chunk, run_id=runs[0]) if runs else chunk
 
     def _record_trouble(self, chunk: Chunk, error: LakegateError) -> None:
@@ -357,7 +357,7 @@ class _Call:
     def _is_waiting(self, uri: str) -> bool:
         """Return whether the file must be retried or wasn't reached, so that its checkpoint may be outdated."""
         was_stopped = self._is_late or self._stopped_by is not None
-        return uri in self._intake.pending or (was_stopped and uri not in self._saved)
+        return uri in self._loader.pending or (was_stopped and uri not in self._saved)
 
 
 def _put_off(error: LakegateError, table: str, run_id: str | None = None) -> FileOutcome:

@@ -18,7 +18,7 @@ from lakegate.integrations.dbos.workflows import WAP, Order, Outcome, may_succee
 from lakegate.lake import IngestOptions, Lake
 from lakegate.loading.file_outcomes import find_run
 from lakegate.loading.routes import Routes
-from lakegate.loading.scan import Chunk, Intake
+from lakegate.loading.scan import Chunk, FileLoader
 from lakegate.model.identifiers import TableIdentifier, validate_run_id
 from lakegate.model.run import new_run_id
 
@@ -172,7 +172,7 @@ class NextChunk(TypedDict):
 def tables_with_new_files(watch: ScheduledScan) -> list[str]:
     """Return the tables with new files that are ready to ingest."""
     with open_lake() as lake:
-        return list(dict.fromkeys(chunk.table for chunk in open_intake(lake, watch).scan().chunks))
+        return list(dict.fromkeys(chunk.table for chunk in open_loader(lake, watch).scan().chunks))
 
 
 @DBOS.step(name="lakegate.next_chunk", retries_allowed=True, max_attempts=3, should_retry=may_succeed_again)
@@ -182,9 +182,9 @@ def next_chunk(table: str, watch: ScheduledScan, taken: Sequence[Chunk]) -> Next
     If a scan finds a chunk of ``taken`` again, it failed or another run holds it, so it's left to the next schedule.
     """
     with open_lake() as lake:
-        intake = open_intake(lake, watch)
-        for chunk in intake.scan().chunks:
-            if chunk.table == table and chunk not in taken and intake.is_free(chunk):
+        loader = open_loader(lake, watch)
+        for chunk in loader.scan().chunks:
+            if chunk.table == table and chunk not in taken and loader.is_free(chunk):
                 return NextChunk(run_id=chunk.run_id or new_run_id(), chunk=asdict(chunk))
     return None
 
@@ -197,13 +197,13 @@ def save_outcomes(
     with open_lake() as lake:
         run = find_run(lake, chunk["run_id"])
         known = None if error is None else error_class(error[0])(error[1])
-        open_intake(lake, watch).save_outcomes(_chunk(chunk), run, known, others_worked=others_worked)
+        open_loader(lake, watch).save_outcomes(_chunk(chunk), run, known, others_worked=others_worked)
 
 
-def open_intake(lake: Lake, watch: ScheduledScan) -> Intake:
-    """Return the intake for a schedule's files."""
+def open_loader(lake: Lake, watch: ScheduledScan) -> FileLoader:
+    """Return the loader for a schedule's files."""
     table = watch.get("table")
-    return Intake(
+    return FileLoader(
         lake,
         list(watch["paths"]),
         Routes.to(table) if table else Routes(list(watch.get("routes", ()))),

@@ -43,7 +43,7 @@ from lakegate.integrations.prefect.steps import RETRYABLE_ERRORS, error_line, op
 from lakegate.lake import Lake
 from lakegate.loading.file_outcomes import find_run
 from lakegate.loading.routes import Routes, absolute
-from lakegate.loading.scan import Chunk, Intake, Scan
+from lakegate.loading.scan import Chunk, FileLoader, Scan
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import OnChanged, OnFailure, OnSameContent
 
@@ -113,8 +113,8 @@ def intake_flow(
     try:
         with open_lake(home) as lake:
             again = restart_lost_files(lake, announced, table) if announced else 0
-            intake = Intake(lake, listed, _routes(table, routes), settle_s=settle_s, max_files=max_files)
-            ended = _ingest_all(lake, intake, settle_s, {**given, "home": home, "with_examples": with_examples})
+            loader = FileLoader(lake, listed, _routes(table, routes), settle_s=settle_s, max_files=max_files)
+            ended = _ingest_all(lake, loader, settle_s, {**given, "home": home, "with_examples": with_examples})
     except LakegateError as error:
         return Failed(message=error_line(error), data=error)
     counts = ", ".join(f"{count} {name.lower()}" for name, count in sorted(ended.items()))
@@ -129,14 +129,14 @@ def _routes(table: str | None, routes: list[str] | None) -> Routes:
     return Routes(routes or ()) if table is None else Routes.to(table)
 
 
-def _ingest_all(lake: Lake, intake: Intake, settle_s: float, parameters: dict[str, Any]) -> Counter[str]:
+def _ingest_all(lake: Lake, loader: FileLoader, settle_s: float, parameters: dict[str, Any]) -> Counter[str]:
     ended: Counter[str] = Counter()
     deadline = time.monotonic() + _MAX_SETTLES * settle_s
     while True:
-        found = intake.scan()
+        found = loader.scan()
         _log_scan(found)
-        for chunk in filter(intake.is_free, found.chunks):
-            ended[_ingest(lake, intake, chunk, parameters)] += 1
+        for chunk in filter(loader.is_free, found.chunks):
+            ended[_ingest(lake, loader, chunk, parameters)] += 1
         if found.chunks:
             continue
         if not found.settling or found.due_s is None or time.monotonic() + found.due_s > deadline:
@@ -154,7 +154,7 @@ def _log_scan(found: Scan) -> None:
         logger.warning("%s: %s", file, why)
 
 
-def _ingest(lake: Lake, intake: Intake, chunk: Chunk, parameters: dict[str, Any]) -> str:
+def _ingest(lake: Lake, loader: FileLoader, chunk: Chunk, parameters: dict[str, Any]) -> str:
     """Ingest a chunk, resuming its suspended run if there is one; return the name of the flow run's final state.
 
     Raises:
@@ -174,7 +174,7 @@ def _ingest(lake: Lake, intake: Intake, chunk: Chunk, parameters: dict[str, Any]
         raise result
     run = find_run(lake, chunk.run_id or run_id_of(state.state_details.flow_run_id))
     is_in_journal = state.is_completed() or state.name == REJECTED
-    intake.save_outcomes(chunk, run, result if isinstance(result, LakegateError) and not is_in_journal else None)
+    loader.save_outcomes(chunk, run, result if isinstance(result, LakegateError) and not is_in_journal else None)
     if isinstance(result, RETRYABLE_ERRORS) and not isinstance(result, EngineError):
         raise result
     return state.name or "Failed"

@@ -34,8 +34,8 @@ from lakegate.model.request import WriteMode
 from lakegate.progress import LogNarrator
 from lakegate.sources.discovery import FoundFile
 from lakegate.wap.deadline import NEVER, Deadline, DeadlineReachedError
-from support.intake_support import Outcome, SteppingLake
 from support.lambda_support import Queue, s3_event
+from support.loader_support import Outcome, SteppingLake
 from support.notify_support import NOW, rejected_run, told_server
 
 SETTINGS = Settings.model_validate(

@@ -16,7 +16,7 @@ from lakegate.integrations.dbos.configuration import load_configuration
 from lakegate.integrations.dbos.queues import ScheduledScan
 from lakegate.lake import Lake
 from lakegate.model.run import Run
-from support.intake_support import FOLDER, TABLE, SteppedLake
+from support.loader_support import FOLDER, TABLE, SteppedLake
 
 WATCH = ScheduledScan(paths=[FOLDER], table=TABLE, settle_s=0.0)
 

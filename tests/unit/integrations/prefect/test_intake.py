@@ -9,7 +9,7 @@ from prefect.client.schemas.objects import State
 
 from lakegate.errors import CatalogUnavailableError, EngineError
 from lakegate.integrations.prefect import flows, intake, steps
-from support.intake_support import FOLDER, TABLE, SteppedLake
+from support.loader_support import FOLDER, TABLE, SteppedLake
 
 pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.usefixtures("prefect_harness")]
 

@@ -12,7 +12,7 @@ from lakegate.config import Settings
 from lakegate.errors import LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
 from lakegate.loading.file_outcomes import Clock
 from lakegate.loading.routes import Routes, location
-from lakegate.loading.scan import Intake
+from lakegate.loading.scan import FileLoader
 from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.downstream import GivenUpFile
 from lakegate.model.identifiers import TableIdentifier
@@ -240,7 +240,7 @@ class SteppedLake(SteppingLake):
         return self._become(run_id, "published", publication=PUBLICATION, finished_at=START)
 
 
-def make_intake(
+def make_loader(
     lake: Any, clock: Clock, *, paths: Sequence[str] = (FOLDER,), routes: Routes | None = None, **options: Any
-) -> Intake:
-    return Intake(lake, paths, routes or Routes.to(TABLE), clock=clock, **options)
+) -> FileLoader:
+    return FileLoader(lake, paths, routes or Routes.to(TABLE), clock=clock, **options)
