@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from lakegate.dashboard.model import (
-    MAIN,
     Problem,
     ReadModel,
     ResultPage,
@@ -28,7 +27,7 @@ from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.checks import Severity, Verdict
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import TablePointer
+from lakegate.model.refs import MAIN, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, CheckRecord, RunLine, RunStatus
 from lakegate.model.schema import MASK, Column, ColumnChange, column_changes
 from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile, Snapshot

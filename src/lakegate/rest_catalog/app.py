@@ -33,11 +33,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lakegate.errors import AlreadyExistsError, CatalogUnavailableError, ConfigurationError, InputError, LakegateError
 from lakegate.iceberg.files import TableFiles
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.refs import MAIN, Ref, TablePointer
 from lakegate.model.secrets import is_loopback
 from lakegate.ports import Catalog
 from lakegate.rest_catalog.contents import (
-    MAIN,
     Contents,
     Namespace,
     Published,

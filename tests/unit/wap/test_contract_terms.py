@@ -11,9 +11,10 @@ from lakegate.model.refs import CommitRequest
 from lakegate.model.request import ContractTerms, WriteMode
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import WriteTarget
+from lakegate.wap.audit import ConfiguredChecks
 from lakegate.wap.ingest import ingest
 from lakegate.wap.plan import CONTRACT_COLUMNS, contract_check, plan, require_contract
-from lakegate.wap.review import ConfiguredChecks, audit_branch, publish_branch
+from lakegate.wap.review import audit_branch, publish_branch
 from support.fakes import FakeLakehouse
 from support.flow_support import MORE, TRIPS, ordered, planned
 

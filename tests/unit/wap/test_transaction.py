@@ -15,9 +15,10 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import quarantine_of
 from lakegate.model.refs import TablePointer
 from lakegate.model.request import OnFailure
+from lakegate.wap.audit import ConfiguredChecks
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
-from lakegate.wap.transaction import ConfiguredChecks, Transaction, transaction
+from lakegate.wap.transaction import Transaction, transaction
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, MORE, TRIPS, WITH_NULLS, branches, ordered, when_reached
 
