@@ -14,7 +14,7 @@ from benchmarks.harness import Figure, progress
 from benchmarks.listing import CREDENTIALS, STORAGE, Pages
 from lakegate.lake import Lake
 from lakegate.loading.routes import Routes
-from lakegate.loading.scan import Intake
+from lakegate.loading.scan import FileLoader
 from lakegate.model.request import WriteMode
 from lakegate.model.run import FileCheckpoint, Run
 from lakegate.sources.discovery import FoundFile, list_files
@@ -63,7 +63,7 @@ def measure() -> Iterator[Figure]:
 
 def _watched() -> tuple[Sequence[float], int]:
     """Take everything in; return how long each look took, and how many files there were."""
-    intake = Intake(
+    loader = FileLoader(
         cast("Lake", _Lake()), ["s3://landing/in/"], Routes.to("n.t"), settle_s=0.0, max_files=_FILES_IN_A_CHUNK
     )
     seconds: list[float] = []
@@ -71,11 +71,11 @@ def _watched() -> tuple[Sequence[float], int]:
     more = True
     while more:
         began = time.perf_counter()
-        found = intake.scan()
+        found = loader.scan()
         seconds.append(time.perf_counter() - began)
         for chunk in found.chunks:
             files += len(chunk.uris)
-            intake.ingest(chunk)
+            loader.ingest(chunk)
         more = found.more
         if len(seconds) % 200 == 0:
             progress(f"{files:,} files")
