@@ -67,7 +67,7 @@ from lakegate.model.words import (
 )
 from lakegate.points import find, is_hash_prefix, resolve, unknown_table
 from lakegate.ports import CommitIndex, Narrator
-from lakegate.private import copies_of, drop_copies, private_folder
+from lakegate.private_files import copies_of, drop_copies, private_folder
 from lakegate.progress import SilentNarrator
 from lakegate.storage.objects import is_remote
 from lakegate.table import Query, RowDifference, Table

@@ -29,7 +29,7 @@ from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import Publication, Run, RunKind, RunStatus
 from lakegate.model.source import Source
-from lakegate.private import copies_of
+from lakegate.private_files import copies_of
 from lakegate.progress import SilentNarrator
 from lakegate.sources.files import stat_file, to_uri
 from lakegate.wap.claims import RowsTakenError

@@ -34,7 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from lakegate.errors import ConfigurationError, InputError, LakegateError, RetryableError
-from lakegate.private import private_file, private_folder
+from lakegate.private_files import private_file, private_folder
 
 BUSY_TIMEOUT_S = 15.0
 _BEGIN = "lakegate_begin"

@@ -27,7 +27,7 @@ from lakegate.errors import InputError, LakegateError, SchemaError, SourceError
 from lakegate.model.batch import Batch, ColumnText, FileFormat, SourceColumn, SourceFile
 from lakegate.model.types import common_type, type_differences
 from lakegate.ports import Narrator
-from lakegate.private import private_folder
+from lakegate.private_files import private_folder
 from lakegate.sources.csv_types import MANY, Inference, infer, whole_numbers
 from lakegate.sources.files import Located, from_uri, shown
 from lakegate.sources.inspection import unreadable

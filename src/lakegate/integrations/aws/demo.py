@@ -38,7 +38,7 @@ from lakegate.local.ministack import REGION, MiniStack, in_environment
 from lakegate.local.stores import stores_of
 from lakegate.model.tables import RowCount
 from lakegate.ports import Narrator
-from lakegate.private import private_folder
+from lakegate.private_files import private_folder
 from lakegate.progress import redact
 
 if TYPE_CHECKING:

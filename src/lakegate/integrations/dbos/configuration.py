@@ -23,7 +23,7 @@ from lakegate.config import HOME_NAME, JournalSettings
 from lakegate.credentials.secret import resolve_secret
 from lakegate.errors import ConfigurationError
 from lakegate.integrations.dbos.queues import QUEUES
-from lakegate.private import private_file, private_folder
+from lakegate.private_files import private_file, private_folder
 
 FILE_NAME = "dbos-config.yaml"
 APPLICATION_VERSION = "lakegate-1"
