@@ -85,7 +85,7 @@ class Dashboard:
     browser: Browser
 
     def tell(self, what: str) -> None:
-        with loopback_client(timeout_s=60) as client:
+        with loopback_client(timeout_s=300) as client:  # thousands of runs take 10 s of processor time to make
             client.get(f"{self.url}-/{what}").raise_for_status()
 
     @contextmanager
