@@ -184,6 +184,8 @@ def test_many_replays_stay_small_and_right(
         logged = [entry["snapshot-id"] for entry in document["snapshot-log"]]
         assert logged == [one["snapshot-id"] for one in document["snapshots"]]
         assert {one["schema-id"] for one in document["snapshots"]} == {document["current-schema-id"]}
+        written = read_container(local_path(document["snapshots"][-1]["manifest-list"]).read_bytes()).meta
+        assert written["sequence-number"] == str(document["last-sequence-number"])
     assert ids_at(main) == list(range(41))
     assert ids_at(main, row_filter="region = 'r1'") == list(range(1, 41, 3))
     assert ids_at(main, row_filter="id = 17") == [17]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from lakegate.errors import CatalogUnavailableError
-from lakegate.model.refs import Ref
-from lakegate.wap.discard import discard_run
+from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TablePointer
+from lakegate.model.schema import Schema
+from lakegate.wap.discard import discard_run, made_all_commits
 from lakegate.wap.ingest import ingest
-from support.fakes import FakeLakehouse
-from support.flow_support import CLEAN, WITH_NULLS, branches, ordered, when_reached
+from support.fakes import FakeLakehouse, TableVersion
+from support.flow_support import CLEAN, TRIPS, WITH_NULLS, branches, ordered, when_reached
 
 
 def killed() -> None:
@@ -60,3 +61,28 @@ def _fail_to_drop(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, branch:
         patch.setattr(house.catalog, "delete_ref", unavailable)
         with pytest.raises(CatalogUnavailableError):
             discard_run(house.context, branch)
+
+
+@pytest.mark.parametrize(
+    ("folder", "is_own"), [("trips_r1", True), ("trips_r1/", True), ("trips", False), ("trips_r2", False)]
+)
+def test_a_table_without_snapshots_belongs_to_the_run_that_its_folder_is_named_after(
+    house: FakeLakehouse, folder: str, *, is_own: bool
+) -> None:
+    run = ingest(house.context, ordered(house, WITH_NULLS, branch="fix"))
+    empty = house.catalog.create_branch("empty", Ref(name="main", hash=run.base or ""))
+    house.versions["mem://empty"] = TableVersion(Schema(columns=()), f"mem://warehouse/nyc/{folder}")
+    pointer = TablePointer(
+        table=TRIPS,
+        content_id=None,
+        metadata_location="mem://empty",
+        snapshot_id=NO_SNAPSHOT,
+        schema_id=0,
+        spec_id=0,
+        sort_order_id=0,
+    )
+    house.catalog.commit(
+        CommitRequest(branch="empty", base=empty.hash, message="create", puts=(pointer,), namespaces=(TRIPS.namespace,))
+    )
+    commits = list(house.catalog.history("empty", until=empty.hash, operations=True))
+    assert made_all_commits(house.context, run, commits) is is_own
