@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import secrets
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -397,12 +398,19 @@ def count_mismatches(snapshot: Mapping[str, Any], manifests: ManifestList) -> It
 
 def may_apply(delete: FileEntry, delete_spec_id: int, file: FileEntry, spec_id: int) -> bool:
     """Return whether a delete file may delete rows of a data file (Iceberg spec, "Scan Planning")."""
-    same_partition = delete_spec_id == spec_id and delete.file.partition == file.file.partition
+    same_partition = delete_spec_id == spec_id and _values(delete.file) == _values(file.file)
     if delete.file.content == DataFileContent.POSITION_DELETES:
         targeted = same_partition and _may_reference(delete.file, file.file.file_path)
         return targeted and delete.sequence_number >= file.sequence_number
-    is_global = len(delete.file.partition) == 0
+    # Dropped fields stay in a spec of format version 1 as `void`, which is always NULL: such a spec has no partitions.
+    is_global = all(value is None for value in _values(delete.file))
     return (same_partition or is_global) and delete.sequence_number > file.sequence_number
+
+
+def _values(file: DataFile) -> list[Any]:
+    """Return a file's partition values, comparable: NaN is a value like any other, but doesn't equal itself."""
+    values = (file.partition[at] for at in range(len(file.partition)))
+    return ["NaN" if isinstance(value, float) and math.isnan(value) else value for value in values]
 
 
 def _may_reference(delete: DataFile, path: str) -> bool:

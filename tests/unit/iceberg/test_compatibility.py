@@ -171,3 +171,16 @@ def entry(
 )
 def test_which_delete_files_may_apply(delete: FileEntry, spec_id: int, applies: bool) -> None:
     assert may_apply(delete, spec_id, entry("f", 5), 0) is applies
+
+
+@pytest.mark.parametrize("content", [1, 2])
+def test_delete_files_in_the_partition_of_nan_may_apply(content: int) -> None:
+    delete, file = (entry(path, number, content, Record(float("nan"))) for path, number in (("d", 6), ("f", 5)))
+    assert may_apply(delete, 0, file, 0)
+    assert not may_apply(delete, 0, entry("f", 5, 0, Record(1.5)), 0)
+
+
+def test_equality_deletes_of_a_spec_whose_fields_were_all_dropped_may_apply_everywhere() -> None:
+    file = entry("f", 5, 0, Record("x"))
+    assert may_apply(entry("d", 6, 2, Record(None)), 1, file, 0)
+    assert not may_apply(entry("d", 6, 1, Record(None)), 1, file, 0)
