@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation, localcontext
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 from uuid import UUID
 
@@ -389,7 +389,10 @@ class _FilterParser:
         found = _NUMBER.fullmatch(text.lstrip("+-"))
         if found is None:
             raise _syntax_error(f"'{text}' isn't a number")
-        number = Decimal(found["number"])
+        try:
+            number = Decimal(found["number"])
+        except InvalidOperation:
+            raise _syntax_error(f"'{text[:80]}' has too large an exponent") from None
         if number.adjusted() > sys.float_info.max_10_exp:
             raise _syntax_error(f"'{text[:80]}' is larger than any number that a table can hold")
         return -number if text.startswith("-") else number
@@ -503,7 +506,7 @@ def _from_text(column: _FilterColumn, text: str) -> Any:
             return _parse_moment(kind, text)
         if isinstance(kind, UUIDType):
             return UUID(text)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:  # a zone can move a moment out of the years 1 to 9999
         raise _type_error(column, f"it can't be compared with '{text[:80]}': {error}") from None
     if isinstance(kind, (IntegerType, LongType, DecimalType, FloatType, DoubleType)):
         raise _type_error(column, f"it can't be compared with the text '{text[:80]}'; leave out the quotes")
