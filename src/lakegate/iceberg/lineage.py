@@ -147,7 +147,8 @@ _SCHEMA_PARTS = ("schema", "schemas", "current-schema-id", "last-column-id")
 def _is_evolution(before: TableState, after: TableState) -> bool:
     """Return whether a table's definition only differs by new columns and wider column types.
 
-    Existing rows then read as before: a new column is NULL in them, and a wider type holds the same value.
+    Existing rows then read as before: a new column without a default is NULL in them, and a wider type holds the same
+    value.
     """
     (was, properties, ids), (now, properties_now, ids_now) = before.definition, after.definition
     rest, rest_now = ({key: value for key, value in one.items() if key not in _SCHEMA_PARTS} for one in (was, now))
@@ -163,14 +164,17 @@ def _is_evolution(before: TableState, after: TableState) -> bool:
 
 
 def _only_added_or_widened(old: Mapping[str, Any], new: Mapping[str, Any], last: int) -> bool:
-    """Return whether two structs only differ by added optional fields and wider types.
+    """Return whether two structs only differ by added optional fields without a default, and wider types.
 
     Args:
         last: The highest field id before; added fields have higher ones.
     """
     fields = {field["id"]: field for field in new.get("fields", ())}
     kept = [_is_field_same_or_wider(field, fields.pop(field["id"], None), last) for field in old.get("fields", ())]
-    return all(kept) and all(field["id"] > last and not field.get("required") for field in fields.values())
+    return all(kept) and all(
+        field["id"] > last and not field.get("required") and field.get("initial-default") is None
+        for field in fields.values()
+    )
 
 
 def _is_field_same_or_wider(field: Mapping[str, Any], now: Mapping[str, Any] | None, last: int) -> bool:

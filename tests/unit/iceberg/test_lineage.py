@@ -336,6 +336,7 @@ def test_what_is_nested_in_a_column_may_get_fields_and_wider_types(before: Any, 
         (defined([field(3, "zone"), *FIELDS], older=[FIELDS]), "evolve"),
         # What isn't the same rows read in the same way:
         (defined([*FIELDS, field(3, "zone", required=True)], older=[FIELDS]), "rewrite"),
+        (defined([*FIELDS, field(3, "zone", **{"initial-default": "north"})], older=[FIELDS]), "rewrite"),
         (defined([{**FIELDS[0], "type": "string"}, FIELDS[1]], older=[FIELDS]), "rewrite"),
         (defined([{**FIELDS[0], "name": "key"}, FIELDS[1]], older=[FIELDS]), "rewrite"),
         (defined([{**FIELDS[0], "required": False}, FIELDS[1]], older=[FIELDS]), "rewrite"),
