@@ -32,6 +32,7 @@ from lakegate.iceberg.manifests import (
 from lakegate.iceberg.metadata import Document, find_snapshot, specs
 from lakegate.model.maintenance import DeletionVector, Flaw, NeededFile
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
+from lakegate.model.tables import REPLACE
 from lakegate.model.words import counted
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
 _PARQUET = "PARQUET"
-_OPERATIONS = ("append", "replace", "overwrite", "delete")
+_OPERATIONS = ("append", REPLACE, "overwrite", "delete")
 _RUNNING_TOTALS = (
     ("total-records", "added-records", "deleted-records"),
     ("total-data-files", "added-data-files", "deleted-data-files"),
@@ -59,6 +60,7 @@ class Inspector:
         self._next_row_id = 0
         self._columns = frozenset[int]()
         self._specs = frozenset[int]()
+        self._numbers: Mapping[int, int] = {}
         self._row_id_ranges: list[tuple[int, int, str]] = []
         self._live_rows: dict[str, int] = {}
         self._vectors: dict[str, DeletionVector] = {}
@@ -82,6 +84,7 @@ class Inspector:
         if last is not None and last < newest:
             problem = f"a column has id {newest}, but last-column-id is {last}, so new columns would reuse ids"
             yield Flaw("wrong-count", file, problem)
+        self._numbers = dict(_data_sequence_numbers(document))
         for snapshot in sorted(document.get("snapshots") or (), key=lambda one: one["snapshot-id"] != current):
             self._is_current = snapshot["snapshot-id"] == current
             self._row_id_ranges, self._live_rows, self._vectors = [], {}, {}
@@ -261,6 +264,8 @@ class Inspector:
             elif number > (line.file.sequence_number or 0):
                 problem = f"{path} has sequence number {number}"
                 yield Flaw("wrong-count", file, f"{problem}, but the manifest itself has {line.file.sequence_number}")
+            elif entry.status != ManifestEntryStatus.DELETED and entry.sequence_number is not None:
+                yield from self._lowered_number(entry, line, file)
         if is_data:
             live = [entry.data_file for entry in entries if entry.status != ManifestEntryStatus.DELETED]
             for data in live:
@@ -270,6 +275,17 @@ class Inspector:
                     yield Flaw("wrong-count", file, problem)
                     return
                 self._live_rows[path] = data.record_count
+
+    def _lowered_number(self, entry: ManifestEntry, line: ListedManifest, file: NeededFile) -> Iterator[Flaw]:
+        """Yield a file with another sequence number than it got: other delete files then apply to it."""
+        number, least = entry.sequence_number or 0, line.file.min_sequence_number or 0
+        adder = entry.snapshot_id
+        expected = None if adder is None else self._numbers.get(adder)
+        problem = f"{entry.data_file.file_path} has sequence number {number}"
+        if number < least:
+            yield Flaw("wrong-count", file, f"{problem}, but the lowest in the manifest is {least}, by its list")
+        elif expected not in (None, number):
+            yield Flaw("wrong-count", file, f"{problem}, but snapshot {adder}, which added it, has {expected}")
 
     def _was_walked(self, path: str) -> bool:
         known = path in self._walked
@@ -283,6 +299,13 @@ def vector_flaw(file: NeededFile, places: BitMap64) -> Flaw | None:
         problem = f"it deletes row {places.max():,} of a data file with {file.target_rows:,} rows"
         return Flaw("wrong-rows", file, problem)
     return None
+
+
+def _data_sequence_numbers(document: Document) -> Iterator[tuple[int, int]]:
+    """Yield each snapshot whose files got its own sequence number: a compaction's may keep those of their rows."""
+    for snapshot in document.get("snapshots") or ():
+        if (snapshot.get("summary") or {}).get("operation") not in (None, REPLACE):
+            yield snapshot["snapshot-id"], snapshot.get("sequence-number") or 0
 
 
 def _delete_file_flaws(snapshot: Document, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:

@@ -230,6 +230,12 @@ def test_a_table_made_of_another_ones_files_is_found(lake: Lake, iceberg: Iceber
     assert not lake.context.reader.missing(list(lake.context.reader.reach(other)))
 
 
+def test_a_compaction_may_keep_lower_sequence_numbers(lake: Lake) -> None:
+    rewrite_entry(lake, sequence_number=2, least=2)
+    lake.edit_metadata(say("replace"))
+    assert lake.verify().passed
+
+
 def test_a_renamed_table_has_its_files_for_itself(lake: Lake) -> None:
     rename_table(lake.context, NAME, TableIdentifier.parse("nyc.rides"), new_run_id="renamed")
     report = lake.verify(deep=True)
@@ -317,8 +323,12 @@ def relabelled(line: ListedManifest, name: str, value: int) -> ListedManifest:
     return ListedManifest(ManifestFile(*(value if n == at else line.file[n] for n in range(len(line.file)))))
 
 
-def rewrite_entry(lake: Lake, *, sequence_number: int = 3, content: int = 0) -> None:
-    """Give the data file of the third run another sequence number or content in its manifest."""
+def rewrite_entry(lake: Lake, *, sequence_number: int = 3, least: int = 3, content: int = 0) -> None:
+    """Give the data file of the third run another sequence number or content in its manifest.
+
+    Args:
+        least: The manifest's lowest sequence number, by its list.
+    """
     snapshot = lake.table.current_snapshot()
     assert snapshot is not None
 
@@ -330,7 +340,8 @@ def rewrite_entry(lake: Lake, *, sequence_number: int = 3, content: int = 0) -> 
         raw = bytes([2 * content]) + entry.raw[1:]
         written = write_entries(container.meta, [replace(entry, raw=raw, sequence_number=sequence_number)])
         path.write_bytes(written)
-        return [relabelled(one, "manifest_length", len(written)) if one is line else one for one in lines]
+        changed = relabelled(relabelled(line, "manifest_length", len(written)), "min_sequence_number", least)
+        return [changed if one is line else one for one in lines]
 
     list_manifests(lake, rewrite, 3)
 
@@ -413,6 +424,8 @@ DAMAGES: Sequence[tuple[str, Callable[[Lake], object], str]] = [
         "--at {1}",
     ),
     ("wrong-count", lambda lake: rewrite_entry(lake, sequence_number=9), "table restore nyc.trips --at {1}"),
+    ("wrong-count", lambda lake: rewrite_entry(lake, sequence_number=2), "table restore nyc.trips --at {1}"),
+    ("wrong-count", lambda lake: rewrite_entry(lake, sequence_number=2, least=2), "table restore nyc.trips --at {1}"),
     ("wrong-count", lambda lake: rewrite_entry(lake, content=1), "table restore nyc.trips --at {1}"),
     ("wrong-count", count_no_deletes, "table restore nyc.trips --at {1}"),
     ("wrong-rows", lambda lake: rewrite(lake.data_file(2)), "lakegate revert r2"),
