@@ -111,6 +111,8 @@ class _SnapshotShape(_Shape):
     manifest_list: str | None = None
     manifests: list[str] | None = None
     schema_id: _Int | None = None
+    first_row_id: _Long | None = None
+    added_rows: _Long | None = None
 
 
 class _RefShape(_Shape):
@@ -138,6 +140,7 @@ class _MetadataShape(_Shape):
     location: str
     last_updated_ms: _Time
     last_sequence_number: _Long | None = None
+    next_row_id: _Long | None = None
     current_snapshot_id: _Long | None = None
     current_schema_id: _Int | None = None
     default_spec_id: _Int | None = None
@@ -245,7 +248,12 @@ _IDS = (
 
 def _refusals(document: Mapping[str, Any], pointer: TablePointer) -> Iterator[str]:
     """Yield why Iceberg's ``TableMetadataParser`` and ``SnapshotParser`` would refuse the file."""
-    required = ("last-column-id", *(_SINCE_VERSION_2 if document["format-version"] > 1 else ()))
+    version = document["format-version"]
+    required = (
+        "last-column-id",
+        *(_SINCE_VERSION_2 if version > 1 else ()),
+        *(("next-row-id",) if version > 2 else ()),  # since version 3
+    )
     for key in required:
         if document.get(key) is None:
             yield f"{key} is missing"

@@ -114,6 +114,8 @@ def test_clocks_may_differ_by_a_minute(states: tuple[TablePointer, TablePointer]
         _of_snapshot("manifest-list", None),
         lambda document: document["snapshots"][-1].pop("manifest-list"),
         _set(format_version=True),
+        _set(format_version=3),
+        _set(format_version=3, next_row_id="2"),
         _set(default_spec_id=7),
         _set(current_schema_id=7),
         _set(default_sort_order_id=None),
