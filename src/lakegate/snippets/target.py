@@ -158,8 +158,9 @@ def quoted(value: str) -> str:
 
 
 def python_literal(value: object) -> str:
-    """Return a string, or a dict of strings, as a Python literal in ASCII."""
-    return json.dumps(value)
+    """Return a string, or a dict of strings, as a Python literal."""
+    # JSON's escapes for characters beyond 16 bits mean something else in Python.
+    return json.dumps(value, ensure_ascii=False)
 
 
 def endpoint_host(endpoint: str) -> str:

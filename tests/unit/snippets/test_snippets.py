@@ -18,7 +18,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.snippets import ENGINES, RUN_HERE
 from lakegate.snippets.snippet import write_snippet
-from lakegate.snippets.target import SnippetTarget
+from lakegate.snippets.target import SnippetTarget, python_literal
 
 HASH = "1a2b3c4d5e6f" + "0" * 52
 TABLE = "s3://lake/wh/nyc/trips_01"
@@ -199,6 +199,8 @@ def test_names_and_paths_stay_what_they_are() -> None:
         assert "/it''s/" in write_snippet(engine, target(**LOCAL)).text
     odd = target(table=TableIdentifier.parse("nyc.class"), **LOCAL)
     ast.parse(write_snippet("pyiceberg", odd).text)
+    path = "file:///lake/\U0001f600 é/it's.json"
+    assert ast.literal_eval(python_literal(path)) == path
     hostile = target(metadata_location="file:///lake/x\n);DROP TABLE t;--.json")
     with pytest.raises(InputError, match="unprintable"):
         write_snippet("duckdb", hostile)
