@@ -1,4 +1,4 @@
-"""Bearer tokens, from a setting or through OAuth 2's client credentials, and how httpx sends them."""
+"""Bearer tokens, from a setting or through OAuth 2's client credentials, and the HTTP clients that send them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from http import HTTPStatus
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import quote_plus, urlsplit
 
 import httpx
@@ -67,6 +67,24 @@ class BearerAuth(httpx.Auth):
             )
         request.headers["Authorization"] = f"Bearer {value}"
         return value
+
+
+def http_client(**options: Any) -> httpx.Client:
+    """Return an HTTP client. With ``trust_env``, it goes through the environment's proxy.
+
+    Raises:
+        ConfigurationError: When that proxy can't be used. The message doesn't show it, because it may have a password.
+    """
+    try:
+        return httpx.Client(**options)
+    except (ImportError, ValueError, httpx.InvalidURL) as error:
+        socks = isinstance(error, ImportError)
+        raise ConfigurationError(
+            "The proxy in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY "
+            + ("is a SOCKS proxy, which needs the package socksio." if socks else "isn't a valid address."),
+            hint=("pip install 'httpx[socks]'. " if socks else "Write it as http://host:port. ")
+            + "For hosts that need no proxy, set NO_PROXY.",
+        ) from None
 
 
 class _TokenResponse(BaseModel):
@@ -156,7 +174,7 @@ class ClientCredentials:
         form = {"grant_type": "client_credentials"} | ({} if self.scope is None else {"scope": self.scope})
         url = httpx.URL(self.endpoint)
         try:
-            with httpx.Client(
+            with http_client(
                 timeout=self._timeout_s, trust_env=not is_loopback(url.host), transport=self._transport
             ) as client:
                 return client.post(url, data=form, auth=(quote_plus(self.client_id), quote_plus(secret)))

@@ -81,7 +81,9 @@ class SignedPost:
         except httpx.TransportError as error:
             raise UndeliveredError(_away(error), again=True) from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError):
-            raise UndeliveredError("its address is invalid") from None
+            raise UndeliveredError("its address, or that of the proxy, is invalid") from None
+        except ImportError:
+            raise UndeliveredError("the proxy is a SOCKS proxy, which needs httpx[socks]") from None
 
 
 def sign(secret: str, timestamp: int, body: bytes) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import traceback
 from unittest.mock import Mock
 
@@ -137,3 +138,20 @@ def test_this_machine_is_reached_without_a_proxy(monkeypatch: pytest.MonkeyPatch
             patch.setattr(httpx, "Client", client)
             NessieClient(f"http://{host}:19120/api/v2")
         assert client.call_args.kwargs["trust_env"] is asks_proxy
+
+
+@pytest.mark.parametrize(
+    ("scheme", "says"), [("socks5", "needs the package socksio"), ("ftp", "isn't a valid address")]
+)
+def test_a_proxy_that_cannot_be_used_is_named_by_its_variables(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, says: str
+) -> None:
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("ALL_PROXY", f"{scheme}://user:s3cret@proxy.test:1080")
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    with pytest.raises(ConfigurationError, match=f"ALL_PROXY .*{says}") as refused:
+        NessieClient("https://nessie.test/api/v2")
+    assert "s3cret" not in f"{refused.value} {refused.value.hint} {refused.value.__cause__}"
+    NessieClient("http://127.0.0.1:19120/api/v2")

@@ -23,7 +23,7 @@ from pydantic.alias_generators import to_camel
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from lakegate.catalogs import HEAD_MOVED, KeyConflict, commit_conflict, moved_reference
-from lakegate.credentials.tokens import BearerAuth, Token
+from lakegate.credentials.tokens import BearerAuth, Token, http_client
 from lakegate.errors import (
     AlreadyExistsError,
     CatalogUnavailableError,
@@ -248,7 +248,8 @@ class NessieClient:
         retry_wait_s: Scale of the wait before the first retry, in seconds.
 
     Raises:
-        ConfigurationError: If ``uri`` isn't an http(s) address or contains credentials.
+        ConfigurationError: If ``uri`` isn't an http(s) address or contains credentials, or if the environment's proxy
+            can't be used.
     """
 
     def __init__(
@@ -266,7 +267,7 @@ class NessieClient:
         self._page_size = page_size
         self._timeout_s = timeout_s
         self._retry_wait_s = retry_wait_s
-        self._http = httpx.Client(
+        self._http = http_client(
             base_url=url,
             # Without the second header, the server leaves out the details of conflicts.
             headers={"Accept": "application/json", "Nessie-Client-Spec": "2"},
