@@ -297,6 +297,12 @@ def test_pages_are_fetched_as_they_are_needed() -> None:
     assert [request.url.params.get("page-token") for request in server.asked] == [None, "t1", "t2"]
 
 
+def test_a_listing_that_is_cut_off_is_not_taken_for_all_of_it() -> None:
+    reference = {"type": "BRANCH", "name": "main", "hash": HASH}
+    with pytest.raises(ConfigurationError, match="the response is cut off"):
+        list(catalog(Server(answer({"references": [reference], "hasMore": True}))).list_refs())
+
+
 def test_a_history_limit_is_left_to_the_server() -> None:
     server = Server(answer({"logEntries": []}))
     assert list(catalog(server).history("main", until=HASH, run_id="a'b")) == []

@@ -237,8 +237,9 @@ class Request:
 class NessieClient:
     """Calls one Nessie server. Thread-safe; connections are kept alive until :meth:`close`.
 
-    If the server is unavailable or overloaded, reads are retried with jitter for up to ``timeout_s`` seconds. Changes
-    are sent only once; a commit without a response raises :class:`~lakegate.errors.OutcomeUnknownError`.
+    If the server is unavailable or overloaded, reads are tried four times, with jitter, but not after ``timeout_s``
+    seconds. Changes are sent only once; a commit without a response raises
+    :class:`~lakegate.errors.OutcomeUnknownError`.
 
     Args:
         uri: Address of the API, ``https://host/api/v2``.
@@ -331,8 +332,10 @@ class NessieClient:
         while True:
             page = self.read(path, request, model, {**query_parameters, "max-records": str(size)})
             yield page
-            if not page.has_more or page.token is None:
+            if not page.has_more:
                 return
+            if page.token is None:  # gc would take what is on the other pages for garbage
+                raise _unreadable(request, self.server, "the response is cut off, and doesn't say where it goes on")
             query_parameters["page-token"] = page.token
             size = min(4 * size, self._page_size)
 
