@@ -398,13 +398,16 @@ def count_mismatches(snapshot: Mapping[str, Any], manifests: ManifestList) -> It
 
 def may_apply(delete: FileEntry, delete_spec_id: int, file: FileEntry, spec_id: int) -> bool:
     """Return whether a delete file may delete rows of a data file (Iceberg spec, "Scan Planning")."""
-    same_partition = delete_spec_id == spec_id and _values(delete.file) == _values(file.file)
+    # Cheap tests first: this runs for each pair of files.
     if delete.file.content == DataFileContent.POSITION_DELETES:
-        targeted = same_partition and _may_reference(delete.file, file.file.file_path)
-        return targeted and delete.sequence_number >= file.sequence_number
+        if delete.sequence_number < file.sequence_number or not _may_reference(delete.file, file.file.file_path):
+            return False
+    elif delete.sequence_number <= file.sequence_number:
+        return False
     # Dropped fields stay in a spec of format version 1 as `void`, which is always NULL: such a spec has no partitions.
-    is_global = all(value is None for value in _values(delete.file))
-    return (same_partition or is_global) and delete.sequence_number > file.sequence_number
+    elif all(delete.file.partition[at] is None for at in range(len(delete.file.partition))):
+        return True
+    return delete_spec_id == spec_id and _values(delete.file) == _values(file.file)
 
 
 def _values(file: DataFile) -> list[Any]:
