@@ -130,6 +130,25 @@ def _mismatches(tx: JournalTransaction, page: Sequence[Row[Any]]) -> Iterator[tu
                 is_lacking = f"{len(expected - found[run_id])} of its rows are missing"
                 problem = f"{_shortened(wrong[0][1:])} isn't what its run's document says" if wrong else is_lacking
                 yield run, BadRow(table.name, run_id, problem)
+    yield from _wrong_sizes(tx, known)
+
+
+def _wrong_sizes(tx: JournalTransaction, known: Mapping[str, Run]) -> Iterator[tuple[Run, BadRow]]:
+    """Yield runs with a published file that has another size than in their document. A rebuild forgets all sizes."""
+    requests = ((run.run_id, run.request) for run in known.values() if run.request is not None)
+    sizes = {
+        (run_id, file.uri, file.version): file.size_bytes
+        for run_id, request in requests
+        for file in request.batch.files
+        if file.names_content  # otherwise, another run may have recorded other content of this version
+    }
+    of_runs = CLAIMS.c.run_id.in_(tx.values({run_id for run_id, *_ in sizes}))
+    for row in tx.execute(select(CLAIMS).where(of_runs, CLAIMS.c.state == PUBLISHED)) if sizes else ():
+        size = sizes.get((row.run_id, row.path, row.version))
+        # The size is 0 if the journal knows the file from a commit only.
+        if size is not None and _problem(CLAIMS, row) is None and row.size_bytes not in (0, size):
+            problem = f"its size_bytes is {row.size_bytes}, but {size} by its run's document"
+            yield known[row.run_id], BadRow(CLAIMS.name, str(row.claim_id), problem)
 
 
 @cache

@@ -36,10 +36,11 @@ from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.journal import integrity, runs
 from lakegate.journal.database import JournalTransaction
 from lakegate.journal.journal import Journal
-from lakegate.model.batch import SourceFile
+from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import NeededFile, VerifyFinding, VerifyReport
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.ports import Engine
 from lakegate.progress import SilentNarrator
@@ -117,9 +118,13 @@ class Lake:
         return {RUN_ID_PROPERTY: f"r{number}", TABLES_PROPERTY: str(NAME), FILES_PROPERTY: self.files(number)}
 
     @staticmethod
-    def files(number: int) -> str:
-        file = SourceFile(uri=f"file:///in/{number}", size_bytes=1, version="v", rows=1, identity=f"1:{number}:0")
-        return encode_files([file])
+    def file(number: int) -> SourceFile:
+        version = f"sha256:{number}"
+        return SourceFile(uri=f"file:///in/{number}", size_bytes=1, version=version, rows=1, identity=f"1:{number}:0")
+
+    @classmethod
+    def files(cls, number: int) -> str:
+        return encode_files([cls.file(number)])
 
     def put(self, properties: dict[str, str], state: TablePointer | None = None) -> str:
         was = self.catalog.get_table(NAME, self.head)
@@ -788,6 +793,20 @@ def test_a_damaged_row_is_described(lake: Lake) -> None:
     (found,) = lake.verify().findings
     assert found.message == "2 rows of the journal's table runs can't be right: row r2: its kind is '?'."
     assert (found.run_id, found.number) == ("r2", 2)
+
+
+def test_the_size_of_a_file_is_compared_with_its_runs_document(lake: Lake) -> None:
+    batch = Batch(format="csv", files=(Lake.file(2),), columns=())
+    request = IngestRequest(run_id="r2", table=NAME, branch="wap/r2", batch=batch)
+    run = lake.journal.get("r2")
+    assert run is not None
+    lake.journal.save(run.model_copy(update={"request": request}))
+    assert lake.verify().passed  # the journal knows the file from its commit, which has no sizes
+    lake.damage_journal("UPDATE claims SET size_bytes = 7 WHERE run_id = 'r2'")
+    (found,) = lake.verify().findings
+    assert "table claims can't be right: row 2: its size_bytes is 7, but 1 by its run's document." in found.message
+    rebuild(lake.context, "main")
+    assert lake.verify().passed
 
 
 def test_a_run_that_only_the_journal_knew_stays_when_its_document_is_damaged(lake: Lake) -> None:
