@@ -60,7 +60,12 @@ def parse_at(at: str | datetime | None, *, now: datetime | None = None) -> str |
             at = datetime.fromisoformat(text)
         except ValueError:
             return text
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    when = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    try:
+        when.astimezone(UTC)
+    except OverflowError:  # in UTC, it's in the year 0 or 10000
+        raise _not_a_point(str(at)) from None
+    return when
 
 
 def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None, *, index: CommitIndex | None = None) -> Ref:

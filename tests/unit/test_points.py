@@ -53,7 +53,9 @@ def test_times_ago(text: str, before: timedelta) -> None:
     assert parse_at(text, now=NOON) == NOON - before
 
 
-@pytest.mark.parametrize("text", ["", "   ", "99999999999d ago", "999999w ago"])
+@pytest.mark.parametrize(
+    "text", ["", "   ", "99999999999d ago", "999999w ago", "0001-01-01T00:00+05:00", "9999-12-31T23:59:59-05:00"]
+)
 def test_other_text_is_not_a_time(text: str) -> None:
     with pytest.raises(InputError, match="neither a time, nor a tag, nor a commit"):
         parse_at(text, now=NOON)

@@ -117,11 +117,11 @@ def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> d
         pass
     try:
         given = datetime.fromisoformat(value)
-    except ValueError:
+        return (given if given.tzinfo is not None else given.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
         raise click.BadParameter(
             f"'{value}' is neither a time (2026-01-31T07:00:00Z) nor a duration (90m, 24h, 7d)."
         ) from None
-    return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
 
 
 def _limit(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | str | None:

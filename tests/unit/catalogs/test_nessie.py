@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -295,6 +296,13 @@ def test_pages_are_fetched_as_they_are_needed() -> None:
     assert len(server.asked) == 1
     assert [ref.name for ref in refs] == ["b", "c"]
     assert [request.url.params.get("page-token") for request in server.asked] == [None, "t1", "t2"]
+
+
+def test_years_before_1000_have_four_digits() -> None:
+    server = Server(answer({"logEntries": []}))
+    with pytest.raises(NotFoundError, match="by 0024-01-31T07:00:00Z"):
+        catalog(server).resolve("main", datetime(24, 1, 31, 7, tzinfo=UTC))
+    assert b"main*0024-01-31T07:00:00.000000999Z" in server.asked[0].url.raw_path
 
 
 def test_a_listing_that_is_cut_off_is_not_taken_for_all_of_it() -> None:

@@ -145,7 +145,7 @@ class NessieCatalog:
         if at.tzinfo is None:
             raise InputError(f"The time {at} has no zone.", hint="Write it as 2026-01-31T07:00:00Z.", ref=ref)
         # Commit times have nanoseconds, Python's only microseconds. A time read from a commit must find that commit.
-        instant = f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}999Z"
+        instant = f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}999Z"
         found = self._newest_commit(f"{_ref_path(ref)}*{instant}")
         if found is None:
             raise NotFoundError(
