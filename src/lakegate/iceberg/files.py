@@ -84,9 +84,8 @@ class TableFiles:
             return local_path(location).read_bytes()
         store = self._store(location)
         found = store.stat(location)
-        # Read all of it in one request.
         with store.open(location, etag=found.etag, size_bytes=found.size_bytes) as stream:
-            return stream.read(found.size_bytes)
+            return stream.read()  # without a size: it would take another request for what doesn't fill a buffer
 
     def open(self, location: str) -> Any:
         """Open a file for Arrow to read parts of. Raises what the file system or the object store raises."""

@@ -114,6 +114,14 @@ def test_what_the_store_says_is_passed_on() -> None:
         _raise(StorageUnavailableError("S3 is away."))
 
 
+def test_a_file_in_an_object_store_is_read_in_one_request(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.objects["s3://lake/m.avro"] = bytes(200_000)
+    read = Mock(side_effect=lambda uri, _etag, start, end: store.objects[uri][start:end])
+    monkeypatch.setattr(store, "_read", read)
+    assert TableFiles().content("s3://lake/m.avro") == bytes(200_000)
+    assert read.call_count == 1
+
+
 def test_a_file_that_may_not_be_read_or_written_is_a_matter_of_settings(store: MemoryStore) -> None:
     denied = PermissionError(13, "access denied (AccessDenied)", ROOT)
     with pytest.raises(ConfigurationError, match=r"Metadata file can.t be read: access denied") as reads:
