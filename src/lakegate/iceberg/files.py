@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from lakegate.config import StorageSettings
 from lakegate.errors import (
@@ -93,7 +94,8 @@ class TableFiles:
             from pyarrow import OSFile  # Arrow's threads read it without the GIL
 
             return OSFile(str(local_path(location)), "rb")
-        return self._store(location).open(location)
+        # Without its buffer, which would split each of Arrow's larger reads into two requests.
+        return cast("BufferedReader", self._store(location).open(location)).detach()
 
     def exists(self, location: str) -> bool:
         """Return whether a file exists; ``False`` for an unknown kind of store.

@@ -114,12 +114,15 @@ def test_what_the_store_says_is_passed_on() -> None:
         _raise(StorageUnavailableError("S3 is away."))
 
 
-def test_a_file_in_an_object_store_is_read_in_one_request(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_read_of_an_object_is_requested_at_once(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.objects["s3://lake/m.avro"] = bytes(200_000)
     read = Mock(side_effect=lambda uri, _etag, start, end: store.objects[uri][start:end])
     monkeypatch.setattr(store, "_read", read)
     assert TableFiles().content("s3://lake/m.avro") == bytes(200_000)
-    assert read.call_count == 1
+    with TableFiles().open("s3://lake/m.avro") as stream:
+        stream.seek(100)
+        assert stream.read(150_000) == bytes(150_000)
+    assert read.call_count == 2
 
 
 def test_a_file_that_may_not_be_read_or_written_is_a_matter_of_settings(store: MemoryStore) -> None:
