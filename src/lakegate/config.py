@@ -1025,6 +1025,16 @@ def load_settings(
         raise _explain(error, path) from None
 
 
+def override_settings(settings: Settings, flags: Mapping[str, str | None]) -> Settings:
+    """Return settings with other values for some keys, given as for :func:`load_settings`."""
+    for dotted, value in flags.items():
+        if value is not None:
+            section, key = dotted.split(".")
+            changed = getattr(settings, section).model_copy(update={key: value})
+            settings = settings.model_copy(update={section: changed})
+    return settings
+
+
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

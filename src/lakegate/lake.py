@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypedDict, TypeVar, Unpack, 
 
 from lakegate.checks import parse_checks
 from lakegate.components import Components
-from lakegate.config import HOME_NAME, MaintenancePolicy, Settings, StorageSettings, find_home, load_settings
+from lakegate.config import (
+    HOME_NAME,
+    MaintenancePolicy,
+    Settings,
+    StorageSettings,
+    find_home,
+    load_settings,
+    override_settings,
+)
 from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError, QueryError
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check, Tolerance
@@ -190,7 +198,8 @@ def connect(
         catalog: Address of Nessie's API v2. Default: the setting ``catalog.uri``, else the local stack.
         warehouse: URI of the folder that holds the tables' files. Default: the setting ``catalog.warehouse``. Required
             with ``catalog``.
-        settings: Settings to use. Default: read ``lakegate.toml`` and the ``LAKEGATE_*`` variables.
+        settings: Settings to use, except what the arguments above override. Default: read ``lakegate.toml`` and the
+            ``LAKEGATE_*`` variables.
         narrator: Receives progress. Default: silent.
         orchestrator: Name of what starts the runs, recorded with each run: lower-case letters, digits and ``-``.
             Default: ``airflow`` in an Airflow task, else ``python``.
@@ -214,7 +223,7 @@ def connect(
         "catalog.warehouse": warehouse,
     }
     session = None if isinstance(engine, str) else engine
-    known = settings or load_settings(folder, flags=flags)
+    known = load_settings(folder, flags=flags) if settings is None else override_settings(settings, flags)
     named = validate_orchestrator(orchestrator) if orchestrator is not None else _detect_orchestrator()
     return Lake(Components(folder, known, session=session, narrator=narrator or SilentNarrator(), orchestrator=named))
 

@@ -11,6 +11,7 @@ import pytest
 
 import lakegate
 from e2e import docs_api
+from lakegate.config import Settings
 from lakegate.errors import InputError
 
 FUNCTIONS = docs_api.functions()
@@ -89,6 +90,16 @@ def test_invalid_values_are_refused_before_anything_starts(
         getattr(lake, method)("nyc.trips", "trips.parquet", **options)
     assert caught.value.hint
     assert not list(tmp_path.iterdir())
+
+
+def test_arguments_override_the_settings_that_are_passed(tmp_path: Path) -> None:
+    given = Settings.model_validate({"catalog": {"uri": "http://a:19120/api/v2", "timeout_s": 3}})
+    with lakegate.connect(tmp_path, settings=given, catalog="http://b:19120/api/v2", engine="sc://spark:15002") as lake:
+        assert (lake.settings.catalog.uri, lake.settings.catalog.timeout_s) == ("http://b:19120/api/v2", 3)
+        assert lake.settings.engine.url == "sc://spark:15002"
+    assert given.engine.url is None
+    with lakegate.connect(tmp_path, settings=given) as lake:
+        assert lake.settings is given
 
 
 @pytest.mark.parametrize("arguments", [("audit", "nyc.trips"), ("evolve_table", "nyc.trips", "ADD COLUMN a INT")])
