@@ -54,7 +54,17 @@ def read_foreign(path: Path, *, namespace: str | None = None) -> list[Draft]:
         )
     if not drafts:
         raise ConfigurationError(f"{path} describes no table.", file=str(path))
+    first: dict[str, int] = {}
     for draft in drafts:
+        if draft.table in first:
+            raise ConfigurationError(
+                f"{path}:{draft.line}: {draft.table} is already described in line {first[draft.table]}, and a table "
+                "has one contract.",
+                hint="Remove one of them, or choose another --namespace." if namespace else "Remove one of them.",
+                file=str(path),
+                line=draft.line,
+            )
+        first[draft.table] = draft.line
         try:
             TableIdentifier.parse(draft.table)
         except IdentifierError as error:

@@ -41,6 +41,16 @@ def test_an_import_never_overwrites_a_contract(project: Path) -> None:
     assert invoke("check import schema.yml --stdout").stdout.startswith("# Translated from schema.yml, line 2.")
 
 
+def test_an_import_refuses_two_tables_of_one_name(project: Path) -> None:
+    text = f"{DBT}sources:\n  - name: shop\n    tables:\n      - name: t\n"
+    (project / "schema.yml").write_text(text, encoding="utf-8")
+    assert invoke("check import schema.yml --stdout").stdout.count("\ntable: ") == 2
+    both = invoke("check import schema.yml --namespace shop")
+    assert both.exit_code == 2
+    assert "schema.yml:8: shop.t is already described in line 2" in both.stderr
+    assert not (project / "contracts").exists()
+
+
 def test_an_import_as_json_lists_what_is_not_translated(project: Path) -> None:
     (project / "schema.yml").write_text(DBT, encoding="utf-8")
     (one,) = json.loads(invoke("check import schema.yml --stdout -o json").stdout)
