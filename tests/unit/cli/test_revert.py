@@ -156,6 +156,11 @@ def test_tables_are_renamed_and_truncated() -> None:
     ]
 
 
+@pytest.mark.parametrize("what", ["rename nyc.trips rides", "drop trips", "truncate nyc.tr/ips"])
+def test_names_are_checked_before_consent_is_asked_for(what: str) -> None:
+    assert "can't name a table" in invoke(f"table {what}", FakeLake()).stderr
+
+
 @pytest.mark.parametrize(
     ("words", "method"),
     [

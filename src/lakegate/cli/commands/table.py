@@ -34,6 +34,7 @@ from lakegate.cli.output import (
     width_or,
 )
 from lakegate.cli.run_output import show_change, show_revert
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.snippets import ENGINES, TITLES
 
 if TYPE_CHECKING:
@@ -301,7 +302,8 @@ def rename_table(app: App, /, *, table: str, name: str, yes: bool) -> None:
     routes and jobs first. If TABLE has a contract or a section in lakegate.toml, NAME needs one first. To undo it:
     lakegate revert RUN.
     """
-    require_consent(f"Rename {table} to {name}? Whatever reads or ingests under the old name must change.", yes=yes)
+    question = f"Rename {TableIdentifier.parse(table)} to {TableIdentifier.parse(name)}?"
+    require_consent(f"{question} Whatever reads or ingests under the old name must change.", yes=yes)
     with app.lake() as lake:
         show_revert(app, lake.rename_table(table, name), "renamed", f"{table} to {name}")
 
@@ -322,7 +324,7 @@ def truncate_table(app: App, /, *, table: str, yes: bool) -> None:
 
     Exits with 0 if the rows are deleted (or there were none), and with 1 if the audit failed: then nothing changes.
     """
-    require_consent(f"Delete all rows of {table}?", yes=yes)
+    require_consent(f"Delete all rows of {TableIdentifier.parse(table)}?", yes=yes)
     with app.lake() as lake:
         show_change(app, lake.truncate_table(table), f"[bold yellow]nothing changed[/]  {safe(table)} has no rows")
 
@@ -338,7 +340,7 @@ def drop_table(app: App, /, *, table: str, yes: bool) -> None:
     Older commits still have them: `lakegate table restore` brings them back. TABLE's source files can be ingested
     again. Its own files stay as long as older commits need them; see lakegate gc.
     """
-    require_consent(f"Drop {table}? Older commits still have it.", yes=yes)
+    require_consent(f"Drop {TableIdentifier.parse(table)}? Older commits still have it.", yes=yes)
     with app.lake() as lake:
         show_revert(app, lake.drop_table(table), "dropped", table)
 
