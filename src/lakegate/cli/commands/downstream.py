@@ -154,7 +154,7 @@ def forget(app: App, /, *, name: str) -> None:
     if app.json:
         echo_json({"name": name, "skipped": skipped})
     else:
-        say(f"{name} is forgotten; {counted(skipped, 'delivery', 'deliveries')} skipped.")
+        say(f"{safe(name)} is forgotten; {counted(skipped, 'delivery', 'deliveries')} skipped.")
 
 
 def show_deliveries(deliveries: Sequence[Delivery], *, indent: int = 0) -> None:
