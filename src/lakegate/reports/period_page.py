@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from lakegate.dashboard.model import Problem, ReadModel
 from lakegate.dashboard.overview import LakeFacts, read_facts
+from lakegate.errors import RetryableError
 from lakegate.journal.pages import RunFilter
 from lakegate.model.base import Value
 from lakegate.model.quarantine import is_quarantine
@@ -74,6 +75,8 @@ class PeriodReport(Value):
         rows: Rows published, without reverted ones.
         checks: The failed checks: those that blocked a publish first, then by frequency.
         is_complete: Whether it covers all runs of the period.
+        problems: Why the catalog couldn't be read, if so. Then ``waiting`` comes from the journal, and no quarantined
+            rows are counted.
     """
 
     since: datetime | None
@@ -84,6 +87,7 @@ class PeriodReport(Value):
     tables: tuple[TableReport, ...]
     checks: tuple[FailingCheck, ...]
     is_complete: bool = True
+    problems: tuple[Problem, ...] = ()
 
 
 class PeriodRuns(NamedTuple):
@@ -108,10 +112,16 @@ def period(model: ReadModel, *, since: datetime | None, table: str | None = None
 
     Returns:
         The period. If the catalog is unavailable, waiting runs come from the journal alone.
+
+    Raises:
+        RetryableError: The journal can't be read.
     """
     pages, problems = model.journal.pages, list[Problem]()
     runs, end = pages.runs(RunFilter(table=table, since=since), limit=most, whole=False)
     facts = read_facts(model, problems)
+    for problem in problems:
+        if problem.part == "journal":  # without it, nothing would seem to wait or to be late
+            raise RetryableError(problem.message, hint=problem.hint)
     late = model.settings.notify.late
     # Quarantined rows count for the table that they were meant for.
     names = {name for run in runs for name in run.tables if not is_quarantine(name)}
@@ -130,6 +140,7 @@ def period(model: ReadModel, *, since: datetime | None, table: str | None = None
         tables=tuple(sorted(tables, key=lambda one: (not (one.waiting or one.is_late or one.quarantined), one.table))),
         checks=_failing_checks(runs, table),
         is_complete=end is None,
+        problems=tuple(problems),
     )
     return PeriodRuns(report, runs, [documents[one] for one in waiting if one in documents])
 
@@ -207,7 +218,7 @@ def period_page(found: PeriodRuns, *, link: str | None = None) -> str:
         f"{status_text.title}: {about} · lakegate",
         tag("p", _period_text(report), class_="eyebrow"),
         tag("h1", about),
-        status(status_text, _truncation_note(report)),
+        status(status_text, _notes(report)),
         _figures(report) if runs else commands(status_text.commands),
         tag("p", tag("a", "Open the dashboard", href=link)) if link else None,
         _decisions(found.undecided, len({run_id for one in report.tables for run_id in one.waiting})),
@@ -223,12 +234,15 @@ def _period_text(report: PeriodReport) -> list[str | Html]:
     return [*begins, " to ", when(report.until)] if report.since is not None else begins
 
 
-def _truncation_note(report: PeriodReport) -> Html | None:
-    if report.is_complete:
-        return None
-    return tag(
-        "p", f"Only the newest {count(sum(report.runs.values()))} runs of this period are counted.", class_="small"
-    )
+def _notes(report: PeriodReport) -> list[Html]:
+    """Return what the report leaves out."""
+    said = [
+        f"{one.message} Quarantined rows aren't counted, and what waits for a decision is as the journal knows it."
+        for one in report.problems
+    ]
+    if not report.is_complete:
+        said.append(f"Only the newest {count(sum(report.runs.values()))} runs of this period are counted.")
+    return [tag("p", one, class_="small") for one in said]
 
 
 def _status_text(report: PeriodReport) -> StatusText:

@@ -6,12 +6,13 @@ import json
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Never
 
 import pytest
 
 from lakegate.config import Settings
 from lakegate.dashboard.model import ReadModel
-from lakegate.errors import CatalogUnavailableError
+from lakegate.errors import CatalogUnavailableError, RetryableError
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
 from lakegate.model.run import Run
@@ -89,6 +90,21 @@ def test_runs_add_up_by_table(tmp_path: Path, is_away: bool) -> None:
         2006,
     )
     assert (blocking.last[-8:], warning.severity) == ("00000002", "warn")
+
+
+def test_a_page_says_what_it_lacks_without_the_catalog(tmp_path: Path) -> None:
+    page = period_page(period(reading(tmp_path, [PUBLISHED], is_away=True), since=START))
+    assert "Nessie is away. Quarantined rows aren&#x27;t counted" in page
+
+
+def test_nothing_is_reported_without_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def locked(*_: object) -> Never:
+        raise RetryableError("The journal is locked.")
+
+    model = reading(tmp_path, [REJECTED])
+    monkeypatch.setattr(model.journal, "abandoned", locked)
+    with pytest.raises(RetryableError, match="locked"):
+        period(model, since=START)
 
 
 def test_only_one_table_can_be_reported_on(tmp_path: Path) -> None:
