@@ -24,8 +24,9 @@ _HOST = "localhost"
 def junit(run: Run, *, examples: Examples | None = None) -> str:
     """Return a run's checks as JUnit XML.
 
-    A failed check is a failure, with its failing rows. A failed check of severity ``warn``, or one that a person
-    accepted, is skipped: it shows its message but doesn't fail the build. A run that couldn't finish is an error.
+    A failed check is a failure, with its failing rows; so is a rejected run whose report no longer exists. A failed
+    check of severity ``warn``, or one that a person accepted, is skipped: it shows its message but doesn't fail the
+    build. A run that couldn't finish is an error.
 
     Args:
         examples: Renders example rows. Default: as the audit recorded them.
@@ -76,9 +77,9 @@ def _failed_case(case: ET.Element, run: Run, result: CheckResult, examples: Exam
 
 
 def _run_suite(root: ET.Element, run: Run) -> None:
-    """Add the run itself as a test case, because it had no checks or couldn't finish."""
-    failed = run.error is not None
-    suite = _start_suite(root, run, "run", tests=1, errors=int(failed))
+    """Add the run itself as a test case, because it has no results of checks or couldn't finish."""
+    failed, rejected = run.error is not None, run.error is None and run.status == "rejected"
+    suite = _start_suite(root, run, "run", tests=1, failures=int(rejected), errors=int(failed))
     suite.set("time", f"{run.seconds or 0:.3f}")
     case = ET.SubElement(
         suite, "testcase", name=_line(f"run {run.run_id}"), classname=_line(run.table or "run"), time="0"
@@ -86,6 +87,9 @@ def _run_suite(root: ET.Element, run: Run) -> None:
     if run.error is not None:
         error = ET.SubElement(case, "error", message=_line(without_secrets(run.error.message)), type=run.error.code)
         error.text = _line(without_secrets(run.error.hint or ""))
+    elif rejected:
+        failure = ET.SubElement(case, "failure", message=describe_run(run).happened, type="rejected")
+        failure.text = _line(run.detail or "")
     _end_suite(suite, run)
 
 

@@ -127,6 +127,8 @@ def _published(run: Run, publication: Publication) -> str:
 
 
 def _failed_checks(run: Run) -> str:
+    if not checks_of(run):  # deleted with the run's details, or lost with the process
+        return "Its audit failed"
     return f"{count(len(run.failures))} of {counted(checks_of(run), 'check')} failed"
 
 
@@ -161,7 +163,8 @@ def _utc(time: datetime | None) -> str:
 def _verdict(run: Run) -> str:
     checks = checks_of(run)
     if not checks:
-        return "" if run.kind in ("maintenance", "revert", "restore") else "No check was configured."
+        # With a detail, the report may have existed: it was deleted with the run's details, or lost with the process.
+        return "" if run.detail or run.kind in ("maintenance", "revert", "restore") else "No check was configured."
     warned = sum(len(report.warnings) for report in run.reports)
     skipped = sum(len(report.skipped) for report in run.reports)
     if skipped and not warned:

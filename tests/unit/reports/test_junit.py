@@ -70,9 +70,13 @@ def test_a_failed_check_is_a_failure_with_its_rows_and_a_warning_is_not() -> Non
     assert "trip_id" not in junit(REJECTED, examples=Examples(rows=0))
 
 
+FORGOTTEN = REJECTED.model_copy(update={"reports": (), "detail": "Its steps, reports and alerts were deleted."})
+"""A rejected run of which the journal no longer has the report."""
+
+
 @pytest.mark.parametrize(
     ("run", "outcome"),
-    [(PUBLISHED, "passed"), (SKIPPED, "passed"), (FAILED_RUN, "error")],
+    [(PUBLISHED, "passed"), (SKIPPED, "passed"), (FAILED_RUN, "error"), (FORGOTTEN, "failure")],
 )
 def test_a_run_ends_as_a_build_would(run: Run, outcome: str) -> None:
     assert set(outcomes(run).values()) == {outcome}

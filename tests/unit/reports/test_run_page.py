@@ -221,3 +221,12 @@ def test_a_browser_shows_it_without_network_and_without_overflow(
     # The sheet was applied: its hash in the policy is right.
     assert page.evaluate("getComputedStyle(document.querySelector('.status')).borderRadius") == "10px"
     context.close()
+
+
+def test_a_page_without_the_audits_report_claims_nothing_about_its_checks() -> None:
+    gone = {"reports": (), "detail": "Its steps, reports and alerts were deleted on 2026-03-01 (journal.keep_detail)."}
+    assert "Its audit failed, so nothing was published." in run_page(REJECTED.model_copy(update=gone))
+    published = run_page(PUBLISHED.model_copy(update=gone))
+    assert "No check was configured" not in published
+    accepted = {**gone, "accepted": Acceptance(actor="ada", reason="meters off", at=START)}
+    assert "Its audit failed; ada published it anyway" in run_page(PUBLISHED.model_copy(update=accepted))
