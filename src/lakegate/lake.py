@@ -64,10 +64,11 @@ from lakegate.model.schema import Schema
 from lakegate.model.source import SCHEME, Source
 from lakegate.model.tables import AddedRows, Rows, TableMetadata
 from lakegate.model.words import (
+    LONGEST_AGE,
     counted,
     did_you_mean,
     nearest,
-    parse_duration,
+    parse_age,
     suggest_keyword,
     suggest_keywords,
     unknown_column,
@@ -2188,8 +2189,8 @@ class Lake:
             grace=_duration(self.settings.gc.grace if grace is None else grace),
             now=datetime.now(UTC) if dry_run else warehouse_time(self._context, self._components.files),
             dry_run=dry_run,
-            history=None if history is None else parse_duration(history),
-            keep_detail=None if keep_detail is None else parse_duration(keep_detail),
+            history=None if history is None else parse_age(history),
+            keep_detail=None if keep_detail is None else parse_age(keep_detail),
         )
 
     def verify(
@@ -2237,7 +2238,7 @@ class Lake:
             deep=deep,
             pages=pages,
             since=None if since is None else self._resolve(MAIN, since),
-            history=None if history is None else parse_duration(history),
+            history=None if history is None else parse_age(history),
         )
 
     def journal_status(self) -> JournalStatus:
@@ -3082,7 +3083,7 @@ def _detect_orchestrator() -> str:
 
 
 def _duration(value: str | timedelta) -> timedelta:
-    return value if isinstance(value, timedelta) else parse_duration(value)
+    return min(value, LONGEST_AGE) if isinstance(value, timedelta) else parse_age(value)
 
 
 def _real_uri(uri: str) -> str:

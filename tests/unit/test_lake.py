@@ -168,6 +168,10 @@ def test_gc_takes_durations_or_the_settings(
     assert (asked["keep_rejected"], asked["grace"], asked["history"]) == (keep, grace, None)
     open_lake(house, gc={"history": "90d"}).gc()
     assert (asked["history"], asked["dry_run"], asked["now"]) == (timedelta(days=90), False, START)
+    longest = {"gc": {"history": "99999w", "grace": "999999d"}, "journal": {"keep_detail": "999999d"}}
+    open_lake(house, ingest={"keep_rejected": "999999d"}, **longest).gc()
+    for name in ("keep_rejected", "grace", "history", "keep_detail"):
+        assert (START - asked[name]).year > 1000, "there is no such time, but nothing is older either"
 
 
 def test_gc_refuses_invalid_durations(house: FakeLakehouse) -> None:

@@ -20,6 +20,8 @@ _Result = TypeVar("_Result")
 _Class = TypeVar("_Class", bound=type)
 _DURATION = re.compile(r"([0-9]{1,6})\s*([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+LONGEST_AGE = timedelta(days=365_000)
+"""No time is much longer ago: years begin at 1."""
 _MINUTE = 60
 _HOUR = 3600
 _DAY = 24 * _HOUR
@@ -188,6 +190,16 @@ def parse_duration(text: str) -> timedelta:
     if found is None:
         raise ConfigurationError(f"Invalid duration '{text}'.", hint="Use a number and a unit: 30s, 15m, 12h, 7d, 2w.")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def parse_age(text: str) -> timedelta:
+    """Parse a duration for counting back from now. More than a millennium counts as one.
+
+    Example:
+        >>> parse_age("7d"), parse_age("999999w") == LONGEST_AGE
+        (datetime.timedelta(days=7), True)
+    """
+    return min(parse_duration(text), LONGEST_AGE)
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str | None:

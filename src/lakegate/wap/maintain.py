@@ -23,7 +23,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport, MaintenanceAction, MaintenanceReport, MaintenanceStep, TableLayout
 from lakegate.model.refs import MAIN, TablePointer
 from lakegate.model.run import Run, RunError
-from lakegate.model.words import counted, did_you_mean, parse_duration, size
+from lakegate.model.words import counted, did_you_mean, parse_age, size
 from lakegate.wap.context import Context
 
 COMPACTED_AT = 5
@@ -161,7 +161,7 @@ def due(
         found["compact"] = reasons
     if layout.manifests >= policy.manifests and context.editor.can_rewrite_manifests(pointer):
         found["rewrite-manifests"] = counted(layout.manifests, "manifest")
-    age = parse_duration(policy.expire)
+    age = parse_age(policy.expire)
     old = context.reader.outdated_snapshots(pointer, at_least=policy.keep, before=now - age) if age else 0
     if old:
         found["expire"] = f"{counted(old, 'snapshot')} older than {policy.expire}"

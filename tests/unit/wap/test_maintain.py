@@ -97,6 +97,7 @@ def test_due_actions_follow_from_the_files_and_the_policy(world: World) -> None:
     for run, rows in (("b", B), ("c", C)):
         world.house.add(run, rows, table=TableIdentifier.parse("nyc.calm"))
     assert found("nyc.calm", keep=1) == {"expire": "2 snapshots older than 30d"}
+    assert found("nyc.calm", keep=1, expire="999999d") == {}
     assert found("nyc.calm", keep=3) == found("nyc.calm", keep=1, expire="0s") == {}
 
 
