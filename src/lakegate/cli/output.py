@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +42,12 @@ def writing(file: Path, what: str) -> Iterator[Path]:
     """
     target = file.resolve()
     replaceable = target.is_file() and os.access(target, os.W_OK) and os.access(target.parent, os.W_OK)
-    draft = target.with_name(f".lakegate-{os.getpid()}") if replaceable or not target.exists() else target
+    # Not named by the process id alone: two containers may have the same one.
+    draft = (
+        target.with_name(f".lakegate-{os.getpid()}-{secrets.token_hex(4)}")
+        if replaceable or not target.exists()
+        else target
+    )
     try:
         yield draft
         if replaceable:

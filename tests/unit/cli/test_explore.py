@@ -19,6 +19,7 @@ import pytest
 
 from lakegate.cli.check_output import show_failing
 from lakegate.cli.commands.query import print_csv
+from lakegate.cli.output import writing
 from lakegate.errors import NotFoundError
 from lakegate.model.batch import SourceFile
 from lakegate.model.checks import CheckResult
@@ -381,6 +382,18 @@ def test_a_file_of_rows_is_whole_or_as_it_was(
     cut = invoke(["query", "SELECT 1", "-o", "csv", "--file", str(path)], FakeLake(query=FakeQuery(ROWS)))
     assert (cut.exit_code, f"Can't write the rows to {path}: No space left" in cut.stderr) == (2, True)
     assert [(one.name, one.read_text()) for one in path.parent.iterdir()] == ([("rows.csv", before)] if before else [])
+
+
+def test_two_processes_of_one_id_share_no_draft(tmp_path: Path) -> None:
+    path = tmp_path / "volume" / "metrics.prom"  # of two containers, say
+    path.parent.mkdir()
+    with writing(path, "metrics") as slow:
+        slow.write_text("sl")
+        with writing(path, "metrics") as fast:
+            fast.write_text("fast")
+        assert path.read_text() == "fast"
+        slow.write_text("slow")
+    assert [one.read_text() for one in path.parent.iterdir()] == ["slow"]
 
 
 def test_rows_go_through_a_link_and_keep_the_files_mode(tmp_path: Path) -> None:
