@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,18 @@ def test_an_import_never_overwrites_a_contract(project: Path) -> None:
     assert again.exit_code == 2
     assert "default.t already has a contract" in again.stderr
     assert invoke("check import schema.yml --stdout").stdout.startswith("# Translated from schema.yml, line 2.")
+
+
+def test_a_proposal_overwrites_no_contract_that_was_written_meanwhile(project: Path) -> None:
+    class Slow(FakeLake):
+        def propose_contract(self, *_: Any, **__: Any) -> str:
+            (project / "contracts").mkdir()
+            (project / "contracts" / "nyc.trips.yaml").write_text("mine", encoding="utf-8")
+            return "proposed"
+
+    late = invoke("check init nyc.trips", Slow())
+    assert (late.exit_code, "File exists" in late.stderr) == (2, True)
+    assert (project / "contracts" / "nyc.trips.yaml").read_text(encoding="utf-8") == "mine"
 
 
 def test_an_import_refuses_two_tables_of_one_name(project: Path) -> None:

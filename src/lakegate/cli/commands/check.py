@@ -150,7 +150,7 @@ def init(
         return
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _SCHEMA).write_text(json_text(contract_schema()) + "\n", encoding="utf-8")
-    path.write_text(text, encoding="utf-8")
+    _write_new(path, text)
     click.echo(str(path))
     again = sources if files else ("FILE",)
     next_commands(
@@ -181,6 +181,12 @@ def _require_free(app: App, table: str, path: Path) -> None:
             hint=f"Remove the section first, and move its checks into the contract. {hint}",
             table=table,
         )
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a contract, unless somebody has written one since :func:`_require_free` looked."""
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text)
 
 
 @check.command(
@@ -216,7 +222,7 @@ def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: 
     if prints and not app.json:
         click.echo("---\n".join(texts), nl=False)
     for path, text in zip(paths, texts, strict=True) if not prints else ():
-        path.write_text(text, encoding="utf-8")
+        _write_new(path, text)
     if app.json:
         echo_json(
             [
