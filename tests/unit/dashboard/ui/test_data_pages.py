@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakegate.dashboard.overview import TableOverview
 from lakegate.dashboard.queries import Queries
 from lakegate.dashboard.ui import parts, session
 from lakegate.errors import EngineUnavailableError, NotRevertableError, QueryError
@@ -81,6 +82,19 @@ def test_a_check_says_since_when_it_fails(made: BigLake) -> None:
     assert "fail" in page
     assert ", from " in page
     assert "/run?run=" in page
+
+
+@pytest.mark.parametrize(
+    ("late_s", "said"),
+    [(7200.0, "Late by 2 h 0 min, expected every 1d."), (0.0, "Late: nothing published yet, expected every 1d.")],
+)
+def test_a_late_table_says_by_how_much(
+    made: BigLake, monkeypatch: pytest.MonkeyPatch, late_s: float, said: str
+) -> None:
+    late = TableOverview(table=made.tables[0], expected_every="1d", late_s=late_s)
+    monkeypatch.setattr("lakegate.dashboard.tables.table_overview", lambda *_: late)
+    share(made)
+    assert said in shown("table", table=made.tables[0])
 
 
 def test_a_table_that_is_not_there_leaves_a_way_back(made: BigLake) -> None:

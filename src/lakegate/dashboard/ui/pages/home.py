@@ -127,7 +127,7 @@ def _reasons(one: TableOverview) -> Iterator[Html]:
                 markup.link(markup.badge(waiting, tone="bad", sign="✕"), "branches", table=one.table)
             )
         elif need == "late":
-            yield Markup("<div>{} {}</div>").format(markup.badge("late"), _lateness(one))
+            yield Markup("<div>{} {}</div>").format(markup.badge("late"), lateness(one))
         elif need == "quarantined":
             rows = markup.badge(counted(one.quarantined, "quarantined row"), tone="warn", sign="⇥")
             yield Markup("<div>{}</div>").format(markup.link(rows, "table", table=one.table, view="Quarantine"))
@@ -135,7 +135,8 @@ def _reasons(one: TableOverview) -> Iterator[Html]:
             yield Markup("<div>{}</div>").format(markup.badge("a run's process died", tone="warn", sign="!"))
 
 
-def _lateness(one: TableOverview) -> str:
+def lateness(one: TableOverview) -> str:
+    """Return by how much a late table is late, and what is expected of it."""
     every = f"expected every {one.expected_every}"
     return f"by {_days(one.late_s)}, {every}" if one.late_s else f"nothing published yet, {every}"
 

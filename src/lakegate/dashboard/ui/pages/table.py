@@ -30,13 +30,14 @@ from lakegate.dashboard.ui import charts, markup, parts
 from lakegate.dashboard.ui.checks import show_quarantine
 from lakegate.dashboard.ui.markup import TableColumn
 from lakegate.dashboard.ui.pages import Page
+from lakegate.dashboard.ui.pages.home import lateness
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, NotFoundError
 from lakegate.model.identifiers import rows_query
 from lakegate.model.refs import MAIN
 from lakegate.model.rows import values_of
 from lakegate.model.schema import ColumnChange
-from lakegate.model.words import count, counted, duration, share, size
+from lakegate.model.words import count, counted, share, size
 
 _ON_A_PAGE = 50
 _PUBLISHES = 60
@@ -124,8 +125,7 @@ def _show_header(detail: TableDetail, at: str | None) -> None:
     if over is None:
         return
     if over.late_s is not None:
-        every = f" (expected every {over.expected_every})" if over.expected_every else ""
-        parts.show_alert(f"Late by {duration(over.late_s)}{every}.", "Home lists all tables that are late.")
+        parts.show_alert(f"Late{' ' if over.late_s else ': '}{lateness(over)}.", "Home lists all tables that are late.")
     if over.waiting:
         runs = markup.joined(*(markup.run_link(run_id) for run_id in over.waiting_runs), by=", ")
         waiting = counted(over.waiting, "rejected batch", "rejected batches")
