@@ -30,7 +30,8 @@ class FailingCheck(Value):
     """A check that failed in the period.
 
     Attributes:
-        severity: ``error``, ``warn`` or ``quarantine``.
+        severity: ``error``, ``warn`` or ``quarantine``. A check that set rows aside, and in another run failed because
+            there were too many, counts as ``error``.
         failing_rows: Rows that failed it in all runs, including quarantined ones.
         last: The newest run in which it failed.
     """
@@ -179,11 +180,12 @@ def _failing_checks(runs: Sequence[Run], table: str | None) -> tuple[FailingChec
                     continue
                 rows = result.failing_rows if result.verdict == "fail" else result.quarantined
                 known = failed.get(key)
+                has_blocked = result.blocks or (known is not None and known.severity == "error")
                 failed[key] = FailingCheck(
                     table=report.table,
                     check=result.check,
                     name=result.name,
-                    severity=result.severity,
+                    severity="error" if has_blocked else result.severity,
                     runs=1 if known is None else known.runs + 1,
                     of_runs=0,
                     failing_rows=rows + (0 if known is None else known.failing_rows),

@@ -15,6 +15,7 @@ from lakegate.dashboard.model import ReadModel
 from lakegate.errors import CatalogUnavailableError, RetryableError
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
+from lakegate.model.checks import Check
 from lakegate.model.run import Run
 from lakegate.reports.period_page import period, period_page
 from lakegate.testing import MemoryCatalog
@@ -31,6 +32,7 @@ from support.cli_support import (
     invoke,
     make_run,
     report,
+    result,
     staged,
 )
 
@@ -46,6 +48,7 @@ TWO = make_run(
 
 def reading(home: Path, runs: Sequence[Run], late: dict[str, str] | None = None, *, is_away: bool = False) -> ReadModel:
     """Return the read model of a journal with these runs and a catalog with their kept branches."""
+    home.mkdir(exist_ok=True)
     journal = Journal(SqliteDatabase(home / "journal.db"))
     catalog = MemoryCatalog()
     for at, run in enumerate(runs):
@@ -90,6 +93,17 @@ def test_runs_add_up_by_table(tmp_path: Path, is_away: bool) -> None:
         2006,
     )
     assert (blocking.last[-8:], warning.severity) == ("00000002", "warn")
+
+
+def test_a_check_with_too_many_rows_to_quarantine_has_failed(tmp_path: Path) -> None:
+    aside = result(Check(kind="not_null", columns=("fare",), severity="quarantine"))
+    too_many = aside.model_copy(update={"verdict": "fail", "failing_rows": 90})
+    few = make_run("published", publication=PUBLICATION, reports=(report(aside.model_copy(update={"quarantined": 1})),))
+    [one] = period(reading(tmp_path / "a", [few]), since=START).report.checks
+    assert (one.severity, one.failing_rows) == ("quarantine", 1)
+    many = make_run("rejected", branch_kept=True, reports=(report(too_many),))
+    [one] = period(reading(tmp_path / "b", [few, many, few]), since=START).report.checks
+    assert (one.severity, one.runs, one.failing_rows) == ("error", 3, 92)
 
 
 def test_a_page_says_what_it_lacks_without_the_catalog(tmp_path: Path) -> None:
