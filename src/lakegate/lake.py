@@ -1530,7 +1530,8 @@ class Lake:
 
         Raises:
             AlreadyExistsError: A branch or tag of this name exists.
-            InputError: ``lakegate gc`` deleted files that the commit needs.
+            NotFoundError: ``source`` doesn't exist, or didn't at that time.
+            InputError: The name isn't allowed, or ``lakegate gc`` deleted files that the commit needs.
             RetryableError: ``lakegate gc`` is deleting files right now.
 
         Example:
@@ -1576,9 +1577,11 @@ class Lake:
             The branch as it is now.
 
         Raises:
-            NotFoundError: There's no such branch.
-            InputError: It's a tag, or it's ``main`` and ``force`` isn't set.
+            NotFoundError: There's no such branch, or no such commit.
+            InputError: It's a tag, it's ``main`` without ``force``, or ``lakegate gc`` deleted files that the commit
+                needs.
             ConflictError: Somebody committed to it at the same time.
+            RetryableError: ``lakegate gc`` is deleting files right now.
 
         Example:
             >>> old = lake.create_branch("experiment", at=datetime.now(UTC))
@@ -1607,7 +1610,8 @@ class Lake:
 
         Raises:
             AlreadyExistsError: A branch or tag of this name exists.
-            InputError: ``lakegate gc`` deleted files that the commit needs.
+            NotFoundError: ``source`` doesn't exist, or didn't at that time.
+            InputError: The name isn't allowed, or ``lakegate gc`` deleted files that the commit needs.
             RetryableError: ``lakegate gc`` is deleting files right now.
 
         Example:
@@ -2077,6 +2081,7 @@ class Lake:
 
         Raises:
             NotFoundError: There's no such run, or more than one.
+            InputError: A prefix is too short.
             RetryableError: The catalog or the journal can't be reached, or a process is working on one of ``run_ids``.
         """
         context = self._context
