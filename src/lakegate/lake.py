@@ -1985,11 +1985,11 @@ class Lake:
         Raises:
             NotFoundError: No run, or more than one, starts with this.
         """
-        found = self._components.journal.find(run_id)
-        exact = [run for run in found if run.run_id == run_id] or found
-        if len(exact) == 1:
-            return exact[0]
-        message = f"{len(exact)} runs start with '{run_id}'." if exact else f"Run '{run_id}' doesn't exist."
+        exact = self._components.journal.get(run_id)
+        found = [exact] if exact is not None else self._components.journal.find(run_id)
+        if len(found) == 1:
+            return found[0]
+        message = f"Several runs start with '{run_id}'." if found else f"Run '{run_id}' doesn't exist."
         raise NotFoundError(message, hint="lakegate runs", run_id=run_id)
 
     def _full_run_id(self, run_id: str) -> str:

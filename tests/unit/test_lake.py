@@ -88,6 +88,15 @@ def test_a_short_prefix_does_not_choose_a_run_to_change(house: FakeLakehouse) ->
     assert lake.recover(["20260131T0700"]) == (only,)
 
 
+def test_an_id_that_begins_many_others_is_found(house: FakeLakehouse) -> None:
+    lake = open_lake(house)
+    for number in range(30):
+        house.journal.save(run(number, run_id=f"nightly-{number}"))
+    assert lake.run("nightly-1").run_id == "nightly-1"
+    with pytest.raises(NotFoundError, match="Several runs start with 'nightly'"):
+        lake.run("nightly")
+
+
 def test_a_contract_of_a_table_that_is_not_there_has_no_batches_to_look_at(
     house: FakeLakehouse, tmp_path: Path
 ) -> None:
