@@ -270,7 +270,7 @@ def show_rows(
 
 
 def count_fitting(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int, *, note: int = 0) -> int:
-    """Return how many columns, from the left, fit side by side in ``width`` characters. At least one.
+    """Return how many columns, from the left, fit side by side in ``width`` characters. At least one, if there are any.
 
     Args:
         note: Characters to leave for a column that stands for the others, if not all fit.
@@ -280,7 +280,7 @@ def count_fitting(columns: Sequence[str], rows: Iterable[Sequence[str]], width: 
     lines = [columns, *rows]
     widest = (max(cell_len(line[at]) for line in lines) for at in range(len(columns)))
     widths = [end - _GAP for end in accumulate(each + _GAP for each in widest)]
-    return len(columns) if widths[-1] <= width else max(sum(each + note <= width for each in widths), 1)
+    return len(columns) if not widths or widths[-1] <= width else max(sum(each + note <= width for each in widths), 1)
 
 
 def _min_widths(

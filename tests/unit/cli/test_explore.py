@@ -421,6 +421,11 @@ def test_query_csv_is_utf_8_whatever_the_terminal_takes(monkeypatch: pytest.Monk
         assert written.getvalue() == "naïve\n\U0001f600\né\n".encode(), encoding
 
 
+def test_a_result_without_columns_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert invoke("query SELECT", FakeLake(query=FakeQuery(pa.table({})))).exit_code == 0
+
+
 def test_query_table_says_what_it_leaves_out() -> None:
     many = queried(pa.table({"n": range(1500)}))
     outcome = invoke(["query", "SELECT 1"], FakeLake(query=many))
