@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 TOKEN = "xoxb-1234-secret"
 HOOK = "/services/T0000/B0000/verysecretpath"
-Odd = Literal["429", "500", "302", "cut", "hang", "drip"]
+Odd = Literal["429", "408", "500", "302", "cut", "hang", "drip"]
 
 _LINK = re.compile(r"<https?://[^\s<>|]+\|[^<>|]+>")
 _ENTITY = re.compile(r"&(?:amp|lt|gt);")

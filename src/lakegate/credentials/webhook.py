@@ -24,6 +24,8 @@ SIGNATURE, TIMESTAMP, DELIVERY, EVENT = (f"Lakegate-{name}" for name in ("Signat
 """Headers: ``v1=`` and the signature in hexadecimal; seconds since 1970; the message's id; the event."""
 _LOUD = ("apprise", "httpcore.connection", "httpcore.http11", "httpcore.proxy", "httpx", "urllib3.connectionpool")
 """Loggers that write URLs, which are secrets here."""
+_BUSY = (408, 429)
+"""Statuses with which a receiver asks to retry, besides those of a server's errors."""
 _SENDING: ContextVar[bool] = ContextVar("lakegate_notify_sending", default=False)
 
 
@@ -122,7 +124,7 @@ def refused(status: int, *, said: str = "", after: str | None = None) -> Undeliv
     reason = f"it answered {status}" + (f" ({said})" if said else "")
     if wait_s is not None and wait_s > 0:
         reason += f" and asked to wait {wait_s:g} s"
-    return UndeliveredError(reason, again=status == 429 or status >= 500, after_s=wait_s)
+    return UndeliveredError(reason, again=status in _BUSY or status >= 500, after_s=wait_s)
 
 
 @contextmanager

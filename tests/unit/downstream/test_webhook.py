@@ -45,6 +45,7 @@ def test_the_event_arrives_as_it_is_with_a_signature(server: SlackServer) -> Non
     [
         ("500", DownstreamUnavailableError, "answered 500"),
         ("429", DownstreamUnavailableError, "answered 429"),
+        ("408", DownstreamUnavailableError, "answered 408"),
         ("cut", DownstreamUnavailableError, "closed the connection"),
         ("hang", DownstreamUnavailableError, "in time"),
         ("302", DownstreamError, "answered 302"),
