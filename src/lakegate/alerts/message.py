@@ -99,6 +99,8 @@ MAX_EXAMPLES = 3
 _PLAIN = re.compile(r"[\w ./:%+=,(){}~'&-]+", re.ASCII)
 """File names that every channel shows unchanged."""
 _LONGEST_COMMAND = 280
+_MAX_TABLES = 5
+"""Tables that a message has commands for. Channels refuse a message that's too long."""
 
 _Pairs = tuple[tuple[str, str], ...]
 
@@ -317,7 +319,7 @@ def _commands_without_run(notice: Notice) -> Iterator[tuple[str, str]]:
             yield "Try it yourself", command
         return
     status = () if notice.event in ("late", "test", "given_up") else ("--status", notice.event)
-    for table in notice.tables:
+    for table in notice.tables[:_MAX_TABLES]:
         yield "See its runs", shlex.join(("lakegate", "runs", "--table", table, *status))
 
 

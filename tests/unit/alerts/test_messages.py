@@ -168,6 +168,12 @@ def test_many_failed_checks_are_counted() -> None:
     assert problems(slack(one)) == []
 
 
+def test_a_group_of_a_transaction_with_many_tables_fits_into_a_message() -> None:
+    tables = tuple(f"warehouse_of_the_company.table_with_a_long_name_{number:03}" for number in range(60))
+    one = message(notice(REJECTED, tables=tables, counted=3).model_copy(update={"run": None}))
+    assert problems(slack(one)) == []
+
+
 @settings(max_examples=examples(15, 40))
 @given(texts=st.lists(HOSTILE, min_size=8, max_size=8), rows=st.integers(0, 3), checks=st.integers(1, 12))
 def test_no_data_makes_a_message_that_slack_refuses_or_misreads(texts: list[str], rows: int, checks: int) -> None:
