@@ -196,7 +196,7 @@ def _dump(job: ArchiveJob, path: Path) -> None:
 
 def _environment() -> dict[str, str]:
     """Return a server's environment without the user's Java options, which aren't meant for this process."""
-    return {name: value for name, value in process.environment({}).items() if name != "JAVA_TOOL_OPTIONS"}
+    return {name: value for name, value in process.environment({}).items() if name not in process.JAVA_VARIABLES}
 
 
 def _has_memory() -> bool:

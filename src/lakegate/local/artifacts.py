@@ -30,7 +30,7 @@ from zipfile import BadZipFile, ZipFile
 
 from lakegate.config import SourceSettings
 from lakegate.errors import ConfigurationError, LocalStackError
-from lakegate.local.process import environment
+from lakegate.local.process import JAVA_VARIABLES, environment
 from lakegate.local.state import locked
 from lakegate.model.artifacts import ARTIFACTS, POSTGRESQL, Artifact, ivy_module
 from lakegate.ports import Narrator, Step
@@ -361,7 +361,7 @@ def ivy_jar() -> Path:
 
 def user_java_options() -> str:
     """Return the options that the user sets for every Java in the environment."""
-    return " ".join(os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"))
+    return " ".join(os.environ.get(name, "") for name in JAVA_VARIABLES)
 
 
 def _no_spark(what: str) -> LocalStackError:
@@ -387,7 +387,7 @@ _PASSWORD = "changeit"  # noqa: S105
 def trust_options(cache: Path) -> tuple[str, ...]:
     """Return Java options to trust the same certificate authorities as this machine.
 
-    Returns none if ``JAVA_TOOL_OPTIONS`` already names a trust store, or if no list of authorities is found. In that
+    Returns none if the user's own options name a trust store, or if no list of authorities is found. In that
     case the JRE's own list applies.
     """
     if "javax.net.ssl.trustStore=" in user_java_options():

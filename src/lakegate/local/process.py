@@ -30,10 +30,12 @@ _COMMAND_LINE_S = 2.0
 _HOME_OPTION = "-Dlakegate.home="
 _SERVICE_OPTION = "-Dlakegate.service="
 _INSTANCE_OPTION = "-Dlakegate.instance="
+JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+"""Variables from which every Java takes options."""
 _KEPT_VARIABLES = frozenset(
     {
         *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),
-        *("JAVA_TOOL_OPTIONS", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
+        *(*JAVA_VARIABLES, "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
         *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     }
 )

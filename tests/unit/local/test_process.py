@@ -113,6 +113,11 @@ def test_secrets_are_not_passed_to_servers() -> None:
     assert process.environment({}, source) == {"PATH": "/bin"}
 
 
+def test_the_users_java_options_reach_the_servers() -> None:
+    source = {"JAVA_TOOL_OPTIONS": "-Da=b", "JDK_JAVA_OPTIONS": "-Djavax.net.ssl.trustStore=/company.p12"}
+    assert process.environment({}, source) == source
+
+
 def test_free_ports_are_free_and_avoid_others() -> None:
     port = process.free_port()
     assert process.is_free(port)
