@@ -114,7 +114,8 @@ def proxy_options(proxies: Mapping[str, str] | None = None) -> tuple[str, ...]:
         proxies = getproxies()
     options: list[str] = []
     for scheme in ("http", "https"):
-        proxy = urlsplit(proxies.get(scheme, ""))
+        given = proxies.get(scheme, "")
+        proxy = urlsplit(given if "://" in given else f"//{given}")  # like Python, which takes one without a scheme
         if proxy.hostname:
             options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
     excluded = [host.strip() for host in proxies.get("no", "").split(",") if host.strip()]

@@ -136,6 +136,9 @@ def test_proxies_of_the_environment_reach_java(monkeypatch: pytest.MonkeyPatch) 
         "-Dhttp.proxyPort=8080",
         "-Dhttp.nonProxyHosts=localhost|*.corp",
     )
+    # Python takes a proxy without a scheme, too.
+    assert proxy_options({"https": "p.corp:3128"}) == ("-Dhttps.proxyHost=p.corp", "-Dhttps.proxyPort=3128")
+    assert proxy_options({"https": ""}) == ()
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttps.proxyHost=other")
     assert proxy_options({"http": "http://p:8080"}) == ()
 
