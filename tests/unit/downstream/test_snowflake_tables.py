@@ -117,6 +117,44 @@ def test_a_table_of_the_same_name_that_is_another_replaces_it(account: Snowflake
     assert ("SELECT", "ICEBERG_TABLE", 'LAKE."nyc"."trips"', "ANALYST") in account.grants
 
 
+@pytest.mark.parametrize(
+    ("at", "replaces"),
+    [
+        ("GRANT USAGE ON SCHEMA", False),
+        ("CREATE ICEBERG TABLE", False),
+        ("GRANT SELECT", False),
+        ("GRANT SELECT", True),
+    ],
+)
+def test_a_delivery_that_ends_before_its_grants_makes_them_when_it_is_retried(
+    account: SnowflakeAccount, setup: SnowflakeSetup, at: str, replaces: bool
+) -> None:
+    target, wanted = make_target(setup), TRIPS
+    if replaces:
+        target.deliver(event(changed(TRIPS)), None)
+        account.grants = {grant for grant in account.grants if grant[0] != "SELECT"}
+        wanted = lake_table("nyc.trips", uuid="beef")
+    account.fail(at, code="000604", message="Statement was cancelled.")
+    with pytest.raises(DownstreamUnavailableError):
+        target.deliver(event(changed(wanted)), None)
+    target.deliver(event(changed(wanted)), None)
+    assert ("USAGE", "SCHEMA", 'LAKE."nyc"', "ANALYST") in account.grants
+    assert ("SELECT", "ICEBERG_TABLE", 'LAKE."nyc"."trips"', "ANALYST") in account.grants
+
+
+def test_a_schema_of_others_and_a_reader_that_is_gone_hold_up_no_table(
+    account: SnowflakeAccount, setup: SnowflakeSetup
+) -> None:
+    account.fail("GRANT USAGE ON SCHEMA", code="003001", message="Insufficient privileges.")
+    target = make_target(setup)
+    target.deliver(event(changed(TRIPS)), None)
+    assert ("SELECT", "ICEBERG_TABLE", 'LAKE."nyc"."trips"', "ANALYST") in account.grants
+    account.roles.remove("ANALYST")
+    later = lake_table("nyc.trips", version=2)
+    target.deliver(event(changed(later)), None)
+    assert account.table("nyc", "trips").path == path_of(later)
+
+
 def test_a_dropped_table_is_dropped_if_it_is_ours(account: SnowflakeAccount, setup: SnowflakeSetup) -> None:
     target = make_target(setup)
     target.deliver(event(changed(TRIPS), changed(ZONES)), None)

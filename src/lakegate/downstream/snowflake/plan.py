@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from lakegate.config import Settings, SnowflakeDownstream
 from lakegate.downstream.snowflake import sql
-from lakegate.downstream.snowflake.session import ABSENT, EXISTS, Session, SnowflakeError, no_warehouse
+from lakegate.downstream.snowflake.session import ABSENT, DENIED, EXISTS, Session, SnowflakeError, no_warehouse
 from lakegate.downstream.snowflake.sql import QualifiedName, TableComment
 from lakegate.downstream.snowflake.storage import VolumeLocation, describe_location, read_description
 from lakegate.errors import ConfigurationError, DownstreamError
@@ -64,6 +65,7 @@ def sync_table(
     require_ours(found, table.table, session.name)
     if found.comment == comment and not recreate:
         session.run(sql.refresh_table(place, path))
+        _complete_grants(session, place)
         return "refreshed"
     session.run(sql.create_table(place, path, comment, settings, replace=True))
     _grant(session, place)
@@ -121,8 +123,6 @@ def _create(session: Session, place: QualifiedName, statement: str) -> bool:
             raise
         # The schema is missing: this is the namespace's first table. If anything else is missing, the retry raises.
         session.run(sql.create_schema(place))
-        for role in session.settings.readers:
-            session.run(sql.grant_usage("SCHEMA", place.schema_sql, role))
         session.run(statement)
     _grant(session, place)
     return True
@@ -130,7 +130,28 @@ def _create(session: Session, place: QualifiedName, statement: str) -> bool:
 
 def _grant(session: Session, place: QualifiedName) -> None:
     for role in session.settings.readers:
-        session.run(sql.grant_select(place, role))
+        _grant_to(role, session, place)
+
+
+def _grant_to(role: str, session: Session, place: QualifiedName) -> None:
+    """Let a role read a table. The privilege on the table comes last: a role that has it has the schema's, too."""
+    try:
+        session.run(sql.grant_usage("SCHEMA", place.schema_sql, role))
+    except SnowflakeError as error:
+        if error.number != DENIED:
+            raise  # otherwise, whoever owns the schema decides who uses it
+    session.run(sql.grant_select(place, role))
+
+
+def _complete_grants(session: Session, place: QualifiedName) -> None:
+    """Make the grants on a table that are missing because the delivery that created it ended before them.
+
+    One that Snowflake refuses doesn't hold up the table's refresh.
+    """
+    for role in session.settings.readers:
+        if ("SELECT", tuple(place)) not in _grants(session, role):
+            with suppress(SnowflakeError):
+                _grant_to(role, session, place)
 
 
 def _name_is_taken(place: QualifiedName, table: TableIdentifier, name: str, why: str) -> DownstreamError:

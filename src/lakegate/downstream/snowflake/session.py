@@ -337,5 +337,7 @@ _EXPLANATIONS: Mapping[int, Callable[[Session, str, int], LakegateError]] = {
 }
 ABSENT = frozenset({2003, 2043})
 """Error numbers for an object that doesn't exist or isn't visible to the role."""
+DENIED = 3001
+"""Error number for a missing privilege."""
 EXISTS = 2002
 """Error number for an object whose name is taken."""
