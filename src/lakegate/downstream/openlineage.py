@@ -44,7 +44,7 @@ from openlineage.client.serde import Serde
 from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.http import HttpConfig, HttpTransport, create_token_provider
 from openlineage.client.transport.transport import Transport
-from requests import HTTPError, RequestException
+from requests import HTTPError, PreparedRequest, RequestException, Response, Session, TooManyRedirects
 
 from lakegate import __version__
 from lakegate.config import OpenlineageDownstream
@@ -65,6 +65,15 @@ _PRODUCER = f"urn:lakegate:{__version__}"
 _MOST_FILES = 100
 """If a run has more source files, events name their folders instead."""
 _ENDED = {"published": RunState.COMPLETE, "skipped": RunState.COMPLETE, "reverted": RunState.COMPLETE}
+
+
+class _PostingSession(Session):
+    """Follows only redirects that keep an event's POST. Others make it a GET, which any server may answer with 200."""
+
+    def rebuild_method(self, prepared_request: PreparedRequest, response: Response) -> None:
+        super().rebuild_method(prepared_request, response)
+        if prepared_request.method != "POST":
+            raise TooManyRedirects
 
 
 class OpenlineageTarget:
@@ -120,6 +129,7 @@ class OpenlineageTarget:
                 endpoint=settings.endpoint,
                 timeout=settings.timeout_s,
                 auth=create_token_provider(auth),
+                session=_PostingSession(),
                 retry={"total": 0},  # the outbox retries
             )
         )
@@ -136,6 +146,12 @@ class OpenlineageTarget:
                 raise DownstreamUnavailableError(message, downstream=self._name) from None
             raise DownstreamError(
                 message, hint=f"Check downstream.{self._name}: url, endpoint and api_key.", downstream=self._name
+            ) from None
+        except TooManyRedirects:
+            raise DownstreamError(
+                f"{self._place} redirects OpenLineage events to another address.",
+                hint=f"Set downstream.{self._name}.url to that address.",
+                downstream=self._name,
             ) from None
         except RequestException as error:
             raise DownstreamUnavailableError(

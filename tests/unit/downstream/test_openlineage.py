@@ -276,6 +276,14 @@ class Server:
                 server.requests.append((self.path, self.headers["Authorization"], body))
                 self.send_response(server.status)
                 self.send_header("Content-Length", "0")
+                if server.status in (301, 308):
+                    self.send_header("Location", "/welcome")
+                    server.status = 201
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
@@ -341,6 +349,17 @@ def test_what_may_help_is_told_apart_from_what_will_not(
         target(tmp_path, url=server.url).deliver(EVENT, REJECTED)
     assert type(caught.value) is error
     assert len(server.requests) == 1
+
+
+def test_a_redirect_is_not_taken_for_a_delivery(server: Server, tmp_path: Path) -> None:
+    lineage = target(tmp_path, url=server.url)
+    server.status = 301  # the POST becomes a GET
+    with pytest.raises(DownstreamError, match="redirects OpenLineage events") as caught:
+        lineage.deliver(EVENT, REJECTED)
+    assert caught.value.hint == "Set downstream.lineage.url to that address."
+    server.status = 308  # it stays a POST
+    lineage.deliver(EVENT, REJECTED)
+    assert [path for path, _, _ in server.requests] == ["/api/v1/lineage"] * 2 + ["/welcome", "/api/v1/lineage"]
 
 
 def test_a_server_that_is_away_is_tried_again_later(tmp_path: Path) -> None:
