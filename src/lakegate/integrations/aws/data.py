@@ -102,7 +102,8 @@ class Data:
                 sent += amount
                 step.progress(sent, total, "bytes")
 
-            self._clients.s3.upload_file(str(package), bucket, key, Callback=report)
+            with package.open("rb") as content:  # upload_file's own error would hide AWS's
+                self._clients.s3.upload_fileobj(content, bucket, key, Callback=report)
         return True
 
     def write(self, content: bytes, bucket: str, key: str) -> None:

@@ -630,6 +630,17 @@ def test_a_bucket_of_another_account_by_the_usual_name_is_left_alone(aws: Aws) -
         data.content(BUCKET, is_ours=True)
 
 
+def test_an_upload_that_is_refused_names_the_permission(aws: Aws, tmp_path: Path) -> None:
+    (tmp_path / "function.zip").write_bytes(b"zip")
+    aws.refuses("head_object", "404", "Not Found", 404, "s3")
+    aws.refuses("put_object", "AccessDenied", "no identity-based policy allows it", 403, "s3")
+    data = Data(Clients(aws), STACK, SilentNarrator())
+
+    with pytest.raises(ConfigurationError, match=f"don't allow uploading to bucket {CODE}") as caught:
+        data.upload(tmp_path / "function.zip", CODE, "function/x.zip")
+    assert "PutObject" in str(caught.value.hint)
+
+
 def test_deleting_names_what_cannot_be_deleted(aws: Aws) -> None:
     stack = Stack(aws.clients["cloudformation"], STACK, SilentNarrator(), poll_s=0)
     aws.has_stack("CREATE_COMPLETE")
