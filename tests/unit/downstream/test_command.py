@@ -102,6 +102,34 @@ child.wait()
     wait_until(lambda: has_ended(pid))
 
 
+def test_a_child_that_ignores_a_request_to_stop_is_stopped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = """
+import os, pathlib, signal, subprocess, sys
+ignoring = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-Sc", ignoring], stdout=subprocess.PIPE)
+child.stdout.readline()
+pathlib.Path("new").write_text(str(child.pid))
+os.rename("new", "pid")
+child.wait()
+"""
+    told, wait = tmp_path / "pid", subprocess.Popen.wait
+
+    def wait_once_it_hangs(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        wait_until(told.exists)
+        return wait(process, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", wait_once_it_hangs)
+    monkeypatch.setattr("lakegate.downstream.command._GRACE_S", 0.1)
+    with pytest.raises(DownstreamUnavailableError, match="longer than"):
+        command(code, tmp_path, timeout_s=0.1).deliver(event(), None)
+    pid = int(told.read_text(encoding="utf-8"))
+    try:
+        wait_until(lambda: has_ended(pid))
+    finally:
+        if not has_ended(pid):
+            psutil.Process(pid).kill()
+
+
 def has_ended(pid: int) -> bool:
     """Return whether a process is gone or a zombie."""
     try:
