@@ -41,7 +41,8 @@ Examples:
   {PROGRAM} serve
   {PROGRAM} backfill --table_name nyc.trips --s3_path 'trips/%Y-%m-%d.parquet' --from 2024-01 --to 2024-03
 
-Exit codes: 0 done, 1 audit failed, 2 invalid input, 3 try again, 4 outcome unknown, 130 interrupted."""
+Exit codes: 0 done, 1 audit failed, 2 invalid input, 3 try again, 4 outcome unknown, 70 internal
+error, 130 interrupted."""
 
 
 class Options:

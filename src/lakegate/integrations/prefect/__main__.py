@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -19,6 +20,7 @@ from lakegate.model.words import parse_duration
 
 _PROGRAM = "python -m lakegate.integrations.prefect"
 _UNNAMEABLE = re.compile("[/%&<>]")
+_INTERNAL = 70
 _EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK}
 _EXAMPLES = f"""\b
 Examples:
@@ -28,7 +30,7 @@ Examples:
   {_PROGRAM} announce nyc.trips s3://bucket/monday/1.parquet
 
 Exit codes: 0 published (or nothing to publish), 1 audit failed, 2 invalid input, 3 try again, 4 outcome unknown,
-130 interrupted or cancelled."""
+70 internal error, 130 interrupted or cancelled."""
 
 
 def _checked(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> list[str]:
@@ -223,6 +225,9 @@ def main() -> NoReturn:
         sys.exit(int(ExitCode.INTERRUPTED))
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
+    except Exception:  # noqa: BLE001 - Python's own exit code, 1, would mean that the audit failed
+        traceback.print_exc()
+        sys.exit(_INTERNAL)
     sys.exit(0)
 
 

@@ -105,6 +105,20 @@ def test_a_missing_option_value_names_the_command_and_its_help(
     assert "For help, run: python -m lakegate.integrations.prefect serve --help" in capsys.readouterr().err
 
 
+def test_an_internal_error_is_not_taken_for_a_failed_audit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> int:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr("lakegate.integrations.prefect.__main__._run_now", fail)
+    monkeypatch.setattr(sys, "argv", ["lakegate", "--table-name", "nyc.trips", "--s3-path", "x"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 70
+    assert "RuntimeError: out of luck" in capsys.readouterr().err
+
+
 def test_the_program_exits_with_the_documented_codes() -> None:
     done = subprocess.run(PROGRAM, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
