@@ -17,8 +17,8 @@ import pytest
 from lakegate import __version__
 from lakegate.cli.app import App
 from lakegate.cli.main import cli
-from lakegate.config import JournalSettings, Settings
-from lakegate.errors import ExitCode
+from lakegate.config import JournalSettings, Settings, load_settings
+from lakegate.errors import ConfigurationError, ExitCode
 from lakegate.integrations.dbos.configuration import load_configuration
 from support.deploy_files import (
     ACTION,
@@ -201,6 +201,15 @@ def test_pods_may_do_little_and_end_gently(workload: Any) -> None:
     for variable in container["env"]:
         secret = re.search(r"TOKEN|PASSWORD|SECRET|ACCESS_KEY", variable["name"])
         assert ("valueFrom" in variable) is (secret is not None), variable["name"]
+
+
+def test_no_service_of_the_cluster_is_taken_for_a_setting(tmp_path: Path) -> None:
+    # What Kubernetes sets in a pod for a service called lakegate-serve, unless the pod doesn't want that.
+    links = {"LAKEGATE_SERVE_PORT": "tcp://10.96.12.1:80", "LAKEGATE_SERVE_SERVICE_HOST": "10.96.12.1"}
+    with pytest.raises(ConfigurationError, match=r"unknown key 'serve\.service_host'"):
+        load_settings(tmp_path, env=links)
+    for workload in workloads():
+        assert pod(workload)["enableServiceLinks"] is False, workload["metadata"]["name"]
 
 
 def test_pods_fill_no_nodes_disk() -> None:

@@ -142,6 +142,8 @@ capabilities:
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+# Kubernetes' variables for services, such as LAKEGATE_SERVE_PORT for lakegate-serve, aren't settings.
+enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
   runAsUser: 10001
