@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
+import certifi
 import yaml
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
 from filelock import FileLock, Timeout
@@ -180,8 +182,17 @@ def _url_beside_journal(home: Path, journal: JournalSettings) -> str:
         private_file(database)
         return f"sqlite:///{database}"
     password = resolve_secret(journal.password, setting="journal.password")
-    url = make_url(journal.url).set(drivername="postgresql", password=password)
+    url = make_url(journal.url).set(drivername="postgresql", password=password).update_query_dict(_tls(journal))
     return url.render_as_string(hide_password=False)
+
+
+def _tls(journal: JournalSettings) -> dict[str, str]:
+    """Return the journal's settings for TLS as parameters of libpq, which DBOS connects with."""
+    if journal.ca_file is None and not journal.tls:
+        return {} if journal.tls is None else {"sslmode": "disable"}
+    # Not "system": libpq comes with an OpenSSL of its own, which may look in a folder that isn't here.
+    authorities = journal.ca_file or ssl.get_default_verify_paths().cafile or certifi.where()
+    return {"sslmode": "verify-full", "sslrootcert": str(authorities)}
 
 
 def _checked(url: str) -> str:

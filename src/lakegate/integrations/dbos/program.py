@@ -23,7 +23,10 @@ from lakegate.loading.backfill import Backfill
 from lakegate.loading.backfill_plan import BackfillChunk, DatedBy
 
 _LOGGER = "dbos"
-_REFUSALS = ("authentication failed", "no password supplied", "does not exist", "permission denied")
+_REFUSALS = (
+    *("authentication failed", "no password supplied", "does not exist", "permission denied"),
+    *("certificate verify failed", "does not match host name", "does not support SSL"),
+)
 
 
 @contextmanager
@@ -253,7 +256,8 @@ def _database_error(error: SQLAlchemyError, url: str) -> LakegateError:
     place = location_of(url)
     if any(words in text for words in _REFUSALS):
         return ConfigurationError(
-            f"DBOS's database at {place} refused the connection: {text}", hint="Check system_database_url."
+            f"DBOS's database at {place} refused the connection: {text}",
+            hint="Check system_database_url or, without one, the section [journal].",
         )
     return RetryableError(
         f"DBOS's database at {place} doesn't answer: {text}", hint="Nothing was started; retry when it answers."

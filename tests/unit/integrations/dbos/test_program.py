@@ -7,8 +7,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import ANY
 
 import pytest
+from sqlalchemy import make_url
 
 from lakegate import integrations
 from lakegate.config import JournalSettings
@@ -47,6 +50,26 @@ def test_dbos_shares_the_journals_postgres(project: Path, monkeypatch: pytest.Mo
     journal = JournalSettings(url="postgresql+pg8000://me@db.example.com/lake", password="env:JOURNAL_PASSWORD")
     config = load_configuration(None, home=project, journal=journal, environ={}).dbos
     assert config["system_database_url"] == "postgresql://me:p%40ss%3Aword@db.example.com/lake"
+
+
+@pytest.mark.parametrize(
+    ("given", "query"),
+    [
+        ({"tls": True, "ca_file": "/etc/rds.pem"}, {"sslmode": "verify-full", "sslrootcert": "/etc/rds.pem"}),
+        ({"ca_file": "/etc/rds.pem"}, {"sslmode": "verify-full", "sslrootcert": "/etc/rds.pem"}),
+        ({"tls": True}, {"sslmode": "verify-full", "sslrootcert": ANY}),
+        ({"tls": False}, {"sslmode": "disable"}),
+    ],
+)
+def test_dbos_checks_the_certificate_of_the_journals_postgres_like_the_journal(
+    project: Path, given: dict[str, Any], query: dict[str, Any]
+) -> None:
+    journal = JournalSettings(url="postgresql://me@db.example.com/lake", **given)
+    url = make_url(
+        load_configuration(None, home=project, journal=journal, environ={}).dbos["system_database_url"] or ""
+    )
+    assert url.query == query
+    assert Path(str(url.query.get("sslrootcert", "/"))).is_absolute()
 
 
 def test_the_file_configures_dbos(project: Path) -> None:
