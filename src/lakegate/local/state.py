@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -251,7 +252,7 @@ _POLL_S = 0.05
 
 
 class Usage:
-    """A shared lock that marks this object as a user of a project's servers.
+    """A shared lock that marks this object as a user of a project's servers. Threads may share it.
 
     Args:
         path: The lock's file: ``usage_path`` for Spark, ``stack_usage_path`` for both servers.
@@ -263,6 +264,7 @@ class Usage:
         self._path = path
         self._doing = doing
         self._handle: int | None = None
+        self._holding = threading.Lock()
 
     @property
     def is_held(self) -> bool:
@@ -271,20 +273,21 @@ class Usage:
 
     def hold(self, timeout_s: float) -> None:
         """Count as a user from now on. Waits while another process holds the lock exclusively. Idempotent."""
-        if self._handle is not None:
-            return
-        handle = self._open()
         deadline = time.monotonic() + timeout_s
-        while not _try_lock(handle, fcntl.LOCK_SH):
-            if time.monotonic() >= deadline:
-                os.close(handle)
-                raise LocalStackError(
-                    f"Another lakegate has been {self._doing} for {timeout_s:.0f} s.",
-                    hint="Find out what it's waiting for, or stop it; then try again.",
-                )
-            time.sleep(_POLL_S)
-        self._handle = handle
-        os.utime(handle)
+        with self._holding:  # two threads' handles would both hold the lock, and only one would be released
+            if self._handle is not None:
+                return
+            handle = self._open()
+            while not _try_lock(handle, fcntl.LOCK_SH):
+                if time.monotonic() >= deadline:
+                    os.close(handle)
+                    raise LocalStackError(
+                        f"Another lakegate has been {self._doing} for {timeout_s:.0f} s.",
+                        hint="Find out what it's waiting for, or stop it; then try again.",
+                    )
+                time.sleep(_POLL_S)
+            self._handle = handle
+            os.utime(handle)
 
     def release(self) -> None:
         """Stop counting as a user. Idempotent."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,6 +132,29 @@ def test_usage_is_shared_or_exclusive(tmp_path: Path) -> None:
     with second.alone() as was_alone:
         assert was_alone
     second.release()
+
+
+def test_threads_that_become_users_at_once_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, both = fcntl.flock, threading.Barrier(2)
+
+    def lock_together(handle: int, kind: int) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)
+        lock(handle, kind)
+
+    shared, other = usage(tmp_path), usage(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", lock_together)
+        threads = [threading.Thread(target=shared.hold, args=(10,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    shared.release()
+    with other.alone() as was_alone:
+        assert was_alone
 
 
 def test_a_non_user_leaves_nothing_behind(tmp_path: Path) -> None:
