@@ -244,7 +244,11 @@ def catalog_token(settings: CatalogSettings) -> Token | None:
 
 
 def _require_tls(address: str | None, setting: str) -> None:
-    url = urlsplit(address or "")
+    try:
+        httpx.URL(address or "")
+        url = urlsplit(address or "")
+    except (httpx.InvalidURL, ValueError):
+        raise ConfigurationError(f"{setting} isn't a valid URL.", setting=setting) from None
     if url.username is not None or (address is not None and url.scheme not in ("http", "https")):
         raise ConfigurationError(
             f"{setting} isn't an http or https address without user and password.", setting=setting

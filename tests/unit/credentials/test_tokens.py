@@ -167,6 +167,8 @@ def test_settings_name_one_way_or_none() -> None:
         ({"oauth2_token_endpoint": "http://id.test/token"}, "catalog.oauth2_token_endpoint is 'http://id.test/token'"),
         ({"oauth2_token_endpoint": "https://me:s3cret@id.test/"}, "without user and password"),
         ({"oauth2_token_endpoint": "id.test/token"}, "isn't an http or https address"),
+        ({"oauth2_token_endpoint": "https://id.test:port/token"}, "catalog.oauth2_token_endpoint isn't a valid URL"),
+        ({"uri": "https://[::1/api/v2"}, "catalog.uri isn't a valid URL"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
