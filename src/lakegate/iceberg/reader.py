@@ -358,8 +358,15 @@ class IcebergTableReader:
 
     def missing(self, paths: Sequence[str]) -> Sequence[str]:
         """Return those of the files that don't exist. Looks them up concurrently."""
+
+        def exists(path: str) -> bool:
+            try:
+                return self._files.exists(path)
+            except OSError as error:
+                raise unreadable_file_error(f"File {path}", path, error) from error
+
         with ThreadPoolExecutor(_FILE_THREADS) as pool:
-            exist = list(pool.map(self._files.exists, paths))
+            exist = list(pool.map(exists, paths))
         return [path for path, exists in zip(paths, exist, strict=True) if not exists]
 
     def _read_added(self, snapshot_id: int, pointer: TablePointer) -> tuple[Sequence[DataFile], bool]:

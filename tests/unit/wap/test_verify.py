@@ -578,9 +578,13 @@ def test_a_store_that_does_not_say_whether_a_file_exists_is_no_finding(
     elsewhere = {"snapshot-id": snapshot.snapshot_id, "statistics-path": "s3://elsewhere/1.puffin"}
     lake.edit_metadata(lambda document: document.update({"statistics": [elsewhere]}))
     assert [one.kind for one in lake.verify().findings] == ["missing-file"]
-    for trouble in (ConfigurationError("No credentials."), SourceError("The bucket doesn't exist.")):
+    for trouble, kind in (
+        (ConfigurationError("No credentials."), ConfigurationError),
+        (SourceError("The bucket doesn't exist."), SourceError),
+        (PermissionError(13, "access denied (403)"), ConfigurationError),
+    ):
         monkeypatch.setattr(store, "stat", Mock(side_effect=trouble))
-        with pytest.raises(type(trouble)):
+        with pytest.raises(kind):
             lake.verify()
 
 
