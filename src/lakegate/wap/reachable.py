@@ -42,7 +42,7 @@ from lakegate.ports import Step
 from lakegate.wap.checkpoints import Needed, digest
 from lakegate.wap.context import Context
 
-_ALIASES = {"s3a": "s3", "s3n": "s3"}
+_ALIASES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
 _COLLECTING = "wap/lakegate.gc/"
 _NEEDED = "wap/lakegate.needed/"
 _FLAG = "wap/lakegate.collecting"
@@ -71,14 +71,19 @@ def canonical(location: str) -> str:
         ('file:/lake/t', 'file:/lake/t', 's3:/bucket/t')
         >>> canonical("file:/lake/x/../t")  # in an object's key, dots mean nothing
         'file:/lake/t'
+        >>> canonical("abfs://lake@acme.dfs.core.windows.net/t"), canonical("wasbs://lake@acme.blob.core.windows.net/t")
+        ('abfss:/lake@acme.dfs.core.windows.net/t', 'abfss:/lake@acme.dfs.core.windows.net/t')
     """
     scheme, colon, rest = location.partition(":")
+    scheme = scheme.lower()
     if not colon or "/" in scheme:
         scheme, rest = "file", location
     elif scheme == "file":
         rest = rest.removeprefix("//localhost")
     if scheme == "file" and "/." in rest:
         rest = normpath(rest)
+    elif scheme in ("wasb", "wasbs"):
+        rest = rest.replace(".blob.", ".dfs.", 1)
     return f"{_ALIASES.get(scheme, scheme)}:{re.sub('/+', '/', rest)}".rstrip("/")
 
 
