@@ -245,7 +245,9 @@ class Stack:
     def _delete_change_set(self, change_set: str, stack_id: str, *, is_new: bool) -> None:
         with translate_errors(f"deleting a change set of stack {self.name}"):
             self._client.delete_change_set(ChangeSetName=change_set)
-            if is_new:
+        found = self.state(stack_id) if is_new else None
+        if found is not None and found.status == NEW:  # otherwise someone else has deployed it meanwhile
+            with translate_errors(f"deleting the empty stack {self.name}"):
                 self._client.delete_stack(StackName=stack_id)
 
     def _changes(self, change_set: str) -> tuple[ResourceChange, ...]:

@@ -195,6 +195,7 @@ def test_a_plan_leaves_nothing_behind(aws: Aws, demo: Deployment, package: Path)
     aws.has_no_stack()
     aws.prepares()
     aws.answers("delete_change_set", {}, {"ChangeSetName": CHANGES})
+    aws.has_stack("REVIEW_IN_PROGRESS")
     aws.answers("delete_stack", {}, {"StackName": STACK_ID})
 
     planned = demo.plan({}, package)
@@ -418,6 +419,7 @@ def test_a_deployment_that_is_not_approved_leaves_nothing(
     aws.prepares()
     aws.answers("delete_change_set", {}, {"ChangeSetName": CHANGES})
     if is_new:
+        aws.has_stack("REVIEW_IN_PROGRESS")
         aws.answers("delete_stack", {}, {"StackName": STACK_ID})
     shown = []
 
@@ -431,10 +433,24 @@ def test_a_deployment_that_is_not_approved_leaves_nothing(
     assert [change.resource for change in shown[0].changes] == ["Queue"]
 
 
+@pytest.mark.parametrize("status", ["CREATE_IN_PROGRESS", "CREATE_COMPLETE"])
+def test_declining_does_not_delete_what_someone_else_deployed_meanwhile(
+    aws: Aws, demo: Deployment, package: Path, status: str
+) -> None:
+    """A request to delete the stack would find no response."""
+    aws.has_no_stack()
+    aws.prepares()
+    aws.answers("delete_change_set", {}, {"ChangeSetName": CHANGES})
+    aws.has_stack(status)
+
+    assert demo.deploy({}, package, approve=lambda _: False).declined
+
+
 def test_a_deployment_interrupted_at_the_confirmation_leaves_nothing(aws: Aws, demo: Deployment, package: Path) -> None:
     aws.has_no_stack()
     aws.prepares()
     aws.answers("delete_change_set", {}, {"ChangeSetName": CHANGES})
+    aws.has_stack("REVIEW_IN_PROGRESS")
     aws.answers("delete_stack", {}, {"StackName": STACK_ID})
 
     def interrupt(_: DeploymentPlan) -> bool:
@@ -528,6 +544,7 @@ def test_a_template_that_is_refused(aws: Aws, demo: Deployment, package: Path) -
     }
     aws.answers("describe_events", {"OperationEvents": [invalid]})
     aws.answers("delete_change_set", {})
+    aws.has_stack("REVIEW_IN_PROGRESS")
     aws.answers("delete_stack", {})
 
     with pytest.raises(
@@ -542,6 +559,7 @@ def test_a_refusal_without_details(aws: Aws, demo: Deployment, package: Path) ->
     aws.answers("describe_change_set", {"Status": "FAILED", "StatusReason": "Transform failed"})
     aws.refuses("describe_events", "AccessDenied", "", 403)
     aws.answers("delete_change_set", {})
+    aws.has_stack("REVIEW_IN_PROGRESS")
     aws.answers("delete_stack", {})
 
     with pytest.raises(DeploymentError, match="can't be planned: Transform failed"):
@@ -553,6 +571,7 @@ def test_a_bucket_of_others_is_not_used(aws: Aws, demo: Deployment, package: Pat
     aws.prepares()
     aws.refuses("get_bucket_tagging", "NoSuchTagSet", "", 404, "s3")
     aws.answers("delete_change_set", {}, {"ChangeSetName": CHANGES})
+    aws.has_stack("REVIEW_IN_PROGRESS")
     aws.answers("delete_stack", {}, {"StackName": STACK_ID})
 
     with pytest.raises(DeploymentError, match="doesn't belong to stack"):
@@ -716,6 +735,7 @@ def test_cloudformation_assumes_the_given_role(aws: Aws, package: Path) -> None:
     request = _create(ANY, "CREATE")
     aws.prepares({**request, "RoleARN": role})
     aws.answers("delete_change_set", {}, {"ChangeSetName": CHANGES})
+    aws.has_stack("REVIEW_IN_PROGRESS")
     aws.answers("delete_stack", {}, {"StackName": STACK_ID})
 
     Deployment("demo", Clients(aws), SilentNarrator(), role=role, poll_s=0).plan({}, package)
