@@ -201,9 +201,14 @@ class Data:
         """Return the database snapshots that were kept when the stack was deleted."""
         with translate_errors("looking at the database's snapshots"):
             pages = self._clients.rds.get_paginator("describe_db_snapshots").paginate(SnapshotType="manual")
-            names = [one["DBSnapshotIdentifier"] for page in pages for one in page["DBSnapshots"]]
+            found = [
+                one["DBSnapshotIdentifier"]
+                for page in pages
+                for one in page["DBSnapshots"]
+                if _owner(one.get("TagList", ())) in ("", self._stack)  # "demo-snapshot" is a deployment's name, too
+            ]
         # CloudFormation names them like this.
-        return tuple(name for name in names if name.lower().startswith(f"{self._stack}-snapshot-"))
+        return tuple(name for name in found if name.lower().startswith(f"{self._stack}-snapshot-"))
 
     def delete_snapshots(self, names: tuple[str, ...]) -> None:
         """Delete database snapshots."""

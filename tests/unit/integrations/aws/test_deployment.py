@@ -660,6 +660,23 @@ def test_an_upload_that_is_refused_names_the_permission(aws: Aws, tmp_path: Path
     assert "PutObject" in str(caught.value.hint)
 
 
+def test_snapshots_of_another_deployment_are_left_alone(aws: Aws) -> None:
+    def tagged(stack: str) -> dict[str, Any]:
+        return {"TagList": [{"Key": "lakegate:stack", "Value": stack}]}
+
+    others = f"{STACK}-snapshot"
+    snapshots = [
+        {"DBSnapshotIdentifier": f"{STACK}-snapshot-database-1a2b", **tagged(STACK)},
+        {"DBSnapshotIdentifier": f"{STACK}-snapshot-database-3c4d"},
+        {"DBSnapshotIdentifier": f"{others}-snapshot-database-5e6f", **tagged(others)},
+    ]
+    aws.answers("describe_db_snapshots", {"DBSnapshots": snapshots}, None, "rds")
+
+    found = Data(Clients(aws), STACK, SilentNarrator()).snapshots()
+
+    assert found == (f"{STACK}-snapshot-database-1a2b", f"{STACK}-snapshot-database-3c4d")
+
+
 def test_deleting_names_what_cannot_be_deleted(aws: Aws) -> None:
     stack = Stack(aws.clients["cloudformation"], STACK, SilentNarrator(), poll_s=0)
     aws.has_stack("CREATE_COMPLETE")
