@@ -13,6 +13,7 @@ import apprise
 from lakegate.alerts.message import Message, SendDeadline, cell, clip
 from lakegate.config import ChannelSettings
 from lakegate.credentials.webhook import UndeliveredError
+from lakegate.model.words import counted
 from lakegate.progress import one_line
 
 _LONGEST_TITLE = 200
@@ -74,7 +75,7 @@ def _lines(message: Message) -> Iterator[str]:
         for row in failure.result.examples:
             yield "    " + _text(", ".join(f"{one_line(name)}={cell(value)}" for name, value in row.items()))
     if message.more_failures:
-        yield f"{message.more_failures} more checks failed."
+        yield f"{counted(message.more_failures, 'more check')} failed."
     for purpose, command in message.commands:
         yield f"{purpose}: {_text(command)}"
     if message.link is not None:

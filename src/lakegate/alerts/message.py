@@ -15,6 +15,7 @@ from lakegate.credentials.webhook import UndeliveredError, quiet
 from lakegate.model.checks import CheckResult
 from lakegate.model.downstream import AlertGroup, Notice
 from lakegate.model.run import Run, changed_rows
+from lakegate.model.words import counted
 from lakegate.progress import one_line, redact, without_secrets
 
 ELLIPSIS = "…"
@@ -185,7 +186,7 @@ def title_of(notice: Notice) -> str:
     if notice.event == "test":
         return "Test message"
     what = ", ".join(notice.tables) or "a transaction"
-    aside = f", {notice.quarantined:,} rows quarantined" if notice.quarantined else ""
+    aside = f", {counted(notice.quarantined, 'row')} quarantined" if notice.quarantined else ""
     return f"{what}: {_event(notice)}{aside}{' (recovered)' if notice.recovered else ''}"
 
 
@@ -211,10 +212,10 @@ def _summary(notice: Notice) -> str:
         since = "yet" if late.last is None else f"since {late.last:%Y-%m-%d %H:%M} UTC"
         return f"Nothing was published to {late.table} {since}; expected every {late.expected_every}."
     if notice.file is not None:
-        tries = f"{notice.file.tries:,} time{'' if notice.file.tries == 1 else 's'}"
+        tries = counted(notice.file.tries, "time")
         return f"Tried {tries}; won't retry until it changes. {without_secrets(notice.file.reason)}"
     if notice.delivery is not None:
-        tries = f"{notice.delivery.tries:,} time{'' if notice.delivery.tries == 1 else 's'}"
+        tries = counted(notice.delivery.tries, "time")
         return f"Tried {tries}; gave up. {without_secrets(notice.delivery.reason or '')}"
     return "This is a test of lakegate's alerts. Nothing happened."
 
@@ -231,10 +232,11 @@ def _summary_of_run(run: Run) -> str:
     aside = f", {published.quarantined:,} quarantined" if published is not None and published.quarantined else ""
     rows = "" if published is None else f"{changed}{aside} in commit {published.commit[:12]}."
     if run.accepted is not None:
-        failed = f"{len(run.failures)} check{'' if len(run.failures) == 1 else 's'} failed;"
+        failed = f"{counted(len(run.failures), 'check')} failed;"
         rows = f"{rows} {failed} {run.accepted.actor} published it anyway: {run.accepted.reason}"
     warnings = sum(len(report.warnings) for report in run.reports)
-    return " ".join(filter(None, (rows, f"{warnings} checks with severity warn failed." if warnings else "")))
+    warned = f"{counted(warnings, 'check')} with severity warn failed." if warnings else ""
+    return " ".join(filter(None, (rows, warned)))
 
 
 def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
@@ -336,7 +338,9 @@ def _footnote(notice: Notice, group: AlertGroup, window_s: float, settings: Noti
     if group.number > 1:
         parts.append(f"{group.number:,} of these {'so far' if notice.counted is None else 'in total'}.")
     elif group.missed and notice.counted is None:
-        parts.append(f"{group.missed:,} more like this came before and weren't sent.")
+        parts.append(
+            f"{group.missed:,} more like this came before and {'wasn' if group.missed == 1 else 'weren'}'t sent."
+        )
     if window_s > 0 and group.number == 1:
         parts.append(f"For the next {settings.group}, repeats are counted, not sent one by one.")
     return " ".join(parts)

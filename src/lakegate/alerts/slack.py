@@ -27,6 +27,7 @@ from slack_sdk.webhook import WebhookClient
 from lakegate.alerts.message import Failure, Message, SendDeadline, cell, clip, code, escape, without_ticks
 from lakegate.config import ChannelSettings
 from lakegate.credentials.webhook import UndeliveredError, refused
+from lakegate.model.words import counted
 from lakegate.progress import one_line
 
 _SAID = 80
@@ -183,7 +184,7 @@ def _blocks(message: Message) -> Iterator[Block]:
         if failure.result.examples:
             yield _section(_examples(failure))
     if message.more_failures:
-        yield _section(f"… and {message.more_failures} more checks failed.")
+        yield _section(f"… and {counted(message.more_failures, 'more check')} failed.")
     if message.commands:
         yield _section("\n".join(f"{purpose}: {code(command, _VALUE)}" for purpose, command in message.commands))
     if message.link is not None:

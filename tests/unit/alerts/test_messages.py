@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -158,7 +159,10 @@ def test_a_group_shows_its_count() -> None:
     assert "64 of these so far" in later
     assert "lakegate runs --table nyc.trips --status rejected --since 1h" in later
     anew = text_of(message(notice(REJECTED), AlertGroup(number=1, missed=499)))
-    assert "499 more like this came before" in anew
+    assert "499 more like this came before and weren't sent." in anew
+    assert "1 more like this came before and wasn't sent." in text_of(
+        message(notice(REJECTED), AlertGroup(number=1, missed=1))
+    )
 
 
 def test_many_failed_checks_are_counted() -> None:
@@ -166,6 +170,8 @@ def test_many_failed_checks_are_counted() -> None:
     one = message(notice(make_run("rejected", reports=(many,))))
     assert (len(one.failures), one.more_failures) == (MAX_FAILURES, 50)
     assert problems(slack(one)) == []
+    assert "… and 50 more checks failed." in text_of(one)
+    assert "1 more check failed." in list(_lines(replace(one, more_failures=1)))
 
 
 def test_a_group_of_a_transaction_with_many_tables_fits_into_a_message() -> None:
