@@ -131,6 +131,10 @@ def settings_in(package: Path) -> bytes | None:
         return archive.read(_SETTINGS) if _SETTINGS in archive.namelist() else None
 
 
+_LACKING = {"snowflake": "Snowflake's connector", "openlineage": "OpenLineage's client"}
+"""Types of downstream systems whose packages aren't in the function's zip."""
+
+
 def lacking_in_function(settings: Path | None) -> tuple[str, ...]:
     """Return notes about what the settings need but the function's zip lacks.
 
@@ -140,15 +144,20 @@ def lacking_in_function(settings: Path | None) -> tuple[str, ...]:
     if settings is None:
         return ()
     try:
-        found = tomllib.loads(settings.read_text(encoding="utf-8")).get("downstream", {})
+        found = tomllib.loads(settings.read_text(encoding="utf-8"))
     except ValueError:
         return ()  # every command reports the invalid file, and so does the function's log
+    systems = {
+        name: system.get("type") for name, system in found.get("downstream", {}).items() if isinstance(system, dict)
+    }
+    if "openlineage" in found:
+        systems["openlineage"] = "openlineage"
     return tuple(
-        f"The function comes without Snowflake's connector: it queues events for '{name}' and sends none. "
-        "Where lakegate[snowflake] is installed, with these settings, send it on a schedule: "
+        f"The function comes without {_LACKING[kind]}: it queues events for '{name}' and sends none. "
+        f"Where lakegate[{kind}] is installed, with these settings, send it on a schedule: "
         f"lakegate downstream retry {name}"
-        for name, system in found.items()
-        if isinstance(system, dict) and system.get("type") == "snowflake"
+        for name, kind in systems.items()
+        if kind in _LACKING
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lakegate.integrations.aws.package import lacking_in_function
 
 
@@ -15,3 +17,18 @@ def test_without_the_connector_snowflake_events_are_queued_with_a_note(tmp_path:
     assert note.endswith("lakegate downstream retry sf")
     settings.write_text('[downstream.hook]\ntype = "webhook"\n')
     assert lacking_in_function(settings) == lacking_in_function(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('[openlineage]\nurl = "https://marquez.example.com"\n', "openlineage"),
+        ('[downstream.lineage]\ntype = "openlineage"\nfile = "events.json"\n', "lineage"),
+    ],
+)
+def test_without_the_client_openlineages_events_are_queued_with_a_note(tmp_path: Path, text: str, name: str) -> None:
+    settings = tmp_path / "lakegate.toml"
+    settings.write_text(text, encoding="utf-8")
+    (note,) = lacking_in_function(settings)
+    assert note.startswith(f"The function comes without OpenLineage's client: it queues events for '{name}'")
+    assert "lakegate[openlineage]" in note
