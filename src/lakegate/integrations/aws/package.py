@@ -299,7 +299,7 @@ _SECTIONS_AT, _SECTION_COUNT_AT = 40, 60
 """Offsets in an ELF header: of the section header table's position, and of its size (System V ABI, chapter 4)."""
 
 _BOTOCORE_DATA = "botocore/data/"
-_BOTOCORE_SERVICES = frozenset({"s3", "secretsmanager", "sqs", "sso", "sso-oidc", "sts"})
+_BOTOCORE_SERVICES = frozenset({"glue", "s3", "secretsmanager", "sqs", "sso", "sso-oidc", "sts"})
 """The services that the function uses. botocore describes 400 services in 30 MB."""
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
 
-from lakegate.integrations.aws.package import lacking_in_function
+from lakegate.integrations.aws.package import is_needed, lacking_in_function
 
 
 def test_without_the_connector_snowflake_events_are_queued_with_a_note(tmp_path: Path) -> None:
@@ -32,3 +33,10 @@ def test_without_the_client_openlineages_events_are_queued_with_a_note(tmp_path:
     (note,) = lacking_in_function(settings)
     assert note.startswith(f"The function comes without OpenLineage's client: it queues events for '{name}'")
     assert "lakegate[openlineage]" in note
+
+
+def test_what_the_function_asks_of_aws_is_in_its_package() -> None:
+    loaders = importlib.import_module("botocore.loaders").Loader()
+    for service in ("glue", "s3", "secretsmanager", "sqs"):
+        version = loaders.determine_latest_version(service, "service-2")
+        assert is_needed(f"botocore/data/{service}/{version}/service-2.json.gz")
