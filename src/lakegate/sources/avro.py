@@ -116,9 +116,10 @@ class _Fields:
             self._named[declared["name"]] = declared
         kind, logical = declared["type"], declared.get("logicalType")
         if logical == "decimal" and kind in _DECIMALS:
-            if declared["precision"] > _MOST_DIGITS:
-                raise _refused(self._path, name, f"is a decimal with {declared['precision']} digits")
-            return pa.decimal128(declared["precision"], declared.get("scale", 0))
+            digits = declared.get("precision", 0)  # fastavro reads schemas that lack it, but not their values
+            if not 0 < digits <= _MOST_DIGITS:
+                raise _refused(self._path, name, f"is a decimal with {digits} digits")
+            return pa.decimal128(digits, declared.get("scale", 0))
         self.has_uuid |= logical == "uuid"
         known = _LOGICAL.get((kind, str(logical)))
         return self._nested(declared, name, within) if known is None else known

@@ -291,6 +291,8 @@ def test_avro_keeps_declared_types(tmp_path: Path) -> None:
         (["int", "string"], "field 'x' is a union of several types"),
         ({"type": "int", "logicalType": "time-millis"}, "column 'x' has type time32[ms]"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 50}, "field 'x' is a decimal with 50 digits"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 0}, "field 'x' is a decimal with 0 digits"),
+        ({"type": "bytes", "logicalType": "decimal"}, "field 'x' is a decimal with 0 digits"),
     ],
 )
 def test_avro_types_that_no_table_holds_are_refused(tmp_path: Path, kind: Any, words: str) -> None:
