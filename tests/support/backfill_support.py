@@ -40,7 +40,7 @@ class Archive:
     Attributes:
         published: Run by file name.
         troubles: What happens to a chunk that holds a file, by the file's name: an error is raised, a text is the
-            status of its run, a function is called.
+            status of its run (or ``held``: its last file is another run's), a function is called.
         ingested: Names of the files of each run, in the order in which the runs began.
         columns: What a file's columns are, by its name; by default ``id``.
         inferred: What was inferred of a file, by its name.
@@ -132,7 +132,7 @@ class ArchiveLake:
         published = None
         try:
             status = self._trouble(names)
-            if status == "published":
+            if status in ("published", "held"):
                 published = run_id
             return self._run(status, paths, run_id)
         finally:
@@ -151,6 +151,10 @@ class ArchiveLake:
         if status == "published":
             publication = PUBLICATION.model_copy(update={"rows": ROWS * len(paths)})
             return make_run("published", run_id=run_id, publication=publication)
+        if status == "held":
+            publication = PUBLICATION.model_copy(update={"rows": ROWS * (len(paths) - 1)})
+            held = (self._known(paths[-1], "busy"),)
+            return make_run("published", run_id=run_id, publication=publication, skipped_files=held)
         if status == "rejected":
             return make_run("rejected", run_id=run_id, reports=(FAILED,), branch_kept=True)
         owner = {"left": "busy", "known": "lost"}.get(status)

@@ -66,7 +66,7 @@ class WorkerPool:
     """Runs a plan once, with several workers.
 
     Args:
-        stop_on_failure: Start no more chunks after one that isn't published.
+        stop_on_failure: Start no more chunks after one that isn't published, or only in part.
     """
 
     def __init__(
@@ -182,12 +182,12 @@ class WorkerPool:
             self._creates = self._creates and result.outcome != "published"
             is_unreachable = result.error is not None and result.error.code in _UNREACHABLE
             self._unreachable = self._unreachable + 1 if is_unreachable else 0
-            failed = result.outcome in ("rejected", "failed", "later")
+            failed = result.outcome in ("rejected", "failed", "later") or result.left > 0
             if self._unreachable >= _MAX_UNREACHABLE or (failed and self._stop_on_failure):
                 self._stop()
+            self._changed.notify_all()  # before the watcher, which may raise
             if self._watcher is not None:
                 self._watcher.ended(result)
-            self._changed.notify_all()
 
     def _stop(self) -> None:
         self._stopped = True
@@ -355,10 +355,11 @@ class Backfill:
         A failed chunk doesn't stop the others, but if the catalog or engine stays unreachable, no more are started.
         The first chunk of a new table runs alone, since it decides the table's columns. Ctrl-C lets running chunks
         finish; a second Ctrl-C leaves them to the next command, which finishes or undoes them. If the mode lets a
-        chunk change rows of earlier ones, chunks run one at a time, and the first that isn't published stops the rest.
+        chunk change rows of earlier ones, chunks run one at a time, and the first that isn't published stops the rest;
+        so does one without files that other runs hold.
 
         Args:
-            stop_on_failure: Start no more chunks after one that isn't published.
+            stop_on_failure: Start no more chunks after one that isn't published, or only in part.
         """
         stop = stop_on_failure or plan.in_order
         pool = WorkerPool(self._factory, self._ingest, plan, stop_on_failure=stop, watcher=watcher)

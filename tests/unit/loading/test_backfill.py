@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,44 @@ def test_chunks_that_may_change_earlier_rows_run_in_order_and_stop_at_a_failure(
     assert outcomes(report) == {"01": "published", "02": "rejected", "03": "waiting"}
     with pytest.raises(InputError, match="would replace the rows"):
         backfill(archive, tmp_path, options={"mode": "overwrite"}).plan()
+
+
+def test_a_chunk_without_a_file_that_another_run_holds_stops_what_must_run_in_order(
+    archive: Archive, tmp_path: Path
+) -> None:
+    day_files(tmp_path / "a", 1, 2)
+    day_files(tmp_path / "b", 1)
+    archive.troubles = {"green_2024-01-01.parquet": "held"}
+    in_order = backfill(archive, tmp_path, options={"mode": "upsert", "key": ("id",)})
+    plan = in_order.plan()
+    report = in_order.run_all(plan)
+    assert outcomes(report) == {"01": "published", "02": "waiting"}
+    assert (report.results[0].left, report.again) == (1, True)
+    assert (
+        outcomes(backfill(archive, tmp_path).run_all(plan.model_copy(update={"in_order": False})))["02"] == "published"
+    )
+
+
+def test_an_observer_that_fails_leaves_no_worker_waiting(archive: Archive, tmp_path: Path) -> None:
+    day_files(tmp_path, 1, 2, 3)
+    archive.troubles = {"green_2024-01-01.parquet": lambda: time.sleep(0.5)}  # the other worker waits for the table
+
+    class Broken(Told):
+        def ended(self, result: ChunkResult) -> None:
+            raise BrokenPipeError
+
+    caught: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            run_all(archive, tmp_path, parallel=2, watcher=Broken())
+        except BrokenPipeError as error:
+            caught.append(error)
+
+    running = threading.Thread(target=run, daemon=True)
+    running.start()
+    running.join(60)
+    assert caught, "it still runs, or failed in another way"
 
 
 def test_a_lasting_catalog_outage_leaves_the_rest_waiting(archive: Archive, tmp_path: Path) -> None:
