@@ -322,7 +322,8 @@ class Watch:
                     break
                 changed = EVERYTHING
                 continue
-            self._acknowledge()
+            if not found.more:  # otherwise, files that the feed named may not have been looked at yet
+                self._acknowledge()
             # Retries deliveries that failed when their run ended, even if no other run follows.
             self._loader.lake.send_downstream()
             if self._once and self._is_done(found):

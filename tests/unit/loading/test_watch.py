@@ -128,6 +128,25 @@ def test_only_finished_files_are_acknowledged() -> None:
     assert set().union(*feed.acknowledged) == {"file:///landing/2.csv", "file:///landing/gone.csv"}
 
 
+def test_files_that_a_scan_did_not_get_to_are_not_acknowledged() -> None:
+    lake = FolderLake()
+    names = [f"{number:03}.csv" for number in range(600)]
+
+    class Checked(ScriptedFeed):
+        def acknowledge(self, uris: Collection[str]) -> None:
+            super().acknowledge(uris)
+            assert {uri.rpartition("/")[2] for uri in uris} <= lake.outcomes().keys()
+
+    def more() -> Collection[str]:
+        lake.put(*names)
+        return [f"file:///landing/{name}" for name in names]
+
+    feed = Checked(more)
+    watch, _ = watching(lake, feed, loader=make_loader(lake, FakeClock(), settle_s=0.0, max_files=20))
+    assert watch.run().files == len(names)
+    assert len(set().union(*feed.acknowledged)) == len(names)
+
+
 def test_a_bad_file_does_not_stop_others_and_is_reported_at_the_end() -> None:
     lake = FolderLake()
     lake.put("1.csv", "2.csv", "3.csv")
