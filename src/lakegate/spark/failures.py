@@ -174,6 +174,7 @@ _FAILURES = (
         "A value doesn't fit its column, the file is damaged, or it changed meanwhile.",
     ),
 )
+_ABOUT_VALUES = ("CAST_", "USER_RAISED_EXCEPTION")
 _REFUSED = ("Unsupported table change", "iceberg.exceptions.ValidationException")
 _STACK = re.compile(r"\n\s*at |\nCaused by: |JVM stacktrace:")
 _FIRST_SENTENCE_LENGTH = 400
@@ -286,7 +287,10 @@ def _classic_errors() -> tuple[type[Exception], ...]:
 
 def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> LakegateError:
     text = str(error)
-    known = next((failure for failure in _FAILURES if _holds(text, failure.words)), None)
+    failures: Sequence[_KnownFailure] = _FAILURES
+    if _is_refusal(error):
+        failures = [failure for failure in _FAILURES if not issubclass(failure.error, RetryableError)]
+    known = next((failure for failure in failures if _holds(text, failure.words)), None)
     if known is not None and (source or known.error is not SourceError):
         # The message may quote values of the files. The condition is for callers that mustn't show any.
         named = {"condition": condition_of(error)} if known.error is SourceError else {}
@@ -304,6 +308,26 @@ def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> La
         hint="Run it again with --debug to see the full error.",
         condition=condition_of(error),
     )
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Return whether Spark refused a statement or a value.
+
+    The message quotes it, so its words say nothing about Spark: ``The value 'Connection refused' … cannot be cast``.
+    """
+    from pyspark import errors
+
+    condition = condition_of(error)
+    if condition.startswith("FAILED_JDBC"):  # quotes the database's error, which may be that it's away
+        return False
+    refusals = (
+        errors.AnalysisException,
+        errors.ArithmeticException,
+        errors.ArrayIndexOutOfBoundsException,
+        errors.DateTimeException,
+        errors.NumberFormatException,
+    )
+    return isinstance(error, refusals) or condition.startswith(_ABOUT_VALUES)
 
 
 def condition_of(error: Exception) -> str:

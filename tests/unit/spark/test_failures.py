@@ -11,6 +11,7 @@ from lakegate.errors import (
     ClockError,
     ConfigurationError,
     EngineError,
+    EngineUnavailableError,
     LakegateError,
     NotFoundError,
     QueryError,
@@ -116,6 +117,53 @@ def test_only_a_refused_type_is_told_what_types_can_become(cause: str, *, is_abo
     with pytest.raises(QueryError, match=cause) as caught, spark_errors("changing nyc.trips"):
         raise PySparkException(f"[_LEGACY_ERROR_TEMP_2045] Unsupported table change: {cause}")
     assert ("can only widen" in (caught.value.hint or "")) is is_about_a_type
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "options", "expected"),
+    [
+        (
+            "AnalysisException",
+            "[UNRESOLVED_COLUMN] `nope` cannot be resolved.;\n'Filter ((error#1 = Connection refused) AND 'nope)",
+            {"query": True},
+            QueryError,
+        ),
+        ("ParseException", "[PARSE_SYNTAX_ERROR] x\n== SQL ==\n(SELECT 'GOAWAY' FRM t)", {"query": True}, QueryError),
+        (
+            "NumberFormatException",
+            '[CAST_INVALID_INPUT] The value \'Connection reset\' of the type "STRING" cannot be cast to "INT".',
+            {"source": True},
+            SourceError,
+        ),
+        (
+            "SparkRuntimeException",
+            '[CAST_INVALID_INPUT] The value \'Socket closed\' of the type "STRING" cannot be cast to "BOOLEAN".',
+            {"source": True},
+            SourceError,
+        ),
+        (
+            "NumberFormatException",
+            "[CAST_INVALID_INPUT] The value 'GOAWAY' cannot be cast to \"INT\".",
+            {},
+            EngineError,
+        ),
+        ("SparkRuntimeException", "[USER_RAISED_EXCEPTION] failed to connect", {"query": True}, QueryError),
+        (
+            "AnalysisException",
+            "[FAILED_JDBC.UNCLASSIFIED] x\nCaused by: java.net.ConnectException: Connection refused",
+            {"query": True},
+            EngineUnavailableError,
+        ),
+        ("SparkException", "stopped SparkContext", {"query": True}, EngineUnavailableError),
+    ],
+)
+def test_words_that_spark_quotes_do_not_say_that_a_server_is_away(
+    kind: str, text: str, options: dict[str, bool], expected: type[LakegateError]
+) -> None:
+    from pyspark.errors.exceptions import connect
+
+    with pytest.raises(expected), spark_errors("working", **options):
+        raise getattr(connect, kind)(text)
 
 
 @pytest.mark.parametrize("query", [True, False])
