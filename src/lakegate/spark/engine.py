@@ -295,7 +295,9 @@ class SparkEngine:
     def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows for which ``predicate`` is true, each with its data file."""
         with _fetching(rows):
-            found = filter_rows(self._rows(rows), predicate).selectExpr("*", FILE_COLUMN).limit(limit)
+            found = (
+                filter_rows(self._rows(rows), predicate).selectExpr("*", FILE_COLUMN).limit(limit)
+            )
             return examples(select_shown(found, rows))
 
     def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
@@ -329,7 +331,9 @@ class SparkEngine:
     ) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows of the first count of :meth:`count_known`."""
         with _fetching(rows):
-            return examples(select_shown(self._lookup(rows, columns, others, columns).rows(KNOWN, limit), rows))
+            return examples(
+                select_shown(self._lookup(rows, columns, others, columns).rows(KNOWN, limit), rows)
+            )
 
     def orphan_examples(
         self,
@@ -341,7 +345,11 @@ class SparkEngine:
     ) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` of the rows that :meth:`count_orphans` counts."""
         with _fetching(rows):
-            return examples(select_shown(self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit), rows))
+            return examples(
+                select_shown(
+                    self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit), rows
+                )
+            )
 
     def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, FileCount]:
         """Return, for each data file, its number of rows and how many of them fail ``tests``, in one pass."""
@@ -375,8 +383,10 @@ class SparkEngine:
         settings = session_settings(self._catalog_options(Ref(name=branch, hash="", kind="branch")))
         session = self._open(transaction_settings(settings, run_id))
         key = f"transaction:{run_id}:{id(session)}"
+        with _ended_on_error(session):
+            found = SparkTransaction(session, branch, create=self._create, ended=lambda: self._own.pop(key, None))
         self._own[key] = session
-        return SparkTransaction(session, branch, create=self._create, ended=lambda: self._own.pop(key, None))
+        return found
 
     @property
     def in_transaction(self) -> bool:
@@ -504,11 +514,15 @@ class SparkEngine:
             if is_locked:
                 self._opening.release()
 
-    def _open(self, settings: Mapping[str, str]) -> Any:
+    def _open(self, settings: Mapping[str, str], *, catalog: str | None = None) -> Any:
         session = self._sessions(settings)
         while self._abandoned:
             # Abandoned work would occupy Spark's cores until it's done.
             release_session(self._abandoned.pop(), through=session)
+        if catalog is not None:
+            with _ended_on_error(session):
+                # catalog.setCurrentCatalog would use the thread's active session on classic Spark: the user's.
+                session.sql(f"SET CATALOG {quote(catalog)}")
         return session
 
     def _abandon(self, key: str) -> None:
@@ -539,9 +553,8 @@ class SparkEngine:
                     self._frames.pop(known, None)
                     end_session(self._own.pop(known))
             pinned = ref.model_copy(update={"kind": "detached"})
-            session = self._open({**session_settings(self._catalog_options(pinned)), **PLAN_SETTINGS})
-            # catalog.setCurrentCatalog would use the thread's active session on classic Spark: the user's.
-            session.sql(f"SET CATALOG {CATALOG}")
+            settings = {**session_settings(self._catalog_options(pinned)), **PLAN_SETTINGS}
+            session = self._open(settings, catalog=CATALOG)
         self._own[key] = session  # moved to the end: the least recently used one is first
         return session
 
@@ -556,9 +569,8 @@ class SparkEngine:
             settings = {f"{prefix}{key}": value for key, value in options.items()}
             # Spark must redact these in its settings and plans.
             hidden = {"spark.sql.redaction.options.regex": rf"(?i)url|{prefix.replace('.', '[.]')}"}
-            session = self._open({**session_settings({}), **settings, **hidden, **PLAN_SETTINGS})
-            session.sql(f"SET CATALOG {quote(catalog.name)}")
-            self._own[key] = session
+            settings = {**session_settings({}), **settings, **hidden, **PLAN_SETTINGS}
+            session = self._own[key] = self._open(settings, catalog=catalog.name)
         return session
 
     def _source(self, batch: Batch) -> tuple[Any, Schema]:
@@ -681,6 +693,16 @@ def require_utc(session: Any, frame: Any, source: Source) -> None:
             source=str(source),
             zone=zone,
         )
+
+
+@contextmanager
+def _ended_on_error(session: Any) -> Iterator[None]:
+    """End a new session if the body fails, such as while the catalog is away."""
+    try:
+        yield
+    except BaseException:
+        end_session(session)
+        raise
 
 
 def select_shown(frame: Any, rows: AddedRows) -> Any:
