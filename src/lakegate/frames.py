@@ -193,7 +193,9 @@ def _cast_part(table: pa.Table, schema: pa.Schema, number: int) -> pa.Table:
                 )
         return found.cast(schema)
     except (KeyError, ValueError, pa.ArrowException) as error:
-        raise InputError(f"Part {number} and part 1 have different columns: {first_line(error)}", hint=hint) from error
+        problem = f"Part {number} and part 1 have different columns"
+        message = f"{problem}: {first_line(error)}"
+        raise InputError(message, hint=hint).quoting_values(f"{problem}.") from error
 
 
 def _casts_safely(narrow: Any, wide: Any) -> bool:  # noqa: PLR0911 - a line for each type
@@ -298,8 +300,10 @@ def _require_plain_columns(table: pa.Table) -> pa.Table:
 def _arrow_of_dicts(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     import pyarrow as pa
 
-    columns = {}
+    columns: dict[str, Any] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
+        if str(name) in columns:  # 1 and "1"
+            raise InputError(f"Two keys of the rows are both written as '{name}'.", hint="Rename one of them.")
         values = [row.get(name) for row in rows]
         _require_one_kind(str(name), values)
         try:

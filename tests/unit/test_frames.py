@@ -14,7 +14,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from lakegate.errors import InputError
+from lakegate.errors import InputError, SourceError
 from lakegate.frames import are_rows, to_batches
 from lakegate.sources.copies import write
 
@@ -148,8 +148,21 @@ def test_values_of_two_types_are_refused_by_row(one: Any, other: Any) -> None:
 )
 def test_parts_lose_nothing(first: Any, later: Any, words: str) -> None:
     _, batches = to_batches(iter([pa.table(first), pa.table(later)]))
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=words) as refused:
         list(batches)
+    assert str(2**53 + 1) not in refused.value.without_values
+
+
+def test_a_value_that_cannot_be_written_is_not_quoted_where_values_are_hidden(tmp_path: Path) -> None:
+    batches = [pa.record_batch({"n": [3_000_000_000]})]
+    with pytest.raises(SourceError, match="3000000000") as refused:
+        write(batches, pa.schema([("n", pa.int32())]), tmp_path / "copies" / "a.parquet")
+    assert refused.value.without_values == "A value can't be written."
+
+
+def test_keys_that_become_one_column_are_refused() -> None:
+    with pytest.raises(InputError, match="both written as '1'"):
+        to_batches([{1: "a"}, {"1": "b"}])
 
 
 def test_parts_may_have_narrower_types_and_another_order() -> None:

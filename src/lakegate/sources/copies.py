@@ -106,7 +106,8 @@ def write(batches: Iterable[Any], schema: pa.Schema, target: Path) -> int:
         unfinished.replace(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         reason = (str(error).splitlines() or ["a value doesn't fit"])[0].rstrip(".")
-        raise SourceError(f"A value can't be written: {reason}.", hint="Correct the value.") from error
+        problem = "A value can't be written"
+        raise SourceError(f"{problem}: {reason}.", hint="Correct the value.").quoting_values(f"{problem}.") from error
     finally:
         unfinished.unlink(missing_ok=True)
     return rows
@@ -248,13 +249,14 @@ def inexact(files: Sequence[CopiedFile], wide: Sequence[Sequence[SourceColumn]])
             largest = max(-bounds["min"].as_py(), bounds["max"].as_py())
             if largest > _INEXACT_IN_DOUBLE:
                 path = shown(file.file.path)
+                begin = f"Column '{name}' has"
+                end = f"in '{path}', which a double would round, and fractions in another file."
                 yield SchemaError(
-                    f"Column '{name}' has {largest} in '{path}', which a double would round, and fractions in another "
-                    "file.",
+                    f"{begin} {largest} {end}",
                     hint="Write the numbers as text, or ingest the files separately.",
                     path=path,
                     column=name,
-                )
+                ).quoting_values(f"{begin} a number {end}")
 
 
 def upload(batch: Batch, warehouse: str, run_id: str, storage: StorageSettings, narrator: Narrator) -> Batch:

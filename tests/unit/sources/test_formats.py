@@ -392,8 +392,9 @@ def test_files_of_a_batch_agree_on_what_was_inferred(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 9007199254740993, "t": "2024-01-01", "z": null}\n', encoding="utf-8")
     with pytest.raises(
         LakegateError, match=r"has 9007199254740993 in '.*', which a double would round, and fractions in another"
-    ):
+    ) as refused:
         discover([str(tmp_path)], copies=tmp_path / "copies")
+    assert "has a number in '" in refused.value.without_values
     (tmp_path / "a.jsonl").write_text('{"n": 1, "t": "2024-01-01", "z": null}\n', encoding="utf-8")
     (tmp_path / "c.jsonl").write_text('{"n": 2}\n', encoding="utf-8")
     with pytest.raises(LakegateError, match=r"c\.jsonl' doesn't have the columns"):
