@@ -70,6 +70,8 @@ if TYPE_CHECKING:
 
 _MOST_QUERY_SESSIONS = 32
 """Query sessions to keep open, besides those with a :class:`~lakegate.table.Query` in use."""
+_MOST_SOURCES = 8
+"""Batches to keep open: those of the current run, not all that a watch has ever ingested."""
 _INTERRUPTED_WITHIN_S = 8.0
 """How long work may continue after an interrupt before we disconnect. Less than ``function.margin_s``."""
 _CLOSING_S = 5.0
@@ -580,6 +582,8 @@ class SparkEngine:
                     self.close()  # the sessions ended with the old Spark
                 with spark_errors(f"reading {batch.uris[0]}", source=True):
                     self._sources[batch] = read_batch(self.session, batch)
+                for earlier in list(self._sources)[:-_MOST_SOURCES]:
+                    del self._sources[earlier]
             return self._sources[batch]
 
     def _conform(self, batch: Batch, target: WriteTarget, frame: Any, source: Schema, *, wanted: Schema) -> Any:
