@@ -93,3 +93,18 @@ def test_the_rows_that_a_branch_changes(lake: Lake, queries: Queries, namespace:
     nothing = ended(queries.read(lambda other: other.diff_rows(table, "main", "main").added, where="main"))
     assert nothing.result is not None
     assert nothing.result.table.num_rows == 0
+
+
+def test_times_in_structs_that_differ_by_microseconds_are_changes(lake: Lake, namespace: str) -> None:
+    table = f"{namespace}.times"
+    struct = "named_struct('at', TIMESTAMP '2024-01-31 07:05:09.{0}', 'local', TIMESTAMP_NTZ '2024-01-31 07:05:09.{0}')"
+    with lake.transaction() as tx:
+        tx.sql(f"CREATE TABLE {table} (id BIGINT, at STRUCT<at: TIMESTAMP, local: TIMESTAMP_NTZ>)")
+        tx.sql(f"INSERT INTO {table} SELECT 1, {struct.format('123456')}")
+    lake.create_branch(f"{namespace}-times")
+    with lake.transaction() as tx:
+        tx.sql(f"UPDATE {table} SET at = {struct.format('123457')} WHERE id = 1")
+    found = lake.diff_rows(table, f"{namespace}-times", "main", key=["id"])
+    assert found.changed is not None
+    (changed,) = found.changed.to_arrow().to_pylist()
+    assert ("123456" in changed["before"]["at"], "123457" in changed["after"]["at"]) == (True, True)

@@ -42,6 +42,12 @@ _LONGEST_BOUND = 1_000  # characters; longer bounds make longer plans without sk
 _DAYS_AND_TIMES = ("date", "timestamp", "timestamp_ntz")
 _GREGORIAN = "1583"
 
+LOSSLESS_JSON = (
+    "map('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', "
+    "'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
+)
+"""Options of ``to_json`` with which different values give different texts. By default, times have milliseconds."""
+
 KNOWN = "found OR count > 1"
 """The key occurs in the other rows, or more than once in the batch."""
 FOUND = "found"
@@ -198,7 +204,7 @@ def _null(kind: Any) -> str:
 
 def _comparable(name: str, kind: Any, *, as_text: bool) -> str:
     if kind.typeName() in _NESTED:
-        return f"to_json({quote(name)}, map('ignoreNullFields', 'false'))"
+        return f"to_json({quote(name)}, {LOSSLESS_JSON})"
     return f"CAST({quote(name)} AS STRING)" if as_text else quote(name)
 
 

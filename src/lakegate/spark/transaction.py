@@ -20,17 +20,12 @@ from lakegate.spark.dataframes import merge, require_unique, to_frame
 from lakegate.spark.failures import LOSES, cause_of, condition_of, first_sentence, is_iceberg_refusal, spark_errors
 from lakegate.spark.guard import PLAN_SETTINGS, require_harmless, statement_tokens
 from lakegate.spark.reader import iceberg_schema, read_batch, with_fields
-from lakegate.spark.scans import collect_rows
+from lakegate.spark.scans import LOSSLESS_JSON, collect_rows
 from lakegate.spark.sessions import CATALOG, SNAPSHOT_PROPERTY, always_true, end_session, is_connect, plan_now
 from lakegate.spark.statement import Statement, parse_statement
 
 BATCH = "batch"
 """Name of the batch's rows in a user's ``MERGE``."""
-_LOSSLESS_JSON = (
-    "map('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', "
-    "'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
-)
-"""Options of ``to_json`` with which different values give different texts."""
 _ROW_IDS = ("_row_id", "_last_updated_sequence_number")
 _CATALOG_SETTING = "spark.sql.catalog."
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
@@ -380,7 +375,7 @@ def _schema(frame: Any) -> Schema:
 def _hashed(column: str, kind: Any) -> Iterator[str]:
     """Yield expressions whose hash differs for different values of a column."""
     # xxhash64 skips NULLs, and can't hash maps and variants, so nested values are hashed as JSON.
-    yield f"to_json(struct({column}), {_LOSSLESS_JSON})" if _is_nested(kind) else column
+    yield f"to_json(struct({column}), {LOSSLESS_JSON})" if _is_nested(kind) else column
     yield f"{column} IS NULL"
     if kind.simpleString() in _FLOATS:
         yield f"{column} = 0 AND CAST({column} AS STRING) = '-0.0'"  # xxhash64 takes it for 0.0
