@@ -136,6 +136,18 @@ def test_files_are_tried_as_an_ingest_audits_them(
     assert sorted(found) == sorted(did)
 
 
+def test_rows_of_files_whose_key_repeats_are_shown_with_their_file(
+    lake: Lake, contract: Callable[[str], str], tmp_path: Path
+) -> None:
+    table = contract("checks: [{unique: {columns: [id], scope: table}}, {in_range: {column: fare, min: 0}}]\n")
+    source = tmp_path / "rows.csv"
+    source.write_text("id,fare\n1,5\n2,-1\n1,6\n", encoding="utf-8")
+    repeated, negative = lake.test_contract(table, source).report.results
+    shown = [sorted((row["id"], row["fare"]) for row in result.examples) for result in (repeated, negative)]
+    assert shown == [[(1, 5), (1, 6)], [(2, -1)]], repeated.detail
+    assert all(row["_file"].endswith("/rows.csv") for row in (*repeated.examples, *negative.examples))
+
+
 def test_each_batch_is_tried_on_its_own_rows_whatever_it_did_and_whatever_came_later(
     lake: Lake, contract: Callable[[str], str], tmp_path: Path
 ) -> None:

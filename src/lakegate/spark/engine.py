@@ -89,6 +89,9 @@ class SparkEngine:
             it restarted Spark.
     """
 
+    _file = FILE_COLUMN
+    """SQL of the file that a row is in."""
+
     def __init__(
         self,
         sessions: SessionFactory,
@@ -298,7 +301,7 @@ class SparkEngine:
         """Return up to ``limit`` rows for which ``predicate`` is true, each with its data file."""
         with _fetching(rows):
             found = (
-                filter_rows(self._rows(rows), predicate).selectExpr("*", FILE_COLUMN).limit(limit)
+                filter_rows(self._rows(rows), predicate).selectExpr("*", f"{self._file} AS {FILE_COLUMN}").limit(limit)
             )
             return examples(select_shown(found, rows))
 
@@ -334,7 +337,7 @@ class SparkEngine:
         """Return up to ``limit`` rows of the first count of :meth:`count_known`."""
         with _fetching(rows):
             return examples(
-                select_shown(self._lookup(rows, columns, others, columns).rows(KNOWN, limit), rows)
+                select_shown(self._lookup(rows, columns, others, columns).rows(KNOWN, limit, file=self._file), rows)
             )
 
     def orphan_examples(
@@ -349,7 +352,7 @@ class SparkEngine:
         with _fetching(rows):
             return examples(
                 select_shown(
-                    self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit), rows
+                    self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit, file=self._file), rows
                 )
             )
 

@@ -12,10 +12,10 @@ from lakegate.model.quarantine import FileCount, RowTest
 from lakegate.model.schema import FILE_COLUMN, Schema
 from lakegate.model.tables import AddedRows, Rows
 from lakegate.spark import quarantine
-from lakegate.spark.engine import SparkEngine, select_shown
+from lakegate.spark.engine import SparkEngine
 from lakegate.spark.failures import spark_errors
 from lakegate.spark.reader import read_as
-from lakegate.spark.scans import examples, filter_rows
+from lakegate.spark.scans import filter_rows
 from lakegate.spark.sessions import SessionFactory
 
 
@@ -26,6 +26,8 @@ class FileEngine(SparkEngine):
         sessions: Creates sessions; see :mod:`lakegate.spark.sessions`.
         shares_files: Whether the engine sees this machine's files under the same paths.
     """
+
+    _file = "input_file_name()"
 
     def __init__(self, sessions: SessionFactory, *, shares_files: bool, **options: Any) -> None:
         super().__init__(sessions, _no_catalog, shares_files=shares_files, **options)
@@ -47,12 +49,6 @@ class FileEngine(SparkEngine):
             (found,) = judged.count_by_file().values()
             self._left = judged.frame.where(f"NOT ({judged.fails})").selectExpr(*columns)
         return found
-
-    def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
-        """Return up to ``limit`` rows for which ``predicate`` is true, each with its file."""
-        with spark_errors(f"fetching failing rows of the files for {rows.table}"):
-            found = filter_rows(self._rows(rows), predicate).selectExpr("*", f"input_file_name() AS {FILE_COLUMN}")
-            return examples(select_shown(found.limit(limit), rows))
 
     def frame(self) -> Any:
         """Return the rows as a DataFrame."""

@@ -27,6 +27,7 @@ from typing import Any
 
 from lakegate.errors import CheckError, EngineError
 from lakegate.model.identifiers import quote
+from lakegate.model.schema import FILE_COLUMN
 from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import IntegerKey, Rows, ScanResult
 from lakegate.spark.sessions import is_connect
@@ -230,10 +231,14 @@ class KeyLookup:
         total, *failing = self._key_matches.selectExpr(*sums).collect()[0]
         return ScanResult(total=total, failing=tuple(failing))
 
-    def rows(self, condition: str, limit: int) -> Any:
-        """Return a DataFrame of up to ``limit`` of the rows whose key meets ``condition``."""
+    def rows(self, condition: str, limit: int, *, file: str) -> Any:
+        """Return a DataFrame of up to ``limit`` of the rows whose key meets ``condition``, each with its data file.
+
+        Args:
+            file: SQL of a row's data file.
+        """
         failing = self._key_matches.where(f"{self._present} AND ({condition})").select(*self._names)
-        rows = self._batch.selectExpr("*", "_file", *self._named)
+        rows = self._batch.selectExpr("*", f"{file} AS {FILE_COLUMN}", *self._named)
         return rows.join(failing, self._names, "left_semi").drop(*self._names).limit(limit)
 
     def keys(self, condition: str) -> tuple[Any, Sequence[str]]:
