@@ -50,7 +50,6 @@ _OTHER_DELIMITERS = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
 # The characters that Java's String.trim removes. Spark skips lines that only have these, unless it reads multi-line.
 _JAVA_WHITESPACE = "".join(map(chr, range(1, 33)))
 _MAX_ROWS_NAMED = 3
-_LONGEST_FIELD = 2**31 - 1
 _LONGEST_SHOWN = 40
 
 
@@ -374,7 +373,6 @@ def _check_rows(file: Located, options: CsvOptions, stream: CsvStream, *, found:
 def _read_slowly(file: Located, options: CsvOptions, width: int) -> tuple[list[str], bool]:
     """Return the first rows that don't have ``width`` values, in words, and whether a value spans lines."""
     path = shown(file.path)
-    csv.field_size_limit(_LONGEST_FIELD)
     multiline = False
     bad: list[str] = []
     encoding = "utf-8-sig" if options.encoding == "utf-8" else options.encoding

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from _csv import Reader
 
 
+_LONGEST_FIELD = 2**31 - 1
 _LF = 10
 _CR = 13
 QUOTE_HINT = (
@@ -281,6 +282,7 @@ class CsvStream(io.RawIOBase):
 
 def csv_reader(lines: io.TextIOBase, options: CsvOptions) -> Reader:
     """Return Python's own CSV reader, in strict mode, for ``lines`` opened with ``newline=""``."""
+    csv.field_size_limit(_LONGEST_FIELD)  # of the whole process; by default, 131,072 characters
     if not options.quote:
         return csv.reader(lines, delimiter=options.delimiter, quoting=csv.QUOTE_NONE)
     return csv.reader(lines, delimiter=options.delimiter, quotechar=options.quote, doublequote=True, strict=True)

@@ -21,6 +21,7 @@ from lakegate.errors import InputError, LakegateError, SchemaError, SourceError
 from lakegate.model.batch import Batch, CsvOptions
 from lakegate.sources import csv_stream, discover
 from lakegate.sources.csv_stream import QuoteScan
+from lakegate.sources.sample import inspect
 from support.examples import examples
 
 LineEnd = Literal["\n", "\r\n"]
@@ -187,6 +188,18 @@ def test_different_headers(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("a,c,d\n1,2,3\n")
     with pytest.raises(SchemaError, match=r"'b' \(text\) is missing; 'c' \(text\) is additional; 'd'"):
         discover([str(tmp_path)])
+
+
+def test_a_value_that_is_longer_than_pythons_reader_takes_by_default(tmp_path: Path) -> None:
+    limit = csv.field_size_limit(131_072)
+    try:
+        batch = read(tmp_path, f"{'x' * 200_000},2\n3,4\n", options=CsvOptions(header=False))
+        csv.field_size_limit(131_072)
+        (first,) = inspect([str(tmp_path / "a.csv")], csv=CsvOptions(header=False), rows=1).rows
+    finally:
+        csv.field_size_limit(limit)
+    assert batch.files[0].rows == 2
+    assert len(first["_c0"]) == 200_000
 
 
 def test_a_row_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
