@@ -2732,14 +2732,14 @@ class Lake:
         return target
 
     def _inspect_source(self, source: Source, rows: int) -> SourceSample:
-        from lakegate.model.rows import json_safe
+        from lakegate.model.rows import json_safe, rows_of
         from lakegate.sources.sample import SourceSample
         from lakegate.spark.reader import iceberg_schema
 
         engine = self._components.engine
         with _source_errors(source):
             frame = self._read_source(source)
-            found = engine.fetch(frame.limit(rows)).to_pylist()
+            found = rows_of(engine.fetch(frame.limit(rows)))
         return SourceSample(
             batch=Batch(format="parquet", files=(), columns=()),
             columns=iceberg_schema(frame.schema).columns,

@@ -18,6 +18,7 @@ from pyarrow import types
 from lakegate.contracts.document import comment, scalar
 from lakegate.contracts.model import VERSION
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.rows import values_of
 from lakegate.model.schema import Schema, is_masked
 from lakegate.model.types import nested_fields
 from lakegate.model.words import counted
@@ -179,7 +180,7 @@ class _Column:
             self._patterns = {name: re.compile(pattern).fullmatch for name, pattern in PATTERNS.items()}
         if not self._patterns:
             return
-        texts = pc.unique(present).to_pylist()
+        texts = values_of(pc.unique(present))
         for name, matches in list(self._patterns.items()):
             if not all(map(matches, texts)):
                 del self._patterns[name]

@@ -107,6 +107,12 @@ def write_csv(table: pa.Table, file: TextIO) -> None:
             write_csv_row(row, file)
 
 
+def rows_of(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return the rows of an Arrow table or batch, with text for values that Python can't represent."""
+    columns = [values_of(column) for column in table.columns]
+    return [dict(zip(table.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
 def values_of(column: Any) -> list[Any]:
     """Return a column's values, as text if Python can't represent them."""
     try:

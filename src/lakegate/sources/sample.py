@@ -17,7 +17,7 @@ from lakegate.config import StorageSettings
 from lakegate.errors import SchemaError
 from lakegate.model.base import Value
 from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceColumn
-from lakegate.model.rows import json_safe
+from lakegate.model.rows import json_safe, rows_of
 from lakegate.model.schema import Column, Schema, merged
 from lakegate.ports import Narrator
 from lakegate.sources.csv_stream import csv_reader
@@ -134,7 +134,7 @@ def _parquet_rows(batch: Batch, storage: StorageSettings, limit: int) -> list[di
         return []
     with _parquet(file.copy_uri or file.uri, storage) as found:
         first = next(found.iter_batches(batch_size=limit or 1), None)
-        rows = [] if first is None else first.slice(0, limit).to_pylist()
+        rows = [] if first is None else rows_of(first.slice(0, limit))
     return [json_safe(row) for row in rows]
 
 

@@ -30,6 +30,7 @@ from lakegate.model.quarantine import (
     table_of,
 )
 from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.rows import rows_of
 from lakegate.model.schema import Schema
 from lakegate.model.sqltext import sql_string
 from lakegate.model.types import type_differences, type_parts
@@ -66,7 +67,7 @@ def quarantined_rows(
     """Return up to ``limit`` rows in quarantine that aren't released, as column name to value."""
     found: list[dict[str, Any]] = []
     for batch in reader.read_rows(pointer, where=chosen.where):
-        for row in batch.to_pylist():
+        for row in rows_of(batch):
             by_check = chosen.check in {None, *(reason["check"] for reason in row[REASONS])}
             if by_check and row[RELEASED_BY] is None and chosen.run_id in (None, row[RUN_ID]):
                 found.append(row)

@@ -212,6 +212,15 @@ def queried(found: pa.Table) -> Any:
     return FakeQuery(found)
 
 
+def test_diff_shows_values_that_python_cannot_represent() -> None:
+    changed = TableDifference(table="nyc.trips", kind="table", left=POINTER, right=POINTER)
+    days = pa.StructArray.from_arrays([pa.array([1]), pa.array([10**7], pa.date32())], ["id", "day"])
+    far = RowDifference(added=None, removed=None, changed=queried(pa.table({"before": days, "after": days})))
+    lake = FakeLake(diff=[changed], table=FakeTable(), diff_rows=far)
+    for output in ("table", "json"):
+        assert "+29349-01-26" in invoke(f"diff main b --rows 2 --key id -o {output}", lake).stdout
+
+
 def test_diff_shows_columns_and_some_rows_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
     wider = ColumnChange(change="retyped", column="id", before="int", after="long")
     changed = TableDifference(table="nyc.trips", kind="table", left=POINTER, right=POINTER, schema_changes=(wider,))

@@ -177,3 +177,10 @@ def test_proposed_patterns_are_tried_on_texts_of_any_length(pattern: str) -> Non
 def test_no_check_is_proposed_for_a_column_that_none_can_name() -> None:
     columns = profile(pa.table({"${": [1, 2]}).to_batches(), Schema(columns=(Column(name="${", type="long"),)))
     assert not [one for one in parse_contract(propose(TABLE, columns, source="x"), name="x").checks if one.columns]
+
+
+def test_text_that_is_not_utf_8_has_no_pattern() -> None:
+    buffers = [None, pa.py_buffer(bytes([0, 0, 0, 0, 2, 0, 0, 0])), pa.py_buffer(b"\xff\xfe")]
+    batch = pa.record_batch({"name": pa.Array.from_buffers(pa.string(), 1, buffers)})
+    (found,) = profile([batch], Schema(columns=(Column(name="name", type="string"),)))
+    assert (found.rows, found.values, found.patterns) == (1, None, ())

@@ -19,6 +19,7 @@ from pyarrow.parquet import encryption
 
 from lakegate.errors import SchemaError, SourceError
 from lakegate.sources import discover
+from lakegate.sources.sample import inspect
 
 
 def write(path: Path, **columns: Any) -> Path:
@@ -274,6 +275,7 @@ import random, sys
 from pathlib import Path
 from lakegate.errors import InputError
 from lakegate.sources import discover
+from lakegate.sources.sample import inspect
 path = Path(sys.argv[1])
 whole = path.read_bytes()
 start = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
@@ -297,3 +299,16 @@ def test_no_damaged_byte_of_a_footer_ends_the_process(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", DAMAGE, str(path)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) > 100
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        (pa.array([10**18], pa.timestamp("us")), "+33658-09-27T01:46:40"),
+        (pa.array([10**7], pa.date32()), "+29349-01-26"),
+        (pa.array([b"\xff\xfe"]).view(pa.string()), r"\xff\xfe"),
+    ],
+)
+def test_first_rows_have_values_that_python_cannot_represent(tmp_path: Path, values: Any, shown: str) -> None:
+    pq.write_table(pa.table({"value": values}), tmp_path / "a.parquet")
+    assert inspect([str(tmp_path / "a.parquet")]).rows == ({"value": shown},)

@@ -12,10 +12,10 @@ import pytest
 from lakegate.checks import parse_checks
 from lakegate.errors import EngineError, InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import COLUMNS, RowSelection, quarantine_of
+from lakegate.model.quarantine import COLUMNS, REASONS, RowSelection, quarantine_of
 from lakegate.model.run import Run
 from lakegate.model.schema import Column, Schema
-from lakegate.wap.release import columns_to_release, drop, hides_quarantined, release_corrected
+from lakegate.wap.release import columns_to_release, drop, hides_quarantined, quarantined_rows, release_corrected
 from lakegate.wap.transaction import Transaction
 from support.cli_support import make_run
 
@@ -185,3 +185,15 @@ def test_rows_stay_hidden_that_were_hidden_when_they_were_set_aside(checks: tupl
     assert hides_quarantined(context, pointer) is hides
     known["r1"] = None  # as a rebuilt journal says
     assert hides_quarantined(context, pointer)
+
+
+def test_quarantined_rows_have_values_that_python_cannot_represent() -> None:
+    columns: Any = {
+        "id": [1],
+        "day": pa.array([10**7], pa.date32()),
+        **{name: [None] for name in COLUMNS},
+        REASONS: [[]],
+    }
+    reader: Any = SimpleNamespace(read_rows=lambda *_, **__: [pa.record_batch(columns)])
+    (row,) = quarantined_rows(reader, Mock(), RowSelection(), 10)
+    assert (row["id"], row["day"]) == (1, "+29349-01-26")

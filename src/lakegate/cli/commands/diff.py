@@ -10,7 +10,7 @@ from lakegate.cli.app import App, command
 from lakegate.cli.commands.query import print_table
 from lakegate.cli.options import complete_refs, complete_tables
 from lakegate.cli.output import cell, count_at_most, echo_json, safe, say, show_rows
-from lakegate.model.rows import json_safe
+from lakegate.model.rows import json_safe, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,7 +128,7 @@ def _samples(lake: Lake, table: str, left: str, right: str, rows: int, key: tupl
 
 
 def _as_json(sample: dict[str, pa.Table]) -> dict[str, Any]:
-    return {kind: [json_safe(row) for row in rows.to_pylist()] for kind, rows in sample.items()}
+    return {kind: [json_safe(row) for row in rows_of(rows)] for kind, rows in sample.items()}
 
 
 def _show_sample(table: str, sample: dict[str, pa.Table], rows: int) -> None:
@@ -145,7 +145,7 @@ def _changes(found: pa.Table) -> pa.Table:
     """Return changed rows as text: equal values once, and others as ``before → after``."""
     import pyarrow as pa
 
-    pairs = [(row["before"], row["after"]) for row in found.to_pylist()]
+    pairs = [(row["before"], row["after"]) for row in rows_of(found)]
     names = [field.name for field in found.schema.field("after").type]
 
     def text(before: dict[str, Any], after: dict[str, Any], name: str) -> str:
