@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakegate.config import StorageSettings
-from lakegate.errors import SchemaError
+from lakegate.errors import SchemaError, SourceError
 from lakegate.model.base import Value
 from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceColumn
 from lakegate.model.rows import json_safe, rows_of
@@ -22,10 +22,11 @@ from lakegate.model.schema import Column, Schema, merged
 from lakegate.ports import Narrator
 from lakegate.sources.csv_stream import csv_reader
 from lakegate.sources.discovery import discover, require_csv
-from lakegate.sources.files import Located, from_uri, stat_file, stat_object
+from lakegate.sources.files import Located, from_uri, shown, stat_file, stat_object
+from lakegate.sources.inspection import unreadable
 from lakegate.sources.parquet import type_name
 from lakegate.sources.rows import decompressed
-from lakegate.storage.objects import is_remote
+from lakegate.storage.objects import ReplacedError, is_remote
 
 
 class SourceSample(Value):
@@ -60,6 +61,9 @@ def inspect(
         storage: How to reach the object stores; ``None`` for the variables and profiles of their own tools.
         narrator: Gets the progress if there are many or large files.
         rows: The most rows to return.
+
+    Raises:
+        LakegateError: As for :func:`lakegate.sources.discover`, and when the first rows can't be read.
     """
     stores = storage or StorageSettings()
     with tempfile.TemporaryDirectory(prefix="lakegate-") as folder:
@@ -118,8 +122,16 @@ def _located(uri: str, storage: StorageSettings) -> Located:
 
 @contextmanager
 def _parquet(uri: str, storage: StorageSettings) -> Iterator[Any]:
-    with _located(uri, storage).open() as stream:
-        yield pq.ParquetFile(cast("Any", stream))
+    path = shown(uri if is_remote(uri) else from_uri(uri))
+    try:
+        with _located(uri, storage).open() as stream:
+            yield pq.ParquetFile(cast("Any", stream))
+    except (PermissionError, FileNotFoundError, ReplacedError) as error:
+        raise unreadable(path, error) from error
+    except (OSError, ValueError, pa.ArrowException) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        message = f"'{path}' is damaged: its rows can't be read ({reason})."
+        raise SourceError(message, hint="Copy or download it again.", path=path) from error
 
 
 def _schema(uri: str, storage: StorageSettings) -> pa.Schema:

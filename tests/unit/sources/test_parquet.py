@@ -312,3 +312,12 @@ def test_no_damaged_byte_of_a_footer_ends_the_process(tmp_path: Path) -> None:
 def test_first_rows_have_values_that_python_cannot_represent(tmp_path: Path, values: Any, shown: str) -> None:
     pq.write_table(pa.table({"value": values}), tmp_path / "a.parquet")
     assert inspect([str(tmp_path / "a.parquet")]).rows == ({"value": shown},)
+
+
+def test_damaged_rows_are_refused_by_an_inspection(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"value": ["a" * 1000]}), path)
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + bytes(40) + content[44:])
+    with pytest.raises(SourceError, match=r"a\.parquet' is damaged: its rows can't be read"):
+        inspect([str(path)])
