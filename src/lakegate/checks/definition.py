@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from numbers import Integral
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -476,10 +477,13 @@ class CheckDefinition(Generic[P]):
             raise self.error(f"{value} isn't a finite number.")
         if isinstance(value, int) and abs(value) >= _TOO_LARGE:
             raise self.error("a number has more than 400 digits.")
+        if value is None or isinstance(value, bool):
+            return value
+        # NumPy's numbers and members of enums have another repr, which couldn't be parsed.
         if isinstance(value, str):
             return self._encodable(value)
-        if value is None or isinstance(value, (bool, int, float)):
-            return value
+        if isinstance(value, (float, Integral)):
+            return float(value) if isinstance(value, float) else int(value)
         raise self.error(f"{value!r} isn't a number, text, a date, True, False or a list of these.")
 
     def _column(self, value: Any) -> str:
@@ -490,14 +494,14 @@ class CheckDefinition(Generic[P]):
             raise self.error(f"{value!r} isn't a column name.")
         if not value:
             raise self.error("a column name is empty.")
-        return self._encodable(str(value))
+        return self._encodable(value)
 
     def _encodable(self, text: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
             raise self.error(f"{text!r} contains half of a surrogate pair, which no text column can hold.") from None
-        return text
+        return str.__str__(text)
 
     def _severity(self, common: Mapping[str, Any]) -> Severity:
         severity: Severity = common.get("severity", "error")

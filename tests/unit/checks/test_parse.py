@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
 from decimal import Decimal
+from enum import StrEnum
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -292,3 +295,28 @@ def test_the_other_table_comes_first_whatever_order_was_written() -> None:
     assert {str(parse_checks(text)[0]) for text in texts} == {
         "relationships(a, to='ns.t', to_columns='x', scope='table')"
     }
+
+
+_NUMPY: Any = np  # its numbers aren't those that the annotations allow
+
+
+class _Kind(StrEnum):
+    CASH = "cash"
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (lambda: public.in_range("fare", _NUMPY.float64(0.5), _NUMPY.int64(9)), "in_range(fare, min=0.5, max=9)"),
+        (lambda: public.mean("fare", max=_NUMPY.float64(5)), "mean(fare, max=5.0)"),
+        (
+            lambda: public.accepted_values("kind", [_Kind.CASH, _NUMPY.str_("card")]),
+            "accepted_values(kind, values=['cash', 'card'])",
+        ),
+        (lambda: public.not_null(_Kind.CASH, severity="warn"), "not_null(cash, severity='warn')"),
+    ],
+)
+def test_numbers_and_texts_of_other_types_are_written_as_plain_ones(made: Callable[[], Check], text: str) -> None:
+    check = made()
+    assert str(check) == text
+    assert parse_check(text) == check
