@@ -299,7 +299,10 @@ def _in_order(operator: str) -> Reader:
     def read(test: DbtTest) -> CheckParts:
         name = test.required_column
         column, order = quote(name), _name(test.take("sort_column") or name)
-        groups, step = ", ".join(map(_name, test.take("group_by") or [])), test.take("step")
+        listed, step = test.take("group_by") or [], test.take("step")
+        if not isinstance(listed, list):
+            raise NoCheckError("'group_by' isn't a list")
+        groups = ", ".join(map(_name, listed))
         sign = operator if test.take("strictly", default=True) else f"{operator}="
         rows = f"PARTITION BY {groups} ORDER BY {order}" if groups else f"ORDER BY {order}"
         moved = f"{column} - previous" if operator == ">" else f"previous - {column}"

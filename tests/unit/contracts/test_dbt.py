@@ -342,6 +342,7 @@ def test_numbers_that_dbt_counts_in_another_way_are_listed(test: str, what: str)
         ("dbt_expectations.expect_column_values_to_match_like_pattern_list: {like_pattern_list: a}", "isn't a list"),
         ("dbt_expectations.expect_column_proportion_of_unique_values_to_be_between: {min_value: x}", "aren't numbers"),
         ("dbt_expectations.expect_multicolumn_sum_to_equal: {sum_total: 4}", "isn't a list"),
+        ("dbt_expectations.expect_column_values_to_be_increasing: {group_by: zone}", "'group_by' isn't a list"),
         ("dbt_expectations.expect_column_max_to_be_between: {max_value: x, strictly: true}", "aren't numbers"),
         ("dbt_expectations.expect_column_values_to_match_regex: {regex: a, flags: s}", "write them into the pattern"),
         (
