@@ -76,6 +76,16 @@ def test_a_path_that_cannot_be_a_file_is_retryable(tmp_path: Path) -> None:
         open_sqlite(tmp_path / "journal.db")
 
 
+@pytest.mark.parametrize("name", ["what?", "50%41", "a#b", "x?mode=ro", "ü b"])
+def test_a_journal_is_in_the_folder_of_its_path_however_that_is_spelled(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name / "journal.db"
+    with closing(open_sqlite(path)) as journal:
+        journal.save(run(1))
+        assert [one.name for one in tmp_path.iterdir()] == [name]
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT run_id FROM runs").fetchone() == ("r01",)
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match=r"Can't create the journal's folder .*file/deep"):

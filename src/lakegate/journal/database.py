@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    URL,
     BindParameter,
     Column,
     Connection,
@@ -263,7 +264,8 @@ class SqliteDatabase(Sqlite):
         for name in (path, *(path.with_name(f"{path.name}{suffix}") for suffix in _BESIDE)):
             if name == path or name.exists():
                 private_file(name)
-        engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": busy_timeout_s}, max_overflow=-1)
+        url = URL.create("sqlite", database=str(path))  # as text, a path with "?" would end there
+        engine = create_engine(url, connect_args={"timeout": busy_timeout_s}, max_overflow=-1)
         super().__init__(engine, str(path), clock)
         self._locks = FileLocks(path.parent / "locks")
         self._busy_timeout_s = busy_timeout_s
