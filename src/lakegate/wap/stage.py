@@ -77,7 +77,7 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
         branch, tables = context.catalog.get_ref_with_tables(request.branch, [request.table])
         pointer = tables[request.table]
         written = _own_snapshots(context, pointer, request.run_id)
-    if request.mode.appends and len(written) > 1:
+    if len(written) > 1:  # every mode writes one snapshot
         raise ConflictError(
             f"Run {request.run_id} was written to branch {request.branch} twice: a process that was believed dead kept "
             "writing. Nothing was published.",

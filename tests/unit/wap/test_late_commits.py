@@ -13,13 +13,14 @@ from lakegate.errors import AlreadyExistsError, ConflictError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import quarantine_of
 from lakegate.model.refs import CommitRequest
+from lakegate.model.request import WriteMode
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.tables import CreateTable, WriteTarget
 from lakegate.wap.discard import discard, discard_run
 from lakegate.wap.ingest import ingest, resume, undo
 from lakegate.wap.recover import recover, recover_now
 from support.fakes import FakeLakehouse
-from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, branches, ordered, when_reached
+from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, Rows, branches, ordered, when_reached
 from support.steps_support import all_steps, commits, ids, known, step
 
 ZONES = TableIdentifier.parse("nyc.zones")
@@ -41,7 +42,7 @@ def before(
     return left
 
 
-def late(house: FakeLakehouse, run: str = "r1", table: Any = TRIPS) -> None:
+def late(house: FakeLakehouse, run: str = "r1", table: Any = TRIPS, rows: Rows = CLEAN) -> None:
     """Commit what a process that's dead had asked the engine to write."""
     target = WriteTarget(
         table=table,
@@ -50,7 +51,7 @@ def late(house: FakeLakehouse, run: str = "r1", table: Any = TRIPS) -> None:
         create=CreateTable(location="mem://late"),
         snapshot_properties={RUN_ID_PROPERTY: run},
     )
-    house.append(house.batch("late", CLEAN), target)
+    house.append(house.batch("late", rows), target)
 
 
 @pytest.mark.parametrize("point", ["after-branch", "after-stage"])
@@ -159,6 +160,28 @@ def test_a_late_append_to_the_branch_that_was_made_again_is_not_taken_for_this_a
     run = resume(house.context, "r1", until="publish", suspends=False, request=lambda: ordered(house))
     assert run.status == "published"
     assert (ids(house), branches(house), commits(house)) == ([1, 2], ["main"], 1)
+
+
+def test_late_rows_that_an_upsert_would_keep_are_not_taken_for_this_attempts(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file has changed since the dead process read it, and no longer holds them."""
+    ingest(house.context, ordered(house, MOST, run="r0"))
+    order = ordered(house, mode=WriteMode(name="upsert", key=("id",)))
+    house.dies_at(monkeypatch, "after-branch", lambda: ingest(house.context, order))
+    rewrite = house.rewrite
+    pending = [1]
+
+    def twice(*arguments: Any) -> None:
+        if pending:
+            pending.pop()
+            late(house, rows=MORE)
+        rewrite(*arguments)
+
+    monkeypatch.setattr(house, "rewrite", twice)
+    run = resume(house.context, "r1", until="publish", suspends=False, request=lambda: order)
+    assert run.status == "published"
+    assert (ids(house), branches(house), commits(house)) == ([1, 2, 6], ["main"], 1)
 
 
 def test_late_commits_to_a_published_runs_branch_are_dropped_with_it(
