@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lakegate.errors import RetryableError
+from lakegate.journal.history import ANY_HEAD
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import Batch, Claim, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier
@@ -165,11 +166,12 @@ class ProcessJournal(Journal):
         head: str,
         *,
         rebuild: bool = False,
+        known: str | None = ANY_HEAD,
         gone: Collection[str] = (),
         commits: Sequence[PastCommit] = (),
-    ) -> None:
+    ) -> bool:
         with self._process.call("journal:record"):
-            super().record(target, events, head, rebuild=rebuild, gone=gone, commits=commits)
+            return super().record(target, events, head, rebuild=rebuild, known=known, gone=gone, commits=commits)
 
     def lock(
         self, name: str, *, timeout_s: float, waiting: Callable[[], object] | None = None

@@ -23,6 +23,8 @@ _RUN_BATCH = 500
 _AFTER_DIGITS = "g"
 """Greater than all digits of hashes."""
 _RECENT = timedelta(days=1)
+ANY_HEAD = "any"
+"""Instead of a recorded head: whichever it is."""
 _FileKey = tuple[str, str, str]
 
 
@@ -193,6 +195,16 @@ def _time_of(run_id: str) -> datetime:
         return datetime.now(UTC)
 
 
+def is_at(tx: JournalTransaction, target: str, known: str | None) -> bool:
+    """Return whether the recorded head of ``target`` is ``known``, and stays so until the transaction ends."""
+    tx.lock(_lock_name(target))
+    return known in (ANY_HEAD, tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target)))
+
+
+def _lock_name(target: str) -> str:
+    return f"history {target}"
+
+
 def record(
     tx: JournalTransaction,
     target: str,
@@ -207,7 +219,7 @@ def record(
     tables = {table for event in events for table in event.tables}
     if rebuild:
         tables.update(tx.scalars(select(CLAIMS.c.table_name).distinct()))
-    tx.lock(f"history {target}")
+    tx.lock(_lock_name(target))
     tx.lock(*(lock_name(table) for table in tables))
     seen = _recorded(tx, target) if rebuild else {}
     first = rebuild and tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target)) is None
@@ -416,8 +428,7 @@ class JournalCommits:
     def complete(self, target: str, commits: Sequence[PastCommit], head: str) -> None:
         """Add all commits up to ``head``, for a journal of an earlier release, unless it has read more since."""
         with self._database.writing() as tx:
-            tx.lock(f"history {target}")
-            if tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target)) == head:
+            if is_at(tx, target, head):
                 _add(tx, target, commits)
                 tx.execute(update(HISTORY).where(HISTORY.c.target == target).values(has_all_commits=1))
 

@@ -15,7 +15,7 @@ from sqlalchemy import Row as SqlRow
 from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.journal import alerts, files, history, metrics, runs
 from lakegate.journal.database import Database, JournalTransaction, Waiting, utc_now
-from lakegate.journal.history import JournalCommits
+from lakegate.journal.history import ANY_HEAD, JournalCommits
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.integrity import BadRow, bad_rows
 from lakegate.journal.outbox import Outbox, PublishQueue, queue_end, withdraw
@@ -504,9 +504,10 @@ class Journal:
         head: str,
         *,
         rebuild: bool = False,
+        known: str | None = ANY_HEAD,
         gone: Collection[str] = (),
         commits: Sequence[PastCommit] = (),
-    ) -> None:
+    ) -> bool:
         """Record commits of ``target``, oldest first, in one transaction. Afterwards, ``head`` is synced.
 
         Files that the commits published become published files, whoever has claimed them, and files of reverted runs
@@ -519,9 +520,15 @@ class Journal:
                 runs handled are dropped, so that these files are considered again.
             gone: Published runs that the history no longer has, because ``target`` was reset or restored.
             commits: All commits that were read, even without runs, so that they're found by their digits and time.
+
+        Returns:
+            Whether the commits are recorded.
         """
         with self._database.writing() as tx:
+            if rebuild and not history.is_at(tx, target, known):
+                return False
             history.record(tx, target, events, head, rebuild=rebuild, gone=gone, commits=commits)
+            return True
 
     # Locks
 

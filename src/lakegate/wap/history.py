@@ -423,15 +423,17 @@ def sync(context: Context, target: str) -> Ref:
     if known == head.hash:
         return head
     past = read_history(context, head.hash, until=known)
-    if known is None or not past.whole:
-        context.journal.record(target, past.events, head.hash, rebuild=known is None, commits=past.commits)
-        return head
-    # The branch was reset and lost the commit that we knew: only its current history counts.
-    published = context.journal.published()
-    if context.catalog.get_ref(target).hash != head.hash:
-        return sync(context, target)
-    gone = published - {event.run_id for event in past.events}
-    context.journal.record(target, past.events, head.hash, rebuild=True, gone=gone, commits=past.commits)
+    gone = frozenset[str]()
+    if known is not None and past.whole:
+        # The branch was reset and lost the commit that we knew: only its current history counts.
+        published = context.journal.published()
+        if context.catalog.get_ref(target).hash != head.hash:
+            return sync(context, target)
+        gone = published - {event.run_id for event in past.events}
+    if not context.journal.record(
+        target, past.events, head.hash, rebuild=past.whole, known=known, gone=gone, commits=past.commits
+    ):
+        return sync(context, target)  # another process rebuilt it while we read
     return head
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import replace
 from itertools import takewhile
 
 from lakegate.errors import (
@@ -16,6 +17,7 @@ from lakegate.errors import (
     RetryableError,
 )
 from lakegate.model.maintenance import RebuiltJournal
+from lakegate.model.refs import Ref
 from lakegate.model.run import Lease, Run
 from lakegate.progress import bound_to
 from lakegate.telemetry.metrics import measuring
@@ -26,7 +28,7 @@ from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.discard import discard_own, ref_exists
 from lakegate.wap.downstream import send
 from lakegate.wap.group_commit import BeingPublishedError, require_nobody_publishes
-from lakegate.wap.history import EarlierAttemptError, find_publication, read_history, sync
+from lakegate.wap.history import EarlierAttemptError, History, find_publication, read_history, sync
 from lakegate.wap.lifecycle import Progress, heartbeat, to_run_error
 from lakegate.wap.publish import RejectedLateError, publish
 from lakegate.wap.reachable import drop_announcements_of
@@ -230,16 +232,16 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
         RetryableError: When the catalog or the journal is unavailable; the journal is unchanged then.
     """
     with context.narrator.step(f"Reading the history of {target}") as step:
-        published = context.journal.published()
+        known, published = context.journal.synced(target), context.journal.published()
         head = context.catalog.get_ref(target)
         past = read_history(context, head.hash, step=step)
     with context.narrator.step("Reading the branches of rejected runs"):
         rejected = _rejected_runs(context, target, {commit.hash for commit in past.commits})
     with context.narrator.step("Writing the journal"):
-        events = past.events
-        runs = {event.run_id for event in events}
-        gone = published - runs
-        context.journal.record(target, events, head.hash, rebuild=True, gone=gone, commits=past.commits)
+        while not _record(context, target, past, head, known, published):
+            known = context.journal.synced(target)
+            head, past = _with_newer(context, target, past, head)
+        runs = {event.run_id for event in past.events}
         for run in rejected:
             with suppress(RetryableError):  # another process has started it meanwhile, and knows more
                 context.journal.end(run, context.journal.begin(run, anew=True))
@@ -250,6 +252,24 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
         files=context.journal.count()[1],
         rejected=len(rejected),
     )
+
+
+def _record(
+    context: Context, target: str, past: History, head: Ref, known: str | None, published: Collection[str]
+) -> bool:
+    gone = set(published) - {event.run_id for event in past.events}
+    return context.journal.record(
+        target, past.events, head.hash, rebuild=True, known=known, gone=gone, commits=past.commits
+    )
+
+
+def _with_newer(context: Context, target: str, past: History, head: Ref) -> tuple[Ref, History]:
+    """Return the target's head now, and the history up to it."""
+    now = context.catalog.get_ref(target)
+    if now.hash == head.hash:
+        return head, past
+    newer = read_history(context, now.hash, until=head.hash)
+    return now, newer if newer.whole else replace(past, newer=[*past.newer, *newer.newer])
 
 
 def _rejected_runs(context: Context, target: str, commits: Collection[str]) -> list[Run]:

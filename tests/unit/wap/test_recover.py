@@ -202,6 +202,43 @@ def test_what_others_record_meanwhile_is_no_reset(monkeypatch: pytest.MonkeyPatc
     assert [one.run_id for one in house.journal.known(TABLE, [source("b")]).published] == ["run-2"]
 
 
+@pytest.mark.parametrize("learn", [rebuild, sync])
+@pytest.mark.parametrize("resets", [False, True])
+def test_what_others_record_while_a_journal_is_rebuilt_stays(
+    monkeypatch: pytest.MonkeyPatch, learn: Callable[[Context, str], object], *, resets: bool
+) -> None:
+    """A process that synced before the rebuild is written starts from the new head, and searches no commit before."""
+    house = FakeLakehouse()
+    commit(house, "run-1", source("a"))
+    if resets:
+        lost = house.catalog.get_ref("main")
+        sync(house.context, "main")
+        commit(house, "run-0", source("z"))
+        sync(house.context, "main")
+        house.catalog.assign_ref(house.catalog.get_ref("main"), lost)
+    record = house.journal.record
+    pending = [1]
+
+    def overtaken(*arguments: Any, **options: Any) -> Any:
+        if pending:
+            pending.pop()
+            commit(house, "run-2", source("b"))
+            sync(house.context, "main")
+        return record(*arguments, **options)
+
+    def known_to_the_overtaker(*arguments: Any, **options: Any) -> bool:
+        done = overtaken(*arguments, **options)
+        assert [one.run_id for one in house.journal.known(TABLE, [source("b")]).published] == ["run-2"]
+        return bool(done)
+
+    monkeypatch.setattr(house.journal, "record", known_to_the_overtaker)
+    learn(house.context, "main")
+    files = [source("a"), source("b"), source("z")]
+    assert [one.run_id for one in house.journal.known(TABLE, files).published] == ["run-1", "run-2"]
+    assert house.journal.synced("main") == house.catalog.get_ref("main").hash
+    assert pending == []
+
+
 def test_a_newer_version_of_a_file_is_one_more() -> None:
     house = FakeLakehouse()
     commit(house, "run-1", source("a"))
