@@ -9,11 +9,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from types import FrameType, MappingProxyType
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
-from lakegate.errors import ConflictError, LakegateError, NotReplayableError, OutcomeUnknownError
+from lakegate.errors import (
+    AuditFailedError,
+    ConflictError,
+    LakegateError,
+    LeaseLostError,
+    NotReplayableError,
+    OutcomeUnknownError,
+)
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable
@@ -29,6 +37,9 @@ _LONGEST_POLL_S = 0.5
 _COMPACTION, _CHANGE = "compaction of ", "change of "
 """The locks that give a run priority on a table. A run that changes rows holds both, in this order; a compaction holds
 only the first."""
+_SETTLES = (ConflictError, AuditFailedError, LeaseLostError)
+"""Errors after which a commit that got no answer can't arrive any more, because something that it touches or relies on
+has changed; or that leave it to another process to find out."""
 _PRIORITY: ContextVar[Mapping[str, ExitStack]] = ContextVar("lakegate_goes_first", default=MappingProxyType({}))
 """The tables on which the current work has priority (``target/table``), with its locks."""
 
@@ -37,11 +48,15 @@ Build = Callable[[Ref], CommitRequest | str]
 
 
 class _HeadMoved(Exception):  # noqa: N818 - not an error: somebody was faster, so we try again
-    """The branch moved between reading its head and committing."""
+    """The branch moved between reading its head and committing, or a commit got no answer.
 
-    def __init__(self, conflict: ConflictError) -> None:
-        super().__init__(conflict.message)
-        self.conflict = conflict
+    Attributes:
+        error: The error to raise if there's no further attempt.
+    """
+
+    def __init__(self, error: LakegateError) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 def commit_on_head(
@@ -59,12 +74,12 @@ def commit_on_head(
     Args:
         run_id: Run id in the commit's properties, which finds a commit whose answer was lost.
         build: Called for each attempt.
-        unknown: The error to raise when the catalog became unavailable during the commit and isn't back.
+        unknown: The error to raise when a commit got no answer, and it can't be found out whether it was made.
         read_head: Returns the branch at its head, for callers that read more in the same request.
         confirm: Called right before each commit, and returns what to commit. Raises if another process has taken the
             run over.
     """
-    unanswered_since: str | None = None
+    unanswered = _Unanswered(context, target, run_id, unknown)
     retrying = Retrying(
         retry=retry_if_exception_type(_HeadMoved),
         stop=stop_after_attempt(context.publish_attempts) | stop_after_delay(context.publish_within_s),
@@ -75,7 +90,7 @@ def commit_on_head(
         for attempt in retrying:
             with attempt:
                 head = read_head() if read_head else context.catalog.get_ref(target)
-                built = _own_commit(context, head.hash, run_id, unanswered_since) or build(head)
+                built = unanswered.find(head.hash) or build(head)
                 if isinstance(built, str):
                     return built
                 failpoints.reach("before-commit")
@@ -92,23 +107,45 @@ def commit_on_head(
                     measure(RETRIES)
                     raise _HeadMoved(conflict) from conflict
                 except OutcomeUnknownError as error:
-                    unanswered_since = unanswered_since or head.hash
-                    try:
-                        own = _own_commit(context, target, run_id, unanswered_since)
-                    except LakegateError:
-                        raise unknown from error
-                    if own is not None:
-                        return own
-                    raise _HeadMoved(ConflictError(error.message, hint=error.hint, **error.context)) from error
+                    return unanswered.add(error, head)
     except _HeadMoved as moved:
-        raise moved.conflict from None
+        raise moved.error from None
+    except LakegateError as error:
+        if unanswered.since is None or isinstance(error, _SETTLES):
+            raise
+        raise unknown from error  # the commit that got no answer may still arrive
     raise AssertionError("tenacity ends by returning or raising")
 
 
-def _own_commit(context: Context, ref: str, run_id: str, since: str | None) -> str | None:
-    """Return the run's commit after ``since``; without ``since``, no commit was sent, so there's none."""
-    commits = () if since is None else context.catalog.history(ref, until=since, run_id=run_id)
-    return next((commit.hash for commit in commits), None)
+@dataclass(slots=True)
+class _Unanswered:
+    """A run's commits that got no answer.
+
+    Attributes:
+        unknown: The error to raise if it can't be found out whether one of them was made.
+        since: The head before the first of them; ``None`` if there's none.
+    """
+
+    context: Context
+    target: str
+    run_id: str
+    unknown: OutcomeUnknownError
+    since: str | None = None
+
+    def add(self, error: OutcomeUnknownError, head: Ref) -> str:
+        """Add a commit on ``head``, and return its hash if it was made already."""
+        self.since = self.since or head.hash
+        own = self.find(self.target)
+        if own is None:
+            raise _HeadMoved(self.unknown) from error
+        return own
+
+    def find(self, ref: str) -> str | None:
+        """Return the commit among them that is in the history of ``ref``."""
+        if self.since is None:
+            return None
+        commits = self.context.catalog.history(ref, until=self.since, run_id=self.run_id)
+        return next((commit.hash for commit in commits), None)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from lakegate.errors import (
     InputError,
     NotFoundError,
     OutcomeUnknownError,
+    RetryableError,
     SchemaError,
 )
 from lakegate.model.identifiers import TableIdentifier
@@ -276,6 +277,44 @@ def test_an_answer_that_stays_lost_is_reported_and_publishing_again_settles_it(
     assert run.status == "published"
     assert house.rows_on("main", "nyc.trips") == CLEAN
     assert branches(house) == ["main"]
+
+
+@pytest.mark.parametrize("what", ["catalog", "journal"])
+def test_an_outcome_stays_unknown_when_the_next_attempt_fails_before_its_commit(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """A look for the commit right after the lost answer may come before the commit."""
+    commit, history = house.catalog.commit, house.catalog.history
+    on_its_way: list[CommitRequest] = []
+    wanted = ordered(house)
+
+    def away(*_: object, **__: object) -> Any:
+        raise CatalogUnavailableError("Nessie is away.") if what == "catalog" else RetryableError("No journal.")
+
+    with monkeypatch.context() as patch:
+
+        def lossy(request: CommitRequest) -> Ref:
+            if request.branch != "main":
+                return commit(request)
+            patch.setattr(house.catalog, "history", look_once)
+            on_its_way.append(request)
+            raise OutcomeUnknownError("The connection broke.")
+
+        def look_once(*arguments: Any, **options: Any) -> Iterator[Any]:
+            patch.setattr(house.catalog, "history", away if what == "catalog" else history)
+            if what == "journal":
+                patch.setattr(house.journal, "renew", away)
+            return history(*arguments, **options)
+
+        patch.setattr(house.catalog, "commit", lossy)
+        with pytest.raises(OutcomeUnknownError, match="may or may not") as caught:
+            ingest(house.context, wanted)
+        assert caught.value.exit_code == 4
+
+    commit(on_its_way[0])
+    house.kill()
+    run = review.publish_branch(house.context, wanted.branch, configured=lambda _: ())
+    assert (run.status, house.rows_on("main", "nyc.trips")) == ("published", CLEAN)
 
 
 @pytest.mark.parametrize("step", ["append", "count_failing"])
