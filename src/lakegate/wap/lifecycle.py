@@ -329,10 +329,11 @@ def _clean_up_on_error(context: Context, progress: Progress, *, suspends: bool) 
 
 def _error_to_show(run: Run, error: Exception) -> Exception:
     """Return the error to show: a commit to the run's own branch that got no answer has published nothing."""
-    if not isinstance(error, OutcomeUnknownError) or run.staged or not run.branch:
+    publishes = run.steps and run.steps[-1].name == "publish"
+    if not isinstance(error, OutcomeUnknownError) or publishes or not run.branch:
         return error
     return CatalogUnavailableError(
-        f"The catalog didn't answer while run {run.run_id} was being written. Nothing was published.",
+        f"The catalog didn't answer while run {run.run_id} was being written or audited. Nothing was published.",
         hint="Try again when the catalog is back.",
         branch=run.branch,
         run_id=run.run_id,

@@ -82,6 +82,34 @@ def test_a_commit_to_its_own_branch_that_gets_no_answer_publishes_nothing_and_le
     assert (branches(house), kept(house)) == (["main"], False)
 
 
+@pytest.mark.parametrize("kind", ["ingest", "transaction"])
+def test_neither_does_one_after_the_write(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    commit = house.catalog.commit
+
+    def lose(request: CommitRequest) -> Ref:
+        made = commit(request)
+        if request.message.startswith("Quarantine:") or request.message.endswith(": written"):
+            raise OutcomeUnknownError("The connection broke.")
+        return made
+
+    quarantining = ordered(house, [*CLEAN, *WITH_NULLS], checks=("not_null(passengers, severity='quarantine')",))
+
+    def work() -> None:
+        if kind == "ingest":
+            ingest(house.context, quarantining)
+            return
+        options: dict[str, Any] = {"name": None, "target": "main", "configured": lambda _: (), "on_failure": "keep"}
+        with transaction(house.context, run_id="r1", branch="wap/r1", **options) as tx:
+            tx.append(str(TRIPS), CLEAN)
+
+    ingest(house.context, ordered(house, run="r0"))  # the namespace exists
+    with monkeypatch.context() as patch:
+        patch.setattr(house.catalog, "commit", lose)
+        with pytest.raises(CatalogUnavailableError, match="Nothing was published"):
+            work()
+    assert (branches(house), kept(house), house.rows_on("main", str(TRIPS))) == (["main"], False, CLEAN)
+
+
 def test_the_branch_of_a_published_run(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     order = ordered(house)
     with monkeypatch.context() as patch:
