@@ -366,3 +366,5 @@ def test_an_invalid_base_is_refused_before_any_request() -> None:
 def test_key_text_quotes_what_is_not_plain() -> None:
     assert key_text(("a", "b-c_1")) == "a.b-c_1"
     assert key_text(("a", "b`c")) == "a.`b``c`"
+    table = TableIdentifier.parse("_.__")  # commits name tables as identifiers do
+    assert key_text(table.parts) == str(table)

@@ -46,7 +46,7 @@ _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.
 # Nessie accepts UNCHANGED for a key that never existed only if the commit's base is the head: our compare-and-swap.
 NO_SUCH_KEY = "lakegate-at-head"
 _LONGEST_MESSAGE = 500
-_PLAIN = re.compile(r"[A-Za-z0-9_-]*[A-Za-z0-9][A-Za-z0-9_-]*")
+_PLAIN = re.compile(r"[A-Za-z0-9_-]*[A-Za-z0-9_][A-Za-z0-9_-]*")
 _ACTUAL_HASH = re.compile(r"but at '([0-9a-f]+)'")
 
 
