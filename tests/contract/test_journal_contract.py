@@ -43,6 +43,24 @@ def test_saving_again_replaces(journal: Actor) -> None:
     assert ids(journal, table="c.d") == []
 
 
+@pytest.mark.parametrize("run_id", ["null", "NULL", "0", "a.b-c_d"])
+def test_any_run_id_is_found_among_others(journal: Actor, run_id: str) -> None:
+    """In an array, Postgres reads null as NULL."""
+    steps = (RunStep(name="write", started_at=START),)
+    for status in ("running", "published"):
+        journal.save(run(1, run_id=run_id, tables=("a.b",), steps=steps, status=status))
+    assert [one.status for one in journal.runs(table="a.b")] == ["published"]
+    assert list(journal.pages.lines([run_id, "other"])) == [run_id]
+
+
+@pytest.mark.parametrize("name", ["a b", "{a,b}", '"a"', "a\\b", "null", "ü\t🐘"])
+def test_any_path_is_found_among_others(journal: Actor, name: str) -> None:
+    odd = file(name).model_copy(update={"uri": name})
+    assert journal.claim("r01", "nyc.trips", [odd, file("b")]).claimed == (odd, file("b"))
+    busy = journal.known("nyc.trips", [odd, file("c")]).busy
+    assert [(one.file.uri, one.run_id) for one in busy] == [(name, "r01")]
+
+
 def test_runs_are_newest_first_filtered_and_limited(journal: Actor) -> None:
     for number in (2, 1, 3):
         journal.save(run(number, tables=("a.b", "nyc.trips") if number == 1 else ("nyc.trips",)))

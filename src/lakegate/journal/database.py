@@ -188,7 +188,7 @@ class Database(ABC):
         """Return a query that yields the strings in a parameter; :meth:`packed` makes its value."""
         return select(literal_column(self.field(0, str))).select_from(text(self.from_json).bindparams(given))
 
-    def packed(self, values: Collection[str]) -> Any:
+    def packed(self, values: Collection[str]) -> str:
         """Return strings as the value of one parameter."""
         return json.dumps([[value] for value in values])
 

@@ -102,9 +102,13 @@ class PostgresDatabase(Database):
         """Return the SQL for a field of ``value``."""
         return f"CAST(value ->> {at} AS {_TYPES.get(kind, 'TEXT')})"
 
-    def packed(self, values: Collection[str]) -> Any:
-        """Return strings as the value of one parameter."""
-        return list(values)
+    def packed(self, values: Collection[str]) -> str:
+        """Return strings as the value of one parameter: an array's text, with each string in quotes.
+
+        pg8000 quotes only some strings of a list, and Postgres takes ``null`` without quotes for NULL.
+        """
+        quoted = (value.replace("\\", r"\\").replace('"', r"\"") for value in values)
+        return "{" + ",".join(f'"{one}"' for one in quoted) + "}"
 
     def listed(self, given: BindParameter[Any]) -> Select[Any]:
         """Return a query that yields the strings in a parameter, an array.
