@@ -10,11 +10,14 @@ from itertools import takewhile
 from lakegate.errors import (
     AlreadyExistsError,
     CatalogUnavailableError,
+    ConfigurationError,
+    EngineUnavailableError,
     LakegateError,
     LeaseLostError,
     NotFoundError,
     OutcomeUnknownError,
     RetryableError,
+    StorageUnavailableError,
 )
 from lakegate.model.maintenance import RebuiltJournal
 from lakegate.model.refs import Ref
@@ -32,6 +35,10 @@ from lakegate.wap.history import EarlierAttemptError, History, find_publication,
 from lakegate.wap.lifecycle import Progress, heartbeat, to_run_error
 from lakegate.wap.publish import RejectedLateError, publish
 from lakegate.wap.reachable import drop_announcements_of
+
+
+class CannotPublishError(RetryableError):
+    """What publishing a run takes can't be reached from here, such as Spark. That says nothing about the run."""
 
 
 def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
@@ -55,7 +62,10 @@ def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
         if lease is not None:
             # If another process takes it over or is publishing it, that one settles it, or we do next time.
             with suppress(LeaseLostError, BeingPublishedError):
-                settled.append(settle(context, lease))
+                try:
+                    settled.append(settle(context, lease))
+                except CannotPublishError as error:  # nobody else should have to wait for it
+                    context.narrator.note(error.message)
     return tuple(settled)
 
 
@@ -81,6 +91,7 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
         reason: Why a run is discarded; by default, that its audit wasn't done.
 
     Raises:
+        CannotPublishError: When the run passed its audit, but Spark or the object store can't be reached.
         CatalogUnavailableError: When the catalog is unavailable; the next recovery settles the run.
         LeaseLostError: When another process took the run over from us meanwhile.
         BeingPublishedError: When another process started to publish the run before we had its lease, and isn't done.
@@ -189,6 +200,14 @@ def _publish(context: Context, progress: Progress) -> Run:
         return _reject(context, progress)
     except (CatalogUnavailableError, LeaseLostError, OutcomeUnknownError):
         raise
+    except (ConfigurationError, EngineUnavailableError, StorageUnavailableError) as error:
+        run = progress.run
+        raise CannotPublishError(
+            f"Run {run.run_id} passed its audit, but can't be published from here right now: {error.message}",
+            hint=error.hint,
+            run_id=run.run_id,
+            branch=run.branch,
+        ) from error
     except LakegateError as error:
         if type(error) is RetryableError:  # the journal is unavailable: the next recovery settles the run
             raise

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from lakegate.errors import RetryableError
+from lakegate.errors import (
+    ConfigurationError,
+    EngineUnavailableError,
+    LakegateError,
+    RetryableError,
+    StorageUnavailableError,
+)
 from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
@@ -18,10 +24,10 @@ from lakegate.wap import failpoints, reachable
 from lakegate.wap.context import Context
 from lakegate.wap.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files, sync
 from lakegate.wap.ingest import ingest
-from lakegate.wap.recover import rebuild, recover
+from lakegate.wap.recover import CannotPublishError, rebuild, recover, recover_now
 from lakegate.wap.revert import restore_table
 from support.fakes import FakeLakehouse
-from support.flow_support import ordered
+from support.flow_support import ordered, when_reached
 from support.revert_support import House
 
 
@@ -61,6 +67,41 @@ def test_a_journal_that_goes_away_meanwhile_costs_no_run_that_passed(monkeypatch
     assert [(run.run_id, run.status) for run in recover(house.context)] == [("a", "published")]
     assert refused
     assert sorted(row["id"] for row in house.rows()) == [1, 9]
+
+
+@pytest.mark.parametrize(
+    "away",
+    [
+        ConfigurationError("PySpark isn't installed."),
+        EngineUnavailableError("Spark is away."),
+        StorageUnavailableError("S3 is away."),
+    ],
+)
+def test_what_recovery_needs_and_cannot_reach_costs_no_run_that_passed(
+    monkeypatch: pytest.MonkeyPatch, away: LakegateError
+) -> None:
+    """It stops nobody else either."""
+    house = House()
+    house.add("z", rows(9))
+
+    def overtake_and_die() -> None:
+        house.add("b", rows(2))
+        raise DiedError
+
+    def refuse(*_: object, **__: object) -> Any:
+        raise away
+
+    with when_reached(monkeypatch, "before-publish", overtake_and_die), pytest.raises(DiedError):
+        ingest(house.context, ordered(house, rows(1), run="a", checks=("unique(id, scope='table')",)))
+    house.kill()
+    with monkeypatch.context() as patched:
+        patched.setattr(house, "count_known", refuse)
+        patched.setattr(house, "count_failing", refuse)
+        assert recover(house.context) == ()
+        with pytest.raises(CannotPublishError, match=f"can't be published from here right now: {away.message}"):
+            recover_now(house.context, "a")
+    assert [(run.run_id, run.status) for run in recover(house.context)] == [("a", "published")]
+    assert sorted(row["id"] for row in house.rows()) == [1, 2, 9]
 
 
 def test_what_a_killed_revert_announced_is_dropped_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
