@@ -37,7 +37,7 @@ from lakegate.model.words import counted, moment
 from lakegate.points import find
 from lakegate.ports import TableReader
 from lakegate.wap import failpoints
-from lakegate.wap.branches import store_request
+from lakegate.wap.branches import store_request, stored_runs
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for, made_all_commits
 from lakegate.wap.own_files import require_own_files, tables_beside
@@ -216,10 +216,10 @@ def _ensure_branch(context: Context, request: IngestRequest) -> Ref:
         named = is_named_for(request.branch, request.table, request.run_id)
         if not named and not _own_snapshots(context, context.catalog.get_table(request.table, branch), request.run_id):
             raise
-        if _was_created_at(context, branch, request.base):
+        if _was_created_at(context, branch, request.base) and _holds_nothing_else(context, request, branch):
             return branch
         # It's from an earlier attempt that the journal has lost. It lacks later commits of the target, and publishing
-        # it would undo them.
+        # it would undo them. Or it holds what the files were then.
         context.catalog.delete_ref(branch)
         return _ensure_branch(context, request)
 
@@ -229,6 +229,13 @@ def _was_created_at(context: Context, branch: Ref, base: str) -> bool:
         return True
     commits = list(context.catalog.history(branch.hash, until=base))
     return bool(commits) and commits[-1].parent == base
+
+
+def _holds_nothing_else(context: Context, request: IngestRequest, branch: Ref) -> bool:
+    """Return whether the run wrote nothing to its branch yet, or only what this request asks for."""
+    if not _own_snapshots(context, context.catalog.get_table(request.table, branch), request.run_id):
+        return True
+    return any(run.request == request for run in stored_runs(context, branch.name, request.base))
 
 
 def _own_snapshots(context: Context, pointer: TablePointer | None, run_id: str) -> list[Snapshot]:

@@ -143,6 +143,19 @@ def test_a_moving_branch_of_an_earlier_attempt_is_created_again(
     assert ids(house) == ([1, 2, 5] if method == "commit" else [1, 2, 5, 6])
 
 
+def test_what_an_unknown_attempt_wrote_of_other_files_is_written_again(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another journal, or a lost one, knows the attempt. The file has changed since, and has as many rows."""
+    ingest(house.context, ordered(house, MOST, run="r0"))
+    elsewhere = FakeLakehouse()
+    context = replace(house.context, journal=elsewhere.journal)
+    house.dies_at(monkeypatch, "after-stage", lambda: ingest(context, ordered(house, CLEAN, file="f")))
+    rows = [{"id": 7, "passengers": 7}, {"id": 8, "passengers": 8}]
+    run = ingest(house.context, ordered(house, rows, file="f", version="2"))
+    assert (run.status, ids(house), branches(house)) == ("published", [6, 7, 8], ["main"])
+
+
 def test_a_late_append_to_the_branch_that_was_made_again_is_not_taken_for_this_attempts(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
