@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator, Sequence
+from itertools import dropwhile
 from pathlib import Path
 
 from lakegate.checks.registry import find_check
@@ -99,7 +100,9 @@ def write_odcs(contract: LoadedContract) -> str:
     listed = {column.name for column in terms.columns}
     rest = [one for one in contract.checks if len(one.columns) != 1 or one.columns[0] not in listed]
     lines += _rules(rest, None, terms.owner, indent=4)
-    left: list[tuple[str, object]] = [("partition_by", one) for one in terms.partition_by if "(" in one]
+    # From the first transform on, so that the order is kept: the columns' own marks come first.
+    transforms = dropwhile(lambda one: "(" not in one, terms.partition_by)
+    left: list[tuple[str, object]] = [("partition_by", one) for one in transforms]
     options = terms.model_dump(mode="json", include=set(OWN_OPTIONS), exclude_defaults=True)
     left += [(f"{OWN}{key}", value) for key, value in options.items()]
     lines += _custom(left, indent=4)

@@ -224,7 +224,7 @@ class _OdcsTable:
         for one in draft.listed(node, "customProperties"):
             name, value = text_of(one.get("property")) or "", text_of(one.get("value"))
             if name == "partition_by" and value is not None:
-                draft.partition_by = (*draft.partition_by, value)
+                draft.partition_by = (*(one for one in draft.partition_by if one != value), value)
             elif name.startswith(OWN) and name.removeprefix(OWN) in OWN_OPTIONS and "value" in one.mapping:
                 draft.options[name.removeprefix(OWN)] = one.mapping["value"].plain()
             else:

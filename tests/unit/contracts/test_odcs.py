@@ -542,6 +542,8 @@ def test_what_is_written_is_read_back_as_the_same_contract() -> None:
         "freshness: 90s",
         "freshness: 2w",
         "partition_by: [a, 'days(b)']",
+        "partition_by: ['days(b)', a]",
+        "partition_by: [b, 'bucket(4, a)', a]",
     ],
 )
 def test_what_else_a_contract_says_is_written_and_read_back(option: str) -> None:
