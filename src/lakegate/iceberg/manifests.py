@@ -41,7 +41,7 @@ from pyiceberg.manifest import (
     PartitionFieldSummary,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.typedef import StructProtocol
+from pyiceberg.typedef import Record, StructProtocol
 from pyiceberg.types import NestedField, StringType, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
@@ -407,12 +407,13 @@ def may_apply(delete: FileEntry, delete_spec_id: int, file: FileEntry, spec_id: 
     # Dropped fields stay in a spec of format version 1 as `void`, which is always NULL: such a spec has no partitions.
     elif all(delete.file.partition[at] is None for at in range(len(delete.file.partition))):
         return True
-    return delete_spec_id == spec_id and _values(delete.file) == _values(file.file)
+    here, there = comparable_values(delete.file.partition), comparable_values(file.file.partition)
+    return delete_spec_id == spec_id and here == there
 
 
-def _values(file: DataFile) -> list[Any]:
-    """Return a file's partition values, comparable: NaN is a value like any other, but doesn't equal itself."""
-    values = (file.partition[at] for at in range(len(file.partition)))
+def comparable_values(partition: Record) -> list[Any]:
+    """Return the values of a partition, comparable: NaN is a value like any other, but doesn't equal itself."""
+    values = (partition[at] for at in range(len(partition)))
     return ["NaN" if isinstance(value, float) and math.isnan(value) else value for value in values]
 
 

@@ -18,14 +18,15 @@ from pyiceberg.io import pyarrow as pyiceberg_arrow
 from pyiceberg.io.pyarrow import ArrowProjectionVisitor, ArrowScan, expression_to_pyarrow, schema_to_pyarrow
 from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
-from pyiceberg.table import DataScan, FileScanTask
+from pyiceberg.table import DataScan, FileScanTask, delete_file_index
 from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.typedef import Record
 
 from lakegate.errors import InputError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.deletion_vectors import deleted_positions, is_vector, vectors_by_data_file
 from lakegate.iceberg.files import TableFiles, metadata_errors, needs_spark_error, read_errors
-from lakegate.iceberg.manifests import read_list, read_manifest
+from lakegate.iceberg.manifests import comparable_values, read_list, read_manifest
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.validation import MAIN_BRANCH
 from lakegate.iceberg.where import find_column, parse_where
@@ -55,6 +56,15 @@ def _format_with_checksums(kind: FileFormat, **options: Any) -> Any:
 
 _pyiceberg_format: Any = pyiceberg_arrow._get_file_format  # noqa: SLF001 - see above
 pyiceberg_arrow._get_file_format = _format_with_checksums  # type: ignore[assignment]  # noqa: SLF001 - see above
+
+
+def _key_of_partition(spec_id: int, partition: Record | None) -> Any:
+    """Return PyIceberg's key of a partition. By its own, deletes in a partition of NaN apply to no file."""
+    return _pyiceberg_key(spec_id, Record(*comparable_values(partition)) if partition else partition)
+
+
+_pyiceberg_key: Any = delete_file_index._partition_key  # noqa: SLF001 - it has no hook for this
+delete_file_index._partition_key = _key_of_partition  # noqa: SLF001 - see above
 
 
 def _keeping_nulls(method: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -23,8 +24,10 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
     write_manifest_list,
 )
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, DoubleType, FloatType, IntegerType, LongType, NestedField, StringType
 
@@ -258,6 +261,23 @@ def test_what_only_spark_reads_is_refused(tables: IcebergTables, change: str, sa
     assert "lakegate query" in str(caught.value.hint)
 
 
+def test_deletes_in_a_partition_of_nan_are_applied(tables: IcebergTables) -> None:
+    share = NestedField(2, "share", DoubleType(), required=False)
+    schema = Schema(NestedField(1, "id", LongType(), required=False), share)
+    made = tables.create(schema=schema, spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "share")))
+    made.append(pa.table({"id": [1], "share": [0.5]}))
+    rows = pa.table({"id": [2, 3], "share": [math.nan, math.nan]}, schema=made.schema().as_arrow())
+    full = _rewritten(made, DataFileContent.DATA, FileFormat.PARQUET, rows, Record(math.nan))
+    assert sorted(ids(opened(full))) == [1, 2, 3]
+    (path,) = (file.path for file in opened(full).files() if file.rows == 2)
+    places = pa.table({"file_path": [path, "file:///another.parquet"], "pos": pa.array([0, 0], pa.int64())})
+    kind = DataFileContent.POSITION_DELETES
+    assert sorted(ids(opened(_rewritten(tables.at(full), kind, FileFormat.PARQUET, places, Record(math.nan))))) == [
+        1,
+        3,
+    ]
+
+
 def test_a_library_that_is_missing_is_named(tables: IcebergTables, monkeypatch: pytest.MonkeyPatch) -> None:
     table = opened(pointer_to(tables.create()))
     for package in ("polars", "duckdb"):
@@ -285,7 +305,9 @@ def _deleting(table: IcebergTable, content: DataFileContent, rows: pa.Table) -> 
     return _rewritten(table, content, FileFormat.PARQUET, rows)
 
 
-def _rewritten(table: IcebergTable, content: DataFileContent, kind: FileFormat, rows: pa.Table) -> TablePointer:
+def _rewritten(
+    table: IcebergTable, content: DataFileContent, kind: FileFormat, rows: pa.Table, partition: Record | None = None
+) -> TablePointer:
     """Return the table with one more file in its newest snapshot."""
     pointer = pointer_to(table)
     folder = local_path(table.location())
@@ -295,7 +317,7 @@ def _rewritten(table: IcebergTable, content: DataFileContent, kind: FileFormat, 
         content=content,
         file_path=file.as_uri(),
         file_format=kind,
-        partition=Record(),
+        partition=partition or Record(),
         record_count=rows.num_rows,
         file_size_in_bytes=file.stat().st_size,
         equality_ids=[1] if content is DataFileContent.EQUALITY_DELETES else None,
