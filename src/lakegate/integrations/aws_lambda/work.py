@@ -312,6 +312,10 @@ class _Call:
             # The connections are from an earlier call, and the server may have been replaced since.
             self._loader.lake = self._function.reopen()
             self._ingest(self._resumed(chunk))
+        except ConfigurationError as error:
+            # It may be about these files alone, such as a format whose package the function lacks.
+            self._blocked.update(chunk.uris)
+            self._record_trouble(chunk, error)
         finally:
             self._saved.update(checkpoint.uri for checkpoint in self._loader.saved if checkpoint.outcome != "parked")
 
@@ -324,7 +328,7 @@ class _Call:
         """Continue with other files after a failure, unless they would fail too."""
         self._errors |= dict.fromkeys(chunk.uris, error)
         _LOG.warning(error.message, extra={"facts": {"code": error.code, "hint": error.hint}})
-        if isinstance(error, EngineError):
+        if isinstance(error, (EngineError, ConfigurationError)):
             return
         self._failures_in_a_row += 1
         if self._failures_in_a_row == _MAX_FAILURES:

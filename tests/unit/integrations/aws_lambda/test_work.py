@@ -165,6 +165,18 @@ def test_engine_failures_do_not_stop_others(lakes: FakeLakes) -> None:
     assert [is_done for _, is_done in fates.values()] == [False, False, True, True]
 
 
+def test_a_format_that_the_function_cannot_read_does_not_stop_others(lakes: FakeLakes) -> None:
+    uris = lakes.put(*(f"{table}/x.csv" for table in "abcd"))
+    lacking = ConfigurationError("Reading Avro files needs the package fastavro, which isn't installed.")
+    lakes.stepping.becomes = lambda _: lacking if len(lakes.stepping.taken) in {1, 2} else "published"
+    fates = ingest_files(lakes.function, "landing", dict.fromkeys(uris), NEVER)
+    assert [(fate.outcome, fate.is_done) for fate in fates.values()] == [("put off", False)] * 2 + [
+        ("published", True)
+    ] * 2
+    assert fates[uris[0]].reason == lacking.message
+    assert len(lakes.stepping.taken) == 4
+
+
 def test_two_troubles_in_a_row_stop_the_call(lakes: FakeLakes) -> None:
     uris = lakes.put(*(f"{table}/x.csv" for table in "abcd"))
     lakes.stepping.becomes = lambda _: AWAY
