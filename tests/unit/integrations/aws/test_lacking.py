@@ -35,6 +35,15 @@ def test_without_the_client_openlineages_events_are_queued_with_a_note(tmp_path:
     assert "lakegate[openlineage]" in note
 
 
+def test_the_function_can_read_what_arrow_reads() -> None:
+    for module in ("csv", "json", "orc", "parquet"):
+        source = str(importlib.import_module(f"pyarrow.{module}").__file__)
+        compiled = str(importlib.import_module(f"pyarrow._{module}").__file__)
+        for file in (source, compiled):
+            name = f"pyarrow/{file.rpartition('/pyarrow/')[2]}"
+            assert is_needed(name), name
+
+
 def test_what_the_function_asks_of_aws_is_in_its_package() -> None:
     loaders = importlib.import_module("botocore.loaders").Loader()
     for service in ("glue", "s3", "secretsmanager", "sqs"):
