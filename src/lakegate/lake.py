@@ -2082,7 +2082,8 @@ class Lake:
         Raises:
             NotFoundError: There's no such run, or more than one.
             InputError: A prefix is too short.
-            RetryableError: The catalog or the journal can't be reached, or a process is working on one of ``run_ids``.
+            RetryableError: The catalog or the journal can't be reached. Or a process is working on one of ``run_ids``,
+                or one that passed its audit can't be published because Spark or the object store can't be reached.
         """
         context = self._context
         if run_ids:
