@@ -105,7 +105,7 @@ def commit_on_head(
                         return context.catalog.commit(built).hash
                 except ConflictError as conflict:
                     measure(RETRIES)
-                    raise _HeadMoved(conflict) from conflict
+                    return unanswered.settle(conflict)
                 except OutcomeUnknownError as error:
                     return unanswered.add(error, head)
     except _HeadMoved as moved:
@@ -138,6 +138,13 @@ class _Unanswered:
         own = self.find(self.target)
         if own is None:
             raise _HeadMoved(self.unknown) from error
+        return own
+
+    def settle(self, conflict: ConflictError) -> str:
+        """Return the hash of the one that a later commit conflicted with; without one, others moved the head."""
+        own = self.find(self.target)
+        if own is None:
+            raise _HeadMoved(conflict) from conflict
         return own
 
     def find(self, ref: str) -> str | None:

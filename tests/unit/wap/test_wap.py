@@ -279,6 +279,29 @@ def test_an_answer_that_stays_lost_is_reported_and_publishing_again_settles_it(
     assert branches(house) == ["main"]
 
 
+def test_a_commit_that_lost_to_its_own_earlier_one_is_found_at_the_last_attempt_too(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = house.catalog.commit
+    on_its_way: list[CommitRequest] = []
+    house.publish_attempts = 2
+
+    def late(request: CommitRequest) -> Ref:
+        if request.branch != "main":
+            return commit(request)
+        if not on_its_way:
+            on_its_way.append(request)
+            raise OutcomeUnknownError("The connection broke.")
+        commit(on_its_way[0])
+        return commit(request)
+
+    monkeypatch.setattr(house.catalog, "commit", late)
+    run = ingest(house.context, ordered(house))
+
+    assert (run.status, house.rows_on("main", "nyc.trips")) == ("published", CLEAN)
+    assert branches(house) == ["main"]
+
+
 @pytest.mark.parametrize("what", ["catalog", "journal"])
 def test_an_outcome_stays_unknown_when_the_next_attempt_fails_before_its_commit(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, what: str
