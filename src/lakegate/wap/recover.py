@@ -288,7 +288,7 @@ def _with_newer(context: Context, target: str, past: History, head: Ref) -> tupl
     if now.hash == head.hash:
         return head, past
     newer = read_history(context, now.hash, until=head.hash)
-    return now, newer if newer.whole else replace(past, newer=[*past.newer, *newer.newer])
+    return now, newer if newer.whole else replace(past, newer=[*past.newer, *newer.commits])
 
 
 def _rejected_runs(context: Context, target: str, commits: Collection[str]) -> list[Run]:

@@ -17,6 +17,7 @@ from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.wap import checkpoints, gc, history
 from lakegate.wap.checkpoints import CHECKPOINT_PROPERTY
 from lakegate.wap.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files, read_history, sync
+from lakegate.wap.recover import rebuild
 from support import gc_world
 from support.examples import examples
 from support.gc_world import NAMES, ROOT, YOUNG, Play, Shelf, World
@@ -86,6 +87,26 @@ def test_a_new_journal_reads_the_commits_since_the_checkpoint() -> None:
     sync(world.context, "main")
     assert journal_of(world) == by_checkpoint
     assert world.journal.commits.head("main") == head
+
+
+def test_a_checkpoint_that_is_made_while_a_journal_is_rebuilt_hides_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = grown()
+    record, pending = world.journal.record, [1]
+
+    def overtaken(*arguments: Any, **options: Any) -> bool:
+        if pending:
+            pending.pop()
+            for run_id, name in (("r7", "f7"), ("r8", "f8"), ("r9", "f9")):
+                publish(world, run_id, name)
+            checkpointed(world)
+            publish(world, "r10", "f10")
+            sync(world.context, "main")
+        return record(*arguments, **options)
+
+    monkeypatch.setattr(world.journal, "record", overtaken)
+    rebuilt = rebuild(world.context, "main")
+    assert rebuilt.runs == 10
+    assert journal_of(world)[1] == {(f"file:///f{n}", f"r{n}") for n in (*range(6), 7, 8, 9, 10)}
 
 
 @pytest.mark.parametrize("what", ["missing", "cut", "another", "no JSON", "newer"])
