@@ -239,6 +239,28 @@ def merge_deletes(table: Table, change: Callable[[FileEntry], FileEntry | None])
     path.write_bytes(write_list(after, snapshot.snapshot_id, snapshot.parent_snapshot_id, number))
 
 
+def expire_parent(table: Table, *, loses: bool = False) -> TablePointer:
+    """Return a state of a table without its newest snapshot's parent.
+
+    Args:
+        loses: Whether the newest snapshot doesn't list the parent's manifests, although its summary counts their rows.
+    """
+    snapshot, pointer = table.current_snapshot(), pointer_to(table)
+    assert snapshot is not None
+    if loses:
+        path = local_path(snapshot.manifest_list)
+        known = read_list(path.read_bytes())
+        kept = tuple(one for one in known.manifests if one.file.added_snapshot_id == snapshot.snapshot_id)
+        number, parent = snapshot.sequence_number or 0, snapshot.parent_snapshot_id
+        path.write_bytes(write_list(ManifestList(known.meta, kept), snapshot.snapshot_id, parent, number))
+    document = json.loads(local_path(pointer.metadata_location).read_text())
+    document["snapshots"] = [one for one in document["snapshots"] if one["snapshot-id"] == snapshot.snapshot_id]
+    document["snapshot-log"] = document["snapshot-log"][-1:]
+    path = local_path(pointer.metadata_location).with_name(f"00009-{uuid4()}.metadata.json")
+    path.write_text(json.dumps(document))
+    return pointer.model_copy(update={"metadata_location": path.as_uri()})
+
+
 def listing_files_of(other: Table, own: Table, what: str, *, under: str | None = None) -> TablePointer:
     """Return a state of ``own``, in its own folder, that lists files of another table instead of its own.
 

@@ -146,10 +146,14 @@ class IcebergTableReader:
         evolves: bool,
         compacted: bool,
     ) -> TableChange:
-        def only_added(snapshot: Snapshot) -> bool:
-            return after is not None and self.added_files(after, [snapshot.snapshot_id]).complete
-
         was, now = (None if pointer is None else self._state(pointer) for pointer in (before, after))
+        kept = set() if now is None else {one.snapshot_id for one in now.snapshots}
+
+        def only_added(snapshot: Snapshot) -> bool:
+            # If the later state no longer has the parent, the earlier one does.
+            base = None if snapshot.parent_id in {None, *kept} else before
+            return after is not None and self._added_files(after, [snapshot.snapshot_id], base).complete
+
         return classify(was, now, only_added, evolves=evolves, compacted=compacted)
 
     def require_loadable(self, pointer: TablePointer, branch: str) -> None:
@@ -279,6 +283,11 @@ class IcebergTableReader:
         ``complete`` is false when one of the snapshots isn't a plain append, is no longer in the metadata, or added
         another number of rows than its summary says.
         """
+        return self._added_files(pointer, snapshot_ids)
+
+    def _added_files(
+        self, pointer: TablePointer, snapshot_ids: Sequence[int], base: TablePointer | None = None
+    ) -> AddedFiles:
         file = self._files.metadata(pointer)
         files: list[DataFile] = []
         complete = True
@@ -287,7 +296,7 @@ class IcebergTableReader:
             if snapshot is None:
                 complete = False
                 continue
-            added, only_added = self._added(snapshot_id, pointer)
+            added, only_added = self._added(snapshot_id, pointer, base)
             complete = complete and only_added and _is_plain_append(snapshot, sum(one.rows for one in added))
             files += added
         return AddedFiles(files=tuple(files), complete=complete)
@@ -369,8 +378,14 @@ class IcebergTableReader:
             exist = list(pool.map(exists, paths))
         return [path for path, exists in zip(paths, exist, strict=True) if not exists]
 
-    def _read_added(self, snapshot_id: int, pointer: TablePointer) -> tuple[Sequence[DataFile], bool]:
-        """Return the data files that a snapshot added, and whether it did nothing else, by its manifests."""
+    def _read_added(
+        self, snapshot_id: int, pointer: TablePointer, base: TablePointer | None
+    ) -> tuple[Sequence[DataFile], bool]:
+        """Return the data files that a snapshot added, and whether it did nothing else, by its manifests.
+
+        Args:
+            base: A state that has the snapshot's parent, if ``pointer`` doesn't.
+        """
         file, schema = self._defined(pointer)
         snapshot = metadata.find_snapshot(file.document, snapshot_id)
         assert snapshot is not None  # noqa: S101 - for the type checker; the caller found it
@@ -394,11 +409,10 @@ class IcebergTableReader:
                     only_added = False
                 else:
                     added.append(decoder.decode(entry.data_file))
-        return added, only_added and self._keeps_parent_files(file.document, snapshot, pointer, older, carried)
+        return added, only_added and self._keeps_parent_files(snapshot, base or pointer, older, carried)
 
     def _keeps_parent_files(
         self,
-        document: Document,
         snapshot: Document,
         pointer: TablePointer,
         older: Sequence[ManifestFile],
@@ -409,13 +423,16 @@ class IcebergTableReader:
         The audit of an append doesn't read these files, so a lost or duplicated one would be published unnoticed.
 
         Args:
+            pointer: A state that has the parent, unless it expired there, too.
             older: The parent's manifests that the snapshot lists.
             carried: The parent's files that the snapshot's own manifests list, and how often.
         """
         parent_id = snapshot.get("parent-snapshot-id")
-        parent = None if parent_id is None else metadata.find_snapshot(document, parent_id)
+        if parent_id is None:
+            return not (older or +carried)
+        parent = metadata.find_snapshot(self._files.metadata(pointer).document, parent_id)
         if parent is None:
-            return parent_id is not None or not (older or +carried)
+            return True
         before = {one.manifest_path: one for one in self._manifests(parent, pointer) if _may_hold_files(one)}
         left = Counter(before.keys())
         left.subtract(one.manifest_path for one in older if _may_hold_files(one))

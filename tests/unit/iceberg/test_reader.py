@@ -27,7 +27,14 @@ from lakegate.iceberg.manifests import FileEntry
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.refs import TablePointer
 from support.iceberg_tables import append as add
-from support.iceberg_tables import data_file, delete_by_equality, iceberg_tables, merge_deletes, pointer_to
+from support.iceberg_tables import (
+    data_file,
+    delete_by_equality,
+    expire_parent,
+    iceberg_tables,
+    merge_deletes,
+    pointer_to,
+)
 from support.written_tables import NAME, append, catalog_below, create, trips
 
 
@@ -165,6 +172,19 @@ def test_an_append_may_merge_manifests_of_delete_files_but_not_change_them(tmp_p
         merge_deletes(table, _NOT_MERGED.get(change or "", lambda entry: entry))
         added = IcebergTableReader().added_files(pointer_to(table), [snapshot_id])
         assert (len(added.files), added.complete) == (1, change is None)
+
+
+@pytest.mark.parametrize("loses", [False, True])
+def test_an_append_to_an_expired_snapshot_is_compared_with_the_earlier_state(tmp_path: Path, *, loses: bool) -> None:
+    with iceberg_tables(tmp_path) as tables:
+        table = tables.create()
+        add(table, [1, 2])
+        base = pointer_to(table)
+        branch = tables.at(base)
+        add(branch, [3])
+        after = expire_parent(branch, loses=loses)
+        change = IcebergTableReader().change(base, after)
+        assert (change.kind, change.rows_added) == ("rewrite" if loses else "append", 1)
 
 
 def test_added_files_say_when_something_else_was_done(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
