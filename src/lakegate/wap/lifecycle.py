@@ -32,6 +32,7 @@ from lakegate.wap.deadline import NEVER, Deadline, cancel_engine_at
 from lakegate.wap.discard import discard, discard_own
 from lakegate.wap.downstream import send
 from lakegate.wap.history import EarlierAttemptError, find_publication, sync
+from lakegate.wap.optimistic_commit import UnansweredCommitInterrupt
 
 _LOG = logging.getLogger(__name__)
 _END_RETRY_S = 30.0
@@ -318,8 +319,8 @@ def _clean_up_on_error(context: Context, progress: Progress, *, suspends: bool) 
         if lost is error:
             raise
         raise lost from error
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(_settle_interrupted(context, progress)) from None
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(_settle_interrupted(context, progress, interrupt)) from None
     except BaseException:
         # Stopped from outside, as Prefect stops a cancelled flow. Give up the lease, so that recovery needn't wait.
         with suppress(LakegateError):
@@ -340,7 +341,7 @@ def _error_to_show(run: Run, error: Exception) -> Exception:
     )
 
 
-def _lease_error(progress: Progress, error: Exception) -> LeaseLostError | None:
+def _lease_error(progress: Progress, error: BaseException) -> LeaseLostError | None:
     """Return the error of a lost lease, if the lease is lost: the process that took the run over drops its branch."""
     if isinstance(error, LeaseLostError):
         return error
@@ -406,7 +407,7 @@ def _drop_leftover_branch(context: Context, run: Run) -> None:
             discard_own(context, run)
 
 
-def _settle_interrupted(context: Context, progress: Progress) -> str:
+def _settle_interrupted(context: Context, progress: Progress, interrupt: KeyboardInterrupt) -> str:
     """Settle an interrupted run, and return a sentence about its outcome."""
     run = progress.run
     if progress.ended:
@@ -422,20 +423,36 @@ def _settle_interrupted(context: Context, progress: Progress) -> str:
             return error.message
         except LakegateError:
             if any(step.name == "publish" for step in run.steps):
-                # It may be published: recovery finds out once the catalog is back.
-                with suppress(LakegateError):
-                    context.journal.abandon(run.run_id, progress.token)
-                return (
-                    f"The catalog doesn't answer: run {run.run_id} may or may not have been published. "
-                    f"When it is back: lakegate recover; lakegate runs {run.run_id}"
-                )
+                return _leave_to_recovery(context, progress)
             publication = None
         if publication is None:
-            return _undo(context, progress)
+            return _settle_unpublished(context, progress, interrupt)
         kept = _drop_branch(context, run.branch)
         with suppress(LakegateError):
             progress.end(status="published", publication=publication, branch_kept=kept)
     return f"Run {run.run_id} had been published already; see `lakegate runs {run.run_id}`."
+
+
+def _settle_unpublished(context: Context, progress: Progress, interrupt: KeyboardInterrupt) -> str:
+    """Undo an interrupted run that the target doesn't have, unless it may still be published."""
+    lost = _lease_error(progress, interrupt)
+    if lost is not None:
+        _drop_leftover_branch(context, progress.run)
+        return f"{lost.message} {lost.hint}"
+    if isinstance(interrupt, UnansweredCommitInterrupt):
+        return _leave_to_recovery(context, progress)
+    return _undo(context, progress)
+
+
+def _leave_to_recovery(context: Context, progress: Progress) -> str:
+    """Give up the lease of a run that may be published: recovery finds out once the catalog answers."""
+    run_id = progress.run.run_id
+    with suppress(LakegateError):
+        context.journal.abandon(run_id, progress.token)
+    return (
+        f"The catalog doesn't answer: run {run_id} may or may not have been published. "
+        f"When it is back: lakegate recover; lakegate runs {run_id}"
+    )
 
 
 def _undo(context: Context, progress: Progress) -> str:

@@ -59,6 +59,10 @@ class _HeadMoved(Exception):  # noqa: N818 - not an error: somebody was faster, 
         self.error = error
 
 
+class UnansweredCommitInterrupt(KeyboardInterrupt):
+    """Interrupted while a commit had no answer: it may be made later."""
+
+
 def commit_on_head(
     context: Context,
     target: str,
@@ -86,7 +90,7 @@ def commit_on_head(
         wait=wait_random_exponential(multiplier=0.02, max=_LONGEST_PAUSE_S),
         reraise=True,
     )
-    try:
+    with unanswered.reported():
         for attempt in retrying:
             with attempt:
                 head = read_head() if read_head else context.catalog.get_ref(target)
@@ -101,19 +105,13 @@ def commit_on_head(
                         return built
                 failpoints.reach("confirmed")
                 try:
-                    with _interrupts_deferred():
+                    with _interrupts_deferred(), unanswered.noted(head):
                         return context.catalog.commit(built).hash
                 except ConflictError as conflict:
                     measure(RETRIES)
                     return unanswered.settle(conflict)
-                except OutcomeUnknownError as error:
-                    return unanswered.add(error, head)
-    except _HeadMoved as moved:
-        raise moved.error from None
-    except LakegateError as error:
-        if unanswered.since is None or isinstance(error, _SETTLES):
-            raise
-        raise unknown from error  # the commit that got no answer may still arrive
+                except OutcomeUnknownError:
+                    return unanswered.settle(unknown)
     raise AssertionError("tenacity ends by returning or raising")
 
 
@@ -132,19 +130,36 @@ class _Unanswered:
     unknown: OutcomeUnknownError
     since: str | None = None
 
-    def add(self, error: OutcomeUnknownError, head: Ref) -> str:
-        """Add a commit on ``head``, and return its hash if it was made already."""
-        self.since = self.since or head.hash
-        own = self.find(self.target)
-        if own is None:
-            raise _HeadMoved(self.unknown) from error
-        return own
+    @contextmanager
+    def reported(self) -> Iterator[None]:
+        """Replace errors and interrupts of the body that leave open whether one of the commits is made."""
+        try:
+            yield
+        except _HeadMoved as moved:
+            raise moved.error from None
+        except LakegateError as error:
+            if self.since is None or isinstance(error, _SETTLES):
+                raise
+            raise self.unknown from error
+        except KeyboardInterrupt as interrupt:
+            if self.since is None:
+                raise
+            raise UnansweredCommitInterrupt from interrupt
 
-    def settle(self, conflict: ConflictError) -> str:
-        """Return the hash of the one that a later commit conflicted with; without one, others moved the head."""
+    @contextmanager
+    def noted(self, head: Ref) -> Iterator[None]:
+        """Count the commit on ``head`` that the body makes among them if it gets no answer."""
+        try:
+            yield
+        except (OutcomeUnknownError, KeyboardInterrupt):
+            self.since = self.since or head.hash
+            raise
+
+    def settle(self, error: LakegateError) -> str:
+        """Return the hash of the one that was made; if none was, try again, or raise ``error`` if that was the last."""
         own = self.find(self.target)
         if own is None:
-            raise _HeadMoved(conflict) from conflict
+            raise _HeadMoved(error)
         return own
 
     def find(self, ref: str) -> str | None:

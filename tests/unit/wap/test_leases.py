@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from lakegate.errors import ConflictError, LeaseLostError, RetryableError
+from lakegate.errors import ConflictError, LeaseLostError, OutcomeUnknownError, RetryableError
 from lakegate.journal.factory import open_sqlite
 from lakegate.journal.schema import LEASES, as_text
 from lakegate.model.refs import CommitRequest, Ref
@@ -181,6 +181,44 @@ def test_a_second_ctrl_c_does_not_wait_for_the_commit(house: FakeLakehouse, monk
     with pytest.raises(KeyboardInterrupt):
         ingest(house.context, ordered(house))
     assert (heard, list(house.catalog.history("main"))) == ([1, 2], [])
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_ctrl_c_during_a_commit_without_an_answer_leaves_the_run_to_recovery(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, signals: int
+) -> None:
+    commit, on_its_way = house.catalog.commit, list[CommitRequest]()
+
+    def slow(request: CommitRequest) -> Ref:
+        if request.branch != "main":
+            return commit(request)
+        on_its_way.append(request)
+        for _ in range(signals):
+            signal.raise_signal(signal.SIGINT)
+        raise OutcomeUnknownError("The connection broke.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house.catalog, "commit", slow)
+        with pytest.raises(KeyboardInterrupt, match="may or may not have been published"):
+            ingest(house.context, ordered(house))
+    commit(on_its_way[0])
+    assert [run.status for run in recover(house.context)] == ["published"]
+    assert (commits(house), house.rows_on("main", "nyc.trips"), branches(house)) == (1, CLEAN, ["main"])
+
+
+def test_ctrl_c_leaves_alone_what_another_process_has_taken_over(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = ordered(house, WITH_NULLS)
+
+    def interrupted(*_: object, **__: object) -> None:
+        assert [run.status for run in takes_over(house)] == ["rejected"]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lakegate.wap.ingest.reject", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="Run r1 lost its lease"):
+        ingest(house.context, order)
+    assert (known(house), branches(house)) == (("rejected", True), ["main", order.branch])
 
 
 def test_a_branch_is_not_discarded_from_under_a_run_that_is_worked_on(
