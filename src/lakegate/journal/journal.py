@@ -263,13 +263,17 @@ class Journal:
             return kept
 
     def abandoned(self) -> Sequence[Run]:
-        """Return unfinished runs whose lease has expired, or whose process is known to be dead, oldest first."""
+        """Return unfinished runs whose lease has expired, or whose process is known to be dead, oldest first.
+
+        Runs that a newer lakegate wrote are left to it.
+        """
         with self._database.reading() as tx:
             # Read the few leases first: with a join, SQLite would search all runs for those that have one.
             leases = tx.execute(select(LEASES)).all()
             now = tx.now() if leases else None
             dead = [lease.run_id for lease in leases if now is not None and not self._is_live(lease, now)]
             found = [run for run_id in dead if (run := runs.get(tx, run_id)) is not None]
+            found = [run for run in found if not isinstance(run, runs.NewerRun)]
             return sorted(found, key=lambda run: (run.started_at, run.run_id))
 
     def without_lease(self) -> Sequence[Run]:
@@ -282,11 +286,11 @@ class Journal:
             return runs.read(tx, query.order_by(RUNS.c.started_at, RUNS.c.run_id))
 
     def take_over(self, run_id: str) -> Lease | None:
-        """Take an abandoned run's lease; ``None`` if another process was faster."""
+        """Take an abandoned run's lease; ``None`` if another process was faster, or a newer lakegate wrote the run."""
         with self._database.writing() as tx:
             lease = _locked(tx, run_id)
             run = None if lease is None or self._is_live(lease, tx.now()) else runs.get(tx, run_id)
-            if lease is None or run is None:
+            if lease is None or run is None or isinstance(run, runs.NewerRun):
                 return None
             token = self._take(tx, run_id)
             if lease.token != _NOBODY:

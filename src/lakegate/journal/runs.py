@@ -24,7 +24,11 @@ _Row = tuple[str | int | None, ...]
 
 
 class UnreadRun(Run):
-    """The readable part of a run that a newer lakegate wrote. Never store it: that would lose the rest."""
+    """The readable part of a run whose document can't be read. Never store it: that would lose the rest."""
+
+
+class NewerRun(UnreadRun):
+    """A run that a newer lakegate may have written: its document at least has its id."""
 
 
 def store(tx: JournalTransaction, *runs: Run) -> None:
@@ -92,12 +96,8 @@ def read_row(row: Row[Any], *, whole: bool = True) -> Run:
 
 
 def may_be_newer(row: Row[Any]) -> bool:
-    """Return whether a newer lakegate may have written a document that can't be read: it has this run's id at least."""
-    try:
-        is_of_run = bool(json.loads(row.document)["run_id"] == row.run_id)
-    except (ValueError, LookupError, TypeError):
-        return False
-    return is_of_run and isinstance(read_row(row), UnreadRun)
+    """Return whether a newer lakegate may have written a document that can't be read."""
+    return isinstance(read_row(row), NewerRun)
 
 
 def _outlined(document: str) -> Any:
@@ -112,11 +112,15 @@ def _outlined(document: str) -> Any:
 
 def _what_is_left(row: Row[Any]) -> UnreadRun:
     """Return what can be read of a run: one unreadable run must not hide the others."""
+    found: dict[str, Any] = {}
+    with suppress(ValueError, TypeError):
+        found = dict(json.loads(row.document))
     try:
-        tables = tuple(str(table) for table in json.loads(row.document)["tables"])
-    except (ValueError, KeyError, TypeError):
+        tables = tuple(str(table) for table in found["tables"])
+    except (KeyError, TypeError):
         tables = ()
-    return UnreadRun(
+    kind = NewerRun if found.get("run_id") == row.run_id else UnreadRun
+    return kind(
         run_id=str(row.run_id),
         tables=tables,
         branch=str(row.branch),

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from lakegate.errors import (
     ConfigurationError,
@@ -27,7 +28,7 @@ from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import CannotPublishError, rebuild, recover, recover_now
 from lakegate.wap.revert import restore_table
 from support.fakes import FakeLakehouse
-from support.flow_support import ordered, when_reached
+from support.flow_support import branches, ordered, when_reached
 from support.revert_support import House
 
 
@@ -102,6 +103,24 @@ def test_what_recovery_needs_and_cannot_reach_costs_no_run_that_passed(
             recover_now(house.context, "a")
     assert [(run.run_id, run.status) for run in recover(house.context)] == [("a", "published")]
     assert sorted(row["id"] for row in house.rows()) == [1, 2, 9]
+
+
+@pytest.mark.parametrize("is_newer", [True, False])
+def test_a_run_that_a_newer_lakegate_wrote_is_left_to_it(monkeypatch: pytest.MonkeyPatch, *, is_newer: bool) -> None:
+    house = House()
+    house.add("z", rows(9))
+    order = ordered(house, rows(1), run="a")
+    house.dies_at(monkeypatch, "before-publish", lambda: ingest(house.context, order))
+    change = "json_set(document, '$.invented', 1)" if is_newer else "'{'"
+    with house.database.writing() as tx:
+        document = tx.scalar(text("SELECT document FROM runs WHERE run_id = 'a'"))
+        tx.execute(text(f"UPDATE runs SET document = {change} WHERE run_id = 'a'"))
+    assert [run.run_id for run in recover(house.context)] == ([] if is_newer else ["a"])
+    assert (order.branch in branches(house)) == is_newer
+
+    with house.database.writing() as tx:  # the newer one can read it
+        tx.execute(text("UPDATE runs SET document = :document WHERE run_id = 'a'"), {"document": document})
+    assert [run.status for run in recover(house.context)] == (["published"] if is_newer else [])
 
 
 def test_what_a_killed_revert_announced_is_dropped_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
