@@ -37,6 +37,7 @@ from lakegate.iceberg.files import local_path
 from lakegate.iceberg.manifests import (
     SCHEMA_KEY,
     FileEntry,
+    ListedManifest,
     ManifestList,
     encode,
     iceberg_schema,
@@ -259,6 +260,16 @@ def expire_parent(table: Table, *, loses: bool = False) -> TablePointer:
     path = local_path(pointer.metadata_location).with_name(f"00009-{uuid4()}.metadata.json")
     path.write_text(json.dumps(document))
     return pointer.model_copy(update={"metadata_location": path.as_uri()})
+
+
+def list_otherwise(table: Table, change: Callable[[Sequence[ListedManifest]], Sequence[ListedManifest]]) -> None:
+    """Change which manifests the newest snapshot lists, and what its list says about them."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    path, number = local_path(snapshot.manifest_list), snapshot.sequence_number or 0
+    known = read_list(path.read_bytes())
+    after = ManifestList(known.meta, tuple(change(known.manifests)))
+    path.write_bytes(write_list(after, snapshot.snapshot_id, snapshot.parent_snapshot_id, number))
 
 
 def listing_files_of(other: Table, own: Table, what: str, *, under: str | None = None) -> TablePointer:

@@ -433,10 +433,11 @@ class IcebergTableReader:
         parent = metadata.find_snapshot(self._files.metadata(pointer).document, parent_id)
         if parent is None:
             return True
-        before = {one.manifest_path: one for one in self._manifests(parent, pointer) if _may_hold_files(one)}
-        left = Counter(before.keys())
-        left.subtract(one.manifest_path for one in older if _may_hold_files(one))
-        merged = [before[path] for path, number in left.items() if number > 0]
+        known = {_listing(one): one for one in self._manifests(parent, pointer)}
+        left = Counter(key for key, one in known.items() if _may_hold_files(one))
+        # A manifest that the parent doesn't list counts, even if it's said to be empty: not all readers rely on that.
+        left.subtract(key for one in older if (key := _listing(one)) not in known or _may_hold_files(one))
+        merged = [known[key] for key, number in left.items() if number > 0]
         expected = Counter(
             _identity(manifest, entry)
             for manifest in merged
@@ -469,6 +470,16 @@ class IcebergTableReader:
 def _may_hold_files(manifest: ManifestFile) -> bool:
     # Format version 1 may leave the counts out.
     return (manifest.added_files_count, manifest.existing_files_count) != (0, 0)
+
+
+def _listing(manifest: ManifestFile) -> tuple[str, int, int, int]:
+    """Return what a manifest list says about a manifest that decides which rows its files have, or delete."""
+    return (
+        manifest.manifest_path,
+        manifest.partition_spec_id,
+        int(manifest.content or 0),
+        manifest.sequence_number or 0,
+    )
 
 
 def _columns_of(schema: IcebergSchema) -> Schema:

@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -23,7 +24,8 @@ from pyiceberg.transforms import (
 )
 
 from lakegate.errors import InputError, NotFoundError
-from lakegate.iceberg.manifests import FileEntry
+from lakegate.iceberg.files import local_path
+from lakegate.iceberg.manifests import FileEntry, ListedManifest, new_listed_manifest
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.refs import TablePointer
 from support.iceberg_tables import append as add
@@ -32,6 +34,7 @@ from support.iceberg_tables import (
     delete_by_equality,
     expire_parent,
     iceberg_tables,
+    list_otherwise,
     merge_deletes,
     pointer_to,
 )
@@ -172,6 +175,41 @@ def test_an_append_may_merge_manifests_of_delete_files_but_not_change_them(tmp_p
         merge_deletes(table, _NOT_MERGED.get(change or "", lambda entry: entry))
         added = IcebergTableReader().added_files(pointer_to(table), [snapshot_id])
         assert (len(added.files), added.complete) == (1, change is None)
+
+
+def _as_listed(lines: Sequence[ListedManifest]) -> Sequence[ListedManifest]:
+    return [ListedManifest(one.file) for one in lines]
+
+
+def _with_later_deletes(lines: Sequence[ListedManifest]) -> Sequence[ListedManifest]:
+    return [one.with_sequence_number(9) if one.file.content == ManifestContent.DELETES else one for one in lines]
+
+
+def _with_a_hidden_manifest(lines: Sequence[ListedManifest]) -> Sequence[ListedManifest]:
+    like = lines[-1].file  # of the parent
+    path = local_path(like.manifest_path)
+    copy = path.with_name(f"{uuid.uuid4()}-m0.avro")
+    content = path.read_bytes()
+    copy.write_bytes(content)
+    hidden = new_listed_manifest(
+        copy.as_uri(), len(content), [], 0, like.added_snapshot_id or 0, like.sequence_number or 0, None
+    )
+    return [*lines, hidden]
+
+
+@pytest.mark.parametrize("change", [_as_listed, _with_later_deletes, _with_a_hidden_manifest])
+def test_an_append_lists_its_parents_manifests_as_the_parent_does(
+    tmp_path: Path, change: Callable[[Sequence[ListedManifest]], Sequence[ListedManifest]]
+) -> None:
+    with iceberg_tables(tmp_path) as tables:
+        table = tables.create()
+        add(table, [1, 2, 3])
+        delete_by_equality(table, pa.table({"id": [1]}), [1])
+        table.refresh()
+        snapshot_id = add(table, [4])
+        list_otherwise(table, change)
+        added = IcebergTableReader().added_files(pointer_to(table), [snapshot_id])
+        assert (len(added.files), added.complete) == (1, change is _as_listed)
 
 
 @pytest.mark.parametrize("loses", [False, True])
