@@ -344,12 +344,14 @@ class IcebergTableReader:
                 if file.vector is not None:
                     return vector_flaw(file, deleted_positions(file.vector, self._files.open))
                 with self._files.open(file.path) as stream:
-                    parquet = pq.ParquetFile(stream, page_checksum_verification=True)
+                    # A store gets one request for neighbouring columns, not one for each.
+                    parquet = pq.ParquetFile(stream, page_checksum_verification=True, pre_buffer=True)
                     found = footer_flaw(file, parquet.metadata)
                     is_footer_read = True
                     if found is None and pages:
-                        for _ in parquet.iter_batches():
-                            pass
+                        for group in range(parquet.num_row_groups):  # more would be fetched into memory at once
+                            for _ in parquet.iter_batches(row_groups=[group]):
+                                pass
                     return found
             except pa.ArrowNotImplementedError:
                 return None  # Arrow doesn't know one of its types
