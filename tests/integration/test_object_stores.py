@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -261,6 +262,19 @@ def test_an_object_is_created_once(place: Place) -> None:
         place.store.create(place.uri("a.json"), b"second")
     with place.store.open(place.uri("a.json")) as stream:
         assert stream.read() == b"first"
+
+
+def test_a_file_is_uploaded_in_as_many_requests_as_it_needs(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakegate.storage.s3._IN_PARTS_FROM", 8 << 20)
+    monkeypatch.setattr("lakegate.storage.s3._PART_BYTES", 5 << 20)
+    path = tmp_path / "rows.csv"
+    for content in (b"", CSV, b"0123456789" * 1_300_000, b"shorter"):
+        path.write_bytes(content)
+        place.store.upload(place.uri("a b.csv"), path)
+        with place.store.open(place.uri("a b.csv")) as stream:
+            assert stream.read() == content
 
 
 @pytest.mark.parametrize("place", ["s3", "adls"], indirect=True)  # the stand-in of GCS looks and then writes

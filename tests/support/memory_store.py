@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import BinaryIO
 
 from lakegate.storage.objects import ObjectStore, ReplacedError, StoredObject
 
@@ -40,6 +41,10 @@ class MemoryStore(ObjectStore):
         if uri in self.objects:
             raise ReplacedError(uri)
         self.objects[uri], self._described[uri] = content, metadata
+
+    def _upload(self, uri: str, file: BinaryIO) -> None:
+        self._fail()
+        self.objects[uri] = file.read()
 
     def _metadata(self, uri: str) -> Mapping[str, str]:
         return self._described.get(uri, {})

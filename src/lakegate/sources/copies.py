@@ -277,7 +277,7 @@ def _upload_file(file: SourceFile, folder: str, store: ObjectStore) -> SourceFil
     ending = _ENDINGS.search(path)  # tells Spark the compression
     target = f"{folder}/{token_hex(8)}{ending[0] if ending else ''}"
     try:
-        store.create(target, Path(path).read_bytes())
+        store.upload(target, Path(path))
     except OSError as error:
         raise SourceError(
             f"'{shown(path)}' can't be copied to {target}: {error.strerror or error}.",

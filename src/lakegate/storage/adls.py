@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 from lakegate.config import AdlsSettings
@@ -87,6 +87,10 @@ class AdlsStore(ObjectStore):
     def _create(self, uri: str, content: bytes, metadata: dict[str, str]) -> None:
         with translated(uri):
             self._blob(uri).upload_blob(content, overwrite=False, metadata=metadata)
+
+    def _upload(self, uri: str, file: BinaryIO) -> None:
+        with translated(uri):
+            self._blob(uri).upload_blob(file, overwrite=True)
 
     def _metadata(self, uri: str) -> Mapping[str, str]:
         with translated(uri):

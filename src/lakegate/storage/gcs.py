@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 from lakegate.config import GcsSettings
@@ -105,6 +105,10 @@ class GcsStore(ObjectStore):
             blob.upload_from_string(
                 content, content_type="application/octet-stream", if_generation_match=0, retry=self._retry
             )
+
+    def _upload(self, uri: str, file: BinaryIO) -> None:
+        with translated(uri):
+            self._blob(uri).upload_from_file(file, content_type="application/octet-stream", retry=self._retry)
 
     def _metadata(self, uri: str) -> Mapping[str, str]:
         return self._loaded(uri).metadata or {}

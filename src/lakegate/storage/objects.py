@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import BinaryIO, Literal, TypeVar, cast
 
 from lakegate.errors import ConfigurationError, InputError, SourceError, StorageUnavailableError
@@ -261,6 +262,15 @@ class ObjectStore(ABC):
             if found != mark:
                 raise FileExistsError(errno.EEXIST, "it already exists", uri) from error
 
+    def upload(self, uri: str, path: Path) -> None:
+        """Copy a local file of any size to an object, completely or not at all. Replaces an existing object."""
+
+        def upload() -> None:
+            with path.open("rb") as file:
+                self._upload(uri, file)
+
+        retried(upload)
+
     def delete(self, uris: Sequence[str]) -> None:
         """Delete objects, concurrently. Missing ones are ignored."""
 
@@ -279,6 +289,10 @@ class ObjectStore(ABC):
     @abstractmethod
     def _create(self, uri: str, content: bytes, metadata: dict[str, str]) -> None:
         """Create an object. Raises :class:`ReplacedError` if it exists."""
+
+    @abstractmethod
+    def _upload(self, uri: str, file: BinaryIO) -> None:
+        """Write a file to an object without holding all of it in memory."""
 
     @abstractmethod
     def _metadata(self, uri: str) -> Mapping[str, str]: ...

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import lru_cache, partial
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -38,6 +38,8 @@ _CONNECT_TIMEOUT_S = 10
 _READ_TIMEOUT_S = 60
 _CONNECTIONS = 32
 _DELETED_AT_ONCE = 1000
+_IN_PARTS_FROM = 1 << 30
+_PART_BYTES = 64 << 20
 _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn")
 _ASK_REGION = "us-east-1"  # its endpoint redirects to a bucket's region
 _CONFLICT_CODE = "ConditionalRequestConflict"  # two clients are creating the same object, and neither has won yet
@@ -118,6 +120,15 @@ class S3Store(ObjectStore):
             self._client.put_object(
                 Bucket=address.bucket, Key=address.key, Body=content, IfNoneMatch="*", Metadata=metadata
             )
+
+    def _upload(self, uri: str, file: BinaryIO) -> None:
+        from boto3.s3.transfer import TransferConfig
+
+        address = ObjectAddress.parse(uri)
+        # A process that is killed leaves the parts of its upload behind: only large files are uploaded in parts.
+        config = TransferConfig(multipart_threshold=_IN_PARTS_FROM, multipart_chunksize=_PART_BYTES, use_threads=False)
+        with translated(uri):
+            self._client.upload_fileobj(file, address.bucket, address.key, Config=config)
 
     def _metadata(self, uri: str) -> Mapping[str, str]:
         found: Mapping[str, str] = self._head(uri)["Metadata"]
