@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lakegate.checks.parse import parse_check
-from lakegate.errors import CheckError
+from lakegate.errors import CheckError, SourceError
 from lakegate.iceberg.files import local_path
 from lakegate.lake import Lake
 from support.lakes import components_of, session_of
@@ -134,6 +135,21 @@ def test_files_are_tried_as_an_ingest_audits_them(
         [(one.check, one.verdict, one.quarantined) for one in of.results] for of in (tried.report, run.reports[0])
     )
     assert sorted(found) == sorted(did)
+
+
+def test_files_that_cannot_be_read_are_an_error_of_the_input(
+    lake: Lake, contract: Callable[[str], str], tmp_path: Path
+) -> None:
+    table = contract("checks: [unique: n]\n")
+    path = tmp_path / "damaged.parquet"
+    pq.write_table(pa.table({"n": list(range(5000)), "text": [f"t{n}" for n in range(5000)]}), path)
+    start = pq.read_metadata(path).row_group(0).column(0).data_page_offset
+    content = bytearray(path.read_bytes())
+    content[start : start + 200] = b"\xff" * 200
+    path.write_bytes(content)
+
+    with pytest.raises(SourceError, match="couldn't read a source file's data"):
+        lake.test_contract(table, path)
 
 
 def test_rows_of_files_whose_key_repeats_are_shown_with_their_file(

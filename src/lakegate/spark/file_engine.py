@@ -50,6 +50,12 @@ class FileEngine(SparkEngine):
             self._left = judged.frame.where(f"NOT ({judged.fails})").selectExpr(*columns)
         return found
 
+    def require_readable(self) -> None:
+        """Read every value of the files, and raise a :class:`~lakegate.errors.SourceError` if that fails."""
+        self._left = None
+        with spark_errors("reading the files", source=True):
+            self.frame().write.format("noop").mode("overwrite").save()
+
     def frame(self) -> Any:
         """Return the rows as a DataFrame."""
         if self._audited is None:

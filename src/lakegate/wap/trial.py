@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from lakegate.checks.questions import OrphanRows, TotalBeside, as_of
 from lakegate.checks.registry import find_check
 from lakegate.checks.validation import validate_checks
 from lakegate.contracts.store import LoadedContract
-from lakegate.errors import CheckError, LakegateError, RetryableError
+from lakegate.errors import CheckError, EngineError, LakegateError, RetryableError
 from lakegate.model.base import Value
 from lakegate.model.batch import Batch
 from lakegate.model.checks import AuditReport, Check, CheckResult
@@ -163,8 +163,11 @@ def _to_quarantine(checks: Sequence[Check], report: AuditReport) -> list[tuple[s
 
 
 def _hiding(checks: Sequence[Check], masked: Sequence[str]) -> AbstractContextManager[None]:
-    hides = bool(masked) or any(check.examples == 0 for check in checks)
-    return hiding_values("rows to quarantine were counted", hides=hides)
+    return hiding_values("rows to quarantine were counted", hides=_hides(checks, masked))
+
+
+def _hides(checks: Sequence[Check], masked: Sequence[str]) -> bool:
+    return bool(masked) or any(check.examples == 0 for check in checks)
 
 
 def _as_published(context: Context, run: Run, publication: Publication) -> tuple[StagedTable, ...]:
@@ -216,6 +219,10 @@ class TrialEngine(Engine, Protocol):
         """Exclude rows that fail one of ``tests`` from now on. Return how many rows there were, and how many fail."""
         ...
 
+    def require_readable(self) -> None:
+        """Raise a :class:`~lakegate.errors.SourceError` if a file or value can't be read."""
+        ...
+
 
 def try_contract(
     contract: LoadedContract,
@@ -229,6 +236,11 @@ def try_contract(
 
     Args:
         masked: Patterns of columns whose values aren't shown.
+
+    Raises:
+        SourceError: When a file or value can't be read.
+        CheckError: When a check can't be evaluated.
+        RetryableError: When the audit couldn't run; that says nothing about the data.
     """
     terms: ContractTerms = contract.terms
     batch = batch.named_like(tuple(column.name for column in terms.columns))
@@ -250,25 +262,37 @@ def try_contract(
             others=lambda _table: (),
         )
 
-    report = first = run_checks()
     counts: Counter[str] = Counter()
     too_many: str | None = None
     aside = 0
-    for _ in range(_MOST_ROUNDS):  # as an ingest does it: lakegate.wap.quarantine
-        failing = _to_quarantine(checks, report)
-        if not failing:
-            break
-        with _hiding(checks, masked):
-            found = engine.exclude_failing(rows, row_tests(failing, schema, rows, lambda _table: (), masked))
-        aside += found.failing
-        too_many = over_limit(contract.settings.quarantine_limit, aside, first.rows)
-        if too_many is not None:
-            break
-        counts.update({name: number for (name, _), number in zip(failing, found.by_test, strict=True)})
-        report = run_checks()
+    with _naming_unreadable(engine, hides=_hides(checks, masked)):
+        report = first = run_checks()
+        for _ in range(_MOST_ROUNDS):  # as an ingest does it: lakegate.wap.quarantine
+            failing = _to_quarantine(checks, report)
+            if not failing:
+                break
+            with _hiding(checks, masked):
+                found = engine.exclude_failing(rows, row_tests(failing, schema, rows, lambda _table: (), masked))
+            aside += found.failing
+            too_many = over_limit(contract.settings.quarantine_limit, aside, first.rows)
+            if too_many is not None:
+                break
+            counts.update({name: number for (name, _), number in zip(failing, found.by_test, strict=True)})
+            report = run_checks()
     report = with_quarantined(report, first, counts) if aside else report
     report = report.model_copy(update={"rows": first.rows})
     return ContractTrial(contract=contract.file, report=report, over_limit=too_many, untried=untried)
+
+
+@contextmanager
+def _naming_unreadable(engine: TrialEngine, *, hides: bool) -> Iterator[None]:
+    """If the engine fails in the body, find out if the files are the reason: then it's no use to try again."""
+    try:
+        yield
+    except EngineError:
+        with hiding_values("the files were read", hides=hides):
+            engine.require_readable()
+        raise
 
 
 def _split_checks(checks: tuple[Check, ...], schema: Schema) -> tuple[list[Check], tuple[UntriedCheck, ...]]:
