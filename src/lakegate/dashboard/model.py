@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -202,7 +202,7 @@ class ReadModel:
         self._pointer = lru_cache(maxsize=20_000)(self._get_pointer)
         self._metadata = lru_cache(maxsize=256)(self._read_metadata)
         self._facts = lru_cache(maxsize=20_000)(self._read_facts)
-        self._cache: OrderedDict[Hashable, Any] = OrderedDict()
+        self._caches: dict[str, OrderedDict[Hashable, Any]] = defaultdict(OrderedDict)
 
     @property
     def catalog(self) -> Catalog:
@@ -297,18 +297,24 @@ class ReadModel:
         """Return a table's size, from its metadata file. Raises the reader's errors."""
         return self._facts(pointer)
 
-    def cached(self, key: Hashable, make: Callable[[], _Found]) -> _Found:
-        """Return the cached value of ``key``; call ``make`` for it the first time. For values that never change."""
+    def cached(self, kind: str, key: Hashable, make: Callable[[], _Found], *, most: int | None = None) -> _Found:
+        """Return the cached value of ``key``; call ``make`` for it the first time. For values that never change.
+
+        Args:
+            kind: What the value is. Each kind has a cache of its own.
+            most: Most values of this kind to keep. Default: 2,000.
+        """
         with self._lock:
-            if key in self._cache:
-                self._cache.move_to_end(key)
-                found: _Found = self._cache[key]
+            cache = self._caches[kind]
+            if key in cache:
+                cache.move_to_end(key)
+                found: _Found = cache[key]
                 return found
         made = make()
         with self._lock:
-            self._cache[key] = made
-            if len(self._cache) > _CACHE_SIZE:
-                self._cache.popitem(last=False)
+            cache[key] = made
+            if len(cache) > (most or _CACHE_SIZE):
+                cache.popitem(last=False)
         return made
 
     def resolve(self, ref: str, at: str | datetime | None = None) -> Ref:

@@ -79,7 +79,7 @@ def get_quarantine(model: ReadModel, table: str, *, run_id: str | None = None) -
     if pointer is None:
         return None
     every: tuple[QuarantineSummary, ...] = model.cached(
-        ("quarantine", pointer), lambda: tuple(summaries(model.reader, pointer))
+        "quarantine", pointer, lambda: tuple(summaries(model.reader, pointer))
     )
     found = sorted((one for one in every if run_id in (None, one.run_id)), key=lambda one: one.run_id, reverse=True)
     if not found:
@@ -103,7 +103,7 @@ def count_waiting(model: ReadModel, tables: Mapping[str, TablePointer]) -> dict[
     The counts come from file metrics. All rows of a file without the metric count as waiting.
     """
     pointers = [pointer for name, pointer in tables.items() if name.endswith(SUFFIX)]
-    counts = model.read_each(pointers, lambda one: model.cached(("waiting", one), lambda: _count_waiting(model, one)))
+    counts = model.read_each(pointers, lambda one: model.cached("waiting", one, lambda: _count_waiting(model, one)))
     return {
         str(pointer.table).removesuffix(SUFFIX): number
         for pointer, number in zip(pointers, counts, strict=True)

@@ -38,6 +38,7 @@ _MADE_OF = re.compile(r"_(?:trunc|bucket|year|month|day|hour)(?:_[0-9]+)?$")
 _FOLDER = re.compile(r"/([^/=]+)=[^/]*(?=/)")
 """A partition folder: the field's name and its value."""
 _MOST_FILES = 10_000
+_MOST_LISTINGS = 8
 _MOST_COLUMNS = 200
 _MOST_RUNS = 800
 _LONGEST_BOUND = 200
@@ -413,8 +414,8 @@ _ColumnSums = tuple[int, Mapping[str, tuple[int | None, Scalar, Scalar]]]
 
 def _column_sums(model: ReadModel, pointer: TablePointer, snapshot: Snapshot) -> _ColumnSums:
     """Return the number of rows that a snapshot added, and the NULLs and bounds of each column."""
-    key = ("columns", pointer.content_id, snapshot.snapshot_id, pointer.schema_id)
-    return model.cached(key, lambda: _sum_columns(model.reader.added_files(pointer, [snapshot.snapshot_id])))
+    key = (pointer.content_id, snapshot.snapshot_id, pointer.schema_id)
+    return model.cached("columns", key, lambda: _sum_columns(model.reader.added_files(pointer, [snapshot.snapshot_id])))
 
 
 def _sum_columns(added: AddedFiles) -> _ColumnSums:
@@ -500,7 +501,8 @@ def _files(model: ReadModel, pointer: TablePointer) -> tuple[Sequence[DataFileLi
         complete = len(found) <= _MOST_FILES
         return sorted(found[:_MOST_FILES], key=lambda one: (-one.size_bytes, one.path)), complete
 
-    return model.cached(("files", pointer), read)
+    # Up to 10 MB each, and an open page reads the files of every new state.
+    return model.cached("files", pointer, read, most=_MOST_LISTINGS)
 
 
 def _is_hidden(model: ReadModel, file: DataFile, name: str) -> bool:

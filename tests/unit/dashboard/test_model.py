@@ -98,11 +98,11 @@ def test_the_list_of_branches_is_asked_for_once_a_page(model: ReadModel, house: 
 
 def test_what_is_remembered_is_bounded(model: ReadModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakegate.dashboard.model._CACHE_SIZE", 2)
-    made: list[list[str]] = [model.cached(key, partial(list, key)) for key in "aba"]
+    made: list[list[str]] = [model.cached("letters", key, partial(list, key)) for key in "aba"]
     assert made[0] is made[2]
-    model.cached("c", lambda: ["c"])
-    assert model.cached("a", list) is made[0], "b was used longer ago"
-    assert model.cached("b", list) == []
+    model.cached("letters", "c", lambda: ["c"])
+    assert model.cached("letters", "a", list) is made[0], "b was used longer ago"
+    assert model.cached("letters", "b", list) == []
 
 
 @pytest.mark.parametrize(

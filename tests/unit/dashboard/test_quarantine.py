@@ -109,7 +109,7 @@ def test_no_file_of_a_quarantine_table_is_left_uncounted() -> None:
     file = DataFile(path="f", rows=3, size_bytes=1, columns={})
     reader = SimpleNamespace(files=lambda _: iter([file] * 10_001))
     model: Any = SimpleNamespace(
-        reader=reader, read_each=lambda items, do: [*map(do, items)], cached=lambda _, compute: compute()
+        reader=reader, read_each=lambda items, do: [*map(do, items)], cached=lambda _, __, compute: compute()
     )
     pointer: Any = SimpleNamespace(table="nyc.trips__quarantine")
     assert count_waiting(model, {"nyc.trips__quarantine": pointer}) == {"nyc.trips": 30_003}

@@ -32,7 +32,7 @@ from lakegate.dashboard.tables import (
 from lakegate.errors import IdentifierError, InputError, NotFoundError
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.journal.journal import Journal
-from lakegate.model.refs import CommitRequest
+from lakegate.model.refs import CommitRequest, TablePointer
 from lakegate.model.run import Run
 from lakegate.testing import MemoryCatalog
 from support.big_lake import HOSTILE, BigLake, big_lake
@@ -112,6 +112,19 @@ def test_files_and_partitions(big: BigLake) -> None:
     assert [(one.partition, one.rows) for one in partitions.items] == [("", detail.facts.rows)]
     assert files.complete
     assert partitions.complete
+
+
+def test_the_files_of_only_a_few_states_are_kept(
+    house: FakeLakehouse, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, read, files = model_of(house), list[TablePointer](), house.files
+    monkeypatch.setattr(house, "files", lambda pointer: read.append(pointer) or files(pointer))
+    runs = [load({"id": number}) for number in range(9)]
+    commits = [run.publication.commit for run in runs if run.publication is not None]
+    for commit in [*commits, commits[-1], commits[0]]:
+        list_data_files(model, "nyc.trips", at=commit)
+    assert len(read) == 10
+    assert read[0] == read[-1]
 
 
 @pytest.mark.parametrize(
