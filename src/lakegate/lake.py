@@ -125,6 +125,8 @@ Checks = Sequence[str | Check]
 _Result = TypeVar("_Result")
 _FILES_AT_ONCE = 8
 _RETRY_S = 600.0
+_HIGHEST_NUMBER = 2**63 - 1
+"""Highest number that databases can store."""
 _CHOICES = {
     "on_failure": OnFailure,
     "on_changed": OnChanged,
@@ -2537,7 +2539,7 @@ class Lake:
             RetryableError: The journal can't be reached.
         """
         outbox = self._components.journal.outbox
-        after = 0 if delivery is None else delivery - 1
+        after = 0 if delivery is None else min(max(delivery, 1), _HIGHEST_NUMBER) - 1
         found = [one for one in outbox.waiting(name, after=after, limit=1) if delivery in (None, one.delivery_id)]
         if not found:
             what = "Nothing" if delivery is None else f"No delivery {delivery}"

@@ -125,8 +125,9 @@ def test_the_lake_knows_systems_of_the_settings_and_of_the_journal(project: Path
         ]
         with pytest.raises(NotFoundError, match="Nothing is queued for downstream 'hook'"):
             lake.downstream_skip("hook")
-        with pytest.raises(NotFoundError, match=f"No delivery {skipped.delivery_id} is queued"):
-            lake.downstream_skip("gone", delivery=skipped.delivery_id)
+        for number in (skipped.delivery_id, 0, -(10**20), 10**20):
+            with pytest.raises(NotFoundError, match=f"No delivery {number} is queued"):
+                lake.downstream_skip("gone", delivery=number)
         with pytest.raises(InputError, match="is in the settings"):
             lake.downstream_forget("hook")
         assert lake.downstream_forget("gone") == 1
