@@ -1887,8 +1887,14 @@ class Lake:
             RetryableError: The catalog can't be reached.
         """
         identifier = TableIdentifier.parse(table)
-        found = ((ref, self._components.catalog.get_table(identifier, ref)) for ref in self.branches())
-        return [(ref, self._components.reader.metadata(pointer).rows) for ref, pointer in found if pointer is not None]
+        found: list[tuple[Ref, int | None]] = []
+        for ref in self.branches():
+            pointer = None
+            with suppress(NotFoundError):  # the branch was dropped meanwhile
+                pointer = self._components.catalog.get_table(identifier, ref)
+            if pointer is not None:
+                found.append((ref, self._components.reader.metadata(pointer).rows))
+        return found
 
     def query(self, sql: str, *, ref: str = MAIN, at: str | datetime | None = None) -> Query:
         """Run a Spark SQL query. Plain table names mean the tables on ``ref``.

@@ -25,8 +25,9 @@ from lakegate.journal.journal import Journal
 from lakegate.journal.schema import HEAD
 from lakegate.lake import Lake, _Origin
 from lakegate.model.batch import CsvOptions, SourceFile
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
-from lakegate.model.refs import CommitRequest
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import Publication, Run, RunKind, RunStatus
 from lakegate.model.source import Source
 from lakegate.private_files import copies_of
@@ -75,6 +76,26 @@ def run(number: int, kind: RunKind = "ingest", **changes: Any) -> Run:
 def commit(house: FakeLakehouse, message: str) -> str:
     base = house.catalog.get_ref("main").hash
     return house.catalog.commit(CommitRequest(branch="main", base=base, message=message, namespaces=((message,),))).hash
+
+
+def test_a_branch_dropped_meanwhile_does_not_hide_the_rows_of_the_others(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = open_lake(house)
+    ingest(house.context, ordered(house))
+    for name in ("a", "b"):
+        house.catalog.create_branch(name, house.catalog.get_ref("main"))
+    refs = house.catalog.list_refs()
+    house.catalog.delete_ref(house.catalog.get_ref("a"))
+    get_table = house.catalog.get_table
+
+    def asked(table: TableIdentifier, ref: Ref) -> TablePointer | None:
+        house.catalog.get_ref(ref.name)
+        return get_table(table, ref)
+
+    monkeypatch.setattr(house.catalog, "list_refs", lambda: refs)
+    monkeypatch.setattr(house.catalog, "get_table", asked)
+    assert [(ref.name, rows) for ref, rows in lake.rows_per_branch(TABLE)] == [("main", 2), ("b", 2)]
 
 
 def test_a_short_prefix_does_not_choose_a_run_to_change(house: FakeLakehouse) -> None:
