@@ -79,6 +79,20 @@ def test_runs_are_found_by_status_table_and_id(made: BigLake) -> None:
     assert run.run_id in shown("runs", after="nonsense"), "a broken link shows the first page"
 
 
+def test_a_search_that_has_not_come_to_the_oldest_says_so_and_goes_on(
+    made: BigLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share(made)
+    monkeypatch.setattr("lakegate.journal.pages._MOST_SEARCHED", 40)
+    monkeypatch.setattr("lakegate.journal.pages._PIECES", (40,))
+    for path, word, none in (("runs", "q", "No run matches<"), ("files", "search", "No such file was published")):
+        page = opened(path, **{word: "no such file"})
+        assert "among the newest ones" in html_of(page)
+        (following,) = (button for button in page.button if button.label == "Next page")
+        following.click().run()
+        assert none in html_of(page)
+
+
 def test_a_run_shows_steps_checks_examples_and_what_to_type(made: BigLake) -> None:
     share(made)
     run = find(made, "rejected")

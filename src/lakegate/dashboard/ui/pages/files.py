@@ -28,6 +28,10 @@ def show() -> None:
             shared().model, search=search, table=table or None, limit=_ON_A_PAGE, cursor=parts.param("after")
         )
         parts.problems(found.problems)
+        if not found.items and found.next is not None:
+            parts.html(markup.empty("No file matches among the newest ones", "The next page searches older files."))
+            parts.show_pagination(found, "file")
+            return
         if not found.items:
             _show_empty(search, table, is_first=parts.param("after") is None)
             return

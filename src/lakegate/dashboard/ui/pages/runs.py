@@ -50,9 +50,12 @@ def show() -> None:
     parts.problems(found.problems)
     if found.items:
         parts.html(markup.table(_COLUMNS, (_row(one) for one in found.items), caption="Runs"))
-        parts.show_pagination(found, "run")
+    elif found.next is not None:
+        parts.html(markup.empty("No run matches among the newest ones", "The next page searches older runs."))
     else:
         parts.html(_empty(is_filtered=wanted != RunFilter()))
+    if found.items or found.next is not None:
+        parts.show_pagination(found, "run")
 
 
 def _filters() -> RunFilter:
