@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -16,9 +17,11 @@ import uvicorn
 
 from lakegate.config import Settings, UiSettings
 from lakegate.dashboard.model import ReadModel
+from lakegate.dashboard.overview import Overview, PublishPoint, TableOverview
 from lakegate.dashboard.queries import Queries
 from lakegate.dashboard.ui import actions, parts, server, session
 from lakegate.dashboard.ui.access import Access
+from lakegate.dashboard.ui.pages import home
 from lakegate.dashboard.ui.session import Shared
 from lakegate.errors import CatalogUnavailableError, ConflictError, InputError
 from lakegate.iceberg.reader import IcebergTableReader
@@ -66,6 +69,19 @@ def test_home_finds_tables_by_name(made: BigLake) -> None:
     assert f">{made.tables[0]}</bdi>" in page
     assert f">{made.tables[1]}</bdi>" not in page
     assert "Nothing matches &#39;&lt;b&gt;&#39;" in shown("", q="<b>")
+
+
+@pytest.mark.parametrize("was_published", [True, False])
+def test_a_table_that_is_gone_is_not_one_that_is_still_to_come(
+    made: BigLake, monkeypatch: pytest.MonkeyPatch, *, was_published: bool
+) -> None:
+    share(made)
+    at = datetime(2026, 1, 31, tzinfo=UTC)
+    publish = PublishPoint(run_id="r1", at=at) if was_published else None
+    one = TableOverview(table="nyc.trips", exists=False, last_publish=publish)
+    monkeypatch.setattr(home, "overview", lambda *_, **__: Overview(items=(one,), at=at))
+    page = str(home.prerendered())
+    assert (">gone<" in page, ">not yet<" in page) == (was_published, not was_published)
 
 
 def test_runs_are_found_by_status_table_and_id(made: BigLake) -> None:

@@ -149,7 +149,10 @@ def _row_count(one: TableOverview) -> Html:
     if one.rows is not None:
         return Markup("{:,}").format(one.rows)
     if one.exists is False:
-        return Markup('<span class="muted" title="It isn\'t on main yet">not yet</span>')
+        words = ("not yet", "It isn't on main yet")
+        if one.last_publish is not None:
+            words = ("gone", "It was dropped or renamed")
+        return Markup('<span class="muted" title="{}">{}</span>').format(words[1], words[0])
     at_most = "–" if one.rows_at_most is None else f"≤ {one.rows_at_most:,}"
     return Markup('<span class="muted">{}</span>').format(at_most)
 
