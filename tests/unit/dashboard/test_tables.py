@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.journal.journal import Journal
 from lakegate.model.refs import CommitRequest, TablePointer
 from lakegate.model.run import Run
+from lakegate.model.tables import DataFile
 from lakegate.testing import MemoryCatalog
 from support.big_lake import HOSTILE, BigLake, big_lake
 from support.fakes import FakeLakehouse
@@ -118,7 +119,12 @@ def test_the_files_of_only_a_few_states_are_kept(
     house: FakeLakehouse, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, read, files = model_of(house), list[TablePointer](), house.files
-    monkeypatch.setattr(house, "files", lambda pointer: read.append(pointer) or files(pointer))
+
+    def listed(pointer: TablePointer) -> Iterator[DataFile]:
+        read.append(pointer)
+        return iter(files(pointer))
+
+    monkeypatch.setattr(house, "files", listed)
     runs = [load({"id": number}) for number in range(9)]
     commits = [run.publication.commit for run in runs if run.publication is not None]
     for commit in [*commits, commits[-1], commits[0]]:
