@@ -360,8 +360,10 @@ def _changed(
 
 def needed_states(context: Context) -> Iterator[TablePointer]:
     """Yield table states that downstream systems mirror or haven't been notified of yet; ``gc`` keeps their files."""
+    # In this order: an event that's sent in between is among both.
+    unsent = context.journal.outbox.unsent_states()
     yield from context.journal.outbox.mirrored()
-    for delivery in context.journal.outbox.unsent_states():
+    for delivery in unsent:
         if all(map(is_quarantine, delivery.tables)):
             continue  # events of quarantine tables are never sent
         with suppress(_CommitLostError):

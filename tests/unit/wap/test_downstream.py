@@ -490,6 +490,20 @@ def test_gc_keeps_states_that_a_mirror_has_or_will_be_sent() -> None:
     assert list(needed_states(world.context)) == []
 
 
+def test_gc_keeps_a_state_that_is_delivered_while_it_looks() -> None:
+    glue = System("glue", mirrors=True)
+    world = World(glue)
+    world.add("a", row(1))
+    glue.fails = down
+    world.add("b", row(2))
+    states = needed_states(world.context)
+    needed = [next(states).metadata_location]
+    glue.fails = up
+    world.later(hours=2)
+    needed += [pointer.metadata_location for pointer in states]
+    assert needed == [glue.told[0].tables[0].after, glue.told[1].tables[0].after]
+
+
 def test_gc_keeps_a_skipped_state_until_a_later_one_is_delivered() -> None:
     glue = System("glue", mirrors=True)
     world = World(glue)
