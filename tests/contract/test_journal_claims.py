@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lakegate.model.batch import Claim, KnownFile, SourceFile
-from lakegate.model.run import FileCheckpoint, HistoryEvent, Publication
+from lakegate.model.run import FileCheckpoint, HistoryEvent, PastCommit, Publication
 from support.journals import START, Actor, file, run
 
 A, B, C = file("a"), file("b"), file("c")
@@ -258,6 +258,29 @@ def test_a_rebuild_takes_back_what_the_history_does_not_hold(journal: Actor) -> 
 
     journal.record("main", [event("c1", "r01", "a"), event("c2", "r02", "b")], "c2", rebuild=True)
     assert status(journal, "r02") == "published"
+
+
+def test_what_was_read_before_a_reset_is_not_recorded_after_it(journal: Actor) -> None:
+    def read(*names: str) -> dict[str, Any]:
+        events = [event(name, f"r{name[1:]}", name) for name in names]
+        commits = [PastCommit(hash=one.commit, time=START, events=(one,)) for one in events]
+        return {"target": "main", "events": events, "head": names[-1], "commits": commits}
+
+    assert journal.record(**read("c1", "c2", "c3"), rebuild=True, known=None)
+    late = read("c4", "c5")
+    # Others may record the same commits meanwhile, and more.
+    assert journal.record(**read("c4"), known="c3")
+    assert journal.record(**late, known="c3")
+    assert journal.record(**read("c4"), known="c3")
+    assert journal.synced("main") == "c5"
+
+    later = read("c6", "c7")
+    assert journal.record(**read("c1", "d9"), rebuild=True, known="c5", gone={"r2", "r3", "r4", "r5"})
+    assert not journal.record(**late, known="c3")
+    assert not journal.record(**later, known="c5")
+    assert journal.synced("main") == "d9"
+    assert journal.commits.with_prefix("main", "c", limit=9) == ["c1"]
+    assert journal.published() == {"r1", "r9"}
 
 
 def test_a_rebuild_hears_known_commits_again(journal: Actor) -> None:

@@ -201,6 +201,17 @@ def is_at(tx: JournalTransaction, target: str, known: str | None) -> bool:
     return known in (ANY_HEAD, tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target)))
 
 
+def continues(tx: JournalTransaction, target: str, known: str | None, head: str, commits: Sequence[PastCommit]) -> bool:
+    """Return whether ``commits``, from after ``known`` up to ``head``, belong to the recorded history of ``target``.
+
+    If not, another process has recorded since that the target was reset.
+    """
+    if is_at(tx, target, known):
+        return True
+    recorded = tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target))
+    return any(one.hash == recorded for one in commits) or _has(tx, target, head)
+
+
 def _lock_name(target: str) -> str:
     return f"history {target}"
 
@@ -230,9 +241,7 @@ def record(
         _reconsider_files(tx, events)
     _retract(tx, target, list(gone))
     new = _unrecorded(tx, target, events)
-    has_head = bool(
-        tx.scalar(select(EVENTS.c.commit_hash).where(EVENTS.c.target == target, EVENTS.c.commit_hash == head))
-    )
+    has_head = _has(tx, target, head)
     net = net_history(new)
     for then, now in net.renames:
         _rename_claims(tx, then, now)
@@ -413,8 +422,7 @@ class JournalCommits:
     def has(self, target: str, commit: str) -> bool:
         """Return whether ``commit`` is known."""
         with self._database.reading() as tx:
-            query = select(func.count()).select_from(EVENTS).where(*_is(target, commit))
-            return tx.execute(query).scalar_one() > 0
+            return _has(tx, target, commit)
 
     def is_near(self, target: str, commit: str, *, within: int) -> bool:
         """Return whether ``commit`` is known, with no more than ``within`` commits after it."""
@@ -442,3 +450,7 @@ def _add(tx: JournalTransaction, target: str, commits: Sequence[PastCommit]) -> 
 
 def _is(target: str, commit: str) -> tuple[ColumnElement[bool], ...]:
     return EVENTS.c.target == target, EVENTS.c.commit_hash == commit
+
+
+def _has(tx: JournalTransaction, target: str, commit: str) -> bool:
+    return tx.scalar(select(EVENTS.c.commit_hash).where(*_is(target, commit))) is not None

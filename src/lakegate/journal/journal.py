@@ -526,10 +526,14 @@ class Journal:
             commits: All commits that were read, even without runs, so that they're found by their digits and time.
 
         Returns:
-            Whether the commits are recorded.
+            Whether the commits are recorded; ``False`` if another process has recorded another history since.
         """
         with self._database.writing() as tx:
-            if rebuild and not history.is_at(tx, target, known):
+            if rebuild:
+                is_current = history.is_at(tx, target, known)
+            else:
+                is_current = history.continues(tx, target, known, head, commits)
+            if not is_current:
                 return False
             history.record(tx, target, events, head, rebuild=rebuild, gone=gone, commits=commits)
             return True
