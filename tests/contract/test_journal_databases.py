@@ -19,13 +19,15 @@ from lakegate.errors import ClockError, ConfigurationError, InputError, Retryabl
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.factory import open_journal, open_postgres, open_sqlite
 from lakegate.journal.journal import LEASE_S, Journal
+from lakegate.journal.outbox import withdraw
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import HEAD
-from lakegate.model.run import HistoryEvent
+from lakegate.model.run import HistoryEvent, QueuedPublish
 from support.black_hole import way_to
 from support.journals import START, Actor, FakeHolder, empty, file, run
 from support.postgres import USER, PostgresServer
 from support.tls_proxy import Authority
+from support.waiting import wait_until
 
 on_postgres = pytest.mark.xdist_group("postgres")
 
@@ -273,6 +275,22 @@ def test_a_lock_held_for_too_long_in_postgres_is_retryable(server: PostgresServe
             with pytest.raises(RetryableError, match="lock timeout"):
                 journal.journal.end(run(1), shared.tokens["r01"])
         journal.journal.end(run(1), shared.tokens["r01"])
+
+
+@on_postgres
+def test_an_end_and_a_take_over_never_wait_for_each_other(server: PostgresServer, shared: Actor) -> None:
+    one = run(1, status="staged")
+    shared.begin(one)
+    shared.journal.publishes.join(QueuedPublish(run=one, token=shared.tokens["r01"], audit="", seen="0a"))
+    database = PostgresDatabase(make_url(server.url).set(password=server.password), tls=False)
+    blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    with ThreadPoolExecutor(1) as pool, closing(database):
+        with database.writing() as tx:
+            tx.lock("run r01")  # as whoever takes the run over
+            ending = pool.submit(shared.end, one)
+            wait_until(lambda: server.run(blocked)[0][0] == 1)
+            assert withdraw(tx, "r01")
+        assert ending.result(120) == one
 
 
 @on_postgres

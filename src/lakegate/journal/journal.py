@@ -247,9 +247,10 @@ class Journal:
             LeaseLostError: If another process took over the run. Nothing changes then.
         """
         with self._database.writing() as tx:
-            # Lock in the same order as a process that takes the run from the publish queue.
+            # Lock in the same order as _take, and as a process that takes the run from the publish queue.
+            _require_own(tx, run.run_id, token)
             withdraw(tx, run.run_id)
-            _drop(tx, run.run_id, token)
+            tx.execute(delete(LEASES).where(*_lease_of(run.run_id, token)))
             files.lock_claims_of(tx, run.run_id)
             known = runs.get(tx, run.run_id, to_change=True)
             kept = runs.put(tx, run)
