@@ -294,6 +294,18 @@ def test_an_end_and_a_take_over_never_wait_for_each_other(server: PostgresServer
 
 
 @on_postgres
+def test_a_step_of_an_upgrade_may_take_longer_than_other_statements(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakegate.journal.postgres._ANSWER_TIMEOUT_S", 2.0)
+    with closing(PostgresDatabase(make_url(server.url).set(password=server.password), tls=False)) as database:
+        with database.upgrading() as tx:
+            tx.execute(text("SELECT pg_sleep(2.5)"))
+        with pytest.raises(RetryableError, match="timed out"), database.reading() as tx:
+            tx.execute(text("SELECT pg_sleep(2.5)"))
+
+
+@on_postgres
 def test_a_run_that_ends_while_we_wait_for_it_is_returned_without_a_lease(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import ssl
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
+from socket import socket
 from typing import Any, Literal, cast
 
 import sqlalchemy as sa
@@ -37,6 +38,8 @@ from lakegate.journal.database import BUSY_TIMEOUT_S, Database, JournalTransacti
 SCHEMA = "lakegate"
 MAX_CONNECTIONS = 30
 _ANSWER_TIMEOUT_S = 30.0
+_UPGRADE_TIMEOUT_S = 3600.0
+"""How long one statement of a migration may take: it may read every run, or index every source file."""
 _LOCK_POOL_TIMEOUT_S = 1.0
 _KEPT_OPEN = 5
 # Without these, the server would keep the locks of a lost machine for two hours.
@@ -126,7 +129,8 @@ class PostgresDatabase(Database):
             # CREATE … IF NOT EXISTS needs the CREATE privilege even if the schema exists.
             if not tx.scalar(select(func.to_regnamespace(SCHEMA))):
                 tx.execute(sa.schema.CreateSchema(SCHEMA, if_not_exists=True))
-            yield tx
+            with _answering_within(tx.connection, _UPGRADE_TIMEOUT_S):
+                yield tx
 
     @contextmanager
     def named_lock(self, name: str, *, timeout_s: float, waiting: Waiting | None = None) -> Iterator[bool]:
@@ -162,8 +166,7 @@ class PostgresDatabase(Database):
                 waiting()
             milliseconds = max(1, round(timeout_s * 1000))  # 0 would mean forever
             # The lock may take longer than any other answer, but a lost server never answers.
-            driver: Any = connection.connection.driver_connection
-            driver._usock.settimeout(timeout_s + _ANSWER_TIMEOUT_S)  # noqa: SLF001 - pg8000 sets it once, when it connects
+            _socket_of(connection).settimeout(timeout_s + _ANSWER_TIMEOUT_S)
             connection.execute(select(func.set_config("lock_timeout", str(milliseconds), sa.false())))
             connection.execute(select(func.pg_advisory_lock(key)))
         except (SQLAlchemyError, OSError):
@@ -270,6 +273,24 @@ def _recognise_disconnect(context: ExceptionContext) -> None:
     # A server that shuts down says so in an ordinary error.
     if _code_and_text(context.original_exception)[0].startswith(_SERVER_GOES):
         context.is_disconnect = True
+
+
+def _socket_of(connection: Connection) -> socket:
+    driver: Any = connection.connection.driver_connection
+    return cast("socket", driver._usock)  # noqa: SLF001 - pg8000 sets a timeout only once, when it connects
+
+
+@contextmanager
+def _answering_within(connection: Connection, timeout_s: float) -> Iterator[None]:
+    """Let each statement of the body take longer than others."""
+    used = _socket_of(connection)
+    usual_s = used.gettimeout()
+    used.settimeout(timeout_s)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # the connection may be gone
+            used.settimeout(usual_s)
 
 
 def _code_and_text(error: BaseException | None) -> tuple[str, str]:
