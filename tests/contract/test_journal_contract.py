@@ -24,7 +24,7 @@ def ids(journal: Actor, **filters: object) -> list[str]:
 def test_a_run_comes_back_as_it_was_saved(journal: Actor) -> None:
     step = RunStep(name="write", started_at=START, finished_at=START + timedelta(seconds=2), outcome="done")
     result = CheckResult(
-        name="not_null_ö", check="not_null(ö)", columns=("ö",), severity="error", verdict="fail", failing_rows=1,
+        name="not_null_ö\0", check="not_null(ö)", columns=("ö",), severity="error", verdict="fail", failing_rows=1,
         total_rows=2, evidence="scan", examples=({"ö": None, "text": "nul \0 and ' and \\ and 🐘"},),
     )  # fmt: skip
     report = AuditReport(
@@ -34,6 +34,7 @@ def test_a_run_comes_back_as_it_was_saved(journal: Actor) -> None:
     journal.save(saved)
     assert journal.get("r01") == saved
     assert journal.get("r02") is None
+    assert list(journal.bad_rows()) == []
 
 
 def test_saving_again_replaces(journal: Actor) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from sqlalchemy import Column, Row, delete, select, update
 
 from lakegate.journal.database import JournalTransaction
-from lakegate.journal.schema import CLAIMS, LANDINGS, as_text
+from lakegate.journal.schema import CLAIMS, LANDINGS, as_text, storable
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.request import OnSameContent
 from lakegate.model.run import FileCheckpoint
@@ -240,15 +240,11 @@ def save_checkpoints(tx: JournalTransaction, table: str, checkpoints: Sequence[F
     tx.lock(f"landings {table}")
     latest = {checkpoint.uri: checkpoint for checkpoint in checkpoints}.values()
     rows = [
-        (table, one.uri, one.stamp, one.outcome, one.tries, one.run_id, _storable(one.reason), as_text(one.noted_at))
+        # A reason may quote a file's content.
+        (table, one.uri, one.stamp, one.outcome, one.tries, one.run_id, storable(one.reason), as_text(one.noted_at))
         for one in latest
     ]
     tx.insert(LANDINGS, rows, key="table_name, uri")
-
-
-def _storable(text: str | None) -> str | None:
-    # A reason may quote a file's content, and Postgres can't store NUL in text.
-    return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _checkpoint(row: Row[Any]) -> FileCheckpoint:

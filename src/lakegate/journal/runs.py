@@ -13,7 +13,7 @@ from pydantic_core import from_json
 from sqlalchemy import Row, Select, Table, bindparam, select
 
 from lakegate.journal.database import JournalTransaction
-from lakegate.journal.schema import CHECK_RESULTS, RUN_TABLES, RUNS, STEPS, as_text
+from lakegate.journal.schema import CHECK_RESULTS, RUN_TABLES, RUNS, STEPS, as_text, storable
 from lakegate.model.run import Run, RunStatus
 
 SHOWN = (RUNS.c.run_id, RUNS.c.branch, RUNS.c.status, RUNS.c.started_at, RUNS.c.document)
@@ -205,7 +205,8 @@ def _step_rows(run: Run) -> Iterator[_Row]:
 def _check_rows(run: Run) -> Iterator[_Row]:
     found = ((report.table, result) for report in run.reports for result in report.results)
     for position, (table, result) in enumerate(found):
-        about = (result.name, result.check, result.severity, result.verdict, result.evidence)
+        # A check may be named after a column, and a column may have any name.
+        about = (storable(result.name), result.check, result.severity, result.verdict, result.evidence)
         yield run.run_id, position, table, *about, result.failing_rows, result.total_rows
 
 

@@ -243,6 +243,11 @@ def is_time(text: object) -> bool:
         return False
 
 
+def storable(text: str | None) -> str | None:
+    """Return text without NUL, which Postgres can't store."""
+    return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
 REVISIONS = tuple(f"{number:04}" for number in range(1, 16))
 HEAD = REVISIONS[-1]
 # As Alembic defines it.
