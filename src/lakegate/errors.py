@@ -77,9 +77,10 @@ class ConfigurationError(InputError):
 
 
 class NewerFormatError(LakegateError):
-    """A newer lakegate wrote a commit's list of source files, in a format that this version can't read.
+    """A newer lakegate wrote a commit, a branch or a run, in a format that this version can't read.
 
-    Reading still works, but this version publishes nothing until you upgrade it.
+    Reading still works. Until you upgrade it, this version doesn't publish to that target, or doesn't work on that
+    branch or run.
     """
 
     code = "newer-format"

@@ -703,6 +703,7 @@ class Lake:
 
         Raises:
             NotFoundError: There's no such run.
+            NewerFormatError: A newer lakegate wrote the run.
             RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
         """
         return self._clean_up_if_ended(resume(self._context, run_id, until="audit"))
@@ -718,6 +719,7 @@ class Lake:
 
         Raises:
             NotFoundError: There's no such run.
+            NewerFormatError: A newer lakegate wrote the run.
             RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
             OutcomeUnknownError: The connection to the catalog broke during the commit. Call it again to find out.
         """
@@ -737,6 +739,7 @@ class Lake:
 
         Raises:
             NotFoundError: There's no such run.
+            NewerFormatError: A newer lakegate wrote the run.
             RetryableError: Another process is working on it, or the catalog can't be reached.
         """
         return self._clean_up_if_ended(undo(self._context, run_id, reason=reason))

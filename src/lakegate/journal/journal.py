@@ -12,7 +12,7 @@ import tenacity
 from sqlalchemy import ColumnElement, bindparam, delete, func, literal, or_, select, union_all, update
 from sqlalchemy import Row as SqlRow
 
-from lakegate.errors import LeaseLostError, RetryableError
+from lakegate.errors import LeaseLostError, NewerFormatError, RetryableError
 from lakegate.journal import alerts, files, history, metrics, runs
 from lakegate.journal.database import Database, JournalTransaction, Waiting, utc_now
 from lakegate.journal.history import ANY_HEAD, JournalCommits
@@ -316,15 +316,19 @@ class Journal:
             runs.put(tx, run)
             metrics.add(tx, counted)
 
-    def resume(self, run_id: str, *, ended: bool = False, wait_s: float = 0.0) -> Lease | None:
+    def resume(self, run_id: str, *, ended: bool = False, newer: bool = True, wait_s: float = 0.0) -> Lease | None:
         """Take the lease of a run that hasn't ended, and return it with the run.
 
         Args:
             ended: Also take the lease of a run that has ended; otherwise, such a run is returned without a token.
+            newer: Also take the lease of a run that a newer lakegate wrote: only to end it, if the user says so.
             wait_s: Seconds to wait for another process that is working on the run.
 
         Returns:
             The lease; ``None`` if the run doesn't exist.
+
+        Raises:
+            NewerFormatError: If a newer lakegate wrote the run, unless ``newer``.
         """
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(RetryableError),
@@ -332,7 +336,7 @@ class Journal:
             wait=tenacity.wait_fixed(_POLL_S),
             reraise=True,
         )
-        return retrying(self._resume, run_id, ended=ended)
+        return retrying(self._resume, run_id, ended=ended, newer=newer)
 
     def suspended(self) -> Mapping[str, datetime]:
         """Return when each suspended run expires, by run id, soonest first."""
@@ -564,14 +568,18 @@ class Journal:
         """Release connections. Idempotent."""
         self._database.close()
 
-    def _resume(self, run_id: str, *, ended: bool) -> Lease | None:
+    def _resume(self, run_id: str, *, ended: bool, newer: bool) -> Lease | None:
         with self._database.writing() as tx:
             run = runs.get(tx, run_id)
+            if isinstance(run, runs.NewerRun) and not newer:
+                raise _newer_error(run_id)
             if run is None or (run.finished_at is not None and not ended):
                 return None if run is None else Lease(run=run)
             token = self._take(tx, run_id)
             # The process that held the lease may have ended the run while we waited.
             run = runs.get(tx, run_id) or run
+            if isinstance(run, runs.NewerRun) and not newer:
+                raise _newer_error(run_id)
             if run.finished_at is not None and not ended:
                 _drop(tx, run_id, token)
                 return Lease(run=run)
@@ -643,6 +651,14 @@ def _drop(tx: JournalTransaction, run_id: str, token: str) -> None:
 def _give_up(tx: JournalTransaction, run_id: str, token: str, *, until: str) -> None:
     nobody = {"holder": _NOBODY, "token": _NOBODY, "expires_at": until}
     tx.execute(update(LEASES).where(*_lease_of(run_id, token)).values(nobody))
+
+
+def _newer_error(run_id: str) -> NewerFormatError:
+    return NewerFormatError(
+        f"Run {run_id} is in a format that this version of lakegate can't read. It was written by a newer lakegate.",
+        hint=f"Upgrade: pip install --upgrade lakegate. Or end the run: lakegate recover {run_id}",
+        run_id=run_id,
+    )
 
 
 def _busy_error(run_id: str) -> RetryableError:

@@ -120,12 +120,14 @@ def _what_is_left(row: Row[Any]) -> UnreadRun:
     except (KeyError, TypeError):
         tables = ()
     kind = NewerRun if found.get("run_id") == row.run_id else UnreadRun
+    ended = found.get("finished_at") if kind is NewerRun else None
     return kind(
         run_id=str(row.run_id),
         tables=tables,
         branch=str(row.branch),
         status=row.status if row.status in get_args(RunStatus) else "failed",
         started_at=_time_or_zero(row.started_at),
+        finished_at=None if ended is None else _time_or_zero(ended),
         detail="This version of lakegate can't read the rest of this run's record in the journal.",
     )
 

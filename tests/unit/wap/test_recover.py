@@ -14,6 +14,7 @@ from lakegate.errors import (
     ConfigurationError,
     EngineUnavailableError,
     LakegateError,
+    NewerFormatError,
     RetryableError,
     StorageUnavailableError,
 )
@@ -23,8 +24,9 @@ from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, FileCheckpoint, Run
 from lakegate.wap import failpoints, reachable
 from lakegate.wap.context import Context
+from lakegate.wap.discard import discard_run
 from lakegate.wap.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files, sync
-from lakegate.wap.ingest import ingest
+from lakegate.wap.ingest import ingest, resume, undo
 from lakegate.wap.recover import CannotPublishError, rebuild, recover, recover_now
 from lakegate.wap.revert import restore_table
 from support.fakes import FakeLakehouse
@@ -121,6 +123,50 @@ def test_a_run_that_a_newer_lakegate_wrote_is_left_to_it(monkeypatch: pytest.Mon
     with house.database.writing() as tx:  # the newer one can read it
         tx.execute(text("UPDATE runs SET document = :document WHERE run_id = 'a'"), {"document": document})
     assert [run.status for run in recover(house.context)] == (["published"] if is_newer else [])
+
+
+@pytest.mark.parametrize("action", ["resume", "undo"])
+def test_a_step_of_an_older_release_leaves_a_newer_ones_run_to_the_user(action: str) -> None:
+    house = House()
+    house.add("z", rows(9))
+    order = ordered(house, rows(1), run="a")
+    resume(house.context, "a", until="audit", request=lambda: order)
+
+    def record() -> Any:
+        with house.database.reading() as tx:
+            return tx.execute(text("SELECT * FROM runs JOIN leases USING (run_id) WHERE run_id = 'a'")).all()
+
+    with house.database.writing() as tx:
+        tx.execute(text("UPDATE runs SET document = json_set(document, '$.invented', 1) WHERE run_id = 'a'"))
+    before = record()
+    with pytest.raises(NewerFormatError, match="Run a is in a format"):
+        if action == "resume":
+            resume(house.context, "a", until="publish", request=lambda: order)
+        else:
+            undo(house.context, "a", reason="Enough.")
+    assert (record(), order.branch in branches(house)) == (before, True)
+
+    if action == "resume":
+        assert recover_now(house.context, "a").status == "failed"
+    else:
+        discarded = discard_run(house.context, order.branch)
+        assert discarded is not None
+        assert discarded.status == "discarded"
+    assert branches(house) == ["main"]
+
+
+def test_a_run_of_a_newer_lakegate_that_has_ended_stays_as_it_is() -> None:
+    house = House()
+    order = ordered(house, [{"id": 1, "passengers": None}], run="a")
+    ingested = ingest(house.context, order)
+    with house.database.writing() as tx:
+        tx.execute(text("UPDATE runs SET document = json_set(document, '$.invented', 1) WHERE run_id = 'a'"))
+        document = tx.scalar(text("SELECT document FROM runs WHERE run_id = 'a'"))
+    run = recover_now(house.context, "a")
+    assert (run.status, run.finished_at) == ("rejected", ingested.finished_at)
+    with house.database.reading() as tx:
+        assert tx.scalar(text("SELECT document FROM runs WHERE run_id = 'a'")) == document
+    assert branches(house) == ["main", order.branch]
 
 
 def test_what_a_killed_revert_announced_is_dropped_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
