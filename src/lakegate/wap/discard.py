@@ -93,6 +93,7 @@ def discard_own(context: Context, run: Run) -> None:
 
     Raises:
         AlreadyExistsError: When nothing shows that the run created the branch of that name.
+        NotFoundError: When the branch stays because a file is missing that would show it.
     """
 
     def drop() -> None:
@@ -108,8 +109,11 @@ def discard_own(context: Context, run: Run) -> None:
         discard(context, run.branch, target=run.target, seen=ref)
 
     if run.branch:
-        with suppress(NotFoundError):
+        try:
             retry_on_late_commits(drop)
+        except NotFoundError:
+            if ref_exists(context, run.branch):
+                raise
 
 
 def is_own(context: Context, run: Run) -> bool:

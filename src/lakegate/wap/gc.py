@@ -425,8 +425,14 @@ def expire_branches(
     for ref, run in _kept_branches(context, context.catalog.list_refs()):
         if run.finished_at is None or run.finished_at > now - keep:
             continue
-        # If somebody tried to publish it by name, the run records the branch with their changes as its own.
-        touched = (run.adopted and run.status != "published") or not _is_untouched(context, ref, run)
+        hint = f"If nobody needs it any more: lakegate discard {ref.name}"
+        try:
+            # If somebody tried to publish it by name, the run records the branch with their changes as its own.
+            touched = (run.adopted and run.status != "published") or not _is_untouched(context, ref, run)
+        except NotFoundError as error:  # a file of its tables is missing
+            problem = f"Branch {ref.name} of run {run.run_id} is kept: {error.message}"
+            kept.append(GcProblem(subject=ref.name, message=problem, hint=hint))
+            continue
         if not touched and not dry_run:
             try:
                 if not _drop(context, ref, run):
@@ -436,7 +442,6 @@ def expire_branches(
         if touched:
             why = "somebody began to publish it by name" if run.adopted else "somebody else has written to it since"
             problem = f"Branch {ref.name} of run {run.run_id} is kept: {why}."
-            hint = f"If nobody needs it any more: lakegate discard {ref.name}"
             kept.append(GcProblem(subject=ref.name, message=problem, hint=hint))
             continue
         age_s = (now - run.finished_at).total_seconds()
@@ -460,10 +465,11 @@ def drop_orphaned_branches(context: Context) -> tuple[Ref, ...]:
             continue
         newest = context.journal.find_by_branch(run.branch)
         is_newest = newest is not None and newest.run_id == run.run_id
-        if is_newest and ref.kind == "branch" and _is_untouched(context, ref, run):
-            with suppress(ConflictError):
-                if _drop(context, ref, run):
-                    dropped.append(ref)
+        # A file of its tables that is missing may have shown that somebody else has written to it.
+        with suppress(ConflictError, NotFoundError):
+            is_ours = is_newest and ref.kind == "branch" and _is_untouched(context, ref, run)
+            if is_ours and _drop(context, ref, run):
+                dropped.append(ref)
     return tuple(dropped)
 
 

@@ -160,15 +160,14 @@ def _end_if_published(context: Context, progress: Progress) -> Run | None:
         sync(context, progress.run.target)
         kept = progress.run.is_users_branch
         if not kept:
-            _drop_branch(context, progress.run)
+            kept = _drop_branch(context, progress.run)
         reason = to_run_error(error, hides=progress.hides_values)
         return progress.end(status="failed", branch_kept=kept, error=reason, detail=error.message)
     if publication is None:
         return None
-    if progress.run.kind != "branch":
-        _drop_branch(context, progress.run)
+    kept = progress.run.kind != "branch" and _drop_branch(context, progress.run)
     return progress.end(
-        status="published", publication=publication, branch_kept=False, detail="Was published already; now recorded."
+        status="published", publication=publication, branch_kept=kept, detail="Was published already; now recorded."
     )
 
 
@@ -185,9 +184,7 @@ def _reject(context: Context, progress: Progress) -> Run:
     require_nobody_publishes(context, run)
     if keep:
         store_verdict(context, run)
-    else:
-        _drop_branch(context, run)
-    kept = keep and ref_exists(context, run.branch)
+    kept = ref_exists(context, run.branch) if keep else _drop_branch(context, run)
     if (published := _end_if_published(context, progress)) is not None:
         return published
     return progress.end(status="rejected", accepted=None, branch_kept=kept, detail="Its audit had failed.")
@@ -225,7 +222,7 @@ def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
     require_nobody_publishes(context, progress.run)
     stays = progress.run.is_users_branch  # an interrupted publish isn't a reason to drop it
     if not stays:
-        _drop_branch(context, progress.run)
+        stays = _drop_branch(context, progress.run)
     if (published := _end_if_published(context, progress)) is not None:
         return published
     return progress.end(
@@ -236,10 +233,15 @@ def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
     )
 
 
-def _drop_branch(context: Context, run: Run) -> None:
+def _drop_branch(context: Context, run: Run) -> bool:
+    """Drop the branch that a run created; return whether it stays because nobody can say whose it is."""
     # If the user chose the name, the branch may belong to somebody else by now.
     with suppress(AlreadyExistsError):
-        discard_own(context, run)
+        try:
+            discard_own(context, run)
+        except NotFoundError:
+            return True
+    return False
 
 
 def rebuild(context: Context, target: str) -> RebuiltJournal:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
-from lakegate.errors import CatalogUnavailableError
+from lakegate.errors import CatalogUnavailableError, NotFoundError
 from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TablePointer
 from lakegate.model.schema import Schema
 from lakegate.wap.discard import discard_run, made_all_commits
-from lakegate.wap.ingest import ingest
+from lakegate.wap.gc import drop_orphaned_branches, expire_branches
+from lakegate.wap.ingest import ingest, resume
+from lakegate.wap.recover import recover
 from support.fakes import FakeLakehouse, TableVersion
-from support.flow_support import CLEAN, TRIPS, WITH_NULLS, branches, ordered, when_reached
+from support.flow_support import CLEAN, MORE, TRIPS, WITH_NULLS, branches, ordered, when_reached
 
 
 def killed() -> None:
@@ -86,3 +90,31 @@ def test_a_table_without_snapshots_belongs_to_the_run_that_its_folder_is_named_a
     )
     commits = list(house.catalog.history("empty", until=empty.hash, operations=True))
     assert made_all_commits(house.context, run, commits) is is_own
+
+
+@pytest.mark.parametrize("how", ["recovered", "resumed"])
+def test_a_branch_whose_tables_cannot_be_read_is_kept_and_recorded_as_that(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    ingest(house.context, ordered(house, MORE, run="r0"))
+    house.dies_at(monkeypatch, "after-stage", lambda: ingest(house.context, ordered(house, branch="mine")))
+
+    def lost(pointer: TablePointer) -> None:
+        raise NotFoundError(f"{pointer.metadata_location} doesn't exist.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house, "snapshots", lost)
+        if how == "recovered":
+            assert [(run.status, run.branch_kept) for run in recover(house.context)] == [("failed", True)]
+            assert drop_orphaned_branches(house.context) == ()
+            dropped, kept = expire_branches(house.context, keep=timedelta(0), now=datetime.now(UTC), dry_run=False)
+            assert (dropped, [one.subject for one in kept]) == ([], ["mine"])
+            assert "doesn't exist" in kept[0].message
+        else:
+            with pytest.raises(NotFoundError):
+                resume(house.context, "r1", until="write", request=lambda: ordered(house, branch="mine"))
+            run = house.journal.get("r1")
+            assert run is not None
+            assert (run.status, run.branch_kept) == ("failed", True)
+    assert branches(house) == ["main", "mine"]
+    assert [ref.name for ref in drop_orphaned_branches(house.context)] == ["mine"]
