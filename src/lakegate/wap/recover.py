@@ -60,13 +60,23 @@ def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
             break
         lease = context.journal.take_over(run.run_id)
         if lease is not None:
-            # If another process takes it over or is publishing it, that one settles it, or we do next time.
-            with suppress(LeaseLostError, BeingPublishedError):
-                try:
-                    settled.append(settle(context, lease))
-                except CannotPublishError as error:  # nobody else should have to wait for it
-                    context.narrator.note(error.message)
+            try:
+                settled.append(settle(context, lease))
+            except (LeaseLostError, BeingPublishedError):
+                continue  # another process settles it, or we do next time
+            except CannotPublishError as error:  # nobody else should have to wait for it
+                context.narrator.note(error.message)
+            except (RetryableError, OutcomeUnknownError):
+                raise
+            except Exception as error:  # noqa: BLE001 - a run that can't be settled must not stop all others
+                context.narrator.note(_unsettled(run.run_id, error))
     return tuple(settled)
+
+
+def _unsettled(run_id: str, error: Exception) -> str:
+    # Another error's text may hold secrets or hidden values.
+    said = error.message if isinstance(error, LakegateError) else f"Internal error: {type(error).__name__}."
+    return f"Run {run_id} couldn't be recovered: {said} After fixing it: lakegate recover {run_id}"
 
 
 def recover_now(context: Context, run_id: str) -> Run:

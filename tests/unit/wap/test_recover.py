@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from lakegate.errors import (
     EngineUnavailableError,
     LakegateError,
     NewerFormatError,
+    NotFoundError,
     RetryableError,
     StorageUnavailableError,
 )
@@ -22,10 +24,12 @@ from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, FileCheckpoint, Run
+from lakegate.progress import SilentNarrator
 from lakegate.wap import failpoints, reachable
+from lakegate.wap import recover as recovery
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard_run
-from lakegate.wap.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files, sync
+from lakegate.wap.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files, find_publication, sync
 from lakegate.wap.ingest import ingest, resume, undo
 from lakegate.wap.recover import CannotPublishError, rebuild, recover, recover_now
 from lakegate.wap.revert import restore_table
@@ -167,6 +171,31 @@ def test_a_run_of_a_newer_lakegate_that_has_ended_stays_as_it_is() -> None:
     with house.database.reading() as tx:
         assert tx.scalar(text("SELECT document FROM runs WHERE run_id = 'a'")) == document
     assert branches(house) == ["main", order.branch]
+
+
+@pytest.mark.parametrize("error", [NotFoundError("A file is missing."), KeyError("secret")])
+def test_one_run_that_cannot_be_recovered_stops_no_other(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    house = House()
+    house.add("z", rows(9))
+    house.dies_at(monkeypatch, "before-publish", lambda: ingest(house.context, ordered(house, rows(1), run="a")))
+    original, notes, narrator = find_publication, list[str](), SilentNarrator()
+
+    def fail(context: Context, run: Run, **options: Any) -> Any:
+        if run.run_id == "a":
+            raise error
+        return original(context, run, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recovery, "find_publication", fail)
+        patched.setattr(narrator, "note", notes.append)
+        house.dies_at(monkeypatch, "before-publish", lambda: ingest(house.context, ordered(house, rows(2), run="b")))
+        recovered = recover(replace(house.context, narrator=narrator))
+        assert [(run.run_id, run.status) for run in recovered] == [("b", "published")]
+        with pytest.raises(type(error)):
+            recover_now(house.context, "a")
+    said = "A file is missing." if isinstance(error, LakegateError) else "Internal error: KeyError."
+    assert f"Run a couldn't be recovered: {said} After fixing it: lakegate recover a" in notes
+    assert [run.run_id for run in recover(house.context)] == ["a"]
 
 
 def test_what_a_killed_revert_announced_is_dropped_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
