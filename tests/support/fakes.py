@@ -355,7 +355,8 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
     def _state(self, pointer: TablePointer) -> TableState:
         version = self.versions[pointer.metadata_location]
         current = None if pointer.snapshot_id == NO_SNAPSHOT else pointer.snapshot_id
-        return TableState(version.location, current, version.snapshots, version.schema)
+        contents = {one.snapshot_id: one.parent_id for one in version.snapshots}  # rebasing changes the parent
+        return TableState(version.location, current, version.snapshots, version.schema, contents=contents)
 
     def layout(
         self, pointer: TablePointer, *, small_bytes: int, at_least: int, data_files: int = 0, delete_files: int = 0

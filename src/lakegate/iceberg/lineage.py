@@ -50,6 +50,8 @@ class TableState:
         definition: How its rows are read and written: schemas, partition specs, sort orders, properties.
         refs: Iceberg's branches and tags inside the table, except its main branch, and the ids of their snapshots.
         next_row_id: Id of its next new row (format version 3).
+        contents: Each snapshot's manifest list, or its manifests (format version 1). A rebased snapshot keeps its id,
+            but has another list.
     """
 
     uuid: str
@@ -58,6 +60,7 @@ class TableState:
     definition: Any
     refs: Mapping[str, int] = field(default_factory=dict)
     next_row_id: int | None = None
+    contents: Mapping[int, Any] = field(default_factory=dict)
 
 
 def state_of(document: Mapping[str, Any], pointer: TablePointer, snapshots: Sequence[Snapshot]) -> TableState:
@@ -72,6 +75,10 @@ def state_of(document: Mapping[str, Any], pointer: TablePointer, snapshots: Sequ
         definition=(_normalised(kept), _normalised(properties), ids),
         refs={name: ref["snapshot-id"] for name, ref in (document.get("refs") or {}).items() if name != MAIN_BRANCH},
         next_row_id=document.get("next-row-id"),
+        contents={
+            one["snapshot-id"]: one.get("manifest-list") or one.get("manifests")
+            for one in document.get("snapshots") or ()
+        },
     )
 
 
@@ -108,15 +115,16 @@ def classify(
     """
     if after is None:
         return TableChange(kind="drop", reason="it was dropped")
-    known = set() if before is None else {snapshot.snapshot_id for snapshot in before.snapshots}
+    rebased = set() if before is None else _rebased(before, after)
+    known = set() if before is None else {snapshot.snapshot_id for snapshot in before.snapshots} - rebased
     parent = None if before is None else before.current
     written = tuple(snapshot for snapshot in after.snapshots if snapshot.snapshot_id not in known)
-    chain = _chain(after, parent)
+    chain = None if parent in rebased else _chain(after, parent)
     evolved = evolves and before is not None and before.definition != after.definition and _is_evolution(before, after)
     if evolved and before is not None:
         after = replace(after, definition=before.definition)
     reason = _difference(before, after) or _not_appended(before, chain, only_added, compacted=compacted)
-    if before is not None and _same_snapshots(before, after):
+    if before is not None and not rebased and _same_snapshots(before, after):
         kind = "metadata"
     elif before is not None and not reason and not written and _only_expired(before, after):
         kind, reason = "expire", "older snapshots were expired"
@@ -193,6 +201,15 @@ def _is_same_or_wider(one: Any, other: Any, last: int) -> bool:
     inner = "element" if one.get("type") == "list" else "value"  # a map's keys can't change
     same = {**one, inner: 0} == {**other, inner: 0}
     return same and _is_same_or_wider(one[inner], other[inner], last)
+
+
+def _rebased(before: TableState, after: TableState) -> set[int]:
+    """Return the snapshots that both states have, but with other manifests, and so maybe with other rows.
+
+    A revert rebases later appends onto the state before the reverted run, for example.
+    """
+    both = before.contents.keys() & after.contents.keys()
+    return {snapshot_id for snapshot_id in both if before.contents[snapshot_id] != after.contents[snapshot_id]}
 
 
 def _chain(after: TableState, parent: int | None) -> tuple[Snapshot, ...] | None:

@@ -10,17 +10,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType
 
 from lakegate.errors import InputError, NotReplayableError
+from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.lineage import TableState, _only_added_or_widened, check_layout, classify
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.refs import TablePointer
 from lakegate.model.tables import Snapshot, TableChange
 from lakegate.wap.context import Context
 from lakegate.wap.stage import require_safe_properties
-from support.iceberg_tables import IcebergTables, append, iceberg_tables, pointer_to
+from support.iceberg_tables import IcebergTables, append, iceberg_tables, ids_at, pointer_to
 
 
 def snapshot(number: int, parent: int | None, operation: str = "append", **summary: object) -> Snapshot:
@@ -238,6 +240,31 @@ def test_files_on_disk_are_classified_by_all_that_is_in_them(tables: IcebergTabl
     append(wider, [4])
     assert reader.change(base, pointer_to(wider)).kind == "rewrite"
     assert reader.change(None, base).kind == "create"
+
+
+def test_a_rebased_snapshot_keeps_its_id_but_is_another_state(tables: IcebergTables) -> None:
+    made = tables.create()
+    append(made, [1, 2])
+    base = pointer_to(made)
+    made.overwrite(pa.table({"id": [7], "region": ["north"]}, schema=made.schema().as_arrow()))
+    kept = append(made, [9])
+    before, editor, reader = pointer_to(made), IcebergTableEditor(), IcebergTableReader()
+    # What a revert of the overwrite does.
+    after = editor.replay(before, [kept], base, keep_row_ids=True)
+    assert (before.snapshot_id, after.snapshot_id) == (kept, kept)
+    assert (ids_at(before), ids_at(after)) == ([7, 9], [1, 2, 9])
+    change = reader.change(before, after)
+    assert told(change) == ("rewrite", (), (kept,))
+    assert (change.rows_added, change.rows_removed) == (None, None)
+    assert "doesn't descend" in (change.reason or "")
+    shorter = [
+        editor.trim_snapshots(one, before=datetime(2100, 1, 1, tzinfo=UTC), at_least=1) for one in (before, after)
+    ]
+    assert reader.change(before, shorter[0]).kind == "expire"
+    assert reader.change(*shorter).kind == "rewrite"
+    append(made, [10])
+    assert reader.change(before, pointer_to(made)).kind == "append"
+    assert reader.change(after, pointer_to(made)).kind == "rewrite"
 
 
 def test_an_append_is_told_and_audited_by_one_reading_of_its_manifests(

@@ -16,6 +16,7 @@ from lakegate.errors import (
     ConflictError,
     InputError,
     NotFoundError,
+    NotReplayableError,
     NotRevertableError,
     OutcomeUnknownError,
 )
@@ -156,6 +157,19 @@ def test_what_an_overwrite_replaced_comes_back_and_later_appends_stay(three: Hou
     assert three.writes == files
     three.add("r5", D)
     assert len(three.rows()) == 6
+
+
+def test_a_change_that_began_before_a_revert_does_not_bring_the_reverted_rows_back(three: House) -> None:
+    three.work("over", lambda tx: tx.overwrite("nyc.trips", D))
+    three.add("r4", [{"id": 6, "passengers": 6}])
+
+    def change(tx: Transaction) -> None:
+        tx.upsert("nyc.trips", [{"id": 6, "passengers": 7}], keys=["id"])
+        three.undo("over")  # the current snapshot keeps its id
+
+    with pytest.raises(NotReplayableError, match="changed on main after this run started"):
+        three.work("up", change)
+    assert three.rows() == [*A, *B, *C, {"id": 6, "passengers": 6}]
 
 
 def test_an_upsert_is_undone(three: House) -> None:
