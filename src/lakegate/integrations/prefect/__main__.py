@@ -161,10 +161,11 @@ def _run_now(parameters: dict[str, Any], output: str) -> int:
     _require_server()
     import httpx
 
-    from lakegate.integrations.prefect.flows import run_id_of, wap_flow
+    from lakegate.integrations.prefect.flows import recording_error, run_id_of, wap_flow
 
     try:
-        state: Any = wap_flow(**parameters, return_state=True)
+        with recording_error() as errors:
+            state: Any = wap_flow(**parameters, return_state=True)
     except httpx.HTTPError as error:
         raise OutcomeUnknownError(
             f"Prefect's server went away while the flow was running: {str(error) or type(error).__name__}.",
@@ -179,7 +180,7 @@ def _run_now(parameters: dict[str, Any], output: str) -> int:
         if output == "table":
             click.echo(f"{state.message} Run {run_id_of(flow_run_id)}.")
         return _EXIT_CODES[name]
-    result = state.result(raise_on_failure=False)
+    result = errors[-1] if errors else state.result(raise_on_failure=False)
     raise result if isinstance(result, BaseException) else LakegateError(str(state.message or state.name))
 
 

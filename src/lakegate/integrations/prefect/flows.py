@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -54,6 +56,23 @@ class CancelledInPrefectError(LakegateError):
     code = "cancelled"
 
 
+_stopped_by: ContextVar[list[LakegateError]] = ContextVar("stopped_by")
+
+
+@contextmanager
+def recording_error() -> Iterator[list[LakegateError]]:
+    """Yield a list that gets the error of a :func:`wap_flow` that fails in the body.
+
+    If the server is busy, Prefect returns the state as the server knows it: without its error.
+    """
+    errors: list[LakegateError] = []
+    token = _stopped_by.set(errors)
+    try:
+        yield errors
+    finally:
+        _stopped_by.reset(token)
+
+
 def run_id_of(flow_run_id: UUID | str | None) -> str:
     """Return the run id that belongs to a flow run of :func:`wap_flow`."""
     return f"prefect-{flow_run_id}"
@@ -98,7 +117,7 @@ def wap_flow(
         or ``Cancelled``.
     """
     if run_id is not None and (problem := _resume_problem(table, run_id, home)) is not None:
-        return Failed(message=error_line(problem), data=problem)
+        return _failed(problem)
     run_id = run_id or run_id_of(flow_run.get_id())
     options: IngestOptions = {
         "run_id": run_id,
@@ -173,16 +192,22 @@ def _stopped(run_id: str, home: str | None, error: LakegateError) -> State[Any]:
     if run is not None and run.run_id == run_id and run.status == "published":
         return _final_state(run)
     if isinstance(error, CancelledInPrefectError):
+        _stopped_by.get([]).append(error)
         return Cancelled(message=error_line(error), data=error)
-    return Failed(name=REJECTED if isinstance(error, AuditFailedError) else None, message=error_line(error), data=error)
+    return _failed(error)
 
 
 def _final_state(run: Run) -> State[Any]:
     if run.status not in ("published", "skipped", "reverted"):
         # For example, someone discarded it between two steps. Nothing was published.
         error = LakegateError(sentence(run), hint=f"lakegate runs {run.run_id}", run_id=run.run_id)
-        return Failed(message=error_line(error), data=error)
+        return _failed(error)
     return Completed(name=run.status.capitalize(), message=sentence(run), data=run)
+
+
+def _failed(error: LakegateError) -> State[Any]:
+    _stopped_by.get([]).append(error)
+    return Failed(name=REJECTED if isinstance(error, AuditFailedError) else None, message=error_line(error), data=error)
 
 
 @retriable_task("chunk", timeout_s=9 * HOUR_S, task_run_name="{chunk.name}")

@@ -38,7 +38,7 @@ from prefect.types.entrypoint import EntrypointType
 
 from lakegate.config import find_home
 from lakegate.errors import ConfigurationError, EngineError, InputError, LakegateError, NotFoundError, RetryableError
-from lakegate.integrations.prefect.flows import REJECTED, run_id_of, wap_flow
+from lakegate.integrations.prefect.flows import REJECTED, recording_error, run_id_of, wap_flow
 from lakegate.integrations.prefect.steps import RETRYABLE_ERRORS, error_line, open_lake
 from lakegate.lake import Lake
 from lakegate.loading.file_outcomes import find_run
@@ -165,18 +165,19 @@ def _ingest(lake: Lake, loader: FileLoader, chunk: Chunk, parameters: dict[str, 
     """
     # After a failure, the files are retried one by one, each with a branch of its own, so nobody needs this one.
     given = parameters if chunk.alone else {**parameters, "on_failure": "drop"}
-    state: State[Any] = wap_flow(
-        table=chunk.table, path=list(chunk.uris), run_id=chunk.run_id, **given, return_state=True
-    )
-    # A completed state from a busy server may lack its result. The journal has more information anyway.
-    result = None if state.is_completed() else state.result(raise_on_failure=False)
-    if isinstance(result, ConfigurationError):
-        raise result
+    with recording_error() as errors:
+        state: State[Any] = wap_flow(
+            table=chunk.table, path=list(chunk.uris), run_id=chunk.run_id, **given, return_state=True
+        )
+    # Not the state's own: from a busy server, it may lack it. Of a completed run, the journal knows more anyway.
+    error = errors[-1] if errors else None
+    if isinstance(error, ConfigurationError):
+        raise error
     run = find_run(lake, chunk.run_id or run_id_of(state.state_details.flow_run_id))
     is_in_journal = state.is_completed() or state.name == REJECTED
-    loader.save_outcomes(chunk, run, result if isinstance(result, LakegateError) and not is_in_journal else None)
-    if isinstance(result, RETRYABLE_ERRORS) and not isinstance(result, EngineError):
-        raise result
+    loader.save_outcomes(chunk, run, None if is_in_journal else error)
+    if isinstance(error, RETRYABLE_ERRORS) and not isinstance(error, EngineError):
+        raise error
     return state.name or "Failed"
 
 

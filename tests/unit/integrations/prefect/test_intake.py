@@ -9,6 +9,7 @@ from prefect.client.schemas.objects import State
 
 from lakegate.errors import CatalogUnavailableError, EngineError
 from lakegate.integrations.prefect import flows, intake, steps
+from lakegate.integrations.prefect.__main__ import _run_now
 from support.loader_support import FOLDER, TABLE, SteppedLake
 
 pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.usefixtures("prefect_harness")]
@@ -56,14 +57,21 @@ def test_a_dead_run_is_recovered_and_its_files_are_ingested_again(lake: SteppedL
     assert lake.names() == [["a.csv"]]
 
 
-def test_a_published_state_that_the_server_sends_without_its_result_counts_as_published(
-    lake: SteppedLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def from_server(**parameters: Any) -> State[Any]:
-        ended: State[Any] = flows.wap_flow(**parameters)
+@pytest.fixture
+def busy_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefect's server sends the states of ``wap_flow`` without their results."""
+    wap_flow = flows.wap_flow
+
+    def from_server(*given: Any, **parameters: Any) -> State[Any]:
+        ended: State[Any] = wap_flow(*given, **parameters)
         return ended.model_copy(update={"data": None})
 
-    monkeypatch.setattr(intake, "wap_flow", from_server)
+    for module in (flows, intake):
+        monkeypatch.setattr(module, "wap_flow", from_server)
+
+
+@pytest.mark.usefixtures("busy_server")
+def test_a_published_state_that_the_server_sends_without_its_result_counts_as_published(lake: SteppedLake) -> None:
     lake.put("a.csv")
     assert look().message == "Chunks: 1 published."
     assert look().message == "Nothing new."
@@ -83,6 +91,19 @@ def test_an_unreachable_lake_leaves_other_chunks_to_the_next_scan(lake: SteppedL
     assert (state.name, state.message) == ("Failed", "Away.")
     assert set(lake.names()[0]) == {"a.csv"} == {name for names in lake.names() for name in names}
     assert lake.outcomes() == {}
+
+
+@pytest.mark.usefixtures("busy_server")
+def test_a_failed_state_that_the_server_sends_without_its_error_stops_the_scan(lake: SteppedLake) -> None:
+    test_an_unreachable_lake_leaves_other_chunks_to_the_next_scan(lake)
+
+
+@pytest.mark.usefixtures("busy_server")
+def test_a_failed_state_that_the_server_sends_without_its_error_has_the_errors_exit_code(lake: SteppedLake) -> None:
+    lake.put("a.csv")
+    lake.becomes = lambda _: CatalogUnavailableError("Away.")
+    with pytest.raises(CatalogUnavailableError, match="Away"):
+        _run_now({"table": TABLE, "path": f"file://{FOLDER}/a.csv"}, "table")
 
 
 @pytest.mark.parametrize("status", ["staged", "published"])
