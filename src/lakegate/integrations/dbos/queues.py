@@ -12,9 +12,16 @@ from typing import Any, Required, TypedDict
 
 from dbos import DBOS, EnqueueOptions, SetEnqueueOptions, SetWorkflowID, WorkflowHandle
 
-from lakegate import errors
 from lakegate.errors import EngineError, LakegateError
-from lakegate.integrations.dbos.workflows import WAP, Order, Outcome, may_succeed_again, open_lake, wap
+from lakegate.integrations.dbos.workflows import (
+    WAP,
+    Order,
+    Outcome,
+    error_class,
+    may_succeed_again,
+    open_lake,
+    wap,
+)
 from lakegate.lake import IngestOptions, Lake
 from lakegate.loading.file_outcomes import find_run
 from lakegate.loading.routes import Routes
@@ -238,14 +245,3 @@ def _is_unreachable(error: LakegateError) -> bool:
 def _chunk(chunk: NextChunk) -> Chunk:
     given = chunk["chunk"]
     return Chunk(**{**given, "uris": tuple(given["uris"]), "stamps": tuple(given["stamps"])})
-
-
-def error_class(code: str) -> type[LakegateError]:
-    """Return lakegate's error class with this code; the root class if there is none.
-
-    Example:
-        >>> error_class("conflict").__name__, error_class("unheard-of").__name__
-        ('ConflictError', 'LakegateError')
-    """
-    known = (one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, LakegateError))
-    return next((one for one in known if one.code == code), LakegateError)

@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
-from typing import Required, TypedDict, cast
+from typing import NotRequired, Required, TypedDict, cast
 from weakref import WeakValueDictionary
 
-from dbos import DBOS
+from dbos import DBOS, PortableWorkflowError
 from dbos import error as dbos_errors
 from sqlalchemy.exc import SQLAlchemyError
 
+from lakegate import errors
 from lakegate.errors import InputError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
 from lakegate.lake import IngestOptions, Lake, connect
 from lakegate.model.request import ModeName, OnBusy, OnChanged, OnFailure, OnSameContent
@@ -59,6 +60,7 @@ class Outcome(TypedDict):
             was undone.
         branch: Its branch, which a rejected run keeps unless ``on_failure`` is ``drop``.
         failures: Why it was rejected: at most 20 checks with their numbers of failing rows, but no values.
+        skipped: Number of files that it left to other runs, or that were published before.
     """
 
     run_id: str
@@ -68,6 +70,7 @@ class Outcome(TypedDict):
     rows: int
     failures: list[str]
     detail: str | None
+    skipped: NotRequired[int]
 
 
 class MaintenanceResult(TypedDict):
@@ -238,7 +241,7 @@ def maintain(tables: Sequence[str] = (), within: str | None = None) -> Maintenan
     """
     try:
         return _maintain(list(tables), within)
-    except dbos_errors.DBOSMaxStepRetriesExceeded as error:
+    except (dbos_errors.DBOSMaxStepRetriesExceeded, PortableWorkflowError) as error:
         raise _cause(error) from None
 
 
@@ -253,6 +256,7 @@ def outcome_of(run: Run) -> Outcome:
         rows=sum(staged.rows for staged in run.staged),
         failures=[f"{r.check}: {r.failing_rows:,} of {r.total_rows:,} rows" for r in run.failures[:_MAX_FAILURES]],
         detail=detail,
+        skipped=len(run.skipped_files),
     )
 
 
@@ -290,7 +294,23 @@ def _log_left(run_id: str, error: Exception) -> None:
 
 
 def _cause(error: Exception) -> Exception:
-    """Return a step's last error instead of the error that counts its attempts."""
+    """Return a step's last error instead of the error that counts its attempts, or that DBOS has read back."""
     if isinstance(error, dbos_errors.DBOSMaxStepRetriesExceeded) and error.errors:
         return error.errors[-1]
-    return error
+    if not isinstance(error, PortableWorkflowError):
+        return error
+    # The step failed before this process started. DBOS only has its error's name, message and code.
+    if error.name == dbos_errors.DBOSMaxStepRetriesExceeded.__name__:
+        return RetryableError(error.message)
+    return error_class(error.code)(error.message) if isinstance(error.code, str) else error
+
+
+def error_class(code: str) -> type[LakegateError]:
+    """Return lakegate's error class with this code; the root class if there is none.
+
+    Example:
+        >>> error_class("conflict").__name__, error_class("unheard-of").__name__
+        ('ConflictError', 'LakegateError')
+    """
+    known = (one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, LakegateError))
+    return next((one for one in known if one.code == code), LakegateError)

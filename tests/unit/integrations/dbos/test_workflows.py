@@ -17,7 +17,14 @@ from dbos import DBOS, SetWorkflowID
 from filelock import FileLock
 
 from lakegate.config import JournalSettings
-from lakegate.errors import CatalogUnavailableError, InputError, LakegateError, NotFoundError, OutcomeUnknownError
+from lakegate.errors import (
+    CatalogUnavailableError,
+    InputError,
+    LakegateError,
+    NotFoundError,
+    OutcomeUnknownError,
+    RetryableError,
+)
 from lakegate.integrations.dbos import program, queues, workflows
 from lakegate.integrations.dbos.configuration import DbosConfiguration, load_configuration, recover_dead
 from lakegate.integrations.dbos.workflows import Order
@@ -267,6 +274,27 @@ def test_a_run_that_is_not_the_orders_is_not_undone(lake: FakeLake) -> None:
     with pytest.raises(InputError, match="another table"):
         program.run_one({**ORDER, "run_id": "theirs"}, "mistaken")
     assert lake.steps("theirs") == ["write"]
+
+
+def test_a_run_that_is_not_the_orders_is_not_undone_by_the_next_process_either(lake: FakeLake) -> None:
+    lake.runs["another"] = run("another", "staged")
+    lake.raises["write"] = [InputError("It is one of another table.")]
+    with pytest.raises(InputError):
+        program.run_one({**ORDER, "run_id": "another"}, "killed")
+    replayed = DBOS.fork_workflow("killed", 2)
+    with pytest.raises(InputError, match="another table"):
+        program.result_of(replayed)
+    assert lake.steps("another") == ["write"]
+
+
+def test_a_step_that_was_given_up_by_a_killed_process_may_still_be_retried(lake: FakeLake) -> None:
+    lake.raises["audit"] = [AWAY] * 100
+    with pytest.raises(CatalogUnavailableError):
+        program.run_one(ORDER, "killed-in-undo")
+    replayed = DBOS.fork_workflow("killed-in-undo", 3)
+    with pytest.raises(RetryableError, match="audit"):
+        program.result_of(replayed)
+    assert lake.steps("killed-in-undo")[-1] == "undo"
 
 
 def test_a_run_that_never_began_needs_no_undoing(lake: FakeLake) -> None:
