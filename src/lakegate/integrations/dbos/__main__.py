@@ -281,14 +281,14 @@ def sentence(outcome: Outcome) -> str:
 
 def _sentence_of_chunk(ended: ChunkOutcome) -> str:
     outcome, error = ended["outcome"], ended["error"]
-    return sentence(outcome) if outcome is not None else f"Run {ended['run_id']} failed: {(error or {})['message']}"
+    said = f"Run {ended['run_id']} failed:" if outcome is None else sentence(outcome)
+    return said if error is None else f"{said} {error['message']}"
 
 
 def _exit_code(ended: ChunkOutcome) -> int:
     outcome, error = ended["outcome"], ended["error"]
-    if outcome is None:
-        return int(str((error or {})["exit_code"]))
-    return _ENDINGS.get(outcome["status"], ExitCode.USAGE)
+    of_run = ExitCode.OK if outcome is None else _ENDINGS.get(outcome["status"], ExitCode.USAGE)
+    return of_run if error is None else int(str(error["exit_code"]))
 
 
 def _interrupt(_signal: int, _frame: object) -> NoReturn:

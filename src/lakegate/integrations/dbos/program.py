@@ -16,11 +16,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from lakegate.errors import ConfigurationError, InputError, LakegateError, RetryableError
 from lakegate.integrations.dbos.configuration import DbosConfiguration, held_executor_id, location_of, recover_dead
-from lakegate.integrations.dbos.queues import BACKFILL, QUEUES, enqueuing, error_class
-from lakegate.integrations.dbos.workflows import Order, Outcome, wap
+from lakegate.integrations.dbos.queues import BACKFILL, QUEUES, enqueuing
+from lakegate.integrations.dbos.workflows import Order, Outcome, error_class, wap
 from lakegate.lake import Lake
 from lakegate.loading.backfill import Backfill
 from lakegate.loading.backfill_plan import BackfillChunk, DatedBy
+from lakegate.loading.file_outcomes import find_run, has_published
 
 _LOGGER = "dbos"
 _REFUSALS = (
@@ -149,7 +150,7 @@ class ChunkOutcome(TypedDict):
     Attributes:
         chunk: Its name: a period, or its file's name.
         outcome: The outcome of its run; ``None`` if the run failed.
-        error: Why it failed, in the form of :meth:`lakegate.errors.LakegateError.to_dict`.
+        error: Why it failed, or left files out, in the form of :meth:`lakegate.errors.LakegateError.to_dict`.
     """
 
     chunk: str
@@ -185,18 +186,18 @@ def backfill(
     to_do = list(plan.to_do)
     if plan.creates and to_do and not plan.in_order:
         first = to_do.pop(0)
-        yield _ended(first, _queued(first, checks))
+        yield _ended(first, _queued(first, checks), opener)
     if plan.in_order:
         # Each chunk may change rows of earlier ones, so the first that isn't published stops the rest.
         for one in to_do:
-            ended = _ended(one, _queued(one, checks))
+            ended = _ended(one, _queued(one, checks), opener)
             yield ended
-            if ended["outcome"] is None or ended["outcome"]["status"] not in _ALLOW_NEXT:
+            if ended["error"] is not None or ended["outcome"] is None or ended["outcome"]["status"] not in _ALLOW_NEXT:
                 return
         return
     queued = [(one, _queued(one, checks)) for one in to_do]
     for one, workflow in queued:
-        yield _ended(one, workflow)
+        yield _ended(one, workflow, opener)
 
 
 def _queued(chunk: BackfillChunk, checks: Sequence[str]) -> WorkflowHandle[Outcome]:
@@ -206,13 +207,30 @@ def _queued(chunk: BackfillChunk, checks: Sequence[str]) -> WorkflowHandle[Outco
     return DBOS.enqueue_workflow_with_options(options, order)
 
 
-def _ended(chunk: BackfillChunk, workflow: WorkflowHandle[Outcome]) -> ChunkOutcome:
+def _ended(chunk: BackfillChunk, workflow: WorkflowHandle[Outcome], opener: Callable[[], Lake]) -> ChunkOutcome:
     ended = ChunkOutcome(chunk=chunk.name, run_id=workflow.get_workflow_id(), outcome=None, error=None)
     try:
-        ended["outcome"] = result_of(workflow)
+        outcome = result_of(workflow)
+        ended["outcome"] = outcome
+        _require_none_left(outcome, opener)
     except LakegateError as error:
         ended["error"] = {**error.to_dict(), "exit_code": int(error.exit_code)}
     return ended
+
+
+def _require_none_left(outcome: Outcome, opener: Callable[[], Lake]) -> None:
+    """Raise if the run left out files that other runs hold and haven't published."""
+    if not outcome.get("skipped"):
+        return
+    with opener() as lake:
+        run = find_run(lake, outcome["run_id"])
+        left = 0 if run is None else sum(not has_published(lake, known.run_id) for known in run.skipped_files)
+    if left:
+        raise RetryableError(
+            f"Other runs hold {left:,} of its files, and haven't published them.",
+            hint="When they have ended, run the backfill again.",
+            run_id=outcome["run_id"],
+        )
 
 
 def serve(stop: threading.Event | None = None) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import ANY
 
 import pytest
@@ -18,7 +18,13 @@ from lakegate.config import JournalSettings
 from lakegate.errors import ConfigurationError, LakegateError
 from lakegate.integrations.dbos import __main__ as front
 from lakegate.integrations.dbos import program, workflows
+from lakegate.integrations.dbos.__main__ import _exit_code, _sentence_of_chunk
 from lakegate.integrations.dbos.configuration import DbosConfiguration, held_executor_id, load_configuration
+from lakegate.lake import Lake
+from lakegate.model.batch import KnownFile, SourceFile
+from lakegate.model.run import RunStatus
+from support.cli_support import make_run
+from support.loader_support import SteppedLake
 
 SECRET = "correct-horse"
 VARIABLES = ("TABLE_NAME", "NAMESPACE", "S3_PATH", "BRANCH_NAME", "RUN_ID", "DBOS_SYSTEM_DATABASE_URL")
@@ -258,8 +264,36 @@ def test_ordered_chunks_stop_at_the_first_unpublished_one(monkeypatch: pytest.Mo
     monkeypatch.setattr(program, "_queued", lambda chunk, _: chunk.name)
     ends = {"01": "published", "02": "rejected", "03": "published"}
     monkeypatch.setattr(
-        program, "_ended", lambda chunk, _: {"chunk": chunk.name, "outcome": {"status": ends[chunk.name]}}
+        program,
+        "_ended",
+        lambda chunk, *_: {"chunk": chunk.name, "outcome": {"status": ends[chunk.name]}, "error": None},
     )
 
     ended = program.backfill(lambda: pytest.fail("not needed"), "nyc.trips", ["x"])
     assert [one["chunk"] for one in ended] == ["01", "02"]
+
+
+@pytest.mark.parametrize(("owner", "code"), [("running", 3), ("failed", 3), ("published", 0)])
+def test_files_that_another_run_holds_stop_ordered_chunks(
+    monkeypatch: pytest.MonkeyPatch, owner: RunStatus, code: int
+) -> None:
+    chunks = [SimpleNamespace(name=name) for name in ("01", "02")]
+    plan = SimpleNamespace(creates=False, in_order=True, to_do=chunks)
+    monkeypatch.setattr(program, "Backfill", lambda *_, **__: SimpleNamespace(plan=lambda: plan))
+    outcome = workflows.Outcome(
+        run_id="ours", status="published", table="nyc.trips", branch="", rows=9, failures=[], detail=None, skipped=1
+    )
+    handle = SimpleNamespace(get_workflow_id=lambda: "ours", get_result=lambda: outcome)
+    monkeypatch.setattr(program, "_queued", lambda *_: handle)
+    lake = SteppedLake()
+    file = SourceFile(uri="file:///landing/a.csv", size_bytes=1, version="1", stamp="1", rows=1)
+    skipped = (KnownFile(file=file, run_id="theirs"),)
+    lake.made = {
+        "ours": make_run("published", run_id="ours", skipped_files=skipped),
+        "theirs": make_run(owner, run_id="theirs"),
+    }
+
+    ended = list(program.backfill(lambda: cast("Lake", lake), "nyc.trips", ["x"]))
+    assert len(ended) == (2 if code == 0 else 1)
+    assert _exit_code(ended[0]) == code
+    assert ("Other runs hold 1 of its files" in _sentence_of_chunk(ended[0])) == (code == 3)
