@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
 from click.testing import Result
 
-from lakegate.errors import CatalogUnavailableError, SourceError
+from lakegate.cli.app import App
+from lakegate.cli.commands.watch import WatchView, _PeriodicMaintenance
+from lakegate.errors import CatalogUnavailableError, RetryableError, SourceError
 from lakegate.model.request import WriteMode
 from lakegate.sources.discovery import list_files
-from support.cli_support import FakeLake, invoke
+from support.cli_support import FakeLake, invoke, make_run
 from support.loader_support import FolderLake
 
 
@@ -139,6 +144,36 @@ def test_a_signal_stops_it_after_the_current_run(landing: Path, number: signal.S
     assert (done.exit_code, lake.outcomes()) == (0, {"1.csv": ("done", 1)})
     assert "ended      1 run published" in done.stderr
     assert signal.getsignal(number) is before
+
+
+def test_an_outage_while_maintenance_is_due_does_not_end_it(landing: Path, tmp_path: Path) -> None:
+    (tmp_path / "lakegate.toml").write_text('[maintenance]\nevery = "1h"\n', encoding="utf-8")
+    lake = CliLake()
+
+    def runs(**_: object) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise RetryableError("The journal is away.")
+
+    lake.runs = runs  # type: ignore[attr-defined]
+    done = watch(lake, "--table", "nyc.trips")
+    assert (done.exit_code, "waiting    Maintenance: The journal is away." in done.stderr) == (0, True)
+
+
+def test_a_run_from_a_clock_that_is_ahead_does_not_put_off_maintenance(monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = make_run("published", started_at=datetime.now(UTC) + timedelta(days=365))
+    done: list[bool] = []
+
+    def maintain() -> Any:
+        done.append(True)
+        raise RetryableError("Busy.")
+
+    lake: Any = SimpleNamespace(runs=lambda **_: [ahead], maintain=maintain)
+    upkeep = _PeriodicMaintenance(3600.0, WatchView(App(quiet=True), (), max_tries=1, live=False))
+    upkeep(lake)
+    later = time.monotonic() + 3601
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    upkeep(lake)
+    assert done == [True]
 
 
 def test_the_second_ctrl_c_stops_the_run(landing: Path) -> None:

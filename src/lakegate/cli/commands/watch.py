@@ -217,14 +217,14 @@ class _PeriodicMaintenance:
 
     def __call__(self, lake: Lake) -> None:
         now = time.monotonic()
-        if self._due is None:
-            last = next(iter(lake.runs(kind="maintenance", limit=1)), None)
-            since_s = math.inf if last is None else (datetime.now(UTC) - last.started_at).total_seconds()
-            self._due = now + self._every_s - min(since_s, self._every_s)
-        if now < self._due:
-            return
-        self._due = now + self._every_s
         try:
+            if self._due is None:
+                last = next(iter(lake.runs(kind="maintenance", limit=1)), None)
+                since_s = math.inf if last is None else (datetime.now(UTC) - last.started_at).total_seconds()
+                self._due = now + self._every_s - min(max(since_s, 0.0), self._every_s)
+            if now < self._due:
+                return
+            self._due = now + self._every_s
             report = lake.maintain()
         except LakegateError as error:
             self._view.say("waiting", f"Maintenance: {error.message}")
