@@ -16,6 +16,7 @@ import lakegate
 from lakegate import checks, errors
 from lakegate.integrations.aws.clients import DeploymentError
 from lakegate.model.request import IngestPlan
+from lakegate.wap.deadline import DeadlineReachedError
 from lakegate.wap.transaction import Transaction
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
@@ -109,7 +110,7 @@ def render() -> str:
 def render_errors(page: str) -> str:
     """Return the errors page with its table of codes made anew."""
     rows = []
-    for one in [*vars(errors).values(), DeploymentError]:
+    for one in [*vars(errors).values(), DeadlineReachedError, DeploymentError]:
         if inspect.isclass(one) and issubclass(one, errors.LakegateError) and one is not errors.LakegateError:
             name = f"`{one.__name__}`" + ("" if one.__module__ == "lakegate.errors" else f" (in `{one.__module__}`)")
             rows.append(f"| `{one.code}` | {name} | {int(one.exit_code)} | {_cell(parse(one).text)} |")
