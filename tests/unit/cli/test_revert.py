@@ -168,6 +168,7 @@ def test_names_are_checked_before_consent_is_asked_for(what: str) -> None:
         ("table expire nyc.trips --older-than 30d", "expire_snapshots"),
         ("table rename nyc.trips nyc.x --yes", "rename_table"),
         ("table restore nyc.trips --at 2026-01-31", "restore_table"),
+        ("quarantine drop nyc.trips --yes", "quarantine_drop"),
     ],
 )
 def test_the_outcome_of_a_change_is_reported_if_its_output_fails(

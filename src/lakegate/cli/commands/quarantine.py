@@ -211,6 +211,7 @@ def drop(app: App, /, *, table: str, yes: bool, **chosen: Any) -> None:
     del yes
     with app.lake() as lake:
         run = lake.quarantine_drop(table, **chosen)
+        app.remember_outcome(run)
     # Files are rewritten without the dropped rows, so those that stay count as both removed and added.
     dropped = 0 if run.publication is None else (run.publication.rows_removed or 0) - run.publication.rows
     if app.json:
