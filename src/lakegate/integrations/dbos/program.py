@@ -172,8 +172,8 @@ def backfill(
 ) -> Iterator[ChunkOutcome]:
     """Enqueue the chunks that aren't published yet, and yield each one's outcome, oldest first.
 
-    A chunk that an earlier backfill left on the queue isn't enqueued twice. The first chunk of a new table runs alone,
-    since it decides the table's columns.
+    A chunk that an earlier backfill left on the queue isn't enqueued twice. For a new table, chunks run one by one
+    until one is published and decides the columns.
 
     Args:
         paths: Files, folders and patterns, with or without date fields, such as ``trips/%Y-%m-%d.parquet``.
@@ -184,9 +184,12 @@ def backfill(
     """
     plan = Backfill(opener, table, paths, since, until, by=by, chunk=chunk).plan()
     to_do = list(plan.to_do)
-    if plan.creates and to_do and not plan.in_order:
+    is_new = plan.creates and not plan.in_order
+    while is_new and to_do:
         first = to_do.pop(0)
-        yield _ended(first, _queued(first, checks), opener)
+        ended = _ended(first, _queued(first, checks), opener)
+        yield ended
+        is_new = ended["outcome"] is None or ended["outcome"]["status"] != "published"
     if plan.in_order:
         # Each chunk may change rows of earlier ones, so the first that isn't published stops the rest.
         for one in to_do:

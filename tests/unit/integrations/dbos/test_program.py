@@ -273,6 +273,23 @@ def test_ordered_chunks_stop_at_the_first_unpublished_one(monkeypatch: pytest.Mo
     assert [one["chunk"] for one in ended] == ["01", "02"]
 
 
+def test_chunks_of_a_new_table_run_one_by_one_until_one_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = [SimpleNamespace(name=name) for name in ("01", "02", "03", "04")]
+    plan = SimpleNamespace(creates=True, in_order=False, to_do=chunks)
+    monkeypatch.setattr(program, "Backfill", lambda *_, **__: SimpleNamespace(plan=lambda: plan))
+    done: list[str] = []
+    monkeypatch.setattr(program, "_queued", lambda chunk, _: done.append(f"queued {chunk.name}"))
+
+    def ended(chunk: Any, *_: object) -> Any:
+        done.append(f"ended {chunk.name}")
+        return {"outcome": {"status": "rejected" if chunk.name == "01" else "published"}, "error": None}
+
+    monkeypatch.setattr(program, "_ended", ended)
+    list(program.backfill(lambda: pytest.fail("not needed"), "nyc.trips", ["x"]))
+    assert done[:4] == ["queued 01", "ended 01", "queued 02", "ended 02"]
+    assert done[4:] == ["queued 03", "queued 04", "ended 03", "ended 04"]
+
+
 @pytest.mark.parametrize(("owner", "code"), [("running", 3), ("failed", 3), ("published", 0)])
 def test_files_that_another_run_holds_stop_ordered_chunks(
     monkeypatch: pytest.MonkeyPatch, owner: RunStatus, code: int
