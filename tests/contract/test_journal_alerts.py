@@ -5,7 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
+from sqlalchemy import select, update
+
 from lakegate.journal.alerts import RETRY_AFTER_S, Tally, joined, settled
+from lakegate.journal.schema import ALERT_GROUPS
 from lakegate.model.downstream import AlertGroup, CountedAlert, Notice
 from lakegate.model.run import Notification
 from support.journals import START, Actor, Shelf, run
@@ -136,6 +139,19 @@ def test_the_oldest_are_taken_first(journal: Actor) -> None:
         over(journal, key, 1)
     assert [one.alert for one in journal.take_counted_alerts(["ops"], limit=2)] == ["a", "b"]
     assert [one.alert for one in journal.take_counted_alerts(["ops"], limit=2)] == ["c"]
+
+
+def test_what_a_newer_lakegate_says_in_a_group_stops_no_message(shelf: Shelf) -> None:
+    journal = shelf.open()
+    for key in ("newer", "ours"):
+        over(journal, key, 1)
+    newer = {"about": '{"event": "invented"}'}
+    with shelf.databases[0].writing() as tx:
+        tx.execute(update(ALERT_GROUPS).where(ALERT_GROUPS.c.alert == "newer").values(newer))
+    assert [one.alert for one in journal.take_counted_alerts(["ops"], limit=1)] == ["ours"]
+    with shelf.databases[0].reading() as tx:
+        assert tx.scalar(select(ALERT_GROUPS.c.about).where(ALERT_GROUPS.c.alert == "newer")) == newer["about"]
+    assert journal.join_alert("ops", "newer", about=REJECTED).number == 1
 
 
 def test_of_many_takers_each_group_has_one(shelf: Shelf) -> None:

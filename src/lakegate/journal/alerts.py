@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from pydantic import ValidationError
 from sqlalchemy import delete, select
 
 from lakegate.journal.database import JournalTransaction
@@ -27,7 +29,7 @@ class Tally:
         number: Number of messages so far, sent or counted.
         untold: Number of messages since the last one that was sent.
         thread: Thread of the first message, if the channel has threads.
-        about: What the messages say, if their number is to be sent when the group ends.
+        about: What the messages say, if their number is to be sent when the group ends and this version can read it.
     """
 
     ends_at: datetime
@@ -75,7 +77,10 @@ def lock(tx: JournalTransaction, channel: str, alert: str) -> Tally | None:
     row = tx.execute(select(GROUPS).where(GROUPS.c.channel == channel, GROUPS.c.alert == alert)).one_or_none()
     if row is None:
         return None
-    about = None if row.about is None else Notice.model_validate_json(row.about)
+    about: Notice | None = None
+    if row.about is not None:
+        with suppress(ValidationError):  # a newer lakegate wrote it, and will send the group's number
+            about = Notice.model_validate_json(row.about)
     return Tally(datetime.fromisoformat(row.ends_at), row.number, row.untold, row.thread, about)
 
 
@@ -99,11 +104,15 @@ def take_counted(tx: JournalTransaction, channels: Sequence[str], lead_s: float,
     known = GROUPS.c
     over = known.ends_at <= as_text(tx.now())
     asked = known.channel.in_(channels) & over & (known.untold > 0) & known.about.is_not(None)
-    query = select(known.channel, known.alert).where(asked).order_by(known.ends_at).limit(limit)
+    query = select(known.channel, known.alert).where(asked).order_by(known.ends_at)
+    taken = 0
     for channel, alert in tx.execute(query).tuples().all():
+        if taken == limit:
+            return
         tally, now = lock(tx, channel, alert), tx.now()
         # Another process may have taken it since.
         if tally is None or tally.about is None or not is_ended(tally, now):
             continue
         put(tx, channel, alert, replace(tally, ends_at=now + timedelta(seconds=lead_s)))
+        taken += 1
         yield CountedAlert(channel=channel, alert=alert, about=tally.about, place=tally.place)
