@@ -73,7 +73,9 @@ class Maintenance:
                 for done, step in enumerate(due_steps):
                     progress.progress(done, len(due_steps), "steps")
                     is_over = self.within is not None and time.monotonic() - began > self.within.total_seconds()
-                    if is_over or (step.action == "compact" and not has_engine):
+                    if step.status == "failed":  # its table can't be read
+                        steps.append(step)
+                    elif is_over or (step.action == "compact" and not has_engine):
                         steps.append(step.model_copy(update={"status": "left"}))
                     else:
                         steps.append(self._do(step))
@@ -125,8 +127,6 @@ class Maintenance:
         return small_files, [MaintenanceStep(table=table, action=one, reason=why) for one, why in actions.items()]
 
     def _do(self, step: MaintenanceStep) -> MaintenanceStep:
-        if step.status == "failed":
-            return step
         try:
             run = self.actions[step.action](step.table)
         except CatalogUnavailableError:

@@ -20,6 +20,7 @@ from lakegate.errors import (
 )
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport, MaintenanceStep, TableLayout
+from lakegate.model.refs import TablePointer
 from lakegate.model.run import Run
 from lakegate.wap.maintain import Maintenance, due
 from lakegate.wap.table_changes import expire_snapshots
@@ -125,9 +126,19 @@ def test_a_round_does_what_is_due_and_one_failing_table_does_not_stop_the_others
     assert (report.tables, [step.action for step in report.failures], report.exit_code) == (1, ["gc"], 1)
 
 
-def test_a_round_ends_in_time_and_without_the_engine_or_the_catalog(world: World) -> None:
+def test_a_round_ends_in_time_and_without_the_engine_or_the_catalog(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     report = world.maintenance(within=timedelta(0)).run()
     assert ({step.status for step in report.steps}, world.done, report.exit_code) == ({"left"}, [], ExitCode.OK)
+
+    def unreadable(pointer: TablePointer, **_: object) -> Any:
+        raise NotFoundError(f"A file of {pointer.table} is missing.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.house, "layout", unreadable)
+        report = world.maintenance(within=timedelta(0)).run()
+    assert ({step.status for step in report.steps}, report.exit_code) == ({"failed"}, ExitCode.AUDIT_FAILED)
 
     world.raises = {"compact nyc.zones": EngineUnavailableError("Spark is away")}
     report = world.maintenance().run()
