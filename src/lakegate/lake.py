@@ -1135,6 +1135,7 @@ class Lake:
             NotFoundError: There's no such branch, table or commit.
             InputError: The branch didn't change the table, or lakegate doesn't know the run that wrote it. Or the table
                 changed after ``since`` by more than appends, compactions and new or widened columns.
+            NewerFormatError: A newer lakegate wrote the branch's run.
             RetryableError: The catalog or the engine can't be reached.
 
         Example:
@@ -1182,6 +1183,7 @@ class Lake:
 
         Raises:
             InputError: lakegate doesn't know the run that wrote it, that run was reverted, or the reason is empty.
+            NewerFormatError: A newer lakegate wrote the branch's run.
             AuditFailedError: The audit failed. The branch stays.
             ConflictError: One of its tables changed on ``main``. The branch stays.
             NotFoundError: There's no such branch.

@@ -119,10 +119,20 @@ class Journal:
                 return known
             return runs.put(tx, known.model_copy(update=changes))
 
-    def get(self, run_id: str) -> Run | None:
-        """Return the run, or ``None``."""
+    def get(self, run_id: str, *, newer: bool = True) -> Run | None:
+        """Return the run, or ``None``.
+
+        Args:
+            newer: Also return what can be read of a run that a newer lakegate wrote.
+
+        Raises:
+            NewerFormatError: If a newer lakegate wrote the run, unless ``newer``.
+        """
         with self._database.reading() as tx:
-            return runs.get(tx, run_id)
+            run = runs.get(tx, run_id)
+        if isinstance(run, runs.NewerRun) and not newer:
+            raise _newer_error(run_id)
+        return run
 
     def find(self, prefix: str) -> Sequence[Run]:
         """Return up to 10 runs whose id starts with ``prefix``, newest first."""

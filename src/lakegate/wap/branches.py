@@ -160,7 +160,7 @@ def find_owner(
     Raises:
         InputError: When the branch holds rows of several runs, of an unknown run, or of one that was reverted or failed
             during its write; or when it holds none of the rows of its run.
-        NewerFormatError: When a newer lakegate stored the run on the branch.
+        NewerFormatError: When a newer lakegate wrote the run, or stored it on the branch.
     """
     carried = {run.run_id: run for run in stored_runs(context, branch, staged[0].base)}
     snapshots = [snapshot for one in staged for snapshot in context.reader.change(one.before, one.pointer).standing]
@@ -248,7 +248,7 @@ def manual_run(branch: str, staged: Sequence[StagedTable], *, run_id: str | None
 
 def _known_run(context: Context, carried: Mapping[str, Run], run_id: str) -> Run | None:
     """Return the run from the journal, or from the branch if the journal knows it from a commit only."""
-    known, found = context.journal.get(run_id), carried.get(run_id)
+    known, found = context.journal.get(run_id, newer=False), carried.get(run_id)
     if found is None:
         return known
     found = found.model_copy(update={"reports": ()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from sqlalchemy import text
 
 from lakegate.checks import parse_checks
 from lakegate.errors import (
@@ -337,6 +338,19 @@ def test_what_a_newer_lakegate_wrote_is_an_error(house: FakeLakehouse) -> None:
     )
     with pytest.raises(NewerFormatError, match="newer lakegate"):
         publish(house, rejected.branch)
+
+
+def test_a_branch_whose_run_a_newer_lakegate_recorded_is_left_to_it(house: FakeLakehouse) -> None:
+    rejected = ingest(house.context, ordered(house, WITH_NULLS))
+    with house.database.writing() as tx:
+        tx.execute(text("UPDATE runs SET document = json_set(document, '$.invented', 1)"))
+        document = tx.scalar(text("SELECT document FROM runs"))
+    with pytest.raises(NewerFormatError, match="Run r1 is in a format"):
+        publish(house, rejected.branch, accept="few")
+    with pytest.raises(NewerFormatError, match="Run r1 is in a format"):
+        review.audit_branch(house.context, TRIPS, rejected.branch, checks=None, configured=lambda _: ())
+    with house.database.reading() as tx:
+        assert tx.scalar(text("SELECT document FROM runs")) == document
 
 
 def test_a_batch_with_thousands_of_files_fits(house: FakeLakehouse) -> None:
