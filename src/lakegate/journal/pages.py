@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, TypeAlias, get_args
 from urllib.parse import quote, unquote
 
-from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, func, not_, or_, select
 
 from lakegate.journal import runs
 from lakegate.journal.database import Database, JournalTransaction
@@ -92,7 +92,8 @@ class JournalPages:
                 end = _cursor_after(tx, wanted, after, _MOST_SEARCHED)
                 query = query.where(_may_have_file(tx, wanted.file))
                 if end is not None:
-                    query = query.where(started >= as_text(end[0]))
+                    # Without the second condition, the next page repeats runs that started at the same time.
+                    query = query.where(started >= as_text(end[0]), not_(_after_cursor(started, number, end)))
             found = runs.read(
                 tx, query.order_by(started.desc(), number.desc()).limit(min(limit, _MOST) + 1), whole=whole
             )
