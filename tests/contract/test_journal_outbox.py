@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select, update
 
 from lakegate.errors import NotFoundError
+from lakegate.journal.schema import DOWNSTREAMS
 from lakegate.model.downstream import Subscription
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
@@ -65,6 +68,20 @@ def test_of_several_that_record_the_same_each_commit_is_queued_once(shelf: Shelf
         ]:
             done.result()
     assert [one.commit for one in journals[0].outbox.waiting("hook")] == [event.commit for event in events]
+
+
+def test_a_system_that_a_newer_lakegate_registered_gets_its_events(shelf: Shelf) -> None:
+    journal = shelf.open().journal
+    journal.outbox.register([LINEAGE])
+    newer = {**LINEAGE.model_dump(mode="json"), "events": ["invented", *LINEAGE.events], "invented": 1}
+    with shelf.databases[0].writing() as tx:
+        tx.execute(update(DOWNSTREAMS).values(document=json.dumps(newer)))
+    journal.end(run(1, status="failed", finished_at=START), journal.begin(run(1)))
+    assert [(one.kind, one.run_id) for one in journal.outbox.waiting("lineage")] == [("failed", "r01")]
+    assert [one.pending for one in journal.outbox.status()] == [1]
+    journal.outbox.register([LINEAGE])
+    with shelf.databases[0].reading() as tx:
+        assert json.loads(tx.execute(select(DOWNSTREAMS.c.document)).scalar_one()) == newer
 
 
 def test_the_end_of_a_run_that_published_nothing_is_queued_with_it(shelf: Shelf) -> None:
