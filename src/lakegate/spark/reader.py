@@ -385,9 +385,18 @@ def _parsed(csv: CsvOptions, types: dict[str, str]) -> list[str]:
         words = everywhere if target == "string" else [*everywhere, *MISSING_WORDS]
         present = f"IF({name} IN ({', '.join(map(sql_string, words))}), NULL, {name})" if words else name
         if target != "string":
-            present = f"CAST({_rewritten(present, target, csv)} AS {target})"
+            text = _rewritten(present, target, csv)
+            present = f"CAST({text} AS {target})"
+            present = _whole_as_float(text, present, column) if target == "float" else present
         expressions.append(f"{present} AS {name}")
     return expressions
+
+
+def _whole_as_float(text: str, cast: str, column: str) -> str:
+    """Return ``cast``, but failing on a whole number that a float would round."""
+    begin, end = sql_string(f"Column '{column}' holds "), sql_string(f", which float {LOSES}.")
+    failing = f"CAST(raise_error(concat({begin}, {text}, {end})) AS float)"
+    return f"CASE WHEN TRY_CAST({cast} AS BIGINT) <> TRY_CAST({text} AS BIGINT) THEN {failing} ELSE {cast} END"
 
 
 def _rewritten(value: str, target: str, csv: CsvOptions) -> str:
